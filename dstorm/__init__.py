@@ -1,0 +1,29 @@
+"""Distributed one-sided remote memory: windows, receive queues, consistency."""
+
+from dstorm.consistency import Consistency, parse
+from dstorm.errors import ClosedError, DeadlinePassed, PeerLost
+from dstorm.layout import Layout
+from dstorm.segment import Message, Segment
+from dstorm.simulation import Group, SimulatedTransport
+from dstorm.solo import SoloTransport
+from dstorm.statistics import EdgeStatistics, Lag, Statistics
+from dstorm.transport import Transport, Window
+
+__all__ = [
+    "ClosedError",
+    "Consistency",
+    "DeadlinePassed",
+    "EdgeStatistics",
+    "Group",
+    "Lag",
+    "Layout",
+    "Message",
+    "PeerLost",
+    "Segment",
+    "SimulatedTransport",
+    "SoloTransport",
+    "Statistics",
+    "Transport",
+    "Window",
+    "parse",
+]

@@ -1,0 +1,63 @@
+"""How long a gather or a scatter waits for its peers: data and decisions. Pure: no MPI, no clock.
+
+asp         never waits
+ssp:S       a gather at step t waits for in-neighbours that have not reached step t - S
+bsp         a gather at step t waits for step t of its in-neighbours and merges exactly that; a scatter waits
+            until the slot that it reuses has been taken
+notify-ack  a scatter waits until its receivers have taken the previous message
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+VALID = '"asp", "ssp:S" with S = 0, 1, 2..., "bsp", "notify-ack"'
+
+
+@dataclass(frozen=True)
+class Consistency:
+    """The waiting rules of one mode."""
+
+    name: str
+    staleness: int | None = None
+    """Steps that an in-neighbour may be behind at a gather; None: any number."""
+    lockstep: bool = False
+    """Whether a gather merges the messages of its own step alone."""
+    in_flight: int | None = None
+    """Messages of one edge that may be sent and not taken; None: any number; 0: as many as there are slots."""
+
+    @property
+    def acknowledges(self) -> bool:
+        """Whether receivers tell senders what they have taken, so that no slot in use is written to."""
+        return self.in_flight is not None
+
+    @property
+    def waits(self) -> bool:
+        """Whether gathers or scatters ever wait."""
+        return self.acknowledges or self.staleness is not None
+
+    def unacknowledged(self, depth: int) -> int:
+        """How many messages of an edge may be under way with `depth` slots, where receivers acknowledge."""
+        return self.in_flight or depth
+
+    def awaited_step(self, step: int) -> int:
+        """The step that each in-neighbour must have reached before a gather at `step` returns; 0: none."""
+        return 0 if self.staleness is None else max(step - self.staleness, 0)
+
+
+ASP = Consistency("asp")
+BSP = Consistency("bsp", staleness=0, lockstep=True, in_flight=0)
+NOTIFY_ACK = Consistency("notify-ack", in_flight=1)
+
+
+def parse(sync: str) -> Consistency:
+    """The rules that `sync` names. Local. ValueError lists the valid names; TypeError: not a string."""
+    if not isinstance(sync, str):
+        raise TypeError(f"sync must be a string, one of {VALID}; got {sync!r}")
+    fixed = {mode.name: mode for mode in (ASP, BSP, NOTIFY_ACK)}
+    if sync in fixed:
+        return fixed[sync]
+    kind, _, bound = sync.partition(":")
+    if kind == "ssp" and bound.isascii() and bound.isdigit():
+        return Consistency(f"ssp:{int(bound)}", staleness=int(bound))
+    raise ValueError(f"sync {sync!r} is not valid: use {VALID}")

@@ -1,0 +1,243 @@
+"""The ranks of one process: threads that pass a baton, in an order that a seed decides.
+
+Only the holder of the baton runs, so a seed replays the same interleaving every time. The baton may change hands at
+every Put, flush, sync, piece of a copy and pause. A Put is cut into pieces that arrive at any moment up to its
+flush, in any order, and is read from the caller's memory only then: all that the MPI standard allows, and no less.
+Time is virtual.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from itertools import pairwise
+from random import Random
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstorm.transport import Bytes
+
+Result = TypeVar("Result")
+
+_TICK_S = 1e-6
+"""Virtual time between two turns."""
+
+_LONGEST_PAUSE_S = 0.01
+_SWITCH_ODDS = 0.25
+"""How likely the baton changes hands where it may."""
+
+
+class _Stopped(BaseException):
+    """Another rank failed: this one unwinds."""
+
+
+class Group:
+    """What the ranks share: the baton, the clock and the Puts under way."""
+
+    def __init__(self, size: int, seed: int = 0) -> None:
+        self.size = size
+        self.now = 0.0
+        self.random = Random(seed)
+        self.pending: list[list[tuple[int, Bytes, Bytes]]] = [[] for _ in range(size)]
+        """Pieces of Puts that have not arrived, by origin: (peer, from, to)."""
+        self._turns = [threading.Semaphore(0) for _ in range(size)]
+        self._wake_at: dict[int, float] = dict.fromkeys(range(size), 0.0)
+        """When each rank that is neither finished nor in a collective wants to go on."""
+        self._collective: dict[int, Any] = {}
+        self._gathered: list[Any] = []
+        self._failure: tuple[int, BaseException] | None = None
+
+    # -- turns ------------------------------------------------------------------------------------------------
+
+    def run(self, function: Callable[[int], Result]) -> list[Result]:
+        """function(rank) on every rank, as threads; the results by rank. The first failure of a rank is raised."""
+        results: list[Any] = [None] * self.size
+
+        def live(rank: int) -> None:
+            self._turns[rank].acquire()
+            try:
+                if self._failure is None:
+                    results[rank] = function(rank)
+            except _Stopped:
+                pass
+            except BaseException as error:
+                self._failure = self._failure or (rank, error)
+            self._leave(rank)
+
+        threads = [
+            threading.Thread(target=live, args=(rank,), name=f"simulated rank {rank}") for rank in range(self.size)
+        ]
+        for thread in threads:
+            thread.start()
+        self._pass_on()
+        for thread in threads:
+            thread.join()
+        if self._failure is not None:
+            rank, error = self._failure
+            raise error from RuntimeError(f"simulated rank {rank} of {self.size} failed")
+        return results
+
+    def switch(self, rank: int, pause_s: float = 0.0) -> None:
+        """Let others run; return when it is this rank's turn again, `pause_s` of virtual time later at the earliest."""
+        self.now += _TICK_S
+        self._deliver_some()
+        self._wake_at[rank] = self.now + pause_s
+        if self.size == 1:
+            self.now += pause_s
+            return
+        self._wait_for_turn(rank)
+
+    def maybe_switch(self, rank: int) -> None:
+        """A place where the baton may change hands."""
+        if self.size > 1 and self.random.random() < _SWITCH_ODDS:
+            self.switch(rank)
+
+    def gather(self, rank: int, thing: Any) -> list[Any]:
+        """What every rank gave, by rank: they all return only after the last has come."""
+        self._collective[rank] = thing
+        del self._wake_at[rank]
+        if len(self._collective) == self.size:
+            self._gathered = [self._collective[peer] for peer in range(self.size)]
+            self._collective.clear()
+            self._wake_at = dict.fromkeys(range(self.size), self.now)
+        gathered = self._gathered
+        if self.size > 1:
+            self._wait_for_turn(rank)
+            gathered = self._gathered
+        return gathered
+
+    def _wait_for_turn(self, rank: int) -> None:
+        self._pass_on()
+        self._turns[rank].acquire()
+        if self._failure is not None:
+            raise _Stopped
+
+    def _leave(self, rank: int) -> None:
+        self._wake_at.pop(rank, None)
+        self._collective.pop(rank, None)
+        if self._failure is not None:  # wake them all, one after the other: each unwinds and leaves
+            self._wake_at.update(dict.fromkeys(self._collective, self.now))
+            self._collective.clear()
+        elif not self._wake_at and self._collective:
+            waiting = sorted(self._collective)
+            error = RuntimeError(f"ranks {waiting} wait in a collective call that the others, now finished, never made")
+            self._failure = (waiting[0], error)
+            self._wake_at.update(dict.fromkeys(waiting, self.now))
+            self._collective.clear()
+        if self._wake_at:
+            self._pass_on()
+
+    def _pass_on(self) -> None:
+        """Hand the baton to a rank that may run; the clock jumps to where one may."""
+        if not self._wake_at:
+            error = RuntimeError(f"all ranks wait: {sorted(self._collective)} in a collective call")
+            self._failure = (0, error)
+            self._wake_at.update(dict.fromkeys(self._collective, self.now))
+            self._collective.clear()
+        self.now = max(self.now, min(self._wake_at.values()))
+        ready = [rank for rank, wake_at in self._wake_at.items() if wake_at <= self.now]
+        self._turns[self.random.choice(ready)].release()
+
+    # -- Puts -------------------------------------------------------------------------------------------------
+
+    def send(self, origin: int, peer: int, source: Bytes, target: Bytes) -> None:
+        """Start a Put, in pieces."""
+        cuts = sorted(self.random.randint(0, source.nbytes) for _ in range(self.random.randint(0, 2)))
+        edges = [0, *cuts, source.nbytes]
+        self.pending[origin] += [(peer, source[a:b], target[a:b]) for a, b in pairwise(edges)]
+
+    def deliver(self, origin: int, peers: Sequence[int]) -> None:
+        """Let every Put of `origin` towards `peers` arrive."""
+        pieces = self.pending[origin]
+        self.pending[origin] = [piece for piece in pieces if piece[0] not in peers]
+        arriving = [piece for piece in pieces if piece[0] in peers]
+        while arriving:
+            self._deliver_one(arriving)
+
+    def _deliver_some(self) -> None:
+        for pieces in self.pending:
+            while pieces and self.random.random() < 0.5:
+                self._deliver_one(pieces)
+
+    def _deliver_one(self, pieces: list[tuple[int, Bytes, Bytes]]) -> None:
+        _, source, target = pieces.pop(self.random.randrange(len(pieces)))
+        target[:] = source
+
+
+class SimulatedWindow:
+    """One rank's part of a window among the ranks of this process."""
+
+    def __init__(self, group: Group, rank: int, nbytes: int) -> None:
+        self._group = group
+        self._rank = rank
+        self.memory: Bytes = np.zeros(max(nbytes, 1), np.uint8)
+        self._parts: list[Bytes] = group.gather(rank, self.memory)
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        target = self._parts[peer][offset : offset + source.nbytes]
+        if target.nbytes != source.nbytes:
+            raise ValueError(f"a Put of {source.nbytes} bytes at {offset} leaves rank {peer}'s window")
+        self._group.send(self._rank, peer, source.reshape(-1), target)
+        self._group.maybe_switch(self._rank)
+
+    def flush(self, peers: Sequence[int]) -> None:
+        self._group.maybe_switch(self._rank)
+        self._group.deliver(self._rank, peers)
+        self._group.maybe_switch(self._rank)
+
+    def sync(self) -> None:
+        self._group.maybe_switch(self._rank)
+
+    def copy(self, offset: int, destination: Bytes) -> None:
+        half = self._group.random.randint(0, destination.nbytes)
+        destination[:half] = self.memory[offset : offset + half]
+        self._group.maybe_switch(self._rank)
+        destination[half:] = self.memory[offset + half : offset + destination.nbytes]
+
+    def free(self) -> None:
+        if self._parts:
+            self._parts = []
+            self._group.gather(self._rank, None)
+
+
+class SimulatedTransport:
+    """One rank's way to the others of its group, all in this process."""
+
+    def __init__(self, group: Group, rank: int) -> None:
+        self._group = group
+        self.rank = rank
+        self.size = group.size
+        self.hosts = ("simulated",) * group.size
+        self.rivals: frozenset[int] = frozenset()
+        self.library = "in process"
+
+    def window(self, nbytes: int) -> SimulatedWindow:
+        return SimulatedWindow(self._group, self.rank, nbytes)
+
+    def allgather(self, data: bytes) -> list[bytes]:
+        return list(self._group.gather(self.rank, data))
+
+    def mean(self, array: NDArray[np.generic]) -> None:
+        wide = np.float32 if array.dtype == np.float16 else array.dtype
+        arrays = self._group.gather(self.rank, array.astype(wide))
+        total = arrays[0].copy()
+        for other in arrays[1:]:
+            total += other
+        np.divide(total, self.size, out=array, casting="same_kind")
+
+    def broadcast(self, array: NDArray[np.generic]) -> None:
+        array[...] = self._group.gather(self.rank, array.copy())[0]
+
+    def barrier(self) -> None:
+        self._group.gather(self.rank, None)
+
+    def clock(self) -> float:
+        return self._group.now
+
+    def pause(self, polls: int) -> None:
+        self._group.switch(self.rank, min(_TICK_S * 2.0 ** min(polls, 30), _LONGEST_PAUSE_S))
+
+    def close(self) -> None:
+        pass

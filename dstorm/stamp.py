@@ -1,0 +1,56 @@
+"""The self-checking stamp: 56 bytes that tell what a cell of remote memory holds.
+
+A Put that races with a load may tear anywhere, even inside 8 bytes, so a stamp carries a 64-bit mix of all its
+other fields: bytes of two stamps never pass for one. The mix is Python's hash of a tuple of numbers, which is not
+salted and is the same in every process of one build of Python.
+
+Zeroed memory reads as EMPTY. Pure: no MPI, no clock.
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+NBYTES = 64
+"""The room of a stamp: one cache line."""
+
+EMPTY, WRITING, WHOLE, DONE = range(4)
+"""State of a cell: never written; payload in motion; payload complete; its writer has left."""
+
+_WORDS = struct.Struct("<qqqqqdq")
+
+
+class Stamp(NamedTuple):
+    """What a cell says of itself."""
+
+    number: int
+    """The message's number on its edge, from 1; in an acknowledgement, the newest number taken."""
+    step: int
+    """The writer's step."""
+    state: int
+    """EMPTY, WRITING, WHOLE or DONE."""
+    encoding: int = 0
+    """How the payload is to be read: the business of the layer above."""
+    nbytes: int = 0
+    """Length of the payload in bytes."""
+    weight: float = 1.0
+    """The message's weight."""
+
+
+BLANK = Stamp(0, 0, EMPTY, 0, 0, 0.0)
+
+
+def write(buffer: memoryview, offset: int, stamp: Stamp) -> None:
+    """Lay `stamp` down at `offset` of `buffer`. Local. struct.error: a field beyond 64 bits."""
+    _WORDS.pack_into(buffer, offset, *stamp, hash(stamp))
+
+
+def read(buffer: memoryview, offset: int) -> Stamp | None:
+    """The stamp at `offset` of `buffer`, or None where it is torn. Local."""
+    number, step, state, encoding, nbytes, weight, check = _WORDS.unpack_from(buffer, offset)
+    stamp = Stamp(number, step, state, encoding, nbytes, weight)
+    if check == hash(stamp):
+        return stamp
+    # Never written: the one value whose own check is not stored, because memory starts as zeros.
+    return BLANK if stamp == BLANK and check == 0 else None

@@ -1,0 +1,85 @@
+"""What the counters of a vector say: frozen records. Pure: no MPI, no clock."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+
+
+@dataclass(frozen=True)
+class Lag:
+    """How many steps behind its receiver an update was when it was merged (negative: ahead)."""
+
+    count: int = 0
+    """Updates merged."""
+    min: int = 0
+    mean: float = 0.0
+    max: int = 0
+    last: int = 0
+    """That of the update merged last."""
+
+    def plus(self, lag: int) -> Lag:
+        """The record with one more update."""
+        if not self.count:
+            return Lag(1, lag, float(lag), lag, lag)
+        mean = self.mean + (lag - self.mean) / (self.count + 1)
+        return Lag(self.count + 1, min(self.min, lag), mean, max(self.max, lag), lag)
+
+
+@dataclass(frozen=True)
+class EdgeStatistics:
+    """Totals of the traffic with one peer, both ways."""
+
+    sent: int = 0
+    """Messages published in the peer's memory."""
+    gathered: int = 0
+    """Messages from the peer that were merged."""
+    overwritten: int = 0
+    """Messages from the peer that were never merged, because a newer one of its took their place."""
+    pending: int = 0
+    """Messages from the peer that wait in this rank's memory."""
+    torn_retries: int = 0
+    """Copies thrown away because the peer overwrote the slot meanwhile."""
+    refused: int = 0
+    """Messages from the peer that failed a check: impossible length or encoding, or not finite."""
+    bytes_sent: int = 0
+    """Payload bytes published in the peer's memory."""
+    waited_s: float = 0.0
+    """Seconds spent waiting for the peer."""
+    lag: Lag = Lag()
+    """How old the merged updates were, in steps."""
+
+
+@dataclass(frozen=True)
+class Statistics(EdgeStatistics):
+    """Totals of one vector on this rank: for each edge, once quiet, what the sender sent is what the receiver
+    gathered + overwritten + refused + pending, exactly."""
+
+    peers: Mapping[int, EdgeStatistics] = field(default_factory=dict)
+    """The same, by peer."""
+
+
+def total(peers: Mapping[int, EdgeStatistics], waited_s: float) -> Statistics:
+    """The sum over `peers`; `waited_s` is the time on the clock, in which several peers may have been awaited."""
+    edges = list(peers.values())
+    return Statistics(
+        sent=sum(edge.sent for edge in edges),
+        gathered=sum(edge.gathered for edge in edges),
+        overwritten=sum(edge.overwritten for edge in edges),
+        pending=sum(edge.pending for edge in edges),
+        torn_retries=sum(edge.torn_retries for edge in edges),
+        refused=sum(edge.refused for edge in edges),
+        bytes_sent=sum(edge.bytes_sent for edge in edges),
+        waited_s=waited_s,
+        lag=_pooled([edge.lag for edge in edges if edge.lag.count]),
+        peers=dict(peers),
+    )
+
+
+def _pooled(lags: Iterable[Lag]) -> Lag:
+    lags = list(lags)
+    if not lags:
+        return Lag()
+    count = sum(lag.count for lag in lags)
+    mean = sum(lag.mean * lag.count for lag in lags) / count
+    return Lag(count, min(lag.min for lag in lags), mean, max(lag.max for lag in lags), lags[-1].last)

@@ -1,0 +1,76 @@
+"""What moves bytes: the interface that the MPI and the in-process implementation share.
+
+Everything above this line is written against `Transport` and `Window`; nothing here imports MPI or a clock.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Bytes = NDArray[np.uint8]
+
+
+class Window(Protocol):
+    """One rank's part of a distributed one-sided memory, and the way into the parts of its peers."""
+
+    memory: Bytes
+    """This rank's part, zeroed at creation: a view. Peers write into it at any time."""
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided.
+
+        `source` must stay as it is until the next `flush`; Puts between two flushes land in any order, in any pieces.
+        """
+
+    def flush(self, peers: Sequence[int]) -> None:
+        """Return when every Put so far towards `peers` is complete in their memory. One-sided."""
+
+    def sync(self) -> None:
+        """Order this rank's loads and stores of `memory` with what peers wrote. Local."""
+
+    def copy(self, offset: int, destination: Bytes) -> None:
+        """Copy `destination.nbytes` bytes out of this rank's own memory at `offset`. Local."""
+
+    def free(self) -> None:
+        """Give the memory back. Collective; a second call does nothing."""
+
+
+class Transport(Protocol):
+    """A group of ranks that can open windows on each other."""
+
+    rank: int
+    size: int
+    hosts: tuple[str, ...]
+    """The name of the host of each rank: ranks of one name share memory and files."""
+    rivals: frozenset[int]
+    """The other ranks that run on the same cores."""
+    library: str
+    """The MPI library and its version in one line, or what stands in for it."""
+
+    def window(self, nbytes: int) -> Window:
+        """A window with `nbytes` of zeroed memory on this rank; peers may give other sizes. Collective."""
+
+    def allgather(self, data: bytes) -> list[bytes]:
+        """What every rank gave, by rank; lengths may differ. Collective."""
+
+    def mean(self, array: NDArray[np.generic]) -> None:
+        """Replace `array` by the mean over ranks, the same bits on all. Collective."""
+
+    def broadcast(self, array: NDArray[np.generic]) -> None:
+        """Replace `array` by rank 0's, the same shape and dtype on all. Collective."""
+
+    def barrier(self) -> None:
+        """Return when all ranks have called it. Collective."""
+
+    def clock(self) -> float:
+        """Seconds since some fixed moment: the time of deadlines (virtual in a simulation). Local."""
+
+    def pause(self, polls: int) -> None:
+        """Let others run between two polls of a wait, longer the more `polls` there were. Local."""
+
+    def close(self) -> None:
+        """Give back what the transport holds. Collective, after all windows are freed."""

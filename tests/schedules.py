@@ -1,0 +1,209 @@
+"""Every interleaving of one sender and one receiver, with the real Segment on both sides.
+
+The sender runs first, against a window that only records its Puts: under "asp" it never looks at what the receiver
+does. The receiver then runs against a memory into which the recorded pieces arrive, some before each of its own
+accesses; `explore` plays every choice of how many. Pieces between two flushes arrive in every order that is tried.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import permutations, product
+
+import numpy as np
+
+from dstorm import Layout, Segment, stamp
+from dstorm.consistency import ASP
+
+CAPACITY = 16
+"""Bytes of a payload; all of them hold the number of the message."""
+
+Piece = tuple[int, bytes]
+
+
+class Violation(AssertionError):
+    """The receiver was handed something that no message ever was, or the account does not add up."""
+
+
+class RecordingWindow:
+    """The sender's: notes what each stage (all between two flushes) writes into the receiver's memory."""
+
+    def __init__(self, nbytes: int, cut_stamps: bool) -> None:
+        self.memory = np.zeros(max(nbytes, 1), np.uint8)
+        self.stages: list[list[Piece]] = []
+        self._stage: list[Piece] = []
+        self._cut_stamps = cut_stamps
+
+    def put(self, source, peer, offset):
+        data = bytes(source)
+        whole = len(data) == stamp.NBYTES and not self._cut_stamps
+        half = len(data) if whole else 12  # inside a word
+        self._stage += [
+            (offset + start, data[start:end]) for start, end in ((0, half), (half, len(data))) if start < end
+        ]
+
+    def flush(self, peers):
+        self.stages.append(self._stage)
+        self._stage = []
+
+    def sync(self): ...
+
+    def free(self): ...
+
+
+class ReplayedWindow:
+    """The receiver's: before each access as many of the sender's pieces arrive as the schedule says."""
+
+    def __init__(self, nbytes: int, pieces: Sequence[Piece], schedule: Schedule) -> None:
+        self.memory = np.zeros(nbytes, np.uint8)
+        self._pieces = list(pieces)
+        self._schedule = schedule
+
+    def access(self):
+        for _ in range(self._schedule.choose(len(self._pieces) + 1)):
+            offset, data = self._pieces.pop(0)
+            self.memory[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+
+    def finish(self):
+        self._schedule.closed = True
+        for offset, data in self._pieces:
+            self.memory[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+        self._pieces = []
+
+    def copy(self, offset, destination):
+        half = destination.nbytes // 2
+        self.access()
+        destination[:half] = self.memory[offset : offset + half]
+        self.access()
+        destination[half:] = self.memory[offset + half : offset + destination.nbytes]
+
+    def sync(self): ...
+
+    def free(self): ...
+
+
+class Schedule:
+    """An odometer over choices: replays a prefix, then takes 0, and remembers how many there were."""
+
+    def __init__(self, prefix: Sequence[int]) -> None:
+        self.taken = list(prefix)
+        self.options: list[int] = []
+        self.closed = False
+
+    def choose(self, options: int) -> int:
+        if self.closed:
+            return 0
+        self.options.append(options)
+        if len(self.options) > len(self.taken):
+            self.taken.append(0)
+        return self.taken[len(self.options) - 1]
+
+    def next_prefix(self) -> list[int] | None:
+        for place in reversed(range(len(self.options))):
+            if self.taken[place] + 1 < self.options[place]:
+                return [*self.taken[:place], self.taken[place] + 1]
+        return None
+
+
+class OneEnd:
+    """The transport of one of the two ranks: hands out a given window."""
+
+    size = 2
+    rivals = frozenset()
+
+    def __init__(self, rank: int, window) -> None:
+        self.rank = rank
+        self._window = window
+
+    def window(self, nbytes):
+        return self._window
+
+    def clock(self):
+        return 0.0
+
+
+def layout(depth: int) -> Layout:
+    return Layout(into=[[], [0]], out=[[1], []], depth=depth, capacity=CAPACITY)
+
+
+def recorded_stages(messages: int, depth: int, cut_stamps: bool) -> list[list[Piece]]:
+    """The stages of the Puts of `messages` scatters."""
+    window = RecordingWindow(layout(depth).window_nbytes(0), cut_stamps)
+    sender = Segment(OneEnd(0, window), layout(depth), ASP, 1.0)
+    for number in range(1, messages + 1):
+        sender.send([1], number, np.full(CAPACITY, number, np.uint8))
+    return window.stages
+
+
+def arrival_orders(stages: Sequence[Sequence[Piece]]) -> Iterator[list[Piece]]:
+    """Every order in which the pieces may arrive: any within a stage, stages one after the other."""
+    for orders in product(*(list(permutations(stage)) for stage in stages)):
+        yield [piece for stage in orders for piece in stage]
+
+
+@contextmanager
+def scheduled_reads(window: ReplayedWindow):
+    """Each look at a stamp is an access too."""
+    original = stamp.read
+
+    def read(buffer, offset):
+        window.access()
+        return original(buffer, offset)
+
+    stamp.read = read
+    try:
+        yield
+    finally:
+        stamp.read = original
+
+
+def play(pieces: Sequence[Piece], messages: int, depth: int, newest: bool, schedule: Schedule) -> None:
+    """One gather while pieces arrive, one when all is quiet; Violation where the promises do not hold."""
+    window = ReplayedWindow(layout(depth).window_nbytes(1), pieces, schedule)
+    receiver = Segment(OneEnd(1, window), layout(depth), ASP, 1.0)
+    steps: list[int] = []
+    with scheduled_reads(window):
+        steps += _receive(receiver, newest)
+    _check_account(receiver, messages, len(steps), quiet=False)
+    window.finish()
+    _check_account(receiver, messages, len(steps), quiet=True)
+    steps += _receive(receiver, newest)
+    _check_account(receiver, messages, len(steps), quiet=True)
+    if steps != sorted(set(steps)):
+        raise Violation(f"messages out of order or twice: {steps}")
+    if messages not in steps:
+        raise Violation(f"the newest message, {messages}, was never gathered: {steps}")
+
+
+def _receive(receiver: Segment, newest: bool) -> list[int]:
+    steps = []
+    for message in receiver.receive([0], newest=newest):
+        if set(message.payload.tolist()) != {message.step} or message.payload.nbytes != CAPACITY:
+            raise Violation(f"message {message.step} holds {message.payload}")
+        steps.append(message.step)
+    return steps
+
+
+def _check_account(receiver: Segment, sent: int, gathered: int, quiet: bool) -> None:
+    seen = receiver.statistics()
+    if seen.gathered != gathered:
+        raise Violation(f"{gathered} were handed over, {seen.gathered} are counted")
+    total = seen.gathered + seen.overwritten + seen.refused + seen.pending
+    if total != sent if quiet else total > sent:
+        raise Violation(f"sent {sent}, but the account says {seen}")
+
+
+def explore(
+    messages: int, depth: int, newest: bool, cut_stamps: bool = False, orders: Callable = arrival_orders
+) -> int:  # fmt: skip
+    """Play every schedule; how many there were."""
+    count = 0
+    for pieces in orders(recorded_stages(messages, depth, cut_stamps)):
+        prefix: list[int] | None = []
+        while prefix is not None:
+            schedule = Schedule(prefix)
+            play(pieces, messages, depth, newest, schedule)
+            count += 1
+            prefix = schedule.next_prefix()
+    return count

@@ -1,0 +1,153 @@
+"""The ring under every interleaving, and proof that each of its checks is needed."""
+
+from __future__ import annotations
+
+import pytest
+from schedules import Violation, explore
+
+from dstorm import ring, segment, stamp
+from dstorm.ring import ReceiveRing, SendRing, Verdict
+from dstorm.stamp import WHOLE, WRITING, Stamp
+
+SCENARIOS = [
+    dict(messages=2, depth=1, newest=False),
+    dict(messages=2, depth=1, newest=True),
+    dict(messages=3, depth=2, newest=False),
+    dict(messages=3, depth=2, newest=True),
+    dict(messages=2, depth=1, newest=False, cut_stamps=True),
+]
+
+
+@pytest.fixture(autouse=True)
+def few_retries(monkeypatch):
+    """Each retry multiplies the schedules."""
+    monkeypatch.setattr(segment, "_TORN_RETRIES", 2)
+
+
+def first_order(stages):
+    """One order of arrival; the others only matter within stages."""
+    yield [piece for stage in stages for piece in stage]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_every_schedule_keeps_the_promises(scenario):
+    orders = {} if scenario["messages"] < 3 and not scenario.get("cut_stamps") else {"orders": first_order}
+    assert explore(**scenario, **orders) > 100
+
+
+def no_mark(monkeypatch):
+    """The sender does not mark the slot before it writes the payload."""
+    put = segment.Segment._put
+    skips_mark = lambda self, edge, offset, what: None if what.state == WRITING else put(self, edge, offset, what)  # noqa: E731
+    monkeypatch.setattr(segment.Segment, "_put", skips_mark)
+
+
+def no_second_look(monkeypatch):
+    monkeypatch.setattr(ReceiveRing, "look_again", lambda self, first, second: True)
+
+
+def writing_passes_for_whole(monkeypatch):
+    monkeypatch.setattr(ring, "WHOLE", WRITING)
+
+
+def stamp_unchecked(monkeypatch):
+    def read(buffer, offset):
+        return Stamp(*stamp._WORDS.unpack_from(buffer, offset)[:6])
+
+    monkeypatch.setattr(stamp, "read", read)
+
+
+def taken_again(monkeypatch):
+    """The receiver does not see that it has had the message already."""
+    look = ReceiveRing.look
+
+    def forgetful(self, seen):
+        if seen is not None and seen.number == self.taken and seen.state == WHOLE and self.gathered < 9:
+            self.taken -= 1
+        return look(self, seen)
+
+    monkeypatch.setattr(ReceiveRing, "look", forgetful)
+
+
+def newest_ignores_state(monkeypatch):
+    def newest(self, seen):
+        return max([one for one in seen if one is not None and one.number > self.taken], default=None)
+
+    monkeypatch.setattr(ReceiveRing, "newest", newest)
+
+
+def newest_ignores_taken(monkeypatch):
+    def newest(self, seen):
+        return max([one for one in seen if one is not None and one.state == WHOLE], default=None)
+
+    monkeypatch.setattr(ReceiveRing, "newest", newest)
+
+
+def loss_uncounted(monkeypatch):
+    def lose(self, number):
+        self.taken = max(self.taken, number)
+
+    monkeypatch.setattr(ReceiveRing, "_lose_up_to", lose)
+
+
+def loses_one_too_many(monkeypatch):
+    def look(self, seen):
+        if seen is not None and seen.number > self.taken + 1:
+            self._lose_up_to(seen.number)
+            return Verdict.LOST
+        return original(self, seen)
+
+    original = ReceiveRing.look
+    monkeypatch.setattr(ReceiveRing, "look", look)
+
+
+def writes_into_one_slot(monkeypatch):
+    monkeypatch.setattr(SendRing, "next_slot", 0)
+
+
+def no_flush_after_payload(monkeypatch):
+    """Payload and publishing stamp arrive in any order."""
+    flush = segment.Segment._flush
+
+    def lazy(self, edges):
+        self._flushes = getattr(self, "_flushes", 0) + 1
+        if self._flushes % 3 != 2:
+            flush(self, edges)
+
+    monkeypatch.setattr(segment.Segment, "_flush", lazy)
+
+
+MUTANTS = [
+    no_mark, no_second_look, writing_passes_for_whole, stamp_unchecked, taken_again, newest_ignores_state,
+    newest_ignores_taken, loss_uncounted, loses_one_too_many, writes_into_one_slot, no_flush_after_payload,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
+def test_some_schedule_catches(mutant, monkeypatch):
+    mutant(monkeypatch)
+    caught = 0
+    for scenario in SCENARIOS:
+        orders = {} if scenario["messages"] < 3 and not scenario.get("cut_stamps") else {"orders": first_order}
+        try:
+            explore(**scenario, **orders)
+        except Violation:
+            caught += 1
+    assert caught
+
+
+def test_sender_may_not_pass_what_is_in_flight():
+    ring = SendRing(depth=2)
+    ring.sent = 2
+    assert not ring.may_send(2)
+    ring.acknowledged(1)
+    assert ring.may_send(2) and not ring.may_send(1)
+    ring.acknowledged(9)  # never sent: not believed
+    assert ring.taken == 1
+
+
+def test_a_length_beyond_the_slot_is_not_sound():
+    ring = ReceiveRing(depth=1, capacity=8)
+    assert ring.is_sound(Stamp(1, 1, WHOLE, 0, 8))
+    assert not ring.is_sound(Stamp(1, 1, WHOLE, 0, 9))
+    assert not ring.is_sound(Stamp(1, 1, WHOLE, 0, -1))
