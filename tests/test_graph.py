@@ -1,0 +1,435 @@
+"""Graphs: what holds for every built-in at every size, the published figures, deaths, and one line per bad argument."""
+
+import itertools
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from vol.graph import NAMES, Graph, _built, as_graph, graph
+
+pytestmark = pytest.mark.serial
+
+SIZES = range(1, 65)
+CIRCULANT_OFFSETS = {  # at 16 ranks
+    "ring": {1},
+    "halton": {1, 9, 5, 13},
+    "chord": {8, 4, 2, 1},
+    "exponential": {1, 2, 4, 8},
+}
+
+
+def reach(graph: Graph, start: int) -> set[int]:
+    """The ranks that news of `start` comes to in the end: the slow twin of is_strongly_connected."""
+    seen, todo = {start}, [start]
+    while todo:
+        new = set(graph.targets(todo.pop())) - seen
+        seen |= new
+        todo += new
+    return seen
+
+
+def check_graph(graph: Graph) -> None:
+    """What every graph promises, whoever made it and whoever died."""
+    living = set(graph.living)
+    pairs = set()
+    for step in range(1, graph.period + 1):
+        for r in range(graph.size):
+            out, into = graph.out(r, step), graph.into(r, step)
+            assert list(out) == sorted(set(out)) and list(into) == sorted(set(into))
+            assert r not in out and set(out) <= living and set(into) <= living
+            assert r in living or not (out or into)
+            assert all(r in graph.into(p, step) for p in out) and all(r in graph.out(p, step) for p in into)
+            assert graph.out(r, step + graph.period) == out and graph.into(r, step + 2 * graph.period) == into
+            assert all(type(p) is int for p in out + into)
+            pairs |= {(r, p) for p in out}
+    assert graph.edges == tuple(sorted(pairs))
+    assert all(graph.targets(r) == tuple(sorted(b for a, b in pairs if a == r)) for r in range(min(graph.size, 8)))
+    assert all(graph.sources(r) == tuple(sorted(a for a, b in pairs if b == r)) for r in range(min(graph.size, 8)))
+    steps = range(1, graph.period + 1)
+    assert graph.degree == max(len(graph.out(r, t)) for t in steps for r in range(graph.size))
+    assert all(reach(graph, r) == living for r in living) and graph.is_strongly_connected()
+
+
+def gap_by_definition(graph: Graph) -> float:
+    """The docstring of spectral_gap, word by word."""
+    product = np.eye(graph.size)
+    for step in range(1, graph.period + 1):
+        w = np.zeros((graph.size, graph.size))
+        for i in range(graph.size):
+            for j in (i, *graph.into(i, step)):
+                w[i, j] = 1 / (len(graph.into(i, step)) + 1)
+        product = w @ product
+    living = list(graph.living)
+    if len(living) == 1:
+        return 1.0
+    second = np.sort(np.abs(np.linalg.eigvals(product[np.ix_(living, living)])))[-2]
+    return float(1 - (second if second > 1e-12 else 0.0) ** (1 / graph.period))
+
+
+def rounds_by_definition(graph: Graph) -> int:
+    living = set(graph.living)
+    knows = {r: {r} for r in living}
+    for step in itertools.count(1):
+        if all(knows[r] == living for r in living):
+            return step - 1
+        knows = {r: knows[r].union(*(knows[p] for p in graph.into(r, step))) for r in living}
+    raise AssertionError
+
+
+# Built-ins
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_built_in_at_every_size(name: str) -> None:
+    for size in SIZES:
+        built = graph(name, size)
+        assert (built.name, built.size, built.living) == (name, size, tuple(range(size)))
+        check_graph(built)
+        if name not in ("all", "star", "torus") and size > 4:
+            assert built.degree <= math.ceil(math.log2(size))
+        if size == 2:
+            assert built.edges == ((0, 1), (1, 0))
+        if size == 1:
+            assert built.edges == () and built.degree == 0 and built.period == 1
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_same_arguments_same_graph(name: str) -> None:
+    first = graph(name, 24, seed=3)
+    _built.cache_clear()
+    assert graph(name, 24, seed=3) == first and hash(graph(name, 24, seed=3)) == hash(first)
+
+
+@pytest.mark.parametrize(
+    ("size", "everyone", "log_degree"), [(8, 56, 24), (16, 240, 64), (32, 992, 160), (64, 4032, 384)]
+)
+def test_messages_of_one_exchange(size: int, everyone: int, log_degree: int) -> None:
+    assert len(graph("all", size).edges) == everyone
+    for name in ("chord", "exponential", "halton", "hypercube", "random", "auto"):
+        assert len(graph(name, size).edges) == log_degree
+
+
+@pytest.mark.parametrize(("name", "offsets"), CIRCULANT_OFFSETS.items())
+def test_offsets_at_16(name: str, offsets: set[int]) -> None:
+    assert graph(name, 16).edges == tuple(sorted((r, (r + o) % 16) for r in range(16) for o in offsets))
+
+
+def test_shapes() -> None:
+    assert graph("chord", 10).out(0) == (1, 2, 5)
+    assert graph("exponential", 10).out(9) == (0, 1, 3, 7)
+    assert graph("hypercube", 8).out(5) == (1, 4, 7)
+    assert graph("hypercube", 6).out(5) == (1, 4)
+    assert graph("torus", 12).out(0) == (1, 3, 4, 8)
+    assert graph("torus", 7).out(0) == (1, 6)
+    assert graph("star", 5).edges == tuple(sorted({(0, r) for r in range(1, 5)} | {(r, 0) for r in range(1, 5)}))
+
+
+def test_one_peer_takes_the_exponential_offsets_in_turn() -> None:
+    one_peer = graph("one-peer", 10)
+    assert one_peer.period == 4 and one_peer.degree == 1
+    assert [one_peer.out(7, step) for step in range(1, 7)] == [(8,), (9,), (1,), (5,), (8,), (9,)]
+    assert one_peer.into(7, 3) == (3,)
+    assert one_peer.edges == graph("exponential", 10).edges
+
+
+def test_random_is_regular_at_every_degree() -> None:
+    for size in (2, 3, 4, 5, 6, 9, 16):
+        for degree, seed in itertools.product(range(1, size), range(4)):
+            built = graph("random", size, degree=degree, seed=seed)
+            check_graph(built)
+            assert {len(built.out(r)) for r in range(size)} == {len(built.into(r)) for r in range(size)} == {degree}
+    assert graph("random", 16, seed=1) != graph("random", 16, seed=2)
+
+
+def test_degree_limits_the_offsets() -> None:
+    assert graph("chord", 16, degree=2).out(0) == (1, 8)
+    assert graph("exponential", 16, degree=3).out(0) == (1, 2, 4)
+    assert graph("halton", 16, degree=3).out(0) == (1, 5, 9)
+    for name, size in itertools.product(("halton", "chord", "exponential", "random"), (1, 2, 3, 7, 12, 16)):
+        for degree in range(1, size + 2):
+            limited = graph(name, size, degree=degree)
+            check_graph(limited)
+            assert limited.degree <= min(degree, size - 1)
+            assert name in ("chord", "exponential") or limited.degree == min(degree, size - 1)
+    assert graph("all", 8, degree=7) == graph("all", 8)
+
+
+def test_auto() -> None:
+    for size in range(1, 5):
+        assert graph("auto", size) == graph("all", size)
+    for size in range(5, 40):
+        gap = graph("auto", size).spectral_gap()
+        for name in ("chord", "exponential", "halton", "random"):
+            assert gap >= graph(name, size).spectral_gap() - 1e-3
+    assert graph("auto", 64).spectral_gap() > 0.5
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_a_thousand_ranks(name: str) -> None:
+    big = graph(name, 1024)
+    assert big.is_strongly_connected() and len(big.out(1023)) == len(big.into(1023)) > 0
+    if name in ("chord", "exponential", "hypercube"):
+        assert big.spectral_gap() == pytest.approx(2 / 11)
+
+
+# Measures
+
+
+@pytest.mark.parametrize(
+    ("name", "size", "gap"),
+    [
+        ("chord", 16, 0.40), ("halton", 16, 0.175), ("chord", 64, 0.286), ("halton", 64, 0.037),
+        ("all", 16, 1.0), ("all", 1, 1.0), ("ring", 1, 1.0), ("one-peer", 16, 1.0),
+        ("hypercube", 16, 0.4), ("star", 16, 0.5),
+    ],
+)  # fmt: skip
+def test_published_spectral_gaps(name: str, size: int, gap: float) -> None:
+    assert graph(name, size).spectral_gap() == pytest.approx(gap, abs=6e-4)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_spectral_gap_is_its_definition(name: str) -> None:
+    for size in (2, 3, 4, 5, 6, 7, 8, 13, 30, 70):
+        whole = graph(name, size)
+        for g in [whole, whole.without([1])] + ([whole.without([0, 2, 3])] if size > 4 else []):
+            assert g.spectral_gap() == pytest.approx(gap_by_definition(g), abs=2e-3 if g.period > 1 else 1e-5), g
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_rounds_is_its_definition(name: str) -> None:
+    for size in (*range(1, 14), 32):
+        whole = graph(name, size)
+        for g in [whole] + ([whole.without([size // 2])] if size > 1 else []):
+            assert g.rounds() == rounds_by_definition(g), g
+
+
+def test_rounds_of_known_graphs() -> None:
+    expected = {
+        "all": 1,
+        "ring": 15,
+        "chord": 4,
+        "exponential": 4,
+        "one-peer": 4,
+        "hypercube": 4,
+        "torus": 4,
+        "star": 2,
+    }
+    assert {name: graph(name, 16).rounds() for name in expected} == expected
+    assert graph("ring", 1).rounds() == 0
+
+
+def test_exact_averaging_has_gap_one_however_the_ranks_are_numbered() -> None:
+    number = [3, 0, 7, 1, 6, 2, 5, 4]
+    one_peer = graph("one-peer", 8)
+    tables = [{number[r]: tuple(number[p] for p in one_peer.out(r, step)) for r in range(8)} for step in (1, 2, 3)]
+    shuffled = Graph("shuffled", 8, tuple(tuple(table[r] for r in range(8)) for table in tables))
+    assert shuffled.spectral_gap() == one_peer.spectral_gap() == 1.0
+
+
+def test_a_graph_in_two_parts_has_no_rounds() -> None:
+    parts = Graph("parts", 4, (((1,), (0,), (3,), (2,)),))
+    assert not parts.is_strongly_connected()
+    assert parts.spectral_gap() == pytest.approx(0.0)
+    with pytest.raises(ValueError, match="not strongly connected"):
+        parts.rounds()
+
+
+def test_one_way_is_not_strongly_connected() -> None:
+    assert not Graph("one way", 3, (((1,), (2,), (1,)),)).is_strongly_connected()
+
+
+# Deaths
+
+
+def check_survivors(whole: Graph, dead: set[int]) -> Graph:
+    """Removes `dead` and checks that what is left was mended, and no more than that."""
+    left = whole.without(dead)
+    assert left.size == whole.size and left.dead == dead
+    check_graph(left)
+    if whole.name != "star":
+        kept = {(a, b) for a, b in whole.edges if not {a, b} & dead}
+        added = set(left.edges) - kept
+        assert kept <= set(left.edges)
+        bare = Graph("bare", whole.size, tuple(
+            tuple(tuple(p for p in peers if not {r, p} & dead) for r, peers in enumerate(table))
+            for table in whole.phases
+        ), left.dead)  # fmt: skip
+        assert bool(added) == (not bare.is_strongly_connected())
+        for k in (0, 1):
+            ends = [edge[k] for edge in added]
+            assert len(ends) == len(set(ends))
+    return left
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_single_death(name: str) -> None:
+    for size in (*range(2, 10), 13, 16, 17):
+        for dead in range(size):
+            check_survivors(graph(name, size), {dead})
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_deaths_down_to_one_survivor_in_any_order(name: str) -> None:
+    for size, seed in itertools.product((3, 8, 13), range(3)):
+        order = random.Random(seed).sample(range(size), size)
+        whole = one_by_one = graph(name, size)
+        for k, dead in enumerate(order[:-1], start=1):
+            one_by_one = one_by_one.without([dead])
+            assert one_by_one == check_survivors(whole, set(order[:k]))
+        assert one_by_one.living == (order[-1],) and one_by_one.edges == ()
+        assert (one_by_one.rounds(), one_by_one.spectral_gap(), one_by_one.degree) == (0, 1.0, 0)
+
+
+def test_a_ring_closes_over_the_gap() -> None:
+    left = graph("ring", 8).without([3, 4, 0])
+    assert left.edges == ((1, 2), (2, 5), (5, 6), (6, 7), (7, 1))
+
+
+def test_the_lowest_living_rank_becomes_the_hub() -> None:
+    assert graph("star", 5).without([3]).edges == ((0, 1), (0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
+    assert graph("star", 5).without([0]).without([1]).edges == ((2, 3), (2, 4), (3, 2), (4, 2))
+
+
+def test_a_mended_one_peer_graph_still_sends_to_one() -> None:
+    for size in (5, 8, 13):
+        for dead in itertools.combinations(range(size), 3):
+            assert graph("one-peer", size).without(dead).degree == 1
+
+
+def test_removing_nobody_or_the_dead_again_changes_nothing() -> None:
+    left = graph("chord", 8).without([2])
+    assert graph("chord", 8).without([]) is graph("chord", 8) and left.without([2]) is left
+    assert left != graph("chord", 8)
+
+
+@pytest.mark.parametrize(
+    ("dead", "error"), [([8], ValueError), ([-1], ValueError), (range(8), ValueError), (["1"], TypeError)]
+)
+def test_bad_deaths(dead: list[int], error: type[Exception]) -> None:
+    with pytest.raises(error):
+        graph("ring", 8).without(dead)
+
+
+# Custom graphs and arguments
+
+
+def test_from_dict() -> None:
+    custom = Graph.from_dict({2: [0], 0: (2, 1), np.int64(1): {0}}, 3)
+    check_graph(custom)
+    assert custom.name == "custom"
+    assert custom.edges == ((0, 1), (0, 2), (1, 0), (2, 0)) and custom.degree == 2
+    assert Graph.from_dict({}, 1) == Graph.from_dict({0: []}, 1) == graph("all", 1)
+    assert Graph.from_dict({r: [(r + 1) % 8] for r in range(8)}, 8) == graph("ring", 8)
+
+
+@pytest.mark.parametrize(
+    ("spec", "size", "error", "says"),
+    [
+        ({0: [1], 1: [2]}, 2, ValueError, r"rank 2 is out of range: with 2 ranks they are 0 to 1"),
+        ({0: [-1], 1: [0]}, 2, ValueError, r"rank -1 is out of range"),
+        ({0: [1], 1: [0], 2: [0]}, 2, ValueError, r"rank 2 is out of range"),
+        ({0: [1.0], 1: [0]}, 2, TypeError, r"rank: expected an int, got 1.0"),
+        ({0: [True], 1: [0]}, 2, TypeError, r"rank: expected an int, got True"),
+        ({"0": [1], 1: [0]}, 2, TypeError, r"rank: expected an int, got '0'"),
+        ({0: 1, 1: 0}, 2, TypeError, r"peers of rank 0: expected a list of ranks, got 1"),
+        ({0: [0, 1], 1: [0]}, 2, ValueError, r"rank 0 sends to itself"),
+        ({0: [1], 1: [0, 0]}, 2, ValueError, r"rank 1 lists peer 0 twice"),
+        ({0: [1], 2: [0]}, 3, ValueError, r"rank 1 has no out-peers"),
+        ({0: [1], 1: []}, 2, ValueError, r"rank 1 has no out-peers"),
+        ({0: [1], 1: [0], 2: [0]}, 3, ValueError, r"no way from rank 0 to rank 2"),
+        ({0: [1], 1: [2], 2: [1]}, 3, ValueError, r"no way from rank 1 to rank 0"),
+        ({0: [1], 1: [0], 2: [3], 3: [2]}, 4, ValueError, r"no way from rank 0 to rank 2"),
+        (graph("ring", 8), 4, ValueError, r"is for 8 ranks, not 4"),
+        ("rnig", 4, ValueError, r"no graph is called 'rnig': there are all, ring, .*; did you mean 'ring'\?"),
+        ("CHORD", 4, ValueError, r"did you mean 'chord'\?"),
+        ("xyz", 4, ValueError, r"there are all, [^?]*$"),
+        (7, 4, TypeError, r"expected a name, a Graph, a dict or a networkx graph, got int"),
+    ],
+)
+def test_bad_graphs(spec: object, size: int, error: type[Exception], says: str) -> None:
+    with pytest.raises(error, match=says) as caught:
+        as_graph(spec, size)
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "says"),
+    [
+        ({"size": 0}, ValueError, "size must be at least 1, got 0"),
+        ({"size": True}, TypeError, "size: expected an int, got True"),
+        ({"size": 2.0}, TypeError, "size: expected an int"),
+        ({"seed": -1}, ValueError, "seed must be at least 0"),
+        ({"seed": None}, TypeError, "seed: expected an int"),
+        ({"degree": 0}, ValueError, "degree must be at least 1"),
+        ({"degree": 2}, ValueError, "graph 'ring' of 8 ranks has degree 1: degree=2 cannot be had"),
+        ({"name": None}, TypeError, "name: expected one of all, ring"),
+    ],
+)
+def test_bad_arguments(arguments: dict[str, object], error: type[Exception], says: str) -> None:
+    graph("ring", 1)  # True == 1: a cached answer must not stand in for a refusal
+    with pytest.raises(error, match=says):
+        graph(**({"name": "ring", "size": 8} | arguments))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(("rank", "step"), [(8, 1), (-1, 1), (0, 0)])
+def test_no_such_rank_or_step(rank: int, step: int) -> None:
+    for ask in (graph("ring", 8).out, graph("ring", 8).into):
+        with pytest.raises(ValueError, match="steps count from 1"):
+            ask(rank, step)
+    if step:
+        with pytest.raises(ValueError, match="ranks are 0 to 7"):
+            graph("ring", 8).targets(rank)
+        with pytest.raises(ValueError, match="ranks are 0 to 7"):
+            graph("ring", 8).sources(rank)
+
+
+def test_as_graph() -> None:
+    ring = graph("ring", 3)
+    assert as_graph("ring", 3) is ring and as_graph(ring, 3) is ring
+    assert as_graph({0: [1], 1: [2], 2: [0]}, 3) == ring
+    assert as_graph("random", 16, seed=5) == graph("random", 16, seed=5)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.integers(2, 7).flatmap(lambda n: st.lists(st.sets(st.integers(0, n - 1)), min_size=n, max_size=n)))
+def test_from_dict_takes_just_the_strongly_connected(peers: list[set[int]]) -> None:
+    size = len(peers)
+    table = tuple(tuple(sorted(listed - {r})) for r, listed in enumerate(peers))
+    raw = Graph("raw", size, (table,))
+    connected = all(len(reach(raw, r)) == size for r in range(size))
+    assert raw.is_strongly_connected() == connected
+    if connected:
+        assert Graph.from_dict(dict(enumerate(table)), size) == raw
+    else:
+        with pytest.raises(ValueError, match="no out-peers|no way"):
+            Graph.from_dict(dict(enumerate(table)), size)
+
+
+def test_networkx() -> None:
+    nx = pytest.importorskip("networkx")
+    assert as_graph(nx.DiGraph([(0, 1), (1, 2), (2, 0)]), 3) == graph("ring", 3)
+    assert as_graph(nx.Graph(graph("hypercube", 8).edges), 8) == graph("hypercube", 8)
+    for name in NAMES:
+        static = graph(name, 20)
+        if static.period == 1:
+            assert static.rounds() == nx.diameter(nx.DiGraph(static.edges))
+    for bad, error in ((nx.DiGraph([("a", "b")]), TypeError), (nx.DiGraph([(0, 1)]), ValueError),
+                       (nx.Graph([(0, 1), (1, 1)]), ValueError),
+                       (nx.MultiDiGraph([(0, 1), (0, 1), (1, 0)]), ValueError),
+                       (nx.cycle_graph(3), ValueError)):  # fmt: skip
+        with pytest.raises(error):
+            as_graph(bad, 2)
+
+
+def test_a_graph_is_a_value() -> None:
+    ring = graph("ring", 4)
+    assert Graph("other name", 4, ring.phases) == ring and len({ring, Graph("other name", 4, ring.phases)}) == 1
+    assert ring != graph("ring", 5) and ring != graph("torus", 4)
+    with pytest.raises(AttributeError):
+        ring.size = 5  # type: ignore[misc]
+    assert repr(graph("one-peer", 8).without([1])) == "Graph('one-peer', size=8, degree=1, period=3, dead=[1])"
+    assert repr(ring) == "Graph('ring', size=4, degree=1)"
