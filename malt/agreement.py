@@ -1,0 +1,100 @@
+"""Agreement between ranks: all of them go on, or all of them raise the same error.
+
+A rank that raised alone would leave the others waiting in the next collective call.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
+
+from dstorm import Transport
+
+Result = TypeVar("Result")
+Checked = TypeVar("Checked")
+Description = Mapping[str, Any]
+
+_KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError)}
+
+
+def exchange(transport: Transport, value: Any) -> list[Any]:
+    """What every rank gave, by rank: anything that JSON can say. Collective."""
+    return [json.loads(text) for text in transport.allgather(json.dumps(value).encode())]
+
+
+def agree(
+    transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]]
+) -> tuple[Checked, list[dict[str, Any]]]:
+    """check()'s first result, and what all ranks said of theirs, by rank. Collective.
+
+    check() looks at this rank's arguments and describes those that must be the same everywhere, in JSON; keys with
+    a leading underscore may differ. ValueError, the same on all ranks: a rank's check failed, or two ranks differ.
+    """
+    checked: Checked | None = None
+    try:
+        checked, description = check()
+        mine = dict(description)
+    except (ValueError, TypeError) as error:
+        mine = {"_error": str(error)}
+    said: list[dict[str, Any]] = exchange(transport, mine)
+    problem = _failure(said, transport.size) or _difference(said)
+    if problem or checked is None:
+        raise ValueError(f"{what}: {problem}")
+    return checked, said
+
+
+def _failure(said: list[dict[str, Any]], size: int) -> str:
+    failed = [(rank, one["_error"]) for rank, one in enumerate(said) if "_error" in one]
+    if not failed:
+        return ""
+    rank, error = failed[0]
+    return error if len(failed) == size and len({text for _, text in failed}) == 1 else f"on rank {rank}: {error}"
+
+
+def _difference(said: list[dict[str, Any]]) -> str:
+    for key in said[0]:
+        for rank, other in enumerate(said):
+            if not key.startswith("_") and other.get(key) != said[0][key]:
+                return f"ranks disagree on {key}: rank 0 has {said[0][key]}, rank {rank} has {other.get(key)}"
+    return ""
+
+
+def succeed(transport: Transport, work: Callable[[], Result]) -> Result:
+    """What work() returned here, where it returned on every rank. Collective; work() itself is local.
+
+    Where it raised on some, all ranks raise the error of the lowest of them: an OSError with its errno and file
+    (and the host, where there are several), a ValueError, TypeError or MemoryError; anything else as RuntimeError.
+    """
+    results: list[Result] = []
+    error: Exception | None = None
+    try:
+        results.append(work())
+    except Exception as raised:  # whatever it is, the others must hear of it
+        error = raised
+    for rank, told in enumerate(exchange(transport, None if error is None else _told(error))):
+        if told is not None:
+            problem = _rebuilt(told, _place(transport, rank))
+            raise problem from (error if isinstance(problem, RuntimeError) else None)
+    return results[0]
+
+
+def _told(error: Exception) -> list[Any]:
+    if isinstance(error, OSError) and error.errno is not None:
+        return [error.errno, error.strerror, None if error.filename is None else str(error.filename)]
+    if type(error).__name__ in _KINDS:
+        return [type(error).__name__, str(error)]
+    return ["RuntimeError", f"{type(error).__name__}: {error}"]
+
+
+def _rebuilt(told: list[Any], place: str) -> Exception:
+    if len(told) == 3:
+        number, text, filename = told
+        return OSError(number, text + place, filename)
+    kind, text = told
+    return _KINDS.get(kind, RuntimeError)(text)
+
+
+def _place(transport: Transport, rank: int) -> str:
+    """Which host it happened on, where files may differ between hosts."""
+    return f" on host {transport.hosts[rank]}" if len(set(transport.hosts)) > 1 else ""

@@ -1,0 +1,98 @@
+"""The command line: malt COMMAND ..."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from malt import job
+from malt.launcher import Job, check_program, compose, hosts, this_machine
+from malt.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        """One line is read; a usage above it is what people scroll past."""
+        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command that `arguments`, by default those of the process, ask for; returns its exit status."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    own, program = _split(words) if words[:1] == ["run"] else (words, [])
+    options, unknown = _parser().parse_known_args(own)
+    try:
+        if unknown:
+            raise LaunchError(f"unknown arguments: {' '.join(unknown)} (see malt {options.command} --help)")
+        return _run(options, program)
+    except LaunchError as error:
+        print(f"malt {options.command}: {error}", file=sys.stderr)
+        return 2
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = _Parser(prog="malt", description="Data-parallel training, peer to peer and one-sided.", allow_abbrev=False)
+    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
+    _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
+    return parser
+
+
+_WITH_VALUE = ("-n", "--mpi", "--hosts")
+"""The options of `malt run` that take the next word."""
+
+
+def _add_run(run: argparse.ArgumentParser) -> None:
+    run.usage = "malt run -n N [--mpi NAME] [--hosts H1,H2:SLOTS] [--dry-run] [-m] PROGRAM ARGS..."
+    run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
+    run.add_argument("-n", type=_ranks, required=True, metavar="N", help="how many ranks")
+    run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")
+    run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
+    run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
+    run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
+
+
+def _split(words: list[str]) -> tuple[list[str], list[str]]:
+    """The words that are malt's own, and PROGRAM ARGS..., which argparse would not leave untouched."""
+    end = 1
+    while end < len(words) and words[end].startswith("-") and words[end] != "--":
+        end += 2 if words[end] in _WITH_VALUE else 1
+    return words[:end], words[end + 1 :] if words[end : end + 1] == ["--"] else words[end:]
+
+
+def _run(options: argparse.Namespace, program: list[str]) -> int:
+    if not program:
+        raise LaunchError("no PROGRAM to run (see malt run --help)")
+    wanted = Job(options.n, ("-m", *program) if options.module else tuple(program), options.hosts)
+    check_program(wanted.program)
+    library = _library(options.mpi)
+    line = compose(wanted, library, find_mpiexec(library, os.environ), this_machine(os.environ), os.environ)
+    if options.dry_run:
+        print(line)
+        return 0
+    return job.run(line, os.environ)
+
+
+def _library(family: str) -> Library:
+    library = bound_library()
+    if family not in ("auto", library.family):
+        raise LaunchError(
+            f"mpi4py in {sys.executable} is bound to {library}, not to {NAMES[family]}: use a Python environment with "
+            f"{NAMES[family]} (or set MPI4PY_LIBMPI to its library)"
+        )
+    return library
+
+
+def _ranks(word: str) -> int:
+    if not (word.isdecimal() and int(word) > 0):
+        raise argparse.ArgumentTypeError(f"the number of ranks is 1 or more, not {word!r}")
+    return int(word)
+
+
+def _hosts(word: str) -> object:
+    try:
+        return hosts(word)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None

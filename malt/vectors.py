@@ -1,0 +1,107 @@
+"""Making vectors: the arguments checked and agreed on by all ranks, then the memory."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from dstorm import Consistency, parse
+from malt import session
+from malt.agreement import agree
+from vol import DenseVector, Graph, as_graph
+from vol.update import Array
+
+_KINDS = ("dense",)
+_Arguments = tuple[Array, Graph, Consistency]
+
+
+def vector(
+    init: Any, kind: str = "dense", graph: Any = "all", sync: str = "asp", depth: int = 2,
+    capacity: int | None = None, check_finite: bool = False, name: str | None = None,
+) -> DenseVector:  # fmt: skip
+    """A vector that all ranks share, each with a replica of its own. Collective.
+
+    `init`: a length or a shape, for float32 zeros; or an array, which becomes the replica itself, not a copy:
+    C-contiguous, writable, of float16, 32, 64 or an integer dtype. `graph`: along whose edges updates travel: a name, a
+    malt.Graph, a dict {rank: [peers]} or a networkx DiGraph. `sync`: "asp", "ssp:S", "bsp" or "notify-ack". `depth`:
+    messages that wait from each sender before the oldest is overwritten. `check_finite`: refuse updates that hold NaN
+    or infinity. `capacity` is for sparse vectors. `name`: for error messages.
+
+    ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
+    ranks: /dev/shm cannot hold it. Nothing has been made then.
+    """
+    world = session.world()
+
+    def check() -> tuple[_Arguments, Mapping[str, Any]]:
+        array = _array(init)
+        _check_options(kind, depth, capacity)
+        mesh, consistency = as_graph(graph, world.size), parse(sync)
+        closed = [place for place, other in enumerate(world.vectors) if other.closed]
+        return (array, mesh, consistency), {
+            "shape": list(array.shape),
+            "dtype": array.dtype.str,
+            "kind": kind,
+            "graph": _fingerprint(mesh),
+            "sync": consistency.name,
+            "depth": index(depth),
+            "vectors made before": world.made,
+            "_closed": closed,
+        }
+
+    (array, mesh, consistency), said = agree(world.transport, "malt.vector", check)
+    _free(world, set.intersection(*(set(one["_closed"]) for one in said)))
+    made = DenseVector(
+        array, world.transport, mesh, consistency,
+        depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=name or f"vector {world.made}",
+    )  # fmt: skip
+    world.vectors.append(made)
+    world.made += 1
+    return made
+
+
+def _free(world: session.World, places: set[int]) -> None:
+    """Free the vectors at `places`, which all ranks have closed."""
+    for place in sorted(places):
+        world.vectors[place].free()
+    world.vectors = [vector for place, vector in enumerate(world.vectors) if place not in places]
+
+
+def _array(init: Any) -> Array:
+    if isinstance(init, np.ndarray):
+        return _checked(init)
+    try:
+        shape = tuple(index(length) for length in init) if isinstance(init, (tuple, list)) else (index(init),)
+    except TypeError:
+        raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}") from None
+    if isinstance(init, bool) or any(length < 0 for length in shape):
+        raise ValueError(f"init must be a length or a shape of numbers from 0 up, got {init!r}")
+    return np.zeros(shape, np.float32)
+
+
+def _checked(array: Array) -> Array:
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or not array.dtype.isnative:
+        raise TypeError(f"init must be of float16, 32, 64 or an integer dtype in native byte order, got {array.dtype}")
+    if not array.flags.c_contiguous:
+        raise ValueError("init must be C-contiguous: pass np.ascontiguousarray(it), which is a copy")
+    if not array.flags.writeable:
+        raise ValueError("init must be writable: pass a copy")
+    return array
+
+
+def _check_options(kind: str, depth: int, capacity: int | None) -> None:
+    if kind not in _KINDS:
+        raise ValueError(f"kind {kind!r} is not valid: use {', '.join(map(repr, _KINDS))}")
+    if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)) or depth < 1:
+        raise ValueError(f"depth must be a whole number of messages from 1 up, got {depth!r}")
+    if capacity is not None:
+        raise ValueError("capacity is for sparse vectors: a dense one sends the whole array")
+
+
+def _fingerprint(graph: Graph) -> str:
+    """The same for the same edges at the same steps."""
+    edges = [[graph.out(rank, phase + 1) for rank in range(graph.size)] for phase in range(graph.period)]
+    return f"{graph.name} {hashlib.sha256(repr(edges).encode()).hexdigest()[:12]}"

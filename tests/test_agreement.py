@@ -1,0 +1,64 @@
+"""A step that fails on one rank fails on all, with the same error of the same kind."""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+from ranks import run_alone, run_ranks, same_error
+
+from malt.agreement import exchange, succeed
+
+pytestmark = pytest.mark.serial
+
+
+def failing(rank, error, hosts="aaa"):
+    def work(transport):
+        def step():
+            if transport.rank >= rank:
+                raise error
+            return transport.rank
+
+        return succeed(transport, step)
+
+    return same_error(run_ranks(work, hosts))
+
+
+def test_every_rank_keeps_its_own_result():
+    assert run_ranks(lambda transport: succeed(transport, lambda: transport.rank * 10), "aab") == [0, 10, 20]
+
+
+def test_exchange_gives_all_values_by_rank():
+    assert (
+        run_ranks(lambda transport: exchange(transport, {"rank": transport.rank}), "ab")
+        == [[{"rank": 0}, {"rank": 1}]] * 2
+    )
+
+
+@pytest.mark.parametrize("kind", [ValueError, TypeError, MemoryError])
+def test_errors_keep_their_kind(kind):
+    error = failing(1, kind("it is bad"))
+    assert type(error) is kind and str(error) == "it is bad"
+
+
+def test_an_os_error_keeps_its_number_and_file():
+    error = failing(2, FileNotFoundError(errno.ENOENT, "No such file or directory", "data.svm"))
+    assert type(error) is FileNotFoundError
+    assert (error.errno, error.filename) == (errno.ENOENT, "data.svm")
+    assert str(error) == "[Errno 2] No such file or directory: 'data.svm'"
+
+
+def test_an_os_error_names_the_host_where_there_are_several():
+    error = failing(1, PermissionError(errno.EACCES, "Permission denied", "data.svm"), hosts="ab")
+    assert str(error) == "[Errno 13] Permission denied on host b: 'data.svm'"
+
+
+def test_any_other_error_is_told_too():
+    error = failing(1, ZeroDivisionError("division by zero"))
+    assert type(error) is RuntimeError and str(error) == "ZeroDivisionError: division by zero"
+
+
+def test_the_cause_of_an_unforeseen_error_is_kept():
+    with pytest.raises(RuntimeError) as caught:
+        run_alone(lambda transport: succeed(transport, lambda: 1 // 0))
+    assert isinstance(caught.value.__cause__, ZeroDivisionError)

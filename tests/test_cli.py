@@ -1,0 +1,93 @@
+"""What `malt run` refuses, in one line each, and what it passes on."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import sys
+
+import pytest
+
+from malt import cli
+from malt.launcher import RUNNER, Host, Line
+from malt.mpi_library import Library
+
+pytestmark = pytest.mark.serial
+
+REFUSED = {
+    "": "malt: .*COMMAND",
+    "frob": "malt: .*'frob'",
+    "run": "malt run: .*-n",
+    "run -n": "malt run: .*-n",
+    "run -n 0 x.py": "malt run: .*the number of ranks is 1 or more, not '0'",
+    "run -n -3 x.py": "malt run: .*-n",
+    "run -n two x.py": "malt run: .*'two'",
+    "run -n 2": "malt run: no PROGRAM",
+    "run -n 2 --": "malt run: no PROGRAM",
+    "run -n 2 -m": "malt run: no PROGRAM",
+    "run -n 2 gone.py": "malt run: no such file: gone.py",
+    "run -n 2 -m gone.part": "malt run: no module named gone.part",
+    "run -n 2 --bogus x.py": "malt run: unknown arguments: --bogus",
+    "run -n 2 --dry x.py": "malt run: unknown arguments: --dry",
+    "run -n 2 --mpi lam x.py": "malt run: .*'lam'",
+    "run -n 2 --hosts a:0 x.py": "malt run: .*slots",
+    "run -n 2 --mpi mpich x.py": "malt run: mpi4py in .* is bound to Open MPI 5.0, not to MPICH",
+    "run -n 2 --hosts a:1 x.py": "malt run: the hosts have 1 slots, too few for 2",
+}
+
+
+@pytest.fixture(autouse=True)
+def openmpi(tmp_path, monkeypatch):
+    """A folder with a program, x.py, and an Open MPI that is never asked."""
+    (tmp_path / "x.py").touch()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(cli, "bound_library", lambda: Library("openmpi", (5, 0)))
+    monkeypatch.setattr(cli, "find_mpiexec", lambda library, environ: "/opt/bin/mpiexec")
+
+
+def status(words):
+    """What the process would end with."""
+    try:
+        return cli.main(words)
+    except SystemExit as ended:
+        return ended.code
+
+
+@pytest.mark.parametrize("words", REFUSED)
+def test_refused_in_one_line(words, capsys):
+    assert status(words.split()) == 2
+    said = capsys.readouterr()
+    assert said.out == "" and said.err.endswith("\n") and said.err.count("\n") == 1
+    assert re.match(REFUSED[words], said.err), said.err
+
+
+@pytest.mark.parametrize("words", ["--help", "run --help", "run -n 2 -h x.py"])
+def test_help(words, capsys):
+    assert status(words.split()) == 0
+    assert "usage: malt" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "words", ["-n 2 x.py", "-n2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit"]
+)
+@pytest.mark.parametrize("arguments", [[], ["-n", "9", "--dry-run", "--", "-m", "a b", "--help"]], ids=str)
+def test_dry_run(words, arguments, capsys):
+    assert status(["run", "--dry-run", *words.split(), *arguments]) == 0
+    said = shlex.split(capsys.readouterr().out)
+    program = ["-m", "timeit"] if "timeit" in words else ["x.py"]
+    assert said[said.index("/opt/bin/mpiexec") :][1:3] == ["-n", "2"]
+    assert said[said.index(sys.executable) :] == [sys.executable, RUNNER, *program, *arguments]
+
+
+def test_ends_with_the_status_of_the_job(monkeypatch):
+    seen = []
+
+    def run(line, environ):
+        seen.append(line)
+        return 7
+
+    monkeypatch.setattr(cli.job, "run", run)
+    assert status(["run", "-n", "3", "--hosts", "a:1,b", "x.py", "--dry-run"]) == 7
+    (line,) = seen
+    assert isinstance(line, Line) and line.arguments[-2:] == ["x.py", "--dry-run"]
+    assert f"{Host('a', 1)},{Host('b', 2)}" in line.arguments

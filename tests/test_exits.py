@@ -1,0 +1,78 @@
+"""A rank that fails ends the job, at once, with its status and its traceback."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.serial
+
+FAILURES = {
+    "raise": ("raise KeyError('mine')", 1, "KeyError: 'mine'"),
+    "thread": ("threading.Thread(target=lambda: 1 // 0).start()", 1, "ZeroDivisionError"),
+    "sys.exit": ("sys.exit(3)", 3, ""),
+    "sys.exit in a function": ("(lambda: sys.exit(4))()", 4, ""),
+    "sys.exit with a message": ("sys.exit('no such thing')", 1, "no such thing"),
+    "import error": ("import nothing_like_it", 1, "ModuleNotFoundError"),
+}
+
+PROGRAM = """
+import sys, threading, time
+import malt
+malt.init()
+v = malt.vector(10, sync="bsp")
+if malt.rank() == 1:
+    {failure}
+while True:
+    v.scatter(); v.gather()
+    time.sleep(0.01)
+"""
+
+
+def job(program, tmp_path, environment, ranks=3):
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), str(file)]
+    start = time.monotonic()
+    environment = {**environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    return done, time.monotonic() - start
+
+
+@pytest.mark.parametrize("name", FAILURES)
+def test_a_failure_ends_the_job(name, tmp_path, job_environment):
+    failure, status, message = FAILURES[name]
+    done, seconds = job(PROGRAM.format(failure=failure), tmp_path, job_environment)
+    assert done.returncode == status, done.stderr
+    assert message in done.stderr
+    assert seconds < 20
+
+
+GOOD_ENDS = {
+    "falls off the end": "",
+    "sys.exit(0)": "sys.exit(0)",
+    "sys.exit()": "sys.exit()",
+    "raise SystemExit": "raise SystemExit",
+    "a caught sys.exit": "try: sys.exit(5)\nexcept SystemExit: pass\nprint('went on')",
+    "a caught sys.exit in a function": """
+def f():
+    try:
+        sys.exit(5)
+    except SystemExit:
+        return 1
+f()
+""",
+    "an exit of a thread": "t = threading.Thread(target=lambda: sys.exit(5)); t.start(); t.join()",
+}
+
+
+@pytest.mark.parametrize("name", GOOD_ENDS)
+def test_a_good_end_is_silent(name, tmp_path, job_environment):
+    program = "import sys, threading\nimport malt\nv = malt.vector(10)\nv.scatter()\n" + GOOD_ENDS[name]
+    done, _ = job(program, tmp_path, job_environment)
+    assert (done.returncode, done.stderr) == (0, "")

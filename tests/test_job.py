@@ -1,0 +1,157 @@
+"""Jobs that are really run, by mpiexec or by a script in its place: how they end, and that nothing of them stays."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from malt.job import first_failure
+
+pytestmark = pytest.mark.serial
+malt_run = [sys.executable, "-m", "malt", "run", "-n", "2"]
+
+
+@pytest.fixture
+def malt_environment(job_environment):
+    """One in which Python finds the package that is tested here."""
+    return job_environment | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+
+
+@pytest.fixture
+def run(tmp_path, malt_environment):
+    """run(program): what `malt run -n 2` of that program ends with and prints."""
+    pytest.importorskip("mpi4py.MPI")
+
+    def run(text, *arguments):
+        program = tmp_path / "program.py"
+        program.write_text(text)
+        words = [*malt_run, program, *arguments]
+        return subprocess.run(
+            words, env=malt_environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+        )
+
+    return run
+
+
+RANK = "import os, sys, time\nrank = int(os.environ.get('PMIX_RANK') or os.environ['PMI_RANK'])\n"
+WAITING = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\ntime.sleep(50)\n"
+MPI = RANK + "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n"
+
+
+def test_a_job_that_ends_well(run):
+    done = run(MPI + "sys.stdout.write(f'{rank} of {MPI.COMM_WORLD.size}: {sys.argv[1:]}\\n')", "-n", "a b")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert sorted(done.stdout.splitlines()) == ["0 of 2: ['-n', 'a b']", "1 of 2: ['-n', 'a b']"]
+
+
+@pytest.mark.parametrize("begin", [RANK, MPI], ids=["before MPI_Init", "after it"])
+def test_a_rank_raises(run, begin):
+    start = time.monotonic()
+    done = run(begin + "if rank == 1: raise ValueError('of rank 1')\n" + WAITING)
+    assert done.returncode != 0 and time.monotonic() - start < 20
+    before, _, again = done.stderr.partition("malt run: rank 1 failed:\n")
+    assert before.count("ValueError: of rank 1") == 1
+    assert again.startswith("Traceback (most recent call last):\n") and again.endswith("\nValueError: of rank 1\n")
+
+
+@pytest.mark.parametrize("begin", [RANK, MPI], ids=["before MPI_Init", "after it"])
+def test_a_rank_exits(run, begin):
+    start = time.monotonic()
+    done = run(begin + "if rank == 1: raise SystemExit(3)\n" + WAITING)
+    assert done.returncode == 3 or (begin == RANK and done.returncode > 3)  # Open MPI: rank 0 may crash in MPI_Init
+    assert time.monotonic() - start < 20
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_a_signal_ends_all(tmp_path, malt_environment, number):
+    """Also ranks that do not look at it, as those inside MPI."""
+    pytest.importorskip("mpi4py.MPI")
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, pathlib, signal, sys, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
+        "pathlib.Path(sys.argv[1], f'{os.getpid()}.pid').touch()\ntime.sleep(50)\n"
+    )
+    launcher = subprocess.Popen(
+        [*malt_run, program, tmp_path], env=malt_environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
+    wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
+    launcher.send_signal(number)
+    assert launcher.wait(20) == (-number if number == signal.SIGKILL else 128 + number)
+    ranks = [int(file.stem) for file in tmp_path.glob("*.pid")]
+    wait_for(lambda: not any(map(is_alive, ranks)))
+
+
+STUBBORN = (
+    "trap '' TERM INT\necho $$ > {0}/1.pid\n(trap '' TERM; echo $BASHPID > {0}/2.pid; sleep 50) &\nsleep 50\nwait"
+)
+KILLED = "sleep 50 & echo $! > {0}/1.pid\nkill -9 $$"
+
+
+def supervise(folder, environ, script):
+    """A launcher whose mpiexec is that script."""
+    (folder / "mpiexec").write_text(f"#!/bin/bash\n{script.format(folder)}\n")
+    (folder / "mpiexec").chmod(0o755)
+    code = f"""if True:
+        import sys
+        from malt import job
+        from malt.launcher import Line
+        job.GRACE_S = 0.3
+        sys.exit(job.run(Line({{"NAME": "value"}}, ["{folder}/mpiexec"]), {{"PATH": "/usr/bin:/bin"}}))"""
+    return subprocess.Popen(
+        [sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+@pytest.mark.parametrize("script", [STUBBORN, KILLED], ids=["ignores SIGTERM", "is killed"])
+def test_an_mpiexec_that_does_not_end_its_ranks(tmp_path, malt_environment, script):
+    launcher = supervise(tmp_path, malt_environment, script)
+    files = [tmp_path / "1.pid", tmp_path / "2.pid"] if script == STUBBORN else [tmp_path / "1.pid"]
+    if script == STUBBORN:
+        wait_for(lambda: all(file.exists() and file.read_text() for file in files))
+        launcher.terminate()
+    launcher.communicate(timeout=20)
+    assert launcher.returncode == (143 if script == STUBBORN else 137)
+    assert not any(is_alive(int(file.read_text())) for file in files)
+
+
+def test_status_and_environment_of_mpiexec(tmp_path, malt_environment):
+    launcher = supervise(tmp_path, malt_environment, "echo $NAME; echo first > $MALT_FAILURE_DIR/rank-0.txt; exit 5")
+    out, err = launcher.communicate(timeout=20)
+    assert (launcher.returncode, out, err) == (5, "value\n", "\nmalt run: rank 0 failed:\nfirst\n")
+
+
+def test_an_mpiexec_that_cannot_be_started(tmp_path, malt_environment):
+    launcher = supervise(tmp_path, malt_environment, "")
+    (tmp_path / "mpiexec").chmod(0o644)
+    assert "LaunchError: cannot start" in launcher.communicate(timeout=20)[1]
+
+
+def test_the_first_failure_is_told(tmp_path):
+    assert first_failure(tmp_path) == ""
+    for when, rank in enumerate([3, 0, 12]):
+        (tmp_path / f"rank-{rank}.txt").write_text(f"Traceback\nof {rank}\n")
+        os.utime(tmp_path / f"rank-{rank}.txt", ns=(0, 10**18 + when))
+    (tmp_path / "rank-1.txt.77").write_text("half of")
+    assert first_failure(tmp_path) == "\nmalt run: rank 3, the first of 3 ranks, failed:\nTraceback\nof 3\n"
+
+
+def wait_for(condition, deadline_s=20.0):
+    end = time.monotonic() + deadline_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def is_alive(process):
+    """Whether it runs: what has ended and was not yet asked for its status has no command line."""
+    try:
+        with open(f"/proc/{process}/cmdline", "rb") as file:
+            return file.read() != b""
+    except OSError:
+        return False

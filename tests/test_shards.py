@@ -1,0 +1,44 @@
+"""Each row is in one shard."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import malt
+from malt.shards import bounds
+
+
+@given(st.integers(0, 10_000), st.integers(1, 64))
+def test_shards_partition_the_rows_evenly(count, size):
+    parts = [bounds(count, rank, size) for rank in range(size)]
+    assert parts[0][0] == 0 and parts[-1][1] == count
+    assert all(end == start for (_, end), (start, _) in pairwise(parts))
+    lengths = [end - start for start, end in parts]
+    assert max(lengths) - min(lengths) <= 1
+
+
+def test_numbers_give_slices_and_arrays_their_rows():
+    part = malt.shard(103)
+    rows = np.arange(206).reshape(103, 2)
+    mine = malt.shard(rows)
+    assert np.shares_memory(mine, rows) and (mine == rows[part]).all()
+    assert malt.shard(list(range(103))) == list(range(103))[part]
+    assert malt.shard(np.int64(103)) == part
+    everyone = malt.init().transport.allgather(mine.tobytes())
+    assert b"".join(everyone) == rows.tobytes()
+
+
+def test_more_ranks_than_rows():
+    counts = [len(malt.shard([7])) for _ in range(1)]
+    assert sum(int(x) for x in malt.init().transport.allgather(str(counts[0]).encode())) == 1
+
+
+@pytest.mark.parametrize(("bad", "error"), [(-1, ValueError), (True, ValueError), (1.5, TypeError), (None, TypeError)])
+def test_bad_rows(bad, error):
+    with pytest.raises(error, match="malt.shard takes a number of rows"):
+        malt.shard(bad)

@@ -1,0 +1,125 @@
+"""Making vectors: agreed, or refused by all."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import malt
+from dstorm import shared_memory
+
+
+def all_raise_alike(function, match):
+    with pytest.raises(ValueError, match=match) as raised:
+        function()
+    said = malt.init().transport.allgather(str(raised.value).encode())
+    assert len(set(said)) == 1
+
+
+DIFFERENT = [
+    (dict(init=3), dict(init=4), "shape"),
+    (dict(init=(2, 3)), dict(init=(3, 2)), "shape"),
+    (dict(init=np.zeros(3)), dict(init=np.zeros(3, np.float32)), "dtype"),
+    (dict(init=3, graph="all"), dict(init=3, graph="star"), "graph"),
+    (dict(init=3, depth=2), dict(init=3, depth=3), "depth"),
+    (dict(init=3, sync="bsp"), dict(init=3, sync="asp"), "sync"),
+    (dict(init=3, sync="ssp:1"), dict(init=3, sync="ssp:2"), "sync"),
+]
+
+
+@pytest.mark.parallel
+@pytest.mark.parametrize(("first", "last", "key"), DIFFERENT, ids=lambda value: value if isinstance(value, str) else "")
+def test_ranks_that_differ(first, last, key):
+    mine = last if malt.rank() == malt.size() - 1 else first
+    all_raise_alike(lambda: malt.vector(**mine), f"malt.vector: ranks disagree on {key}: rank 0 has ")
+
+
+def read_only():
+    array = np.zeros(3)
+    array.flags.writeable = False
+    return array
+
+
+BAD = [
+    (dict(init=-1), "from 0 up"),
+    (dict(init="x"), "a length, a shape or a NumPy array"),
+    (dict(init=1.5), "a length, a shape or a NumPy array"),
+    (dict(init=[[1.0]]), "a length, a shape or a NumPy array"),
+    (dict(init=np.zeros((4, 4)).T[:2]), "C-contiguous"),
+    (dict(init=read_only()), "writable"),
+    (dict(init=np.zeros(3, complex)), "complex128"),
+    (dict(init=np.zeros(3, bool)), "bool"),
+    (dict(init=np.array(["a"])), "dtype"),
+    (dict(init=np.zeros(3, ">f4")), "native byte order"),
+    (dict(init=3, kind="sprase"), "'sprase' is not valid: use 'dense'"),
+    (dict(init=3, graph="halo"), "halton"),
+    (dict(init=3, graph={0: [99]}), "99"),
+    (dict(init=3, sync="ssp:-1"), "ssp:S"),
+    (dict(init=3, sync=None), "sync must be a string"),
+    (dict(init=3, depth=0), "depth"),
+    (dict(init=3, depth=1.5), "depth"),
+    (dict(init=3, capacity=2), "capacity"),
+]
+
+
+@pytest.mark.parametrize(("bad", "message"), BAD, ids=[message for _, message in BAD])
+def test_bad_arguments_on_one_rank(bad, message):
+    mine = bad if malt.rank() == malt.size() - 1 else dict(init=3)
+    all_raise_alike(lambda: malt.vector(**mine), message)
+
+
+@pytest.mark.parametrize(("bad", "message"), BAD, ids=[message for _, message in BAD])
+def test_bad_arguments_on_all(bad, message):
+    all_raise_alike(lambda: malt.vector(**bad), message)
+
+
+@pytest.mark.parallel
+def test_one_bad_rank_is_named():
+    mine = dict(init=3, depth=-5) if malt.rank() == 1 else dict(init=3)
+    all_raise_alike(lambda: malt.vector(**mine), "malt.vector: on rank 1: depth must be a whole number")
+
+
+@pytest.mark.parallel
+def test_shared_memory_that_cannot_hold_it(monkeypatch):
+    others = malt.size() - 1
+    need = malt.size() * others * 2 * 4_000_000 / 1e6
+    if malt.rank() == 1:
+        monkeypatch.setattr(shared_memory, "free_nbytes", lambda: 5_000_000)
+    with pytest.raises(MemoryError, match=rf"{malt.size()} ranks need {need:,.0f}\.\d MB.*and 5\.0 MB are free"):
+        malt.vector(1_000_000)
+    malt.vector(10).close()
+
+
+@pytest.mark.parallel
+def test_windows_that_are_not_written_to_count_too():
+    malt.barrier()
+    before = shared_memory.free_nbytes()
+    malt.barrier()
+    with malt.vector(500_000, graph="ring"):
+        used = before - shared_memory.free_nbytes()
+        assert used >= malt.size() * 2 * 2_000_000 * 0.9
+        malt.barrier()
+
+
+@pytest.mark.parallel
+def test_memory_of_closed_vectors_comes_back():
+    malt.vector(1).close()
+    malt.barrier()
+    before = shared_memory.free_nbytes()
+    malt.barrier()
+    for _ in range(20):
+        malt.vector(300_000, graph="ring").close()
+    assert before - shared_memory.free_nbytes() < 5 * malt.size() * 2 * 1_200_000
+    malt.barrier()
+
+
+def test_several_at_once_closed_in_any_order():
+    several = [malt.vector(np.full(4, float(place)), sync="bsp") for place in range(4)]
+    for v in several:
+        v.scatter()
+    for place in (2, 0, 3, 1):
+        several[place].gather(malt.SUM)
+        assert several[place].array[0] == place * malt.size()
+    for place in (1, 3, 0, 2) if malt.rank() % 2 else (0, 1, 2, 3):
+        several[place].close()
+    malt.vector(1).close()
