@@ -1,0 +1,137 @@
+"""What the programs of apps/ share: common options, how they start, and how they end when something is wrong."""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import hashlib
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NoReturn
+
+import numpy as np
+
+import malt
+
+
+class BadInput(Exception):
+    """What the user passed is wrong; raised alike on all ranks. Printed as one line; the status is 2."""
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises BadInput where argparse would exit: only one rank must tell."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message} (see --help)")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise _Help
+
+    def print_help(self, file: Any = None) -> None:
+        if malt.rank() == 0:
+            super().print_help(file)
+
+
+class _Help(Exception):
+    """--help was asked for, and given."""
+
+
+def add_common_options(parser: Parser, *, epochs: int, exchange_every: int, graph: str, sync: str) -> None:
+    """The options that every program has, with its defaults."""
+    add = parser.add_argument
+    add("--epochs", type=whole_number(0), default=epochs, metavar="N", help="passes over the rows (%(default)s)")
+    add("--exchange-every", type=whole_number(1), default=exchange_every, metavar="N",
+        help="examples that a rank trains on between two exchanges (%(default)s)")  # fmt: skip
+    add("--graph", default=graph, help="along which updates travel: all, ring, chord, auto... (%(default)s)")
+    add("--sync", default=sync, help="asp, bsp, ssp:S or notify-ack (%(default)s)")
+    add("--seed", type=whole_number(0), default=0, metavar="N", help="of all that is random (%(default)s)")
+    add("--save", metavar="FILE", help="write the final model there, as .npz")
+    add("--json", metavar="FILE", help="write a report there")
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """For argparse: a whole number from `least` up."""
+
+    def parse(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} up, got {text}")
+        return number
+
+    parse.__name__ = "whole number"
+    return parse
+
+
+def real_number(least: float) -> Callable[[str], float]:
+    """For argparse: a finite number from `least` up."""
+
+    def parse(text: str) -> float:
+        number = float(text)
+        if not least <= number < float("inf"):
+            raise argparse.ArgumentTypeError(f"must be a number from {least:g} up, got {text}")
+        return number
+
+    parse.__name__ = "number"
+    return parse
+
+
+@contextlib.contextmanager
+def user_errors() -> Any:
+    """Where the user's files and options are looked at, alike on all ranks: what is wrong with them is BadInput."""
+    try:
+        yield
+    except OSError as error:
+        raise BadInput(
+            f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
+        ) from None
+    except (ValueError, TypeError, MemoryError) as error:
+        raise BadInput(str(error)) from None
+
+
+def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What the report begins with."""
+    world = malt.init()
+    common = {name: options[name] for name in ("graph", "sync", "seed")}
+    rest = {name: value for name, value in options.items() if name not in common}
+    return {
+        "program": program,
+        "version": malt.__version__,
+        "mpi": world.library,
+        "ranks": world.size,
+        **common,
+        "options": rest,
+    }
+
+
+def say(text: str) -> None:
+    """Print on the lowest rank."""
+    if malt.rank() == 0:
+        print(text, flush=True)
+
+
+def common_hash(arrays: Sequence[np.ndarray[Any, Any]]) -> str:
+    """SHA-256 of the final model; every rank's is printed. Collective. RuntimeError: they differ."""
+    digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+    digests = [text.decode() for text in malt.init().transport.allgather(digest.encode())]
+    say("\n".join(f"model on rank {rank}: {text}" for rank, text in enumerate(digests)))
+    if len(set(digests)) > 1:
+        raise RuntimeError("the ranks ended with different models")
+    return digest
+
+
+def main(program: str, run: Callable[[Sequence[str]], None]) -> None:
+    """run(arguments) on all ranks, then the end of the process: status 0, or 2 with one line of what is wrong."""
+    malt.init()
+    try:
+        run(sys.argv[1:])
+    except BadInput as error:
+        if malt.rank() == 0:
+            print(f"{program}: error: {error}", file=sys.stderr)
+        malt.finalize()
+        sys.exit(2)
+    except FloatingPointError as error:
+        print(f"{program}: error: rank {malt.rank()}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except _Help:
+        pass
+    malt.finalize()

@@ -1,0 +1,141 @@
+"""What a program of apps/ reports: a table with a line per epoch, the last line, and the same as JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from dstorm import Statistics, Transport
+
+
+@dataclass
+class Clock:
+    """Seconds of training: runs between `start` and `stop`, and stands while something is loaded or evaluated."""
+
+    seconds: float = 0.0
+    _since: float = 0.0
+
+    def start(self) -> None:
+        self._since = time.perf_counter()
+
+    def stop(self) -> None:
+        self.seconds += time.perf_counter() - self._since
+
+
+@dataclass(frozen=True)
+class Mark:
+    """What one rank has done by the end of one of its epochs: totals since the start."""
+
+    examples: int = 0
+    seconds: float = 0.0
+    bytes_sent: int = 0
+    bytes_dense: int = 0
+    merged: int = 0
+    overwritten: int = 0
+
+
+def mark(examples: int, seconds: float, traffic: Sequence[Statistics], dense_nbytes: Sequence[int]) -> Mark:
+    """This rank's mark now; `dense_nbytes`: the whole array of each vector, for what dense messages would have sent."""
+    return Mark(
+        examples,
+        seconds,
+        bytes_sent=sum(one.bytes_sent for one in traffic),
+        bytes_dense=sum(one.sent * nbytes for one, nbytes in zip(traffic, dense_nbytes, strict=True)),
+        merged=sum(one.gathered for one in traffic),
+        overwritten=sum(one.overwritten for one in traffic),
+    )
+
+
+def over_ranks(transport: Transport, marks: Sequence[Mark]) -> list[Mark]:
+    """The marks of all ranks, epoch by epoch: counts summed, the seconds of the slowest. Collective.
+
+    A rank with fewer epochs stands at its last.
+    """
+    everyone = [
+        [Mark(**one) for one in json.loads(text)]
+        for text in transport.allgather(json.dumps([asdict(one) for one in marks]).encode())
+    ]
+    epochs = max(map(len, everyone))
+    padded = [theirs + [theirs[-1] if theirs else Mark()] * (epochs - len(theirs)) for theirs in everyone]
+    return [_combined(at_epoch) for at_epoch in zip(*padded, strict=True)]
+
+
+def _combined(marks: Iterable[Mark]) -> Mark:
+    rows = [asdict(one) for one in marks]
+    return Mark(**{key: (max if key == "seconds" else sum)(row[key] for row in rows) for key in rows[0]})
+
+
+@dataclass(frozen=True)
+class Column:
+    """A measure as the table shows it."""
+
+    key: str
+    title: str
+    form: str
+    """A format specification, as ".4f"."""
+
+
+_COUNTS = (
+    Column("examples", "examples", ",d"),
+    Column("seconds", "seconds", ".3f"),
+)
+_TRAFFIC = (
+    Column("bytes_sent", "bytes sent", ",d"),
+    Column("merged", "merged", ",d"),
+    Column("overwritten", "overwritten", ",d"),
+)
+_WIDTH = 13
+
+
+@dataclass
+class Report:
+    """The run of one program, as its lowest live rank tells it."""
+
+    header: Mapping[str, Any]
+    """Program, version, MPI, ranks, graph, sync, seed, options: what the JSON file begins with."""
+    measures: Sequence[Column]
+    """How good the model is: the columns between the seconds and the traffic."""
+    epochs: list[dict[str, Any]] = field(default_factory=list)
+    final: dict[str, Any] = field(default_factory=dict)
+
+    def add_epoch(self, mark: Mark, **measures: float | None) -> None:
+        """Take down an epoch: its mark over all ranks, and how good the model was."""
+        self.epochs.append({"epoch": len(self.epochs) + 1, **asdict(mark), **measures})
+
+    def table(self) -> str:
+        """The epochs, a line each, under a line of titles."""
+        columns = [*_COUNTS, *self.measures, *_TRAFFIC]
+        lines = ["epoch" + "".join(f"{column.title:>{_WIDTH + 2}}" for column in columns)]
+        for epoch in self.epochs:
+            lines.append(
+                f"{epoch['epoch']:<5}" + "".join(f"{_shown(epoch, column):>{_WIDTH + 2}}" for column in columns)
+            )
+        return "\n".join(lines)
+
+    def last_line(self) -> str:
+        """`final:`, the measures of the final model, and its hash."""
+        told = [
+            f"{column.title} {_shown(self.final, column)}"
+            for column in self.measures
+            if self.final.get(column.key) is not None
+        ]
+        return f"final: {' '.join(told)} model {self.final['model_sha256']}"
+
+    def write(self, path: str) -> None:
+        """Write all of it as JSON, complete or not at all. OSError: the file cannot be written."""
+        text = json.dumps({**self.header, "epochs": self.epochs, "final": self.final, "lost_ranks": []}, indent=1)
+        partial = f"{path}.{os.getpid()}.partial"
+        with open(partial, "w", encoding="utf-8") as file:
+            file.write(text + "\n")
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+
+
+def _shown(row: Mapping[str, Any], column: Column) -> str:
+    value = row.get(column.key)
+    return "-" if value is None else format(value, column.form)

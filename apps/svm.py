@@ -1,0 +1,304 @@
+"""A linear classifier by stochastic gradient descent: support vector machines, logistic regression.
+
+    python -m apps.svm [TRAIN] [--test TEST] ...               alone
+    malt run -n 4 -m apps.svm [TRAIN] [--test TEST] ...        on four ranks
+
+Every rank trains on its own rows, one example at a time, and exchanges its model with its peers every so many.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import tempfile
+import time
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+
+import malt
+from apps import linear
+from apps.linear import Examples, Order, Params, Problem
+from apps.program import (
+    Parser,
+    add_common_options,
+    common_hash,
+    header,
+    main,
+    real_number,
+    say,
+    user_errors,
+)  # fmt: skip
+from apps.report import Clock, Column, Mark, Report, mark, over_ranks
+from dstorm import Statistics
+
+EMBEDDED = Path(__file__).parent / "data" / "a9a"
+AVERAGES = ("model", "delta", "gradient", "none")
+MEASURES = (Column("objective", "objective", ".4f"), Column("test_accuracy", "test accuracy", ".4f"))
+
+
+def parser() -> Parser:
+    """The command line."""
+    made = Parser(prog="python -m apps.svm", description=__doc__.splitlines()[0])
+    add = made.add_argument
+    add("train", nargs="?", metavar="TRAIN", help="svmlight text, also .gz .bz2 .xz (the embedded census data a9a)")
+    add("--test", metavar="TEST", help="rows to measure the accuracy on")
+    add("--loss", choices=sorted(linear.LOSSES), default="hinge", help="(%(default)s)")
+    add("--l2", type=real_number(0), default=1e-4, metavar="X", help="weight of |w|^2 / 2 (%(default)s)")
+    add("--average", choices=AVERAGES, default="model", help="what ranks exchange (%(default)s)")
+    add("--step", type=real_number(0), metavar="X", help="the first step size (chosen on a sample)")
+    add("--no-intercept", dest="intercept", action="store_false", help="a plane through the origin")
+    add("--tolerance", type=real_number(0), default=0.0, metavar="X",
+        help="stop when an epoch improves the objective by less than this part of it (0: never)")  # fmt: skip
+    add_common_options(made, epochs=10, exchange_every=1000, graph="all", sync="asp")
+    return made
+
+
+class Trainer(Protocol):
+    """One way to train together. `model` is what it has learned so far; `vectors` carry it."""
+
+    model: Params
+    vectors: Sequence[Any]
+
+    def learn(self, order: Order) -> None:
+        """Train on the examples named in `order`; exchange where that is due."""
+
+    def finish(self) -> None:
+        """Make `model` one and the same on all ranks. Collective."""
+
+
+class ModelTrainer:
+    """Every rank descends on its own; models, or their changes, are averaged on the way. The result is a mean of the
+    models so far (`linear.blend`): the last one alone still carries the noise of its last examples."""
+
+    def __init__(self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace) -> None:
+        self._problem, self._data, self._eta0 = problem, data, eta0
+        self._params: Params = np.zeros(n_features + 1, np.float32)
+        self.model: Params = np.zeros_like(self._params)
+        self._trained, self._blended, self._every = 0.0, 0, options.exchange_every
+        never = options.average == "none"
+        self._replica = malt.Replica(
+            self._params,
+            every=2**62 if never else options.exchange_every,
+            average="model" if never else options.average,
+            graph=options.graph,
+            sync=options.sync,
+        )
+        self.vectors = self._replica.vectors
+
+    def learn(self, order: Order) -> None:
+        self._trained = linear.train(self._problem, self._data, order, self._params, self._eta0, self._trained)
+        self._replica.step(len(order))
+        if self._trained % self._every == 0:  # just exchanged: a model of all ranks
+            self._blended += 1
+            linear.blend(self.model, self._params, self._blended)
+        elif not self._blended:
+            self.model[:] = self._params
+
+    def finish(self) -> None:
+        self._params[:] = self.model
+        self._replica.finish()
+        self.model[:] = self._params
+
+
+class GradientTrainer:
+    """Ranks average the mean subgradients of their next examples at fixed weights, and take one step each."""
+
+    def __init__(self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace) -> None:
+        self._problem, self._data, self._eta0 = problem, data, eta0
+        self._l2, self._trained = problem.l2, 0
+        self.model: Params = np.zeros(n_features + 1, np.float32)
+        self._gradient = malt.vector(n_features + 1, graph=options.graph, sync=options.sync, check_finite=True)
+        self.vectors = [self._gradient]
+
+    def learn(self, order: Order) -> None:
+        linear.subgradient(self._problem, self._data, order, self.model, self._gradient.array)
+        self._gradient.scatter()
+        self._gradient.gather()
+        step = linear.gradient_step(self._eta0, self._l2, self._trained, len(order))
+        self.model -= np.float32(step) * self._gradient.array
+        self._trained += len(order)
+
+    def finish(self) -> None:
+        self._gradient.close()
+        malt.init().transport.mean(self.model)
+
+
+class Run:
+    """One rank's part of a training run: what `mark` and the report need of it."""
+
+    def __init__(self, options: Namespace, problem: Problem, train: malt.Dataset, test: malt.Dataset | None) -> None:
+        self.options, self.problem = options, problem
+        self.n_features = max(train.X.shape[1], 0 if test is None else test.X.shape[1])
+        self.everything = linear.examples(train.X, train.y)
+        self.test = None if test is None else linear.examples(test.X, test.y)
+        # Dealt by a permutation: a file that is sorted by label must not give a rank one label only.
+        dealt = np.random.default_rng(options.seed).permutation(len(train.y))
+        self.mine = linear.examples(train.X, train.y, malt.shard(dealt))
+        self.eta0 = options.step or self._first_step(train, dealt)
+        kind = GradientTrainer if options.average == "gradient" else ModelTrainer
+        with user_errors():  # the vector checks --graph and --sync
+            self.trainer: Trainer = kind(problem, self.mine, self.n_features, self.eta0, options)
+        self.clock = Clock()
+        self.trained = 0
+        self.marks: list[Mark] = []
+        self.snapshots: list[Params] = []
+
+    def _first_step(self, train: malt.Dataset, dealt: Order) -> float:
+        """The same on all ranks: each tries it on the same rows."""
+        ranks = min(malt.size(), linear.MAX_TRIAL_RANKS)
+        sample = linear.examples(train.X, train.y, dealt[: ranks * linear.STEP_SAMPLE])
+        return linear.first_step(self.problem, sample, self.n_features, ranks)
+
+    def train(self) -> None:
+        """All epochs, or as many as --tolerance allows. Collective only where that is set."""
+        generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
+        malt.barrier()
+        said = time.monotonic()
+        for epoch in range(1, self.options.epochs + 1):
+            self.clock.start()
+            for order in self._parts(linear.visiting_order(len(self.mine.labels), generator)):
+                self.trainer.learn(order)
+                self.trained += len(order)
+            self.clock.stop()
+            self._take_down()
+            if time.monotonic() - said > 2:
+                said = time.monotonic()
+                say(f"... epoch {epoch} of {self.options.epochs} after {self.clock.seconds:.1f} s")
+            if self.options.tolerance and self._stands_still():
+                break
+
+    def _parts(self, order: Order) -> Iterator[Order]:
+        """The epoch's examples up to each exchange; exchanges fall every so many examples, whatever the epochs."""
+        every = self.options.exchange_every
+        first = every - self.trained % every
+        yield from (part for part in np.split(order, range(first, len(order), every)) if len(part))
+
+    def _take_down(self) -> None:
+        vectors = self.trainer.vectors
+        traffic: list[Statistics] = [vector.statistics() for vector in vectors]
+        self.marks.append(mark(self.trained, self.clock.seconds, traffic, [vector.array.nbytes for vector in vectors]))
+        if malt.rank() == 0:
+            self.snapshots.append(self.trainer.model.copy())
+
+    def _stands_still(self) -> bool:
+        """Whether rank 0's last epoch improved its objective by less than the tolerance. Collective."""
+        verdict = np.zeros(1)
+        if malt.rank() == 0 and len(self.snapshots) > 1:
+            before, now = (self.objective(model) for model in self.snapshots[-2:])
+            verdict[0] = before - now < self.options.tolerance * abs(before)
+        malt.init().transport.broadcast(verdict)
+        return bool(verdict[0])
+
+    def objective(self, model: Params) -> float:
+        """Over all training rows."""
+        return linear.objective(self.problem, self.everything, model)
+
+    def measures(self, model: Params) -> dict[str, float | None]:
+        """How good a model is."""
+        accuracy = None if self.test is None else linear.accuracy(self.problem, self.test, model)
+        objective = self.objective(model)
+        if not math.isfinite(objective):
+            raise FloatingPointError(
+                f"the objective is not finite: the step size, {self.eta0:.3g} at first, is too large"
+            )
+        return {"objective": objective, "test_accuracy": accuracy}
+
+
+def run(arguments: Sequence[str]) -> None:
+    """The program, on every rank. Collective. BadInput, FloatingPointError: as the user must see it."""
+    options = parser().parse_args(arguments)
+    with user_errors():
+        problem = Problem(options.loss, options.l2, options.intercept)
+        malt.graph(options.graph, malt.size())
+        train, test = _load(options)
+    _compile()
+    part = Run(options, problem, train, test)
+    told = header("apps.svm", vars(options))
+    say(_introduction(told, part, train))
+    part.train()
+    part.trainer.finish()
+    marks = over_ranks(malt.init().transport, part.marks)
+    digest = common_hash([part.trainer.model])
+    if malt.rank() == 0:
+        _tell(part, Report(told, MEASURES), marks, digest, train)
+    malt.barrier()
+
+
+def _load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
+    """Training rows, and test rows read as the same features and labels."""
+    train_path, test_path = options.train, options.test
+    if train_path is None:
+        train_path, test_path = EMBEDDED / "train.svm.xz", test_path or EMBEDDED / "test.svm.xz"
+    train = malt.open_svmlight(train_path)
+    if test_path is None:
+        return train, None
+    return train, malt.open_svmlight(test_path, zero_based=train.zero_based, labels=train.labels)
+
+
+def _compile() -> None:
+    """Kernels come from numba's cache; where they are not in it, one rank of each host compiles for all."""
+    world = malt.init()
+    first = world.transport.hosts.index(world.transport.hosts[world.rank]) == world.rank
+    if first:
+        linear.compile_kernels()
+    malt.barrier()
+    if not first:
+        linear.compile_kernels()
+    malt.barrier()
+
+
+def _introduction(told: dict[str, Any], part: Run, train: malt.Dataset) -> str:
+    options = part.options
+    return (
+        f"{told['program']} {told['version']}: {told['mpi']}, {told['ranks']} ranks, graph {options.graph}, "
+        f"sync {options.sync}, seed {options.seed}\n"
+        f"{len(part.everything.labels):,} rows, {train.X.shape[1]:,} features, {train.X.nnz:,} non-zeros"
+        + (f"; {len(part.test.labels):,} test rows\n" if part.test else "\n")
+        + f"{options.loss}, l2 {options.l2:g}, {'with' if options.intercept else 'no'} intercept, "
+        f"first step {part.eta0:g}, {options.average} averaging every {options.exchange_every:,} examples, "
+        f"{options.epochs} epochs\n"
+    )
+
+
+def _tell(part: Run, report: Report, marks: Sequence[Mark], digest: str, train: malt.Dataset) -> None:
+    """Evaluate what was kept, print it, and write the files that were asked for."""
+    for epoch, model in zip(marks, part.snapshots, strict=True):
+        report.add_epoch(epoch, **part.measures(model))
+    seconds = marks[-1].seconds if marks else 0.0
+    examples = marks[-1].examples if marks else 0
+    report.final = {
+        **part.measures(part.trainer.model),
+        "seconds": seconds,
+        "examples_per_s": examples / seconds if seconds else 0.0,
+        "model_sha256": digest,
+    }
+    print(report.table())
+    with user_errors():
+        if part.options.save:
+            _save(part.options.save, part, train)
+        if part.options.json:
+            report.write(part.options.json)
+    print(report.last_line(), flush=True)
+
+
+def _save(path: str, part: Run, train: malt.Dataset) -> None:
+    """The model as .npz, complete or not at all: weights of the features in the file's order, and the intercept."""
+    with tempfile.NamedTemporaryFile(
+        dir=os.path.dirname(os.path.abspath(path)), suffix=".partial", delete=False
+    ) as file:
+        np.savez(
+            file, format=1, program="apps.svm", loss=part.problem.loss, l2=part.problem.l2,
+            weights=part.trainer.model[:-1], intercept=part.trainer.model[-1],
+            labels=np.array(train.labels), zero_based=train.zero_based,
+        )  # fmt: skip
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(file.name, path)
+
+
+if __name__ == "__main__":
+    main("apps.svm", run)

@@ -1,0 +1,55 @@
+"""Imports point down, and what decides imports neither MPI nor a clock."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.serial
+
+ROOT = Path(__file__).parents[1]
+LAYERS = ["dstorm", "vol", "malt", "apps"]
+PURE = [
+    "dstorm/consistency.py", "dstorm/layout.py", "dstorm/ring.py", "dstorm/stamp.py", "dstorm/statistics.py",
+    "dstorm/transport.py", "vol/graph.py", "vol/topology.py", "vol/spectrum.py", "vol/merge.py", "vol/update.py",
+]  # fmt: skip
+MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
+
+
+def imported(file: Path) -> set[str]:
+    names = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:
+            names |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
+        assert not (isinstance(node, ast.ImportFrom) and node.level), f"{file}: a relative import"
+    return names
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_point_down(file):
+    layer = LAYERS.index(file.relative_to(ROOT).parts[0])
+    above = [name for name in imported(file) if name.split(".")[0] in LAYERS[layer + 1 :]]
+    assert not above
+
+
+@pytest.mark.parametrize("name", PURE)
+def test_what_decides_is_pure(name):
+    roots = {one.split(".")[0] for one in imported(ROOT / name)}
+    assert not roots & {"mpi4py", "time", "threading", "os", "socket"}
+
+
+def test_one_module_calls_mpi_windows():
+    assert [file.name for file in MODULES if "MPI.Win" in file.read_text() and "import MPI" in file.read_text()] == [
+        "mpi.py"
+    ]
+
+
+def test_nothing_is_unpickled():
+    for file in MODULES:
+        names = imported(file)
+        assert not {name for name in names if name.split(".")[0] in ("pickle", "marshal", "shelve", "dill", "joblib")}
+        assert "allow_pickle=True" not in file.read_text()

@@ -1,0 +1,61 @@
+"""What README.md shows is run, and does what it says."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text()
+pytestmark = pytest.mark.serial
+
+
+def example(name):
+    return re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", README, re.DOTALL).group(1)
+
+
+def run(program, tmp_path, environment, ranks):
+    file = tmp_path / "program.py"
+    file.write_text(program)
+    done = subprocess.run(
+        [sys.executable, "-m", "malt", "run", "-n", str(ranks), str(file)],
+        cwd=tmp_path, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+def losses(output):
+    return [float(text) for text in re.findall(r"loss ([\d.]+)", output)]
+
+
+def test_the_port_adds_four_lines_and_changes_one():
+    serial, parallel = example("serial").splitlines(), example("parallel").splitlines()
+    added = [line for line in parallel if line not in serial]
+    assert [line.rsplit("#", 1)[1].strip()[0] for line in added if "#" in line] == ["1", "2", "3", "4"]
+    assert len(added) == 5
+    assert [line for line in serial if line not in parallel] == ["    for i in range(len(X)):"]
+
+
+def test_the_port_is_as_good_as_its_serial_twin(tmp_path, job_environment):
+    """... that takes as many steps as each rank."""
+    twin = example("serial").replace("range(len(X))", "range(len(X) // 4)")
+    assert twin != example("serial")
+    [serial] = losses(run(twin, tmp_path, job_environment, ranks=1))
+    parallel = losses(run(example("parallel"), tmp_path, job_environment, ranks=4))
+    assert len(parallel) == 4 and len(set(parallel)) == 1
+    assert parallel[0] <= serial
+
+
+def test_vectors(tmp_path, job_environment):
+    output = run(example("vector"), tmp_path, job_environment, ranks=3)
+    assert sorted(output.splitlines()) == ["0 (2,) 1.0 1", "1 (0,) 0.5 1", "2 (1,) 1.5 1"]
+
+
+def test_every_file_that_is_named_is_there():
+    for name in re.findall(r"[A-Z]+\.md", README):
+        assert (ROOT / name).is_file()

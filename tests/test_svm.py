@@ -1,0 +1,197 @@
+"""apps.svm as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from apps.program import BadInput
+from apps.svm import run
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def svm(job_environment):
+    """Runs the program as a job of its own."""
+
+    def start(*arguments, ranks):
+        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", "apps.svm", *map(str, arguments)]
+        return subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
+
+    return start
+
+
+@pytest.fixture
+def alone(capsys):
+    """Runs the program here, in a world of one."""
+
+    def call(*arguments):
+        run([str(argument) for argument in arguments])
+        return subprocess.CompletedProcess(arguments, 0, capsys.readouterr().out, "")
+
+    return call
+
+
+def final(done):
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    shape = r"final: objective ([\d.]+) (?:test accuracy ([\d.]+) )?model ([0-9a-f]{64})"
+    objective, accuracy, model = re.fullmatch(shape, done.stdout.splitlines()[-1]).groups()
+    return float(objective), accuracy and float(accuracy), model
+
+
+@pytest.fixture
+def tiny(tmp_path):
+    """Two separable classes, sorted by label."""
+    rng = np.random.default_rng(0)
+    lines = []
+    for label in ("0", "1"):
+        for _ in range(300):
+            x = rng.standard_normal(5) + (2 if label == "1" else -2)
+            lines.append(label + "".join(f" {k + 1}:{value:.4f}" for k, value in enumerate(x)))
+    file = tmp_path / "tiny.svm"
+    file.write_text("\n".join(lines) + "\n")
+    return file
+
+
+class TestEmbeddedData:
+    def test_four_ranks(self, svm, tmp_path):
+        report = tmp_path / "report.json"
+        done = svm("--json", report, ranks=4)
+        objective, accuracy, model = final(done)
+        assert accuracy >= 0.845 and objective < 0.36
+        assert re.findall(r"model on rank (\d): ([0-9a-f]{64})", done.stdout) == [
+            (str(rank), model) for rank in range(4)
+        ]
+        rows = [line for line in done.stdout.splitlines() if re.match(r"\d+ ", line)]
+        assert [int(row.split()[0]) for row in rows[-10:]] == list(range(1, 11))
+        told = json.loads(report.read_text())
+        assert (told["program"], told["ranks"], told["graph"], told["sync"], told["seed"]) == (
+            "apps.svm",
+            4,
+            "all",
+            "asp",
+            0,
+        )
+        assert told["final"]["model_sha256"] == model and told["lost_ranks"] == []
+        assert [epoch["examples"] for epoch in told["epochs"]] == [32_561 * (k + 1) for k in range(10)]
+        last = told["epochs"][-1]
+        assert last["bytes_sent"] == last["bytes_dense"] > 0
+        assert 0 < last["seconds"] == told["final"]["seconds"]
+        assert last["merged"] + last["overwritten"] <= last["bytes_sent"] / (124 * 4)
+
+    def test_bsp_repeats_itself_bit_by_bit(self, svm):
+        first, second, other = (final(svm("--sync", "bsp", "--epochs", 2, "--seed", k, ranks=3)) for k in (0, 0, 1))
+        assert first == second != other
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared-hinge", "logistic"])
+def test_losses(alone, tiny, loss):
+    assert final(alone(tiny, "--test", tiny, "--loss", loss))[1] > 0.99
+
+
+@pytest.mark.parametrize("average", ["delta", "gradient", "none"])
+def test_averages(svm, tiny, average):
+    done = svm(
+        tiny, "--test", tiny, "--average", average, "--exchange-every", 20, "--sync", "bsp", "--graph", "ring", ranks=3
+    )
+    assert final(done)[1] > 0.99
+    sent = int(done.stdout.splitlines()[-2].split()[-3].replace(",", ""))
+    assert (sent == 0) == (average == "none")
+
+
+def test_rows_sorted_by_label_do_not_hurt(svm, tiny):
+    assert final(svm(tiny, "--test", tiny, "--average", "none", ranks=2))[1] > 0.99
+
+
+def test_more_ranks_than_rows(svm, tmp_path):
+    file = tmp_path / "three.svm"
+    file.write_text("1 1:1\n-1 1:-1\n1 1:2\n")
+    final(svm(file, "--exchange-every", 1, "--sync", "bsp", ranks=5))
+
+
+def test_tolerance_stops_early(alone):
+    done = alone("--tolerance", 0.05, "--epochs", 50)
+    final(done)
+    epochs = [line for line in done.stdout.splitlines() if re.match(r"\d+ ", line)][-1].split()[0]
+    assert 2 <= int(epochs) < 10
+
+
+def test_no_epochs_and_no_intercept(alone, tiny):
+    assert final(alone(tiny, "--epochs", 0))[0] == 1.0  # the hinge loss of w = 0
+    final(alone(tiny, "--no-intercept"))
+
+
+def test_save(alone, tiny, tmp_path):
+    file = tmp_path / "model.npz"
+    final(alone(tiny, "--save", file))
+    with np.load(file, allow_pickle=False) as model:
+        assert model["weights"].shape == (5,) and model["labels"].tolist() == [0, 1]
+        assert int(model["format"]) == 1 and not model["zero_based"]
+    assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
+
+
+BAD = {
+    "no such file": (["nothing.svm"], "nothing.svm: No such file or directory"),
+    "an option that is not there": (["--lossy"], "unrecognized arguments: --lossy"),
+    "a loss that is not there": (["--loss", "huge"], "invalid choice: 'huge'"),
+    "a graph that is not there": (["--graph", "chrod"], "chord"),
+    "a mode that is not there": (["--sync", "ssp:x"], "ssp:S"),
+    "no epochs at all": (["--epochs", "-1"], "from 0 up, got -1"),
+    "l2 not a number": (["--l2", "nan"], "from 0 up, got nan"),
+    "exchange-every 0": (["--exchange-every", "0"], "from 1 up, got 0"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name):
+    arguments, message = BAD[name]
+    with pytest.raises(BadInput, match=re.escape(message)):
+        run(arguments)
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_bad_input_is_one_line_and_status_2(svm, ranks):
+    arguments, message = BAD["no such file"]
+    done = svm(*arguments, ranks=ranks)
+    assert done.returncode == 2
+    told = [line for line in done.stderr.splitlines() if line.startswith("apps.svm: error: ")]
+    assert len(told) == 1 and message in told[0]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("line", ["1 1:nan", "1 2:x", "1 3:1 3:2", "inf 1:1"])
+def test_a_bad_line_is_named(tiny, line):
+    tiny.write_text(tiny.read_text().replace("\n", f"\n{line}\n", 1))
+    with pytest.raises(BadInput, match=re.escape(f"{tiny}:2: ")):
+        run([str(tiny)])
+
+
+def test_a_step_that_is_too_large_is_named(svm):
+    done = svm("--loss", "squared-hinge", "--step", "1e30", "--l2", 0, ranks=2)
+    assert done.returncode == 2
+    assert "the step size" in done.stderr and "1e+30" in done.stderr and "Traceback" not in done.stderr
+
+
+def test_help(svm):
+    done = svm("--help", ranks=2)
+    assert done.returncode == 0 and done.stdout.count("--exchange-every N") == 2  # usage and list, once
+
+
+class TestRcv1:
+    """The yardstick: optimum 0.18855, test accuracy 0.941."""
+
+    @pytest.mark.parametrize(("ranks", "sync", "bound"), [(1, "asp", 0.1905), (2, "bsp", 0.1905), (4, "asp", 0.1910)])
+    def test_reaches_the_optimum_within_one_percent(self, svm, data, tmp_path, ranks, sync, bound):
+        train, test = (data / "rcv1-ccat" / name for name in ("train.svm.xz", "test.svm.xz"))
+        options = ["--l2", 1e-4, "--no-intercept", "--epochs", 10, "--sync", sync]
+        objective, accuracy, _ = final(svm(train, "--test", test, *options, ranks=ranks))
+        assert objective <= bound and accuracy >= 0.938
