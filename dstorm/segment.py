@@ -39,6 +39,7 @@ class Message(NamedTuple):
     step: int
     encoding: int
     weight: float
+    share: float
     payload: Bytes
     """A view, good until the segment's next `receive`."""
 
@@ -149,9 +150,12 @@ class Segment:
 
     def send(
         self, peers: Iterable[int], step: int, payload: Bytes, encoding: int = 0, weight: float = 1.0,
-        timeout_s: float | None = None,
-    ) -> int:  # fmt: skip
-        """Publish `payload` to `peers` and `step` to all out-neighbours; the payload bytes sent. One-sided.
+        mass: float = 1.0, timeout_s: float | None = None,
+    ) -> tuple[int, float]:  # fmt: skip
+        """Publish `payload` to `peers` and `step` to all out-neighbours. One-sided.
+
+        The payload bytes sent; and the share of `mass` that went with each message and is left to this rank:
+        mass / (messages + 1).
 
         On return the data is in the peers' memory and `payload` may change. Peers that have left are skipped.
         Waits only where the consistency wants acknowledgements. DeadlinePassed: nothing was sent.
@@ -161,7 +165,7 @@ class Segment:
             self._wait("scatter", lambda: [edge for edge in edges if not self._may_send(edge)], timeout_s)
             edges = [edge for edge in edges if not edge.done]
         self._step = step
-        nbytes = payload.nbytes
+        nbytes, share = payload.nbytes, mass / (len(edges) + 1)
         for edge in edges:
             self._put(edge, edge.slots[edge.ring.next_slot], Stamp(edge.ring.sent + 1, step, WRITING))
         self._flush(edges)
@@ -170,7 +174,7 @@ class Segment:
                 self._window.put(payload, edge.peer, edge.slots[edge.ring.next_slot] + stamp.NBYTES)
             self._flush(edges)
         for edge in edges:
-            whole = Stamp(edge.ring.sent + 1, step, WHOLE, encoding, nbytes, weight)
+            whole = Stamp(edge.ring.sent + 1, step, WHOLE, encoding, nbytes, weight, share)
             self._put(edge, edge.slots[edge.ring.next_slot], whole)
             edge.ring.sent += 1
             edge.bytes_sent += nbytes
@@ -178,7 +182,7 @@ class Segment:
         for edge in others:
             self._put(edge, edge.progress, Stamp(edge.ring.sent, step, WHOLE))
         self._flush(edges + others)
-        return nbytes * len(edges)
+        return nbytes * len(edges), share
 
     def _put(self, edge: _OutEdge | _InEdge, offset: int, what: Stamp) -> None:
         stamp.write(edge.cell.data, 0, what)
@@ -335,7 +339,7 @@ class Segment:
     def _taken(self, edge: _InEdge, seen: Stamp, payload: Bytes) -> Message | None:
         """Settle a message that is whole; None where it is refused."""
         self._note_step(edge, seen)
-        message = Message(edge.peer, seen.step, seen.encoding, seen.weight, payload)
+        message = Message(edge.peer, seen.step, seen.encoding, seen.weight, seen.share, payload)
         if not edge.ring.is_sound(seen) or not self._accept(message):
             edge.ring.refuse(seen.number)
             return None

@@ -1,4 +1,4 @@
-"""The self-checking stamp: 56 bytes that tell what a cell of remote memory holds.
+"""The self-checking stamp: 64 bytes that tell what a cell of remote memory holds.
 
 A Put that races with a load may tear anywhere, even inside 8 bytes, so a stamp carries a 64-bit mix of all its
 other fields: bytes of two stamps never pass for one. The mix is Python's hash of a tuple of numbers, which is not
@@ -13,12 +13,12 @@ import struct
 from typing import NamedTuple
 
 NBYTES = 64
-"""The room of a stamp: one cache line."""
+"""The length of a stamp: one cache line."""
 
 EMPTY, WRITING, WHOLE, DONE = range(4)
 """State of a cell: never written; payload in motion; payload complete; its writer has left."""
 
-_WORDS = struct.Struct("<qqqqqdq")
+_WORDS = struct.Struct("<qqqqqddq")
 
 
 class Stamp(NamedTuple):
@@ -35,10 +35,12 @@ class Stamp(NamedTuple):
     nbytes: int = 0
     """Length of the payload in bytes."""
     weight: float = 1.0
-    """The message's weight."""
+    """The message's weight, as the caller gave it."""
+    share: float = 0.0
+    """The part of its sender's mass that goes with the message (push-sum)."""
 
 
-BLANK = Stamp(0, 0, EMPTY, 0, 0, 0.0)
+BLANK = Stamp(0, 0, EMPTY, 0, 0, 0.0, 0.0)
 
 
 def write(buffer: memoryview, offset: int, stamp: Stamp) -> None:
@@ -48,8 +50,8 @@ def write(buffer: memoryview, offset: int, stamp: Stamp) -> None:
 
 def read(buffer: memoryview, offset: int) -> Stamp | None:
     """The stamp at `offset` of `buffer`, or None where it is torn. Local."""
-    number, step, state, encoding, nbytes, weight, check = _WORDS.unpack_from(buffer, offset)
-    stamp = Stamp(number, step, state, encoding, nbytes, weight)
+    *fields, check = _WORDS.unpack_from(buffer, offset)
+    stamp = Stamp(*fields)
     if check == hash(stamp):
         return stamp
     # Never written: the one value whose own check is not stored, because memory starts as zeros.

@@ -7,12 +7,13 @@ from malt.session import World, barrier, finalize, init, rank, size
 from malt.shards import shard
 from malt.simulation import simulate
 from malt.vectors import vector
-from vol import AVG, REPLACE, SUM, WEIGHTED, Gathered, Graph, Update, graph
+from vol import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Gathered, Graph, Update, graph
 
 __version__ = "0.1.0"
 
 __all__ = [
     "AVG",
+    "PUSH_SUM",
     "REPLACE",
     "SUM",
     "WEIGHTED",

@@ -76,6 +76,30 @@ def test_bsp_ends_with_the_same_bits_everywhere(everywhere, function):
     everywhere(live)
 
 
+IRREGULAR = {0: [1, 2, 3, 4], 1: [2], 2: [0], 3: [0, 4], 4: [1, 3]}
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("sync", ["bsp", "notify-ack", "asp"])
+@pytest.mark.parametrize("graph", [IRREGULAR, "one-peer", "random"], ids=str)
+def test_push_sum_finds_the_mean_on_any_graph(sync, graph):
+    """AVG on a directed, irregular graph ends at a mean that is biased towards those who send to many."""
+
+    def live(function):
+        def on_rank(rank):
+            with malt.vector(np.array([10.0**rank]), graph=graph, sync=sync, depth=60) as v:
+                for _ in range(60):
+                    v.scatter()
+                    v.gather(function)
+                return v.array[0]
+
+        return malt.simulate(on_rank, 5, seed=3)
+
+    np.testing.assert_allclose(live(malt.PUSH_SUM), 11111 / 5, rtol=0.02)
+    if graph is IRREGULAR and sync == "bsp":
+        assert abs(live(malt.AVG)[0] - 11111 / 5) > 200
+
+
 def test_user_function_sees_private_copies(everywhere):
     kept = []
 

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
 from vol import merge
-from vol.merge import AVG, REPLACE, SUM, WEIGHTED, Own, apply_user_function
+from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Own, apply_user_function
 from vol.update import Update
 
 pytestmark = pytest.mark.serial
 
 
-def update(sender, values, step=1, weight=1.0):
-    return Update(sender, step, 0, weight, None, values)
+def update(sender, values, step=1, weight=1.0, share=0.5):
+    return Update(sender, step, 0, weight, share, None, values)
 
 
 def exact_mean(terms):
@@ -31,11 +31,11 @@ def test_average_is_the_mean_in_any_float(dtype, messages, length, seed):
     values = [rng.standard_normal(length).astype(dtype) for _ in range(messages + 1)]
     expected = [float(x) for x in exact_mean(values)] if length else []
     own = values[0].copy()
-    AVG.merge(Own(0, 1.0, own), [update(rank, values[rank]) for rank in range(1, messages + 1)])
+    AVG.merge(Own(0, 1.0, 0.5, own), [update(rank, values[rank]) for rank in range(1, messages + 1)])
     np.testing.assert_allclose(own, expected, rtol=4 * np.finfo(dtype).eps, atol=4 * np.finfo(dtype).eps)
 
 
-@pytest.mark.parametrize("function", [AVG, SUM, WEIGHTED], ids=repr)
+@pytest.mark.parametrize("function", [AVG, SUM, WEIGHTED, PUSH_SUM], ids=repr)
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 def test_every_rank_ends_with_the_same_bits(function, dtype):
     rng = np.random.default_rng(1)
@@ -45,7 +45,7 @@ def test_every_rank_ends_with_the_same_bits(function, dtype):
     for rank in range(5):
         own = values[rank].copy()
         others = [update(peer, values[peer], weight=weights[peer]) for peer in (4, 2, 0, 3, 1) if peer != rank]
-        function.merge(Own(rank, weights[rank], own), others)
+        function.merge(Own(rank, weights[rank], 0.5, own), others)
         results.append(own.tobytes())
     assert len(set(results)) == 1
 
@@ -53,33 +53,39 @@ def test_every_rank_ends_with_the_same_bits(function, dtype):
 def test_sum_runs_in_rank_order():
     values = [np.array([x], np.float32) for x in (1e8, 1.0, -1e8, 1.0)]
     own = values[2].copy()
-    SUM.merge(Own(2, 1.0, own), [update(rank, values[rank]) for rank in (3, 1, 0)])
+    SUM.merge(Own(2, 1.0, 0.5, own), [update(rank, values[rank]) for rank in (3, 1, 0)])
     expected = ((values[0] + values[1]) + values[2]) + values[3]
     assert own.tobytes() == expected.tobytes()
 
 
 def test_float16_is_summed_in_float32():
     own = np.array([2048.0], np.float16)
-    AVG.merge(Own(0, 1.0, own), [update(1, np.array([1.0], np.float16)), update(2, np.array([1.0], np.float16))])
+    AVG.merge(Own(0, 1.0, 0.5, own), [update(1, np.array([1.0], np.float16)), update(2, np.array([1.0], np.float16))])
     assert own[0] == np.float16(2050 / 3)  # float16 alone would lose both ones
 
 
 @given(arrays(np.int32, 7, elements=st.integers(-1000, 1000)), arrays(np.int32, 7, elements=st.integers(-1000, 1000)))
 def test_sum_of_integers(a, b):
     own = a.copy()
-    SUM.merge(Own(0, 1.0, own), [update(1, b), update(1, b, step=2)])
+    SUM.merge(Own(0, 1.0, 0.5, own), [update(1, b), update(1, b, step=2)])
     assert (own == a + 2 * b).all()
 
 
 def test_weighted_mean():
     own = np.array([[1.0, 10.0]])
-    WEIGHTED.merge(Own(1, 1.0, own), [update(0, np.array([[4.0, 40.0]]), weight=3.0)])
+    WEIGHTED.merge(Own(1, 1.0, 0.5, own), [update(0, np.array([[4.0, 40.0]]), weight=3.0)])
     np.testing.assert_allclose(own, [[3.25, 32.5]])
+
+
+def test_push_sum_weighs_by_mass():
+    own = np.array([1.0])
+    PUSH_SUM.merge(Own(1, 1.0, 0.25, own), [update(0, np.array([4.0]), weight=9.0, share=0.75)])
+    np.testing.assert_allclose(own, 3.25)
 
 
 def test_weights_of_zero_leave_own_alone():
     own = np.array([1.0])
-    WEIGHTED.merge(Own(1, 0.0, own), [update(0, np.array([4.0]), weight=0.0)])
+    WEIGHTED.merge(Own(1, 0.0, 0.5, own), [update(0, np.array([4.0]), weight=0.0)])
     assert own[0] == 1.0
 
 
@@ -90,7 +96,7 @@ def test_replace_takes_the_highest_step_then_the_highest_rank():
         update(1, np.array([1.0]), step=6),
         update(2, np.array([2.0]), step=6),
     ]
-    REPLACE.merge(Own(0, 1.0, own), candidates)
+    REPLACE.merge(Own(0, 1.0, 0.5, own), candidates)
     assert own[0] == 2.0
 
 

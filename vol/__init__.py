@@ -2,11 +2,12 @@
 
 from vol.dense import DenseVector, Gathered
 from vol.graph import Graph, as_graph, graph
-from vol.merge import AVG, REPLACE, SUM, WEIGHTED, GatherFunction
+from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, GatherFunction
 from vol.update import Update
 
 __all__ = [
     "AVG",
+    "PUSH_SUM",
     "REPLACE",
     "SUM",
     "WEIGHTED",

@@ -14,7 +14,7 @@ import numpy as np
 from dstorm import ClosedError, Layout, Message, Segment, Statistics, Transport
 from dstorm.consistency import Consistency
 from vol.graph import Graph
-from vol.merge import AVG, BUILT_IN, GatherFunction, Own, UserFunction, apply_user_function
+from vol.merge import AVG, BUILT_IN, PUSH_SUM, GatherFunction, Own, UserFunction, apply_user_function
 from vol.update import Array, Update
 
 _WHOLE_ARRAY = 0
@@ -61,6 +61,7 @@ class DenseVector:
         self._check_finite = check_finite and array.dtype.kind == "f"
         self._step = 0
         self._weight = 1.0
+        self._mass = 1.0
         self._gathered_at = 0
         self._outs = [graph.out(self._rank, phase + 1) for phase in range(graph.period)]
         self._intos = [graph.into(self._rank, phase + 1) for phase in range(graph.period)]
@@ -113,7 +114,7 @@ class DenseVector:
         peers: Sequence[int] = self._outs[(step - 1) % len(self._outs)]
         if to is not None:
             peers = self._chosen(to, peers)
-        sent = self._segment.send(peers, step, self._bytes, _WHOLE_ARRAY, weight)
+        sent, self._mass = self._segment.send(peers, step, self._bytes, _WHOLE_ARRAY, weight, self._mass)
         self._step = step
         self._weight = weight
         return sent
@@ -121,7 +122,7 @@ class DenseVector:
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
         """Merge into `array` what has arrived; what was merged. Local, but for the waits of "ssp" and "bsp".
 
-        `function`: malt.AVG, SUM, REPLACE, WEIGHTED, or f(own, updates) -> array or None (own was changed in
+        `function`: malt.AVG, SUM, REPLACE, WEIGHTED, PUSH_SUM, or f(own, updates) -> array or None (own was changed in
         place), called with private copies, and not at all where nothing came.
 
         TypeError, ValueError: an argument, nothing was gathered; or what f returned: `array` is as before, and the
@@ -137,11 +138,14 @@ class DenseVector:
         messages = self._segment.receive(self._sources(), newest=_wants_newest(function), timeout_s=timeout_s)
         self._gathered_at = self._step
         try:
-            if not messages:
-                return Gathered()
-            self._merge(function, messages)
+            if messages:
+                self._merge(function, messages)
         finally:
             self._segment.acknowledge()
+        # Mass goes with every message; it means something only where all that arrives is merged by PUSH_SUM.
+        self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
+        if not messages:
+            return Gathered()
         steps = tuple(message.step for message in messages)
         return Gathered(tuple(message.sender for message in messages), steps, self._step - min(steps))
 
@@ -198,15 +202,15 @@ class DenseVector:
 
     def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:
         if isinstance(function, GatherFunction):
-            function.merge(Own(self._rank, self._weight, self._array), [self._update(one) for one in messages])
+            own = Own(self._rank, self._weight, self._mass, self._array)
+            function.merge(own, [self._update(one) for one in messages])
         else:
             private = [one._replace(payload=one.payload.copy()) for one in messages]
             apply_user_function(function, self._array, [self._update(one) for one in private])
 
     def _update(self, message: Message) -> Update:
-        return Update(
-            message.sender, message.step, self._step - message.step, message.weight, None, self._values(message)
-        )
+        lag = self._step - message.step
+        return Update(message.sender, message.step, lag, message.weight, message.share, None, self._values(message))
 
     def _values(self, message: Message) -> Array:
         values: Array = message.payload.view(self._array.dtype).reshape(self._array.shape)

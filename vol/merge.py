@@ -7,7 +7,7 @@ divide last, so that ranks which merge the same messages end with the same bits;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -27,6 +27,8 @@ class Own:
     rank: int
     weight: float
     """The weight of its last scatter."""
+    mass: float
+    """What it kept of its mass at its last scatter."""
     values: Array
     """Its array, C-contiguous: the result is written into it."""
 
@@ -61,6 +63,14 @@ def _weighted(own: Own, updates: Sequence[Update]) -> None:
     divisor = _weight_sum(own, updates)
     if divisor > 0:
         _combine(own, updates, weighted=True, divisor=divisor)
+
+
+def _push_sum(own: Own, updates: Sequence[Update]) -> None:
+    """own <- (m own + sum of m_s received_s) / (m + sum of m_s), m_s the shares of mass (Kempe, Dobra, Gehrke 2003).
+
+    Push-sum sends an even share of (x, m); own is x / m. The mass m is for the vector to keep.
+    """
+    _weighted(replace(own, weight=own.mass), [replace(update, weight=update.share) for update in updates])
 
 
 def _replace(own: Own, updates: Sequence[Update]) -> None:
@@ -116,8 +126,9 @@ AVG = GatherFunction("AVG", newest=True, merge=_average, floating=True)
 SUM = GatherFunction("SUM", newest=False, merge=_sum)
 REPLACE = GatherFunction("REPLACE", newest=True, merge=_replace)
 WEIGHTED = GatherFunction("WEIGHTED", newest=True, merge=_weighted, floating=True)
+PUSH_SUM = GatherFunction("PUSH_SUM", newest=False, merge=_push_sum, floating=True)
 
-BUILT_IN = (AVG, SUM, REPLACE, WEIGHTED)
+BUILT_IN = (AVG, SUM, REPLACE, WEIGHTED, PUSH_SUM)
 
 
 def apply_user_function(function: UserFunction, own: Array, updates: list[Update]) -> None:

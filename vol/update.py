@@ -23,6 +23,8 @@ class Update:
     """This rank's step minus the sender's."""
     weight: float
     """As given to `scatter`."""
+    share: float
+    """The part of its sender's mass that came with it, for malt.PUSH_SUM."""
     rows: NDArray[np.integer] | None
     """The rows that `values` holds; None: all of them."""
     values: Array

@@ -1,0 +1,202 @@
+"""Every mode, over every graph, in the simulator; and the planted faults that these tests catch."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from mutation import plant
+
+import malt
+from dstorm import Segment
+from dstorm.consistency import Consistency
+from vol import DenseVector
+
+pytestmark = pytest.mark.serial
+
+GRAPHS = ["all", "ring", "halton", "chord", "exponential", "one-peer", "hypercube", "torus", "random", "star", "auto"]
+MODES = ["asp", "ssp:0", "ssp:2", "bsp", "notify-ack"]
+SEEDS = range(20)
+
+
+class Broken(AssertionError):
+    """A promise of a mode was not kept."""
+
+
+def promise(kept, what):
+    if not kept:
+        raise Broken(what)
+
+
+def is_quiet(rank, step):
+    """Now and then a rank scatters to nobody."""
+    return (rank + step) % 4 == 0
+
+
+def skips_gather(rank, step):
+    """Now and then a rank does not gather: under bsp it then never merges the updates of that step."""
+    return rank == 3 and step == 2
+
+
+def live(graph, sync, depth, steps, begun):
+    """A rank's loop; `begun` holds the step that each rank has begun."""
+
+    def on_rank(rank):
+        with malt.vector(6, graph=graph, sync=sync, depth=depth) as v:
+            mesh = malt.graph(graph, malt.size())
+            for step in range(1, steps[rank] + 1):
+                begun[rank] = step
+                v.array[:] = 1000 * rank + step
+                v.scatter(to=[] if is_quiet(rank, step) else None)
+                if sync == "bsp" and depth > 1 and skips_gather(rank, step):
+                    continue
+                seen = []
+
+                def whole(own, updates, seen=seen):
+                    malt.init().transport.pause(3)  # a merge takes its time
+                    for update in updates:
+                        promise((update.values == 1000 * update.sender + update.step).all(), "a mixed update")
+                        seen.append((update.sender, update.step))
+
+                v.gather(whole)
+                _check_step(sync, mesh, rank, step, seen, begun, steps)
+            malt.init().transport.pause(12)  # others may be waiting already for what never comes
+            statistics = v.statistics()
+            promise(sync != "asp" or statistics.waited_s == 0, "asp waited")
+            promise(sync != "notify-ack" or statistics.overwritten == 0, "overwritten")
+        return statistics
+
+    return on_rank
+
+
+def _check_step(sync, mesh, rank, step, seen, begun, steps):
+    if sync == "bsp":
+        peers = [peer for peer in mesh.into(rank, step) if step <= steps[peer] and not is_quiet(peer, step)]
+        promise(seen == [(peer, step) for peer in peers], f"at step {step} of {peers} came {seen}")
+    if sync.startswith("ssp"):
+        bound = int(sync[4:])
+        behind = [peer for peer in mesh.sources(rank) if begun[peer] < min(step - bound, steps[peer])]
+        promise(not behind, f"{behind} are more than {bound} behind")
+
+
+def play(graph, sync, seed, size=5, depth=2, steps=None):
+    steps = steps or [7] * size
+    begun = [0] * size
+    try:
+        malt.simulate(live(graph, sync, depth, steps, begun), size, seed)
+    except malt.DeadlinePassed as error:
+        raise Broken(f"waited for ever: {error}") from error
+
+
+@pytest.mark.parametrize("sync", MODES)
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_promises_hold_on_every_graph(graph, sync):
+    for seed in SEEDS:
+        play(graph, sync, seed)
+
+
+@pytest.mark.parametrize("sync", MODES)
+@pytest.mark.parametrize("graph", ["all", "ring", "one-peer"])
+def test_promises_hold_for_uneven_loops(graph, sync):
+    for seed in range(5):
+        play(graph, sync, seed, steps=[1, 3, 9, 20, 20])
+
+
+def acknowledges_before_merging(monkeypatch):
+    merging = "self._gathered_at = self._step\n"
+    plant(monkeypatch, DenseVector, "gather", (merging, merging + "    self._segment.acknowledge()\n"))
+    # A user's function is given copies: let it see the window, as built-in functions do.
+    plant(monkeypatch, DenseVector, "_merge", ("one.payload.copy()", "one.payload"))
+
+
+def waits_for_the_done(monkeypatch):
+    early = ("edge.step >= step or edge.done:", "edge.step >= step:")
+    late = ("return edge.step >= step or edge.done", "return edge.step >= step")
+    plant(monkeypatch, Segment, "_has_reached", early, late)
+
+
+def sends_to_the_done(monkeypatch):
+    plant(monkeypatch, Segment, "_may_send", ("return edge.done or ", "return "))
+
+
+def accepts_the_next_step(monkeypatch):
+    plant(monkeypatch, Segment, "_take_step", ("seen.step > self._step", "seen.step > self._step + 1"))
+
+
+def accepts_the_last_step(monkeypatch):
+    plant(monkeypatch, Segment, "_take_step", ("seen.step < self._step", "seen.step < self._step - 1"))
+
+
+def ssp_lets_one_more_behind(monkeypatch):
+    plant(monkeypatch, Consistency, "awaited_step", ("step - self.staleness", "step - self.staleness - 1"))
+
+
+def publishes_no_step_without_a_message(monkeypatch):
+    plant(monkeypatch, Segment, "send", ("for edge in others:", "for edge in []:"))
+
+
+def no_flow_control(monkeypatch):
+    plant(monkeypatch, Segment, "_may_send", ("return edge.done or edge.ring.may_send(self._in_flight)", "return True"))
+
+
+def one_more_in_flight(monkeypatch):
+    plant(monkeypatch, Consistency, "unacknowledged", ("self.in_flight or depth", "(self.in_flight or depth) + 1"))
+
+
+def never_acknowledges(monkeypatch):
+    plant(monkeypatch, Segment, "acknowledge", ("if not self._consistency.acknowledges:", "if True:"))
+
+
+MUTANTS = {
+    acknowledges_before_merging: ("bsp",),  # the other modes merge copies
+    waits_for_the_done: ("ssp:0", "ssp:2", "bsp"),
+    sends_to_the_done: ("bsp", "notify-ack"),
+    accepts_the_next_step: ("bsp",),
+    accepts_the_last_step: ("bsp",),
+    ssp_lets_one_more_behind: ("ssp:0", "ssp:2"),
+    publishes_no_step_without_a_message: ("bsp", "ssp:0"),
+    no_flow_control: ("bsp", "notify-ack"),
+    one_more_in_flight: ("bsp", "notify-ack"),
+    never_acknowledges: ("bsp", "notify-ack"),
+}
+
+
+def is_caught(sync):
+    """Whether some schedule breaks a promise."""
+    for graph in ("all", "one-peer", "ring"):
+        for seed in SEEDS:
+            for depth in (1, 2):
+                try:
+                    play(graph, sync, seed, depth=depth, steps=[2, 7, 7, 7, 6])
+                except (Broken, RuntimeError):
+                    return True
+    return False
+
+
+@pytest.mark.parametrize(
+    ("mutant", "sync"), [(m, sync) for m in MUTANTS for sync in MUTANTS[m]], ids=lambda x: getattr(x, "__name__", x)
+)
+def test_some_schedule_catches(mutant, sync, monkeypatch):
+    mutant(monkeypatch)
+    assert is_caught(sync)
+
+
+@pytest.mark.parametrize("sync", MODES)
+def test_no_schedule_catches_the_healthy(sync):
+    assert not is_caught(sync)
+
+
+def test_bsp_ends_as_the_serial_reduction_in_rank_order():
+    def on_rank(rank):
+        values = np.random.default_rng(rank).standard_normal(1000).astype(np.float32)
+        with malt.vector(values, sync="bsp") as v:
+            for _ in range(5):
+                v.scatter()
+                v.gather()
+            return v.array
+
+    parallel = malt.simulate(on_rank, 4, seed=1)
+    serial = [np.random.default_rng(rank).standard_normal(1000).astype(np.float32) for rank in range(4)]
+    for _ in range(5):
+        mean = (((serial[0] + serial[1]) + serial[2]) + serial[3]) / np.float32(4)
+        serial = [mean] * 4
+    assert all(array.tobytes() == serial[0].tobytes() for array in parallel)
