@@ -48,7 +48,7 @@ run: $(READY)
 test: test-4 test-1
 
 test-%: $(READY)
-	@$(MALT) run -n $* -m pytest $(ARGS)
+	@$(MALT) run -n $* -m pytest -q $(ARGS)
 
 check: $(READY)
 	@$(VENV)/bin/python -m ruff check .

@@ -7,21 +7,28 @@ Importing this module loads the MPI library and initializes it.
 
 from __future__ import annotations
 
+import contextlib
 import os
+import sys
+import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from dstorm import shared_memory
+from dstorm import progress, roster, shared_memory
+from dstorm.roster import Roster
 from dstorm.transport import Bytes
+from dstorm.watchdog import Watchdog
 
 _YIELD_POLLS = 2_000
 """Polls of a wait that only yield the core; those after them sleep."""
 _NAP_S = 2e-4
 """Short: after a barrier the ranks start as far apart as they slept."""
+_LOCAL = ("clock", "pause", "copy")
+"""Methods that need no lock where MPI calls are serialized."""
 
 
 def library() -> str:
@@ -34,7 +41,8 @@ def library() -> str:
 class MpiWindow:
     """This rank's part of an MPI window."""
 
-    def __init__(self, comm: MPI.Intracomm, nbytes: int) -> None:
+    def __init__(self, comm: MPI.Intracomm, nbytes: int, watchdog: Watchdog | None = None) -> None:
+        self._watchdog = watchdog
         self._win = MPI.Win.Allocate(max(nbytes, 1), 1, comm=comm)
         self._win.Lock_all(MPI.MODE_NOCHECK)
         self.memory: Bytes = np.frombuffer(self._win.tomemory(), np.uint8)  # type: ignore[call-overload]
@@ -47,6 +55,13 @@ class MpiWindow:
         self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
 
     def flush(self, peers: Sequence[int]) -> None:
+        if self._watchdog is None:
+            self._flush(peers)
+        else:
+            with self._watchdog.watching(f"MPI_Win_flush to ranks {list(peers)}"):
+                self._flush(peers)
+
+    def _flush(self, peers: Sequence[int]) -> None:
         if len(peers) == 1:
             self._win.Flush(peers[0])
         else:
@@ -69,14 +84,23 @@ class MpiWindow:
 class MpiTransport:
     """The ranks of an MPI intracommunicator. Collective: it is duplicated, so that no traffic of others mixes in."""
 
-    def __init__(self, comm: MPI.Intracomm) -> None:
+    def __init__(self, comm: MPI.Intracomm, deadline_s: float = 300.0) -> None:
         self._comm = comm.Dup()
         self.rank = comm.rank
         self.size = comm.size
         self.library = library()
+        self._poll: Callable[[], object] | None = None
+        self._lock: threading.RLock | None = None
+        self._helper: progress.Helper | None = None
+        self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
+        self._roster: Roster | None = None
         self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
         self.rivals = frozenset(rank for rank in range(self.size) if self.hosts[rank] == mine and rank != self.rank)
+        if progress.spans_hosts(self.hosts):
+            self._help_progress()
+        self._meeting_place = self.window(roster.nbytes(self.size))
+        self._roster = Roster(self, self._meeting_place, deadline_s)
 
     def _find_hosts(self) -> tuple[str, ...]:
         """Ranks that can share memory are on one host, whatever the host's name: containers may share that too."""
@@ -86,51 +110,84 @@ class MpiTransport:
         group.Free()
         return tuple(name.decode() for name in self.allgather(f"{MPI.Get_processor_name()}/{leader[0]}".encode()))
 
+    def _help_progress(self) -> None:
+        """Have what peers write arrive while this rank computes, as far as the thread level allows it."""
+        self._poll = self._comm.Iprobe
+        level = MPI.Query_thread()
+        if progress.library_helps(self.library, os.environ):
+            return
+        if level == MPI.THREAD_SERIALIZED:
+            self._lock = threading.RLock()
+            self._poll = progress.unless_held(self._lock, self._poll)
+            progress.serialize(self, self._lock, _LOCAL)
+        if level >= MPI.THREAD_SERIALIZED:
+            self._helper = progress.Helper(self._poll)
+        if level < MPI.THREAD_MULTIPLE and self.rank == 0:
+            print(progress.ADVICE[level == MPI.THREAD_SERIALIZED], file=sys.stderr)
+
     def window(self, nbytes: int) -> MpiWindow:
         """As `Transport.window`. MemoryError, on all ranks alike, where a host's /dev/shm cannot hold its ranks'
         parts: nothing has been allocated then."""
         wanted = np.array([nbytes, shared_memory.free_nbytes()])
         table = np.empty((self.size, 2), wanted.dtype)
-        self._comm.Allgather(wanted, table)
+        with self._meeting("MPI_Allgather"):
+            self._comm.Allgather(wanted, table)
         shared_memory.check(self.hosts, table[:, 0].tolist(), table[:, 1].tolist())
-        return MpiWindow(self._comm, nbytes)
+        with self._watchdog.watching("MPI_Win_allocate"):
+            # Inside a host a flush waits for nobody, and needs no watch.
+            window = MpiWindow(self._comm, nbytes, self._watchdog if progress.spans_hosts(self.hosts) else None)
+        if self._lock is not None:
+            progress.serialize(window, self._lock, _LOCAL)
+        return window
 
     def allgather(self, data: bytes) -> list[bytes]:
-        self.barrier()
         lengths = np.empty(self.size, np.int64)
-        self._comm.Allgather(np.array([len(data)], np.int64), lengths)
-        everything = np.empty(int(lengths.sum()), np.uint8)
-        self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
+        with self._meeting("MPI_Allgatherv"):
+            self._comm.Allgather(np.array([len(data)], np.int64), lengths)
+            everything = np.empty(int(lengths.sum()), np.uint8)
+            self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
         ends = np.cumsum(lengths)
         return [everything[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
 
     def mean(self, array: NDArray[np.generic]) -> None:
         # Reduced at one rank and sent from there: an Allreduce may round differently on each rank.
-        self.barrier()
         wide = array.astype(np.float32) if array.dtype == np.float16 else array
-        if self.rank == 0:
-            self._comm.Reduce(MPI.IN_PLACE, wide)
-            np.divide(wide, self.size, out=array, casting="same_kind")
-        else:
-            self._comm.Reduce(wide, None)
+        with self._meeting("MPI_Reduce"):
+            if self.rank == 0:
+                self._comm.Reduce(MPI.IN_PLACE, wide)
+                np.divide(wide, self.size, out=array, casting="same_kind")
+            else:
+                self._comm.Reduce(wide, None)
         self.broadcast(array)
 
     def broadcast(self, array: NDArray[np.generic]) -> None:
-        self.barrier()
-        self._comm.Bcast(array.reshape(-1).view(np.uint8))
+        with self._meeting("MPI_Bcast"):
+            self._comm.Bcast(array.reshape(-1).view(np.uint8))
 
-    def barrier(self) -> None:
-        # Polled: MPI's own wait would take the core from ranks that are still training.
-        request = self._comm.Ibarrier()
-        polls = 0
-        while not request.Test():
-            self.pause(polls)
-            polls += 1
+    def barrier(self, what: str = "barrier") -> None:
+        if self._roster is None:
+            self._comm.Barrier()
+        else:
+            self._roster.meet(what)
+
+    def beat(self) -> None:
+        if self._roster is not None:
+            self._roster.beat()
+
+    @contextlib.contextmanager
+    def _meeting(self, call: str) -> Iterator[None]:
+        """All ranks come to a blocking collective `call` before any of them enters it: that wait has a deadline, and
+        leaves the core to ranks that are still training, neither of which is true of MPI's own."""
+        self.barrier(call)
+        with self._watchdog.watching(call):
+            yield
 
     def clock(self) -> float:
         return time.perf_counter()
 
     def pause(self, polls: int) -> None:
+        if self._poll is not None:  # what is waited for may come over a network, and only while MPI is called
+            self._poll()
         if polls < _YIELD_POLLS:
             os.sched_yield()
         else:
@@ -138,4 +195,9 @@ class MpiTransport:
 
     def close(self) -> None:
         """Give the communicator back. Collective."""
+        with self._watchdog.watching("MPI_Win_free"):
+            self._meeting_place.free()
+        if self._helper is not None:
+            self._helper.stop()
+        self._watchdog.stop()
         self._comm.Free()

@@ -182,6 +182,7 @@ class Segment:
         for edge in others:
             self._put(edge, edge.progress, Stamp(edge.ring.sent, step, WHOLE))
         self._flush(edges + others)
+        self._transport.beat()
         return nbytes * len(edges), share
 
     def _put(self, edge: _OutEdge | _InEdge, offset: int, what: Stamp) -> None:

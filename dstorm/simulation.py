@@ -230,8 +230,11 @@ class SimulatedTransport:
     def broadcast(self, array: NDArray[np.generic]) -> None:
         array[...] = self._group.gather(self.rank, array.copy())[0]
 
-    def barrier(self) -> None:
+    def barrier(self, what: str = "barrier") -> None:
         self._group.gather(self.rank, None)
+
+    def beat(self) -> None:
+        pass
 
     def clock(self) -> float:
         return self._group.now

@@ -63,8 +63,14 @@ class Transport(Protocol):
     def broadcast(self, array: NDArray[np.generic]) -> None:
         """Replace `array` by rank 0's, the same shape and dtype on all. Collective."""
 
-    def barrier(self) -> None:
-        """Return when all ranks have called it. Collective."""
+    def barrier(self, what: str = "barrier") -> None:
+        """Return when all ranks have called it. Collective.
+
+        DeadlinePassed, which says `what` was waited in: ranks are missing that have made no step for the deadline.
+        """
+
+    def beat(self) -> None:
+        """Count a step of this rank, so that others who wait for it know that it is alive. One-sided."""
 
     def clock(self) -> float:
         """Seconds since some fixed moment: the time of deadlines (virtual in a simulation). Local."""

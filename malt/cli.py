@@ -8,7 +8,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from malt import job
+from malt import doctor, job
 from malt.launcher import Job, check_program, compose, hosts, this_machine
 from malt.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 
@@ -27,6 +27,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         if unknown:
             raise LaunchError(f"unknown arguments: {' '.join(unknown)} (see malt {options.command} --help)")
+        if options.command == "doctor":
+            return doctor.main(options.n, options.json)
         return _run(options, program)
     except LaunchError as error:
         print(f"malt {options.command}: {error}", file=sys.stderr)
@@ -37,6 +39,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="malt", description="Data-parallel training, peer to peer and one-sided.", allow_abbrev=False)
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
+    _add_doctor(commands.add_parser("doctor", help="tell what jobs can do on this machine", allow_abbrev=False))
     return parser
 
 
@@ -52,6 +55,12 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
     run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
     run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
+
+
+def _add_doctor(parser: argparse.ArgumentParser) -> None:
+    parser.description = "Run a small job and report what works on this machine, with a remedy for what does not."
+    parser.add_argument("-n", type=_ranks, default=2, metavar="N", help="how many ranks (2)")
+    parser.add_argument("--json", action="store_true", help="print the facts and findings as one JSON object")
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

@@ -50,6 +50,12 @@ def end_job_if_failing() -> None:
             _end(status)
 
 
+def end_job(why: str) -> None:
+    """Say why, and end the job with status 1. Local."""
+    print(why, file=sys.stderr)
+    _end(1)
+
+
 def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         hook(kind, error, trace)

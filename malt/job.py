@@ -8,6 +8,7 @@ and where mpiexec itself was killed, all that came from it is killed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import signal
@@ -25,6 +26,9 @@ from malt.program import FAILURE_DIR
 GRACE_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""
 
+_LOOK_S, _FAILED_S = 0.25, 2.0
+"""How often to look whether a rank has failed; and how long mpiexec may take then to end the job by itself."""
+
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 
@@ -33,10 +37,15 @@ def run(line: Line, environ: Mapping[str, str]) -> int:
     """Run `line` and return its status; on failure print the traceback of the rank that failed first, again."""
     with tempfile.TemporaryDirectory(prefix="malt-") as folder:
         job = _Supervised(line.arguments, {**environ, **line.settings, FAILURE_DIR: folder})
-        status = job.wait()
+        status = job.wait(lambda: _failed_with(Path(folder)))
         if status != 0 and job.signalled is None:
             print(first_failure(Path(folder)), end="", file=sys.stderr, flush=True)
     return status
+
+
+def _failed_with(folder: Path) -> int | None:
+    """The status that a rank has failed with; None: none has."""
+    return min((int(path.name.removeprefix("status-")) for path in folder.glob("status-*")), default=None)
 
 
 def first_failure(folder: Path) -> str:
@@ -72,10 +81,14 @@ class _Supervised:
         if self.signalled is not None:  # before there was a process to pass it on to
             self._end(self.signalled, None)
 
-    def wait(self) -> int:
-        """Return the job's status once it has ended, or 128 + the number of the signal that ended it."""
+    def wait(self, failure: Callable[[], int | None]) -> int:
+        """Return the job's status once it has ended, or 128 + the number of the signal that ended it.
+
+        Where failure() tells the status of a rank that has failed, and mpiexec does not end the job (Open MPI's
+        sometimes waits for ever when a rank ends while others are in MPI_Init), it is ended from here.
+        """
         assert self._process is not None
-        status = self._process.wait()
+        status = self._wait(self._process, failure)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if status < 0:
             _kill(_children)
@@ -84,6 +97,18 @@ class _Supervised:
         if self.signalled is not None:
             return 128 + self.signalled
         return 128 - status if status < 0 else status
+
+    def _wait(self, process: subprocess.Popen[bytes], failure: Callable[[], int | None]) -> int:
+        failed_s = 0.0
+        while True:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                return process.wait(_LOOK_S)
+            failed_s += _LOOK_S if failure() is not None else 0.0
+            if failed_s > _FAILED_S:
+                process.terminate()
+                signal.setitimer(signal.ITIMER_REAL, _FAILED_S)
+                process.wait()
+                return failure() or 1
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         """End the job; the alarm says that asking was not enough."""

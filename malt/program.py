@@ -47,7 +47,7 @@ def main() -> None:
         del sys.argv[0]
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, os.getcwd() if as_module else os.path.dirname(os.path.realpath(sys.argv[0])))
-    _flush_whole_lines()
+    _write_whole_lines()
     threading.excepthook = _ending_job(threading.excepthook)
     try:
         if as_module:
@@ -55,7 +55,11 @@ def main() -> None:
         else:
             _run_file(sys.argv[0])
     except SystemExit as error:
-        _leave(error)
+        if _status(error) == 0 or _is_alone():
+            raise
+        if not isinstance(error.code, int):
+            print(error.code, file=sys.stderr)
+        end_job(_status(error))
     except BaseException as error:
         error.__traceback__ = _without_this_file(error.__traceback__)
         sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself
@@ -77,9 +81,9 @@ def _run_file(path: str) -> None:
 def leave_traceback(error: BaseException, rank: str | None = None) -> None:
     """Write the traceback of `error` where the launcher, if there is one, prints it from at the very end. Local."""
     folder = os.environ.get(FAILURE_DIR)
-    if not folder:
+    rank = rank or next((os.environ[name] for name in _RANKS if name in os.environ), None)
+    if not folder or rank is None:
         return
-    rank = rank or next((os.environ[name] for name in _RANKS if name in os.environ), str(os.getpid()))
     path = os.path.join(folder, f"rank-{rank}.txt")
     try:
         with open(f"{path}.{os.getpid()}", "x", encoding="utf-8", errors="backslashreplace") as file:
@@ -89,8 +93,16 @@ def leave_traceback(error: BaseException, rank: str | None = None) -> None:
         pass  # it was printed already, and the job must still end
 
 
+def _leave_status(status: int) -> None:
+    """Tell the launcher, if there is one, that this rank has failed: it ends the job where MPI's launcher does not."""
+    if folder := os.environ.get(FAILURE_DIR):
+        with contextlib.suppress(OSError), open(os.path.join(folder, f"status-{status}"), "a", encoding="utf-8"):
+            pass
+
+
 def end_job(status: int) -> NoReturn:
     """End all ranks at once with `status`, whether or not MPI runs here yet. Does not return."""
+    _leave_status(status)
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # a broken pipe, closed, or None
             stream.flush()
@@ -116,14 +128,17 @@ def _ask_process_manager(status: int) -> None:
             pass
 
 
-def _leave(error: SystemExit) -> None:
-    """Do what the interpreter does with a SystemExit, and end the job where its status is not 0."""
-    status = 0 if error.code is None else error.code & 0xFF if isinstance(error.code, int) else 1
-    if status == 0:
-        return
-    if not isinstance(error.code, int):
-        print(error.code, file=sys.stderr)
-    end_job(status)
+def _status(error: SystemExit) -> int:
+    """The status that the interpreter ends with."""
+    if error.code is None:
+        return 0
+    return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def _is_alone() -> bool:
+    """Whether MPI runs here with no other rank, whom an ordinary exit could leave waiting."""
+    mpi = sys.modules.get("mpi4py.MPI")
+    return mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.size == 1
 
 
 def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[[threading.ExceptHookArgs], None]:
@@ -144,13 +159,15 @@ def _without_this_file(trace: TracebackType | None) -> TracebackType | None:
     return trace
 
 
-def _flush_whole_lines() -> None:
-    """Write stdout line by line: a rank's is often a pipe, and what its buffer holds is lost when the job is ended.
+def _write_whole_lines() -> None:
+    """Write stdout and stderr line by line, so that those of several ranks do not get mixed.
 
-    Not PYTHONUNBUFFERED, which writes every piece of a print by itself: the lines of several ranks get mixed.
+    A rank's stdout is often a pipe, and what its buffer holds is lost when the job is ended; and where PYTHONUNBUFFERED
+    is set every piece of a print is written by itself.
     """
-    if isinstance(sys.stdout, io.TextIOWrapper) and not sys.stdout.write_through:
-        sys.stdout.reconfigure(line_buffering=True)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(line_buffering=True, write_through=False)
 
 
 if __name__ == "__main__":

@@ -63,6 +63,7 @@ class Replica:
             return
         self._finished = True
         self.close()
+        self._transport.barrier("Replica.finish")
         for array in self._params:
             self._transport.mean(array)
 

@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dstorm import ClosedError, SoloTransport, Transport
+from dstorm import ClosedError, DeadlinePassed, SoloTransport, Transport
 from malt import exits
 
 if TYPE_CHECKING:
@@ -60,7 +60,7 @@ class World:
         self.closed = True
         for vector in self.vectors:
             vector.close()
-        self.transport.barrier()
+        self.transport.barrier("malt.finalize")
         for vector in self.vectors:
             vector.free()
         self.vectors.clear()
@@ -97,7 +97,7 @@ def init(
         if comm is not None and comm != current.comm:
             raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
         return current
-    _world = World(_transport(comm), float(deadline_s), comm)
+    _world = World(_transport(comm, float(deadline_s)), float(deadline_s), comm)
     return _world
 
 
@@ -118,8 +118,11 @@ def size() -> int:
 
 
 def barrier() -> None:
-    """Return when all ranks have called it. Collective."""
-    world().transport.barrier()
+    """Return when all ranks have called it. Collective.
+
+    DeadlinePassed: ranks are missing that have made no step for the session's deadline.
+    """
+    world().transport.barrier("malt.barrier")
 
 
 def finalize() -> None:
@@ -158,7 +161,7 @@ def _current() -> World | None:
     return _world
 
 
-def _transport(comm: Any) -> Transport:
+def _transport(comm: Any, deadline_s: float) -> Transport:
     expected = max((int(os.environ[name]) for name in _PROCESS_COUNTS if os.environ.get(name, "").isdigit()), default=1)
     try:
         from mpi4py import MPI
@@ -181,7 +184,7 @@ def _transport(comm: Any) -> Transport:
         raise TypeError(f"comm must be an MPI intracommunicator of mpi4py, got {comm!r}")
     if MPI.COMM_WORLD.size > 1:
         exits.end_job_on_failure(MPI.COMM_WORLD.Abort, MPI.COMM_WORLD.rank)
-    return MpiTransport(comm) if comm.size > 1 else SoloTransport(library())
+    return MpiTransport(comm, deadline_s) if comm.size > 1 else SoloTransport(library())
 
 
 def _mpiexec() -> str:
@@ -192,7 +195,10 @@ def _mpiexec() -> str:
 
 def _finalize_at_exit() -> None:
     exits.end_job_if_failing()
-    finalize()
+    try:
+        finalize()
+    except DeadlinePassed as error:  # MPI's own end of the session would wait for the missing, for ever
+        exits.end_job(f"malt: {error}")
 
 
 atexit.register(_finalize_at_exit)

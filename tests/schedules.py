@@ -122,6 +122,8 @@ class OneEnd:
     def clock(self):
         return 0.0
 
+    def beat(self): ...
+
 
 def layout(depth: int) -> Layout:
     return Layout(into=[[], [0]], out=[[1], []], depth=depth, capacity=CAPACITY)

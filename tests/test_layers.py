@@ -13,7 +13,8 @@ ROOT = Path(__file__).parents[1]
 LAYERS = ["dstorm", "vol", "malt", "apps"]
 PURE = [
     "dstorm/consistency.py", "dstorm/layout.py", "dstorm/ring.py", "dstorm/stamp.py", "dstorm/statistics.py",
-    "dstorm/transport.py", "vol/graph.py", "vol/topology.py", "vol/spectrum.py", "vol/merge.py", "vol/update.py",
+    "dstorm/transport.py", "malt/diagnosis.py",
+    "vol/graph.py", "vol/topology.py", "vol/spectrum.py", "vol/merge.py", "vol/update.py",
 ]  # fmt: skip
 MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import socket
 import subprocess
@@ -34,105 +33,92 @@ PROGRAMS = {
 }
 
 
-@pytest.fixture
-def folder(tmp_path, job_environment):
-    """Where the programs are: run(words, **environment) runs Python on `words` there."""
-
-    def run(*words, **environment):
-        return subprocess.run(
-            [sys.executable, *words],
-            cwd=tmp_path,
-            env=job_environment | environment,
-            capture_output=True,
-            text=True,
-            timeout=60,
-        )
-
-    tmp_path.run = run
-    return tmp_path
+PROCESS = {"capture_output": True, "text": True, "timeout": 60}
 
 
 @pytest.fixture
-def tmp_path(tmp_path):
-    """One that takes attributes."""
-    return type("Folder", (type(tmp_path),), {})(tmp_path)
+def run(tmp_path, job_environment):
+    """run(text, *words): Python on `words` in a folder where program.py contains `text`."""
+    job_environment.pop("MALT_FAILURE_DIR", None)
+
+    def run(text, *words, **environment):
+        (tmp_path / "program.py").write_text(text)
+        return subprocess.run([sys.executable, *words], cwd=tmp_path, env=job_environment | environment, **PROCESS)
+
+    return run
 
 
-@pytest.mark.parametrize("as_module", [False, True], ids=["file", "module"])
+@pytest.mark.parametrize("words", [["program.py"], ["-m", "program"]], ids=["file", "module"])
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_as_plain_python(folder, name, as_module):
-    (folder / "program.py").write_text(PROGRAMS[name] + "\n")
-    words = ["-m", "program"] if as_module else ["program.py"]
-    plain, ours = folder.run(*words, "-m", "x y"), folder.run(RUNNER, *words, "-m", "x y")
+def test_as_plain_python(run, name, words):
+    plain = run(PROGRAMS[name] + "\n", *words, "-m", "x y")
+    ours = run(PROGRAMS[name] + "\n", RUNNER, *words, "-m", "x y")
     assert ours.stdout == plain.stdout
     frozen = r'  File "<frozen runpy>".*\n|  File ".*/runpy\.py".*\n    .*\n'  # plain Python shows its own
     assert ours.stderr == re.sub(frozen, "", plain.stderr)
     assert ours.returncode == (130 if name == "interrupted" else plain.returncode)
 
 
-def test_the_program_is_main_to_the_end(folder):
-    (folder / "program.py").write_text(
-        "import atexit, sys\nx = 1\natexit.register(lambda: print(sys.modules['__main__'].x))\n"
-    )
-    assert folder.run(RUNNER, "program.py").stdout == "1\n"
+def test_the_program_is_main_to_the_end(run):
+    text = "import atexit, sys\nx = 1\natexit.register(lambda: print(sys.modules['__main__'].x))\n"
+    assert run(text, RUNNER, "program.py").stdout == "1\n"
 
 
-def test_a_thread_fails(folder):
-    (folder / "program.py").write_text(
-        "import threading, time\nthreading.Thread(target=lambda: 1 / 0).start()\ntime.sleep(30)\n"
+def test_a_thread_fails(run):
+    done = run(
+        "import threading, time\nthreading.Thread(target=lambda: 1 / 0).start()\ntime.sleep(30)", RUNNER, "program.py"
     )
-    done = folder.run(RUNNER, "program.py")
     assert done.returncode == 1 and done.stderr.count("ZeroDivisionError") == 1
 
 
-def test_a_thread_may_leave(folder):
-    (folder / "program.py").write_text(
-        "import threading, sys\nt = threading.Thread(target=lambda: sys.exit(3))\nt.start(); t.join()\n"
-    )
-    assert folder.run(RUNNER, "program.py").returncode == 0
+def test_a_thread_may_leave(run):
+    text = "import threading, sys\nt = threading.Thread(target=lambda: sys.exit(3))\nt.start(); t.join()"
+    assert run(text, RUNNER, "program.py").returncode == 0
 
 
-@pytest.mark.parametrize("thread", [False, True])
-def test_the_traceback_is_left_for_the_launcher(folder, thread):
-    failing = "raise ValueError('caf\\u00e9 \\udcff')"
-    text = f"import threading\ndef f():\n    {failing}\n" + ("threading.Thread(target=f).start()" if thread else "f()")
-    (folder / "program.py").write_text(text)
-    left = folder / "left"
+@pytest.mark.parametrize("end", ["f()", "import threading; threading.Thread(target=f).start()"], ids=["main", "thread"])
+def test_the_traceback_is_left_for_the_launcher(tmp_path, run, end):
+    left = tmp_path / "left"
     left.mkdir()
-    folder.run(RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
-    (file,) = left.iterdir()
-    assert file.name == "rank-3.txt"
-    assert file.read_text(encoding="utf-8").startswith("Traceback") and "ValueError: café" in file.read_text(
-        encoding="utf-8"
-    )
+    text = f"def f():\n    raise ValueError('caf\\u00e9 \\udcff')\n{end}\n"
+    run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
+    file, status = sorted(left.iterdir())
+    assert status.name == "status-1"
+    told = file.read_text(encoding="utf-8")
+    assert file.name == "rank-3.txt" and told.startswith("Traceback") and "ValueError: café" in told
 
 
-def test_nowhere_to_leave_it(folder):
-    (folder / "program.py").write_text("1 / 0\n")
-    done = folder.run(RUNNER, "program.py", MALT_FAILURE_DIR=str(folder / "gone"))
+@pytest.mark.parametrize(
+    "environment", [{"MALT_FAILURE_DIR": "gone", "PMI_RANK": "1"}, {"MALT_FAILURE_DIR": "."}, {}], ids=str
+)
+def test_nowhere_to_leave_it(tmp_path, run, environment):
+    done = run("1 / 0", RUNNER, "program.py", **environment)
     assert done.returncode == 1 and done.stderr.count("Traceback") == 1
+    assert {file.name for file in tmp_path.iterdir()} <= {"program.py", "status-1"}
 
 
-def test_the_process_manager_is_asked_to_abort(folder, job_environment):
+def test_the_process_manager_is_asked_to_abort(tmp_path):
     """Before MPI_Init MPICH does not see that a rank has failed."""
-    (folder / "program.py").write_text("raise SystemExit(7)\n")
+    (tmp_path / "program.py").write_text("raise SystemExit(7)\n")
     ours, theirs = socket.socketpair()
     with ours, theirs:
-        environ = job_environment | {"PMI_FD": str(theirs.fileno())}
-        words = [sys.executable, RUNNER, "program.py"]
-        status = subprocess.run(words, cwd=folder, env=environ, pass_fds=[theirs.fileno()], timeout=60).returncode
-        assert (status, ours.recv(100)) == (7, b"cmd=abort exitcode=7\n")
+        words = [sys.executable, RUNNER, tmp_path / "program.py"]
+        environment = {"PMI_FD": str(theirs.fileno())}
+        assert subprocess.run(words, env=environment, pass_fds=[theirs.fileno()], timeout=60).returncode == 7
+        assert ours.recv(100) == b"cmd=abort exitcode=7\n"
 
 
 @pytest.mark.parametrize("descriptor", ["", "x", "1", "99"])
-def test_what_is_no_socket_is_not_written_to(folder, descriptor):
-    (folder / "program.py").write_text("raise SystemExit(7)\n")
-    done = folder.run(RUNNER, "program.py", PMI_FD=descriptor)
+def test_what_is_no_socket_is_not_written_to(run, descriptor):
+    done = run("raise SystemExit(7)", RUNNER, "program.py", PMI_FD=descriptor)
     assert (done.returncode, done.stdout) == (7, "")
 
 
-def test_lines_are_written_when_they_end(folder):
-    """To a pipe: what is lost when the process is killed is at most a line."""
-    (folder / "program.py").write_text("import os, signal\nprint('a', 'b')\nos.kill(os.getpid(), signal.SIGKILL)\n")
-    assert folder.run(RUNNER, "program.py").stdout == "a b\n"
-    assert os.path.isabs(RUNNER)
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_line_is_written_at_once_and_in_one_piece(tmp_path, unbuffered):
+    (tmp_path / "program.py").write_text("import os\nprint('a', 'b', end='')\nprint(' c')\nprint(1, 2)\nos._exit(0)\n")
+    ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # keeps what was written apart
+    with ours, theirs:
+        words = [sys.executable, RUNNER, tmp_path / "program.py"]
+        subprocess.run(words, env={"PYTHONUNBUFFERED": unbuffered}, stdout=theirs, timeout=60)
+        assert [ours.recv(100), ours.recv(100)] == [b"a b c\n", b"1 2\n"]

@@ -1,0 +1,144 @@
+"""Graphs compared: what an exchange costs and how fast the model improves, on simulated ranks.
+
+    python -m bench.graphs [--ranks 4 16 64] [--seed 0] [--write docs/graphs.md]
+
+The training loop of apps.svm on the embedded data, each rank on its own rows, on ranks simulated in one process: the
+same seed gives the same bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import itertools
+from argparse import Namespace
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+import malt
+from apps import linear, svm
+
+GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
+TARGET = 0.362
+"""The objective to reach, 3 % above the optimum."""
+ROUNDS, EXCHANGE_EVERY = 240, 50
+INTRODUCTION = """# Graphs compared
+
+The training loop of apps.svm (hinge, l2 1e-4) on the embedded data, {rows:,} rows dealt to simulated ranks, {rounds}
+exchanges of the 496-byte model, one every {every} examples, bsp, seed {seed}. *Rounds* are exchanges until rank 0's
+model has an objective of at most {target:.3f} over all rows. Bytes are what a rank sends on average. Made by
+
+    python -m bench.graphs --write docs/graphs.md
+
+{table}
+
+{verdict}
+"""
+
+
+@dataclass(frozen=True)
+class Result:
+    """One training run."""
+
+    graph: str
+    ranks: int
+    bytes_a_rank: float
+    rounds: int | None
+    objective: float
+    model: str
+
+
+class Training:
+    """The data, and what is trained on it."""
+
+    def __init__(self) -> None:
+        self.data = malt.open_svmlight(svm.EMBEDDED / "train.svm.xz")
+        self.everything = linear.examples(self.data.X, self.data.y)
+        self.problem = linear.Problem("hinge", 1e-4, True)
+
+    def run(self, graph: str, ranks: int, seed: int) -> Result:
+        """Train on `ranks` simulated ranks along `graph`."""
+        options = Namespace(graph=graph, sync="bsp", average="model", exchange_every=EXCHANGE_EVERY)
+        dealt = np.random.default_rng(seed).permutation(len(self.data.y))
+        sample = linear.examples(self.data.X, self.data.y, dealt[: 8 * linear.STEP_SAMPLE])
+        width = self.data.X.shape[1]
+        eta0 = linear.first_step(self.problem, sample, width, min(ranks, linear.MAX_TRIAL_RANKS))
+        objectives: list[float] = []
+
+        def on_rank(rank: int) -> tuple[int, str]:
+            mine = linear.examples(self.data.X, self.data.y, malt.shard(dealt))
+            trainer = svm.ModelTrainer(self.problem, mine, width, eta0, options)
+            generator = np.random.default_rng([seed, 1 + rank])
+            for part in itertools.islice(_parts(len(mine.labels), generator), ROUNDS):
+                trainer.learn(part)
+                if rank == 0:
+                    objectives.append(linear.objective(self.problem, self.everything, trainer.model))
+            trainer.finish()
+            return trainer.vectors[0].statistics().bytes_sent, hashlib.sha256(trainer.model.tobytes()).hexdigest()
+
+        ended = malt.simulate(on_rank, ranks, seed)
+        assert len({model for _, model in ended}) == 1, "the ranks ended with different models"
+        reached = next((place + 1 for place, objective in enumerate(objectives) if objective <= TARGET), None)
+        sent = sum(nbytes for nbytes, _ in ended) / ranks
+        return Result(graph, ranks, sent, reached, objectives[-1], ended[0][1])
+
+
+def _parts(count: int, generator: np.random.Generator) -> Iterator[linear.Order]:
+    """The examples up to each exchange, epoch after epoch."""
+    while True:
+        order = linear.visiting_order(count, generator)
+        yield from np.split(order, range(EXCHANGE_EVERY, len(order), EXCHANGE_EVERY))[: len(order) // EXCHANGE_EVERY]
+
+
+def table(results: Sequence[Result]) -> str:
+    """A line a run, as Markdown."""
+    lines = [
+        "| graph | ranks | peers | spectral gap | bytes a rank | rounds to the target | objective at the end |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for one in results:
+        mesh = malt.graph(one.graph, one.ranks)
+        rounds = "-" if one.rounds is None else str(one.rounds)
+        lines.append(
+            f"| {one.graph} | {one.ranks} | {mesh.degree} | {mesh.spectral_gap():.3f} | {one.bytes_a_rank:,.0f} "
+            f"| {rounds} | {one.objective:.4f} |"
+        )
+    return "\n".join(lines)
+
+
+def verdict(results: Sequence[Result]) -> str:
+    """How the bytes of an exchange grow with the ranks."""
+    lines = []
+    for graph in dict.fromkeys(one.graph for one in results):
+        costs = [(one.ranks, one.bytes_a_rank / ROUNDS) for one in results if one.graph == graph]
+        told = ", ".join(f"{cost:,.0f} at {ranks}" for ranks, cost in costs)
+        lines.append(f"- {graph}: bytes a rank sends in an exchange: {told}.")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.graphs", description=__doc__.splitlines()[0])
+    parser.add_argument("--ranks", type=int, nargs="+", default=[4, 16, 64], metavar="N")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")
+    options = parser.parse_args()
+    training = Training()
+    results = []
+    for ranks in options.ranks:
+        for graph in GRAPHS:
+            results.append(training.run(graph, ranks, options.seed))
+            print(results[-1], flush=True)
+    page = INTRODUCTION.format(
+        rows=len(training.data.y), rounds=ROUNDS, every=EXCHANGE_EVERY, seed=options.seed, target=TARGET,
+        table=table(results), verdict=verdict(results),
+    )  # fmt: skip
+    print(page)
+    if options.write:
+        options.write.write_text(page, encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

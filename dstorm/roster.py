@@ -1,0 +1,84 @@
+"""The roster: how far each rank has come, in every rank's memory. So that whoever waits for all knows for whom.
+
+A cell for each rank, which alone writes it into the memory of all others: how many meetings it has come to, and how
+many steps it has made. A meeting is a barrier: a rank leaves it when it has seen all others come.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dstorm import stamp
+from dstorm.errors import DeadlinePassed
+from dstorm.stamp import WHOLE, Stamp
+from dstorm.transport import Transport, Window
+
+_BEATS_A_DEADLINE = 10
+_LONGEST_BEAT_S = 1.0
+
+
+def nbytes(size: int) -> int:
+    """The memory that the roster of `size` ranks takes of each."""
+    return size * stamp.NBYTES
+
+
+class Roster:
+    """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else."""
+
+    def __init__(self, transport: Transport, window: Window, deadline_s: float) -> None:
+        self._transport = transport
+        self._window = window
+        self._deadline_s = deadline_s
+        self._others = [rank for rank in range(transport.size) if rank != transport.rank]
+        self._meetings = 0
+        self._steps = 0
+        self._cell = np.zeros(stamp.NBYTES, np.uint8)
+        now = transport.clock()
+        self._seen = dict.fromkeys(self._others, stamp.BLANK)
+        self._heard_at = dict.fromkeys(self._others, now)
+        self._beat_s = min(deadline_s / _BEATS_A_DEADLINE, _LONGEST_BEAT_S)
+        self._told_at = now
+
+    def beat(self) -> None:
+        """Count a step of this rank; now and then tell the others. One-sided."""
+        self._steps += 1
+        if self._transport.clock() - self._told_at > self._beat_s:
+            self._tell(self._meetings)
+
+    def meet(self, what: str) -> None:
+        """Return when all ranks have come. Collective.
+
+        DeadlinePassed: ranks are missing that have made no step for the deadline. A later call waits for them again.
+        """
+        self._tell(self._meetings + 1)
+        start = self._transport.clock()
+        polls = 0
+        while missing := self._missing(self._meetings + 1):
+            now = self._transport.clock()
+            if now - max(start, *(self._heard_at[rank] for rank in missing)) > self._deadline_s:
+                silent_s = {rank: now - self._heard_at[rank] for rank in missing}
+                raise DeadlinePassed(what, {rank: self._seen[rank].step for rank in missing}, silent_s)
+            self._transport.pause(polls)
+            polls += 1
+        self._meetings += 1
+
+    def _tell(self, meetings: int) -> None:
+        stamp.write(self._cell.data, 0, Stamp(meetings, self._steps, WHOLE))
+        for peer in self._others:
+            self._window.put(self._cell, peer, self._transport.rank * stamp.NBYTES)
+        self._window.flush(self._others)
+        self._told_at = self._transport.clock()
+
+    def _missing(self, meeting: int) -> Sequence[int]:
+        self._window.sync()
+        return [rank for rank in self._others if self._look(rank).number < meeting]
+
+    def _look(self, rank: int) -> Stamp:
+        """The newest that is known of `rank`."""
+        seen = stamp.read(self._window.memory.data, rank * stamp.NBYTES)
+        if seen is not None and seen != self._seen[rank]:
+            self._seen[rank] = seen
+            self._heard_at[rank] = self._transport.clock()
+        return self._seen[rank]

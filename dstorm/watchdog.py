@@ -1,0 +1,55 @@
+"""A watch over calls that cannot be timed out: one that overruns its deadline is named, and the job is ended."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+
+_LAST_RESORT_S = 5.0
+"""How long the job may take to end before this process leaves by itself: a library that hangs may hang there too."""
+
+
+class Watchdog:
+    """A thread that looks at what this rank is calling. `end_job` is called in it, once."""
+
+    def __init__(self, rank: int, deadline_s: float, end_job: Callable[[], None]) -> None:
+        self._rank = rank
+        self._deadline_s = deadline_s
+        self._end_job = end_job
+        self._call: tuple[str, float] | None = None
+        self._stopped = threading.Event()
+        self._thread = threading.Thread(target=self._watch, name="malt watchdog", daemon=True)
+        self._thread.start()
+
+    @contextlib.contextmanager
+    def watching(self, what: str) -> Iterator[None]:
+        """While the block runs, `what` is on the clock."""
+        self._call = (what, time.monotonic())
+        try:
+            yield
+        finally:
+            self._call = None
+
+    def stop(self) -> None:
+        """End the thread. Local."""
+        self._stopped.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._stopped.wait(min(1.0, self._deadline_s / 4)):
+            call = self._call
+            if call is not None and time.monotonic() - call[1] > self._deadline_s:
+                self._bark(call[0])
+                return
+
+    def _bark(self, what: str) -> None:
+        overrun = f"{what} has not returned for {self._deadline_s:g} s, the deadline"
+        print(f"malt: rank {self._rank}: {overrun}: ending the job", file=sys.stderr, flush=True)
+        leave = threading.Timer(_LAST_RESORT_S, os._exit, [1])
+        leave.daemon = True
+        leave.start()
+        self._end_job()

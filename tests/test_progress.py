@@ -1,0 +1,324 @@
+"""A scatter over TCP arrives while its receiver computes.
+
+The jobs here really use TCP on this one machine, and MPI itself says that their ranks share no memory. MPICH is told
+so; Open MPI gets two network namespaces, which vanish with their last process.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from dstorm import progress
+from dstorm.progress import LONGEST_NAP_S, OPENMPI_THREAD, SHORTEST_NAP_S, Helper, Pace
+from malt.mpi_library import bound_library, find_mpiexec
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.serial
+
+SILENT_S, BUSY_S = 5e-6, 60e-6
+
+
+# -- the pace ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def pace():
+    """A pace that knows what a silent poll costs."""
+    pace = Pace()
+    for _ in range(100):
+        assert pace.nap_s(SILENT_S) == LONGEST_NAP_S
+    return pace
+
+
+def test_polls_are_frequent_after_a_busy_one(pace):
+    assert pace.nap_s(BUSY_S) == SHORTEST_NAP_S
+    naps_s = [pace.nap_s(SILENT_S) for _ in range(8)]
+    assert naps_s == sorted(naps_s) and naps_s[-1] == LONGEST_NAP_S
+    assert 4e-3 < sum(naps_s[:6]) < 10e-3
+
+
+def test_polls_are_frequent_as_long_as_bytes_stream(pace):
+    assert {pace.nap_s(BUSY_S) for _ in range(3000)} == {SHORTEST_NAP_S}
+
+
+def test_what_stays_is_not_traffic(pace):
+    for _ in range(20_000):
+        pace.nap_s(BUSY_S)
+    assert pace.nap_s(BUSY_S) > SHORTEST_NAP_S
+
+
+def test_cheap_polls_in_quick_succession_do_not_make_the_next_cold_one_look_busy(pace):
+    for _ in range(1000):
+        pace.nap_s(BUSY_S)
+        for _ in range(4):
+            pace.nap_s(SILENT_S / 4)
+    while pace.nap_s(SILENT_S / 4) < LONGEST_NAP_S:
+        pass
+    assert pace.nap_s(SILENT_S) == LONGEST_NAP_S
+
+
+def test_expensive_polls_are_rarer():
+    pace = Pace()
+    for _ in range(100):
+        nap_s = pace.nap_s(1e-4)
+    assert nap_s == pytest.approx(100 * 1e-4)
+
+
+# -- who needs help, who gives it -------------------------------------------------------------------------------------
+
+
+def test_ranks_that_share_memory_need_no_help():
+    assert not progress.spans_hosts(["a/0", "a/0"])
+    assert progress.spans_hosts(["a/0", "a/0", "b/2"])
+
+
+@pytest.mark.parametrize(
+    "library, value, helps",
+    [("Open MPI 5.0.11", "1", True), ("Open MPI 5.0.11", "0", False), ("Open MPI 5.0.11", None, False),
+     ("Open MPI 5.0.11", "", False), ("MPICH 5.0.2", "1", False)],
+)  # fmt: skip
+def test_a_library_that_helps_itself(library, value, helps):
+    assert progress.library_helps(library, {} if value is None else {OPENMPI_THREAD: value}) == helps
+
+
+# -- the thread -------------------------------------------------------------------------------------------------------
+
+
+def test_the_helper_polls_until_it_is_stopped():
+    polls, enough = [], threading.Event()
+
+    def poll():
+        polls.append(threading.current_thread())
+        if len(polls) == 3:
+            enough.set()
+
+    helper = Helper(poll)
+    assert enough.wait(10)
+    helper.stop()
+    helper.stop()
+    count = len(polls)
+    assert polls[0].daemon and not polls[0].is_alive()
+    assert len(polls) == count
+
+
+def test_the_helper_does_not_hold_up_the_end(job_environment):
+    """It is stopped before the interpreter ends, and so before MPI is finalized."""
+    program = (
+        "import atexit; from dstorm.progress import Helper; polls = [];"
+        "atexit.register(lambda: print(helper._thread.is_alive()));"
+        "helper = Helper(lambda: polls.append(1))"
+    )
+    environment = job_environment | {"PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
+
+
+class Calls:
+    """What stands in for a window: says for each call whether another thread could get the lock meanwhile."""
+
+    def __init__(self):
+        self.lock = threading.RLock()
+
+    def put(self):
+        return self._is_held()
+
+    def copy(self):
+        return self._is_held()
+
+    def _is_held(self):
+        got = []
+        thread = threading.Thread(target=progress.unless_held(self.lock, lambda: got.append(True)))
+        thread.start()
+        thread.join()
+        return not got
+
+
+def test_calls_are_serialized_only_where_they_must_be():
+    free, serialized = Calls(), Calls()
+    progress.serialize(serialized, serialized.lock, local=["copy"])
+    assert (free.put(), free.copy()) == (False, False)
+    assert (serialized.put(), serialized.copy()) == (True, False)
+    assert not serialized._is_held()
+    assert vars(free).keys() == {"lock"}
+
+
+# -- over TCP ---------------------------------------------------------------------------------------------------------
+
+TWO_HOSTS = """
+set -e
+hostname here
+unshare --net --uts sh -c 'hostname there; echo $$ > there.part; mv there.part there; exec sleep 60' > /dev/null 2>&1 &
+trap "kill $!" EXIT
+for i in 1 2 3 4 5 6 7 8 9 10; do test -s there || sleep 0.1; done
+there="nsenter --target $(cat there) --net --uts"
+ip link add veth0 type veth peer name veth1 netns $(cat there)
+ip address add 10.77.0.1/24 dev veth0
+ip link set veth0 up
+ip link set lo up
+$there ip address add 10.77.0.2/24 dev veth1
+$there ip link set veth1 up
+$there ip link set lo up
+printf '#!/bin/sh\\nshift\\nexec %s sh -c "$*"\\n' "$there" > agent
+chmod +x agent
+timeout 40 "$@"
+"""
+"""Runs its arguments on a host called here, from which ./agent reaches another, called there."""
+
+NAMESPACES = ["unshare", "--map-root-user", "--net", "--uts", "sh", "-c", TWO_HOSTS, "two-hosts"]
+TOGETHER = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_osc": "^ucx",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # fmt: skip
+APART = {"UCX_TLS": "tcp,self", "MPIR_CVAR_NOLOCAL": "1", "PRTE_MCA_plm_ssh_agent": "./agent"}
+
+
+@pytest.fixture(scope="module")
+def library():
+    pytest.importorskip("mpi4py")
+    return bound_library()
+
+
+@pytest.fixture
+def job(library, tmp_path, job_environment):
+    """job(program, **environment): what two ranks print as JSON, by rank, and the job's stderr."""
+    mpiexec = find_mpiexec(library, job_environment)
+
+    def run(program, apart=True, **environment):
+        (tmp_path / "program.py").write_text(program)
+        words = [mpiexec, "-n", "2"]
+        if library.family == "openmpi":
+            words += ["--bind-to", "none"]
+            if apart:
+                _need_namespaces(tmp_path)
+                words = [*NAMESPACES, *words, "--host", "here:1,10.77.0.2:1"]
+        environment = job_environment | TOGETHER | (APART if apart else {}) | {"PYTHONPATH": str(ROOT)} | environment
+        done = subprocess.run(
+            [*words, sys.executable, "program.py"],
+            cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        answers = [json.loads(line) for line in done.stdout.splitlines()]
+        return sorted(answers, key=lambda answer: answer["rank"]), done.stderr
+
+    return run
+
+
+def _need_namespaces(folder):
+    missing = [tool for tool in ("unshare", "nsenter", "ip", "timeout") if shutil.which(tool) is None]
+    if missing:
+        pytest.skip(f"Open MPI needs two network namespaces to use TCP on one machine; no {', '.join(missing)} here")
+    done = subprocess.run([*NAMESPACES, "true"], cwd=folder, capture_output=True, text=True, timeout=30)
+    (folder / "there").unlink(missing_ok=True)
+    if done.returncode != 0:
+        pytest.skip(f"Open MPI needs two network namespaces to use TCP on one machine: {done.stderr.strip()}")
+
+
+COMPUTING = """
+import hashlib, json, sys, threading, time
+import malt
+
+def compute():  # in C, without the GIL
+    start, cpu = time.perf_counter(), time.process_time() - time.thread_time()
+    while time.perf_counter() - start < {seconds}:
+        hashlib.pbkdf2_hmac("sha256", b"", b"", 50_000)
+    seconds = time.perf_counter() - start
+    return seconds, (time.process_time() - time.thread_time() - cpu) / seconds
+
+v = malt.vector(2**18)  # 1 MB
+v.scatter()
+answer = dict(rank=malt.rank(), hosts=len(set(malt.init().transport.hosts)), computed_s=[], scattered_s=[], merged=[])
+answer["threads"] = [thread.name for thread in threading.enumerate()]
+for repeat in range({repeats}):
+    malt.barrier()
+    v.gather()
+    if malt.rank() == 0:
+        answer["computed_s"].append(compute()[0])
+        answer["merged"].append(v.gather().count)
+    else:
+        time.sleep(0.1)
+        start = time.perf_counter()
+        v.scatter()
+        answer["scattered_s"].append(time.perf_counter() - start)
+malt.barrier()
+if malt.rank() == 0:
+    answer["share"] = compute()[1]
+malt.barrier()
+sys.stdout.write(json.dumps(answer) + "\\n")
+"""
+ALONE = "from dstorm import progress\nprogress.Helper = lambda poll: None\n"
+HELPER = "malt progress"
+
+
+def median(numbers):
+    return sorted(numbers)[len(numbers) // 2]
+
+
+def test_without_help_a_scatter_takes_as_long_as_its_receiver_computes(job):
+    """The others would prove nothing if it did not."""
+    (computing, scattering), _ = job(ALONE + COMPUTING.format(repeats=3, seconds=0.5))
+    assert computing["hosts"] == 2 and HELPER not in computing["threads"]
+    assert median(scattering["scattered_s"]) > 0.7 * (median(computing["computed_s"]) - 0.1)
+    assert median(scattering["scattered_s"]) > 0.2
+
+
+def test_a_scatter_arrives_while_its_receiver_computes(job):
+    (computing, scattering), stderr = job(COMPUTING.format(repeats=7, seconds=1.0))
+    print(f"median {1e3 * median(scattering['scattered_s']):.1f} ms, thread {100 * computing['share']:.1f} %")
+    assert computing["hosts"] == 2 and HELPER in computing["threads"]
+    assert median(scattering["scattered_s"]) < 0.1 < min(computing["computed_s"])
+    assert computing["merged"] == [1] * 7  # it was there when the computation ended
+    assert computing["share"] < 0.04  # in silence
+    assert stderr == ""
+
+
+def test_the_librarys_own_thread(job, library):
+    if library.family != "openmpi":
+        pytest.skip(f"{library} has no progress thread that is worth its cost")
+    (computing, scattering), _ = job(COMPUTING.format(repeats=7, seconds=0.5), **{OPENMPI_THREAD: "1"})
+    print(f"median {1e3 * median(scattering['scattered_s']):.1f} ms")
+    assert computing["hosts"] == 2 and HELPER not in computing["threads"] + scattering["threads"]
+    assert median(scattering["scattered_s"]) < 0.1 < min(computing["computed_s"])
+
+
+def test_serialized_calls_take_turns_with_the_helper(job):
+    (computing, scattering), stderr = job(COMPUTING.format(repeats=3, seconds=0.5), MPI4PY_RC_THREAD_LEVEL="serialized")
+    assert HELPER in computing["threads"]
+    assert median(scattering["scattered_s"]) < 0.1 < min(computing["computed_s"])
+    assert stderr == progress.ADVICE[True] + "\n"
+
+
+LOCKSTEP = """
+import json, sys, threading
+import malt
+v = malt.vector(2**18, sync="bsp")
+merged = 0
+for step in range(10):
+    v.array[:] = step
+    v.scatter()
+    merged += v.gather(malt.SUM).count
+malt.barrier()
+answer = dict(rank=malt.rank(), hosts=len(set(malt.init().transport.hosts)), merged=merged, last=float(v.array[0]))
+answer["threads"] = [thread.name for thread in threading.enumerate()]
+sys.stdout.write(json.dumps(answer) + "\\n")
+"""
+
+
+def test_a_thread_level_that_allows_no_helper(job):
+    """Every wait of our own makes progress."""
+    answers, stderr = job(LOCKSTEP, MPI4PY_RC_THREAD_LEVEL="funneled")
+    assert [answer["hosts"] for answer in answers] == [2, 2]
+    assert [(answer["merged"], answer["last"]) for answer in answers] == [(10, 18.0)] * 2
+    assert HELPER not in answers[0]["threads"]
+    assert stderr == progress.ADVICE[False] + "\n"
+
+
+def test_one_host_gets_no_thread(job):
+    answers, stderr = job(LOCKSTEP, apart=False, MPI4PY_RC_THREAD_LEVEL="serialized")
+    assert [answer["hosts"] for answer in answers] == [1, 1]
+    assert not any(HELPER in answer["threads"] for answer in answers)
+    assert stderr == ""

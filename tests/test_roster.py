@@ -1,0 +1,70 @@
+"""Meetings that name who is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from dstorm import DeadlinePassed, Group, SimulatedTransport, roster
+
+pytestmark = pytest.mark.serial
+
+
+def run(size, seed, live, deadline_s=1.0):
+    group = Group(size, seed)
+
+    def start(rank):
+        transport = SimulatedTransport(group, rank)
+        return live(rank, roster.Roster(transport, transport.window(roster.nbytes(size)), deadline_s), transport)
+
+    return group.run(start)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_leaves_before_all_have_come(seed):
+    came = [0, 0, 0, 0]
+
+    def live(rank, mine, transport):
+        for meeting in range(1, 6):
+            transport.pause(rank * meeting % 7)
+            came[rank] = meeting
+            mine.meet("a test")
+            assert min(came) >= meeting
+
+    run(4, seed, live)
+
+
+def test_the_missing_are_named():
+    def live(rank, mine, transport):
+        if rank != 2:
+            named = r"a test: the deadline passed waiting for rank 2 \(last step 0"
+            with pytest.raises(DeadlinePassed, match=named) as raised:
+                mine.meet("a test")
+            assert raised.value.missing == {2: 0}
+
+    run(3, 0, live)
+
+
+def test_who_makes_steps_is_waited_for():
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(300):  # 3 s, in which the others' deadline of 1 s would pass thrice
+                transport.pause(30)
+                mine.beat()
+        mine.meet("a test")
+        return transport.clock()
+
+    assert min(run(3, 0, live)) > 2.5
+
+
+def test_after_a_deadline_the_meeting_can_still_take_place():
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(200):
+                transport.pause(30)
+        else:
+            with pytest.raises(DeadlinePassed):
+                mine.meet("a test")
+        mine.meet("a test")
+        mine.meet("another")
+
+    run(2, 0, live)

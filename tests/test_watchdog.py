@@ -1,0 +1,43 @@
+"""A call that hangs is named and the job ended."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from dstorm import watchdog
+from dstorm.watchdog import Watchdog
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def left(monkeypatch):
+    """What is called instead of leaving the process."""
+    calls = []
+    monkeypatch.setattr(watchdog.os, "_exit", calls.append)
+    monkeypatch.setattr(watchdog, "_LAST_RESORT_S", 0.05)
+    return calls
+
+
+def test_a_call_that_hangs(capsys, left):
+    ended = threading.Event()
+    dog = Watchdog(3, 0.1, ended.set)
+    with dog.watching("MPI_Win_flush to rank 1"):
+        assert ended.wait(5)
+    dog.stop()
+    time.sleep(0.2)
+    assert "malt: rank 3: MPI_Win_flush to rank 1 has not returned for 0.1 s" in capsys.readouterr().err
+    assert left == [1]
+
+
+def test_calls_that_return_are_left_alone(capsys, left):
+    dog = Watchdog(0, 0.1, lambda: pytest.fail("ended"))
+    for _ in range(6):
+        with dog.watching("a short call"):
+            time.sleep(0.04)
+    time.sleep(0.2)
+    dog.stop()
+    assert capsys.readouterr().err == "" and left == []
