@@ -125,6 +125,19 @@ def test_user_function_sees_private_copies(everywhere):
     everywhere(live)
 
 
+def test_the_array_is_written_in_place(everywhere):
+    def live(rank):
+        with malt.vector(3) as v:
+            mine = v.array
+            v.array += 2
+            v.array[1] = 7
+            assert v.array is mine and mine.tolist() == [2, 7, 2]
+            with pytest.raises(AttributeError, match=r"v.array\[:\] = values"):
+                v.array = np.zeros(3)
+
+    everywhere(live)
+
+
 def test_a_user_function_is_not_called_with_nothing(everywhere):
     def live(rank):
         with malt.vector(3) as v:

@@ -79,6 +79,11 @@ class DenseVector:
         """The local replica: read and write it in place, at any time. A view of what the vector was made with."""
         return self._array
 
+    @array.setter
+    def array(self, value: Array) -> None:
+        if value is not self._array:  # v.array += 1 changes it in place, and then assigns it to itself
+            raise AttributeError(f"{self.name}: write into the array, as in v.array[:] = values; it cannot be exchanged")
+
     @property
     def step(self) -> int:
         """How often this rank has scattered."""
