@@ -82,7 +82,7 @@ class DenseVector:
     @array.setter
     def array(self, value: Array) -> None:
         if value is not self._array:  # v.array += 1 changes it in place, and then assigns it to itself
-            raise AttributeError(f"{self.name}: write into the array, as in v.array[:] = values; it cannot be exchanged")
+            raise AttributeError(f"{self.name}: write into it, as in v.array[:] = values; it cannot be exchanged")
 
     @property
     def step(self) -> int:
