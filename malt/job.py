@@ -4,6 +4,9 @@ What each mpiexec does when it is told to end: a terminal's Ctrl-C makes MPICH's
 ranks are inside MPI, which does not look at signals; SIGTERM makes both end all ranks within a second. A killed Open
 MPI one leaves its ranks running. So any signal to the launcher becomes a SIGTERM to mpiexec; where that does not do,
 and where mpiexec itself was killed, all that came from it is killed.
+
+Open MPI's can also crash, or wait for ever, when a rank ends while others connect to it in MPI_Init. So a failing rank
+says so in a file, with its status (malt/program.py): where mpiexec does not end the job, it is ended from here.
 """
 
 from __future__ import annotations
@@ -44,8 +47,9 @@ def run(line: Line, environ: Mapping[str, str]) -> int:
 
 
 def _failed_with(folder: Path) -> int | None:
-    """The status that a rank has failed with; None: none has."""
-    return min((int(path.name.removeprefix("status-")) for path in folder.glob("status-*")), default=None)
+    """The status that a rank has failed with, as a file status-<n> tells; None: none has."""
+    statuses = (path.name.removeprefix("status-") for path in folder.glob("status-*"))
+    return min((int(status) for status in statuses if status.isdecimal()), default=None)
 
 
 def first_failure(folder: Path) -> str:
@@ -84,8 +88,7 @@ class _Supervised:
     def wait(self, failure: Callable[[], int | None]) -> int:
         """Return the job's status once it has ended, or 128 + the number of the signal that ended it.
 
-        Where failure() tells the status of a rank that has failed, and mpiexec does not end the job (Open MPI's
-        sometimes waits for ever when a rank ends while others are in MPI_Init), it is ended from here.
+        failure(): the status that a rank has failed with, or None. It is the job's, whatever became of mpiexec.
         """
         assert self._process is not None
         status = self._wait(self._process, failure)
@@ -96,19 +99,18 @@ class _Supervised:
             signal.signal(number, previous)
         if self.signalled is not None:
             return 128 + self.signalled
-        return 128 - status if status < 0 else status
+        return failure() or (128 - status if status < 0 else status)
 
     def _wait(self, process: subprocess.Popen[bytes], failure: Callable[[], int | None]) -> int:
+        """What mpiexec ends with, or is ended with where a rank has failed and it goes on."""
         failed_s = 0.0
-        while True:
+        while failed_s <= _FAILED_S:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_LOOK_S)
             failed_s += _LOOK_S if failure() is not None else 0.0
-            if failed_s > _FAILED_S:
-                process.terminate()
-                signal.setitimer(signal.ITIMER_REAL, _FAILED_S)
-                process.wait()
-                return failure() or 1
+        process.terminate()
+        signal.setitimer(signal.ITIMER_REAL, GRACE_S)
+        return process.wait()
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         """End the job; the alarm says that asking was not enough."""

@@ -27,20 +27,32 @@ import io
 import runpy
 import stat
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from types import ModuleType, TracebackType
 from typing import NoReturn
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
-"""The variable that names the folder where a failing rank leaves its traceback, as rank-<r>.txt, for the launcher."""
+"""The variable that names the folder where a failing rank leaves its traceback, as rank-<r>.txt, for the launcher.
+
+A rank takes it out of its environment: what the rank starts in its turn is not of this job.
+"""
 
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+_DRAIN_S = 0.1
+"""What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
+
+_folder: str | None = None
+_process = 0
+"""The process that is a rank; a fork of it is none."""
 
 
 def main() -> None:
     """Run the program that sys.argv[1:] names. Returns when it has ended well; else the job has ended."""
+    global _folder, _process
+    _folder, _process = os.environ.pop(FAILURE_DIR, None), os.getpid()
     del sys.argv[0]
     as_module = sys.argv[0] == "-m"
     if as_module:
@@ -55,16 +67,18 @@ def main() -> None:
         else:
             _run_file(sys.argv[0])
     except SystemExit as error:
-        if _status(error) == 0 or _is_alone():
+        if _status(error) == 0 or _is_alone() or os.getpid() != _process:
             raise
         if not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
-        end_job(_status(error))
+        _end_job(_status(error))
     except BaseException as error:
+        if os.getpid() != _process:
+            raise
         error.__traceback__ = _without_this_file(error.__traceback__)
+        _leave_traceback(error)
         sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself
-        leave_traceback(error)
-        end_job(130 if isinstance(error, KeyboardInterrupt) else 1)
+        _end_job(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
 def _run_file(path: str) -> None:
@@ -78,34 +92,31 @@ def _run_file(path: str) -> None:
     exec(code, vars(module))
 
 
-def leave_traceback(error: BaseException, rank: str | None = None) -> None:
-    """Write the traceback of `error` where the launcher, if there is one, prints it from at the very end. Local."""
-    folder = os.environ.get(FAILURE_DIR)
-    rank = rank or next((os.environ[name] for name in _RANKS if name in os.environ), None)
-    if not folder or rank is None:
+def _leave_traceback(error: BaseException) -> None:
+    rank = next((os.environ[name] for name in _RANKS if name in os.environ), None)
+    if rank is not None:
+        lines = traceback.format_exception(type(error), error, error.__traceback__)
+        _leave(f"rank-{rank}.txt", "".join(lines))
+
+
+def _leave(name: str, text: str) -> None:
+    """Leave a file for the launcher, if there is one: complete or not at all."""
+    if _folder is None:
         return
-    path = os.path.join(folder, f"rank-{rank}.txt")
-    try:
-        with open(f"{path}.{os.getpid()}", "x", encoding="utf-8", errors="backslashreplace") as file:
-            file.write("".join(traceback.format_exception(type(error), error, error.__traceback__)))
+    path = os.path.join(_folder, name)
+    with contextlib.suppress(OSError):  # what it says was printed already, and the job must still end
+        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
         os.replace(file.name, path)
-    except OSError:
-        pass  # it was printed already, and the job must still end
 
 
-def _leave_status(status: int) -> None:
-    """Tell the launcher, if there is one, that this rank has failed: it ends the job where MPI's launcher does not."""
-    if folder := os.environ.get(FAILURE_DIR):
-        with contextlib.suppress(OSError), open(os.path.join(folder, f"status-{status}"), "a", encoding="utf-8"):
-            pass
-
-
-def end_job(status: int) -> NoReturn:
+def _end_job(status: int) -> NoReturn:
     """End all ranks at once with `status`, whether or not MPI runs here yet. Does not return."""
-    _leave_status(status)
+    _leave(f"status-{status}", "")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # a broken pipe, closed, or None
             stream.flush()
+    time.sleep(_DRAIN_S)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized():
         _ask_process_manager(status)
@@ -144,10 +155,10 @@ def _is_alone() -> bool:
 def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[[threading.ExceptHookArgs], None]:
     def report(args: threading.ExceptHookArgs) -> None:
         hook(args)
-        if not issubclass(args.exc_type, SystemExit):  # a thread's own way to end
+        if not issubclass(args.exc_type, SystemExit) and os.getpid() == _process:  # SystemExit: a thread's way to end
             if args.exc_value is not None:
-                leave_traceback(args.exc_value)
-            end_job(1)
+                _leave_traceback(args.exc_value)
+            _end_job(1)
 
     return report
 

@@ -39,7 +39,6 @@ PROCESS = {"capture_output": True, "text": True, "timeout": 60}
 @pytest.fixture
 def run(tmp_path, job_environment):
     """run(text, *words): Python on `words` in a folder where program.py contains `text`."""
-    job_environment.pop("MALT_FAILURE_DIR", None)
 
     def run(text, *words, **environment):
         (tmp_path / "program.py").write_text(text)
@@ -95,6 +94,17 @@ def test_nowhere_to_leave_it(tmp_path, run, environment):
     done = run("1 / 0", RUNNER, "program.py", **environment)
     assert done.returncode == 1 and done.stderr.count("Traceback") == 1
     assert {file.name for file in tmp_path.iterdir()} <= {"program.py", "status-1"}
+
+
+def test_what_a_rank_starts_is_not_of_its_job(tmp_path, run):
+    text = """if True:
+        import os
+        assert "MALT_FAILURE_DIR" not in os.environ
+        if os.fork() == 0:
+            raise ValueError
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 1"""
+    assert run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(tmp_path)).returncode == 0
+    assert [file.name for file in tmp_path.iterdir()] == ["program.py"]
 
 
 def test_the_process_manager_is_asked_to_abort(tmp_path):
