@@ -7,19 +7,20 @@ not caught, is read off the outermost frame when the interpreter exits: it stopp
 
 from __future__ import annotations
 
+import dis
 import os
 import sys
 import tempfile
 import threading
 import traceback
 from collections.abc import Callable
-from types import TracebackType
-from typing import Any, NoReturn
+from types import FrameType, TracebackType
+from typing import Any, NamedTuple, NoReturn
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
 _hooked = False
-_last_exit: SystemExit | None = None
+_last_exit: _Exit | None = None
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
 """The variable that names the folder where a failing rank leaves its traceback for the launcher."""
@@ -45,7 +46,7 @@ def stand_down() -> None:
 def end_job_if_failing() -> None:
     """Called while the interpreter exits: end the job if a non-zero sys.exit is the reason. Local."""
     if _abort is not None and _last_exit is not None and _ended_program(_last_exit):
-        status = _status(_last_exit)
+        status = _status(_last_exit.error)
         if status != 0:
             _end(status)
 
@@ -78,20 +79,33 @@ def _after_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
 def _noting_exit(exit: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
     def note(status: Any = None, /) -> NoReturn:
         global _last_exit
-        try:
-            exit(status)
-        except SystemExit as error:
-            if threading.current_thread() is threading.main_thread():
-                _last_exit = error
-            raise
+        if threading.current_thread() is threading.main_thread():
+            frame = _outermost(sys._getframe())
+            _last_exit = _Exit(SystemExit(status), frame, frame.f_lasti)
+        exit(status)
 
     return note
 
 
-def _ended_program(error: SystemExit) -> bool:
-    """Whether `error` left the outermost frame that it passed through. A frame that caught it ran on from there."""
-    trace = error.__traceback__
-    return trace is not None and trace.tb_frame.f_lasti == trace.tb_lasti
+class _Exit(NamedTuple):
+    """A call of sys.exit: the outermost frame of the program, and where in its code it stood."""
+
+    error: SystemExit
+    frame: FrameType
+    place: int
+
+
+def _outermost(frame: FrameType) -> FrameType:
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame
+
+
+def _ended_program(exit: _Exit) -> bool:
+    """Whether the exception left the outermost frame, which then stopped where it stood, or at the end of a `finally`.
+    Where it was caught, the frame ran on from there."""
+    stopped = exit.frame.f_lasti
+    return stopped == exit.place or dis.opname[exit.frame.f_code.co_code[stopped]] == "RERAISE"
 
 
 def _status(error: SystemExit) -> int:

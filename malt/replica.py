@@ -137,7 +137,8 @@ def _check(params: Any, every: int, average: str) -> tuple[tuple[list[Array], in
         raise ValueError(f"every must be a whole number from 1 up, got {every!r}")
     if average not in _AVERAGES:
         raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
-    described = [f"{array.dtype.str}{list(array.shape)}" for array in arrays]
+    names = [repr(key) for key in (params if isinstance(params, Mapping) else range(len(arrays)))]
+    described = [f"{name}: {array.dtype.str}{list(array.shape)}" for name, array in zip(names, arrays, strict=True)]
     return (arrays, index(every)), {"params": described, "average": average}
 
 

@@ -27,9 +27,10 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
     group = Group(ranks, seed)
 
     def live(rank: int) -> Result:
-        session.enter_simulation(session.World(SimulatedTransport(group, rank)))
+        world = session.World(SimulatedTransport(group, rank))
+        session.enter_simulation(world)
         result = function(rank)
-        session.world().close() if not session.world().closed else None
+        world.close()
         return result
 
     return group.run(live)

@@ -55,6 +55,7 @@ class DenseVector:
         self.name = name
         self._array = array
         self._bytes = array.reshape(-1).view(np.uint8)
+        self._transport = transport
         self._rank = transport.rank
         self._graph = graph
         self._consistency = consistency
@@ -157,6 +158,11 @@ class DenseVector:
     def statistics(self) -> Statistics:
         """Totals of this rank's traffic; after close, as they were then. Local."""
         return self._final if self._final is not None else self._segment.statistics()
+
+    def barrier(self) -> None:
+        """Return when all ranks have called it. Collective. ClosedError; DeadlinePassed: who is missing."""
+        self._check_open()
+        self._transport.barrier(f"{self.name}.barrier")
 
     def close(self) -> None:
         """Leave: nobody waits for this rank on this vector any more, nobody sends to it; what it sent can still be
