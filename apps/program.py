@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import errno
 import hashlib
+import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -12,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import malt
+from malt.agreement import succeed
 
 
 class BadInput(Exception):
@@ -86,6 +89,31 @@ def user_errors() -> Any:
         ) from None
     except (ValueError, TypeError, MemoryError) as error:
         raise BadInput(str(error)) from None
+
+
+def check_outputs(paths: Sequence[str | None]) -> None:
+    """Before anything is trained: whether the files can be written, as far as that can be told. Collective.
+
+    OSError, on all ranks: the folder is not there or not writable, or the path is a folder.
+    """
+
+    def check() -> None:
+        for path in filter(None, paths):
+            folder = os.path.dirname(os.path.abspath(path))
+            if not os.path.isdir(folder):
+                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+            if os.path.isdir(path):
+                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if not os.access(folder, os.W_OK):
+                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+    succeed(malt.init().transport, check)
+
+
+def on_lowest_rank(work: Callable[[], None]) -> None:
+    """work() on the lowest rank, while the others wait. Collective. BadInput, on all: it could not write its files."""
+    with user_errors():
+        succeed(malt.init().transport, work if malt.rank() == 0 else lambda: None)
 
 
 def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:

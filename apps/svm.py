@@ -25,9 +25,11 @@ from apps.linear import Examples, Order, Params, Problem
 from apps.program import (
     Parser,
     add_common_options,
+    check_outputs,
     common_hash,
     header,
     main,
+    on_lowest_rank,
     real_number,
     say,
     user_errors,
@@ -214,6 +216,7 @@ def run(arguments: Sequence[str]) -> None:
     with user_errors():
         problem = Problem(options.loss, options.l2, options.intercept)
         malt.graph(options.graph, malt.size())
+        check_outputs([options.save, options.json])
         train, test = _load(options)
     _compile()
     part = Run(options, problem, train, test)
@@ -223,9 +226,7 @@ def run(arguments: Sequence[str]) -> None:
     part.trainer.finish()
     marks = over_ranks(malt.init().transport, part.marks)
     digest = common_hash([part.trainer.model])
-    if malt.rank() == 0:
-        _tell(part, Report(told, MEASURES), marks, digest, train)
-    malt.barrier()
+    on_lowest_rank(lambda: _tell(part, Report(told, MEASURES), marks, digest, train))
 
 
 def _load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
@@ -277,11 +278,10 @@ def _tell(part: Run, report: Report, marks: Sequence[Mark], digest: str, train: 
         "model_sha256": digest,
     }
     print(report.table())
-    with user_errors():
-        if part.options.save:
-            _save(part.options.save, part, train)
-        if part.options.json:
-            report.write(part.options.json)
+    if part.options.save:
+        _save(part.options.save, part, train)
+    if part.options.json:
+        report.write(part.options.json)
     print(report.last_line(), flush=True)
 
 

@@ -15,7 +15,7 @@ Result = TypeVar("Result")
 Checked = TypeVar("Checked")
 Description = Mapping[str, Any]
 
-_KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError)}
+_KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError, FloatingPointError)}
 
 
 def exchange(transport: Transport, value: Any) -> list[Any]:

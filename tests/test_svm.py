@@ -168,6 +168,15 @@ def test_bad_input_is_one_line_and_status_2(svm, ranks):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize("option", ["--json", "--save"])
+@pytest.mark.parametrize("path", ["gone/out", "."])
+def test_where_it_cannot_write_is_told_before_training(svm, tiny, tmp_path, option, path):
+    done = svm(tiny, option, tmp_path / path, ranks=2)
+    assert done.returncode == 2
+    assert f"apps.svm: error: {tmp_path / path}: " in done.stderr and "Traceback" not in done.stderr
+    assert [file.name for file in tmp_path.iterdir() if file.name.endswith("partial")] == []
+
+
 @pytest.mark.parametrize("line", ["1 1:nan", "1 2:x", "1 3:1 3:2", "inf 1:1"])
 def test_a_bad_line_is_named(tiny, line):
     tiny.write_text(tiny.read_text().replace("\n", f"\n{line}\n", 1))
