@@ -78,16 +78,25 @@ def real_number(least: float) -> Callable[[str], float]:
     return parse
 
 
+def positive_number(text: str) -> float:
+    """For argparse: a finite number above 0."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text}")
+    return number
+
+
 @contextlib.contextmanager
 def user_errors() -> Any:
-    """Where the user's files and options are looked at, alike on all ranks: what is wrong with them is BadInput."""
+    """Where the user's files and options are looked at, alike on all ranks: what is wrong with them is BadInput, also
+    where it shows only in a model that is not finite."""
     try:
         yield
     except OSError as error:
         raise BadInput(
             f"{error.filename}: {error.strerror}" if error.filename and error.strerror else str(error)
         ) from None
-    except (ValueError, TypeError, MemoryError) as error:
+    except (ValueError, TypeError, MemoryError, FloatingPointError) as error:
         raise BadInput(str(error)) from None
 
 
@@ -111,7 +120,9 @@ def check_outputs(paths: Sequence[str | None]) -> None:
 
 
 def on_lowest_rank(work: Callable[[], None]) -> None:
-    """work() on the lowest rank, while the others wait. Collective. BadInput, on all: it could not write its files."""
+    """work() on the lowest rank, while the others wait. Collective.
+
+    BadInput, on all: its file cannot be written, or what it has to tell is not finite."""
     with user_errors():
         succeed(malt.init().transport, work if malt.rank() == 0 else lambda: None)
 

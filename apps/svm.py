@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 import tempfile
 import time
 from argparse import Namespace
@@ -30,6 +31,7 @@ from apps.program import (
     header,
     main,
     on_lowest_rank,
+    positive_number,
     real_number,
     say,
     user_errors,
@@ -51,7 +53,7 @@ def parser() -> Parser:
     add("--loss", choices=sorted(linear.LOSSES), default="hinge", help="(%(default)s)")
     add("--l2", type=real_number(0), default=1e-4, metavar="X", help="weight of |w|^2 / 2 (%(default)s)")
     add("--average", choices=AVERAGES, default="model", help="what ranks exchange (%(default)s)")
-    add("--step", type=real_number(0), metavar="X", help="the first step size (chosen on a sample)")
+    add("--step", type=positive_number, metavar="X", help="the first step size (chosen on a sample)")
     add("--no-intercept", dest="intercept", action="store_false", help="a plane through the origin")
     add("--tolerance", type=real_number(0), default=0.0, metavar="X",
         help="stop when an epoch improves the objective by less than this part of it (0: never)")  # fmt: skip
@@ -65,8 +67,8 @@ class Trainer(Protocol):
     model: Params
     vectors: Sequence[Any]
 
-    def learn(self, order: Order) -> None:
-        """Train on the examples named in `order`; exchange where that is due."""
+    def learn(self, order: Order, due: bool) -> None:
+        """Train on the examples named in `order`; then, where that is `due`, exchange."""
 
     def finish(self) -> None:
         """Make `model` one and the same on all ranks. Collective."""
@@ -80,21 +82,17 @@ class ModelTrainer:
         self._problem, self._data, self._eta0 = problem, data, eta0
         self._params: Params = np.zeros(n_features + 1, np.float32)
         self.model: Params = np.zeros_like(self._params)
-        self._trained, self._blended, self._every = 0.0, 0, options.exchange_every
-        never = options.average == "none"
-        self._replica = malt.Replica(
-            self._params,
-            every=2**62 if never else options.exchange_every,
-            average="model" if never else options.average,
-            graph=options.graph,
-            sync=options.sync,
-        )
+        self._trained, self._blended = 0.0, 0
+        self._alone = options.average == "none"
+        average = "model" if self._alone else options.average
+        self._replica = malt.Replica(self._params, average=average, graph=options.graph, sync=options.sync)
         self.vectors = self._replica.vectors
 
-    def learn(self, order: Order) -> None:
+    def learn(self, order: Order, due: bool) -> None:
         self._trained = linear.train(self._problem, self._data, order, self._params, self._eta0, self._trained)
-        self._replica.step(len(order))
-        if self._trained % self._every == 0:  # just exchanged: a model of all ranks
+        if due and not self._alone:
+            self._replica.step()
+        if due:  # a model of all ranks
             self._blended += 1
             linear.blend(self.model, self._params, self._blended)
         elif not self._blended:
@@ -116,7 +114,7 @@ class GradientTrainer:
         self._gradient = malt.vector(n_features + 1, graph=options.graph, sync=options.sync, check_finite=True)
         self.vectors = [self._gradient]
 
-    def learn(self, order: Order) -> None:
+    def learn(self, order: Order, due: bool) -> None:
         linear.subgradient(self._problem, self._data, order, self.model, self._gradient.array)
         self._gradient.scatter()
         self._gradient.gather()
@@ -140,7 +138,8 @@ class Run:
         # Dealt by a permutation: a file that is sorted by label must not give a rank one label only.
         dealt = np.random.default_rng(options.seed).permutation(len(train.y))
         self.mine = linear.examples(train.X, train.y, malt.shard(dealt))
-        self.eta0 = options.step or self._first_step(train, dealt)
+        self.most_rows = -(-len(train.y) // malt.size())
+        self.eta0 = self._first_step(train, dealt) if options.step is None else options.step
         kind = GradientTrainer if options.average == "gradient" else ModelTrainer
         with user_errors():  # the vector checks --graph and --sync
             self.trainer: Trainer = kind(problem, self.mine, self.n_features, self.eta0, options)
@@ -162,8 +161,8 @@ class Run:
         said = time.monotonic()
         for epoch in range(1, self.options.epochs + 1):
             self.clock.start()
-            for order in self._parts(linear.visiting_order(len(self.mine.labels), generator)):
-                self.trainer.learn(order)
+            for order, due in self._parts(linear.visiting_order(len(self.mine.labels), generator)):
+                self.trainer.learn(order, due)
                 self.trained += len(order)
             self.clock.stop()
             self._take_down()
@@ -173,11 +172,22 @@ class Run:
             if self.options.tolerance and self._stands_still():
                 break
 
-    def _parts(self, order: Order) -> Iterator[Order]:
-        """The epoch's examples up to each exchange; exchanges fall every so many examples, whatever the epochs."""
+    def _parts(self, order: Order) -> Iterator[tuple[Order, bool]]:
+        """The epoch's examples up to each exchange, and whether it is due then.
+
+        Exchanges fall every so many examples, whatever the epochs. Where all ranks meet after each epoch (--tolerance)
+        they all make as many in it: a rank that waits in an exchange for one that waits in the meeting would wait long.
+        """
         every = self.options.exchange_every
+        if self.options.tolerance:
+            exchanges = -(-self.most_rows // every)
+            yield from ((part, True) for part in np.array_split(order, exchanges))
+            return
         first = every - self.trained % every
-        yield from (part for part in np.split(order, range(first, len(order), every)) if len(part))
+        ends = [*range(first, len(order) + 1, every)]
+        yield from ((part, True) for part in np.split(order, ends)[: len(ends)])
+        if (rest := order[ends[-1] if ends else 0 :]).size:
+            yield rest, False
 
     def _take_down(self) -> None:
         vectors = self.trainer.vectors
@@ -191,7 +201,8 @@ class Run:
         verdict = np.zeros(1)
         if malt.rank() == 0 and len(self.snapshots) > 1:
             before, now = (self.objective(model) for model in self.snapshots[-2:])
-            verdict[0] = before - now < self.options.tolerance * abs(before)
+            # Also where one is not a number, and no epoch will be better.
+            verdict[0] = not before - now >= self.options.tolerance * abs(before)
         malt.init().transport.broadcast(verdict)
         return bool(verdict[0])
 
@@ -200,7 +211,8 @@ class Run:
         return linear.objective(self.problem, self.everything, model)
 
     def measures(self, model: Params) -> dict[str, float | None]:
-        """How good a model is."""
+        """How good a model is. Others may wait for what is found here: each is told that this rank is at it."""
+        malt.init().transport.beat()
         accuracy = None if self.test is None else linear.accuracy(self.problem, self.test, model)
         objective = self.objective(model)
         if not math.isfinite(objective):
@@ -278,6 +290,8 @@ def _tell(part: Run, report: Report, marks: Sequence[Mark], digest: str, train: 
         "model_sha256": digest,
     }
     print(report.table())
+    if report.final["objective"] > part.objective(np.zeros_like(part.trainer.model)):
+        print(f"warning: the model is worse than one of zeros: try a --step below {part.eta0:.3g}", file=sys.stderr)
     if part.options.save:
         _save(part.options.save, part, train)
     if part.options.json:

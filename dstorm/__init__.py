@@ -1,7 +1,7 @@
 """Distributed one-sided remote memory: windows, receive queues, consistency."""
 
 from dstorm.consistency import Consistency, parse
-from dstorm.errors import ClosedError, DeadlinePassed, PeerLost
+from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.layout import Layout
 from dstorm.segment import Message, Segment
 from dstorm.simulation import Group, SimulatedTransport
@@ -18,6 +18,7 @@ __all__ = [
     "Lag",
     "Layout",
     "Message",
+    "MismatchedCalls",
     "PeerLost",
     "Segment",
     "SimulatedTransport",

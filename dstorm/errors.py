@@ -29,3 +29,13 @@ class DeadlinePassed(TimeoutError):
         )
         super().__init__(f"{what}: the deadline passed waiting for {named}")
         self.missing = dict(missing)
+
+
+class MismatchedCalls(RuntimeError):
+    """Two ranks made different collective calls, where all must make the same ones in the same order."""
+
+    def __init__(self, rank: int, call: str, other: int, other_call: str) -> None:
+        super().__init__(
+            f"rank {rank} is in {call} while rank {other} is in {other_call}: all ranks must make the same collective "
+            "calls, in the same order"
+        )

@@ -164,11 +164,11 @@ class MpiTransport:
         with self._meeting("MPI_Bcast"):
             self._comm.Bcast(array.reshape(-1).view(np.uint8))
 
-    def barrier(self, what: str = "barrier") -> None:
+    def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
         if self._roster is None:
             self._comm.Barrier()
         else:
-            self._roster.meet(what)
+            self._roster.meet(what, patience_s)
 
     def beat(self) -> None:
         if self._roster is not None:

@@ -232,7 +232,9 @@ class Segment:
             edges = [self._in[peer] for peer in sources]
             self._wait("gather", lambda: [edge for edge in edges if not self._has_reached(edge, awaited)], timeout_s)
         if self._consistency.lockstep:
-            found = [self._take_step(self._in[peer]) for peer in sources] if self._step else []
+            # All queues are looked at: what came along the edges of other steps, and was not gathered then, is in the
+            # way of its sender. Only this step's edges can hold a message of this step.
+            found = [self._take_step(edge) for edge in self._in.values()] if self._step else []
             return [message for message in found if message is not None]
         taken: list[Message] = []
         for edge in self._in.values():

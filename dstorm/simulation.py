@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.errors import MismatchedCalls
 from dstorm.transport import Bytes
 
 Result = TypeVar("Result")
@@ -217,21 +218,29 @@ class SimulatedTransport:
         return SimulatedWindow(self._group, self.rank, nbytes)
 
     def allgather(self, data: bytes) -> list[bytes]:
-        return list(self._group.gather(self.rank, data))
+        return self._meet("allgather", data)
 
     def mean(self, array: NDArray[np.generic]) -> None:
         wide = np.float32 if array.dtype == np.float16 else array.dtype
-        arrays = self._group.gather(self.rank, array.astype(wide))
+        arrays = self._meet("mean", array.astype(wide))
         total = arrays[0].copy()
         for other in arrays[1:]:
             total += other
         np.divide(total, self.size, out=array, casting="same_kind")
 
     def broadcast(self, array: NDArray[np.generic]) -> None:
-        array[...] = self._group.gather(self.rank, array.copy())[0]
+        array[...] = self._meet("broadcast", array.copy())[0]
 
-    def barrier(self, what: str = "barrier") -> None:
-        self._group.gather(self.rank, None)
+    def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
+        self._meet(what, None)
+
+    def _meet(self, what: str, thing: Any) -> list[Any]:
+        """What every rank gave, by rank. MismatchedCalls: in another call than this."""
+        everyone = self._group.gather(self.rank, (what, thing))
+        for rank, (call, _) in enumerate(everyone):
+            if call != what:
+                raise MismatchedCalls(self.rank, what, rank, call)
+        return [theirs for _, theirs in everyone]
 
     def beat(self) -> None:
         pass

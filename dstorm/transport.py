@@ -47,7 +47,7 @@ class Transport(Protocol):
     hosts: tuple[str, ...]
     """The name of the host of each rank: ranks of one name share memory and files."""
     rivals: frozenset[int]
-    """The other ranks that run on the same cores."""
+    """The other ranks of this host, which may be given the cores that this one needs, and the other way round."""
     library: str
     """The MPI library and its version in one line, or what stands in for it."""
 
@@ -63,10 +63,11 @@ class Transport(Protocol):
     def broadcast(self, array: NDArray[np.generic]) -> None:
         """Replace `array` by rank 0's, the same shape and dtype on all. Collective."""
 
-    def barrier(self, what: str = "barrier") -> None:
+    def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
         """Return when all ranks have called it. Collective.
 
-        DeadlinePassed, which says `what` was waited in: ranks are missing that have made no step for the deadline.
+        DeadlinePassed, which says `what` was waited in: ranks are missing that have made no step for the deadline, or
+        have not come within `patience_s`. MismatchedCalls: a rank is in another collective call.
         """
 
     def beat(self) -> None:

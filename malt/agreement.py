@@ -34,9 +34,9 @@ def agree(
     checked: Checked | None = None
     try:
         checked, description = check()
-        mine = dict(description)
+        mine = {"which call this is": what, **description}
     except (ValueError, TypeError) as error:
-        mine = {"_error": str(error)}
+        mine = {"which call this is": what, "_error": str(error)}
     said: list[dict[str, Any]] = exchange(transport, mine)
     problem = _failure(said, transport.size) or _difference(said)
     if problem or checked is None:

@@ -1,17 +1,19 @@
 """How a rank's failure ends the job: an MPI job whose rank just leaves would wait for it for ever.
 
-Covers an uncaught exception in any thread (sys.excepthook, threading.excepthook) and sys.exit with a non-zero
-status. The status of sys.exit is noted when it is called; whether that exception really ended the program, and was
+Covers an uncaught exception in any thread (sys.excepthook, threading.excepthook) and sys.exit, exit or quit with a
+non-zero status. That status is noted when sys.exit is called; whether its exception really ended the program, and was
 not caught, is read off the outermost frame when the interpreter exits: it stopped where the exception left it.
 """
 
 from __future__ import annotations
 
+import builtins
 import dis
 import os
 import sys
 import tempfile
 import threading
+import time
 import traceback
 from collections.abc import Callable
 from types import FrameType, TracebackType
@@ -26,6 +28,10 @@ FAILURE_DIR = "MALT_FAILURE_DIR"
 """The variable that names the folder where a failing rank leaves its traceback for the launcher."""
 
 
+_DRAIN_S = 0.1
+"""What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
+
+
 def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
     """From here on a failure of this process, `rank`, calls abort(status), which ends the job. Local."""
     global _abort, _rank, _hooked
@@ -34,6 +40,9 @@ def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
         sys.excepthook = _after(sys.excepthook)
         threading.excepthook = _after_thread(threading.excepthook)
         sys.exit = _noting_exit(sys.exit)
+        for name in ("exit", "quit"):  # not there under python -S
+            if hasattr(builtins, name):
+                setattr(builtins, name, _noting_exit(getattr(builtins, name)))
     _abort, _rank = abort, rank
 
 
@@ -49,6 +58,24 @@ def end_job_if_failing() -> None:
         status = _status(_last_exit.error)
         if status != 0:
             _end(status)
+
+
+def end_job_for(error: BaseException) -> None:
+    """End the job as if `error` had not been caught. Local; returns where there is no job to end."""
+    if _abort is None:
+        return
+    if isinstance(error, SystemExit):
+        status = _status(error)
+    else:
+        traceback.print_exception(type(error), error, error.__traceback__)
+        _leave_traceback(type(error), error, error.__traceback__)
+        status = 130 if isinstance(error, KeyboardInterrupt) else 1
+    _end(status or 1)
+
+
+def session_is_over() -> bool:
+    """Whether all ranks have ended a session, and none is open. Local."""
+    return _hooked and _abort is None
 
 
 def end_job(why: str) -> None:
@@ -119,6 +146,7 @@ def _end(status: int) -> None:
     sys.stdout.flush()
     sys.stderr.flush()
     if _abort is not None:
+        time.sleep(_DRAIN_S)
         _abort(status)
 
 

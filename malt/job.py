@@ -24,7 +24,7 @@ from types import FrameType
 
 from malt.launcher import Line
 from malt.mpi_library import LaunchError
-from malt.program import FAILURE_DIR
+from malt.program import FAILURE_DIR, SESSION_BASE
 
 GRACE_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""
@@ -39,7 +39,8 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 def run(line: Line, environ: Mapping[str, str]) -> int:
     """Run `line` and return its status; on failure print the traceback of the rank that failed first, again."""
     with tempfile.TemporaryDirectory(prefix="malt-") as folder:
-        job = _Supervised(line.arguments, {**environ, **line.settings, FAILURE_DIR: folder})
+        ours = {SESSION_BASE: folder, **environ, **line.settings, FAILURE_DIR: folder}
+        job = _Supervised(line.arguments, ours)
         status = job.wait(lambda: _failed_with(Path(folder)))
         if status != 0 and job.signalled is None:
             print(first_failure(Path(folder)), end="", file=sys.stderr, flush=True)

@@ -39,6 +39,11 @@ FAILURE_DIR = "MALT_FAILURE_DIR"
 A rank takes it out of its environment: what the rank starts in its turn is not of this job.
 """
 
+SESSION_BASE = "PRTE_MCA_prte_local_tmpdir_base"
+"""Where Open MPI's mpiexec keeps its files, for the launcher to set. By default that is a folder named for its process
+number: one that a killed job has left behind makes a later mpiexec of the same number give up ("The PMIx server's
+listener thread failed to start"). A rank takes it out of its environment, too."""
+
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _DRAIN_S = 0.1
@@ -53,6 +58,7 @@ def main() -> None:
     """Run the program that sys.argv[1:] names. Returns when it has ended well; else the job has ended."""
     global _folder, _process
     _folder, _process = os.environ.pop(FAILURE_DIR, None), os.getpid()
+    os.environ.pop(SESSION_BASE, None)
     del sys.argv[0]
     as_module = sys.argv[0] == "-m"
     if as_module:
@@ -71,6 +77,9 @@ def main() -> None:
             raise
         if not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
+        if _folder is not None and _session_is_over():  # all ranks end here: the launcher knows the job's status, and
+            _leave(f"status-{_status(error)}", "")  # mpiexec has nothing to complain of
+            return
         _end_job(_status(error))
     except BaseException as error:
         if os.getpid() != _process:
@@ -144,6 +153,12 @@ def _status(error: SystemExit) -> int:
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
+
+
+def _session_is_over() -> bool:
+    """Whether malt.finalize has ended the session on all ranks, and MPI goes on."""
+    exits, mpi = sys.modules.get("malt.exits"), sys.modules.get("mpi4py.MPI")
+    return exits is not None and mpi is not None and not mpi.Is_finalized() and bool(exits.session_is_over())
 
 
 def _is_alone() -> bool:

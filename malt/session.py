@@ -8,7 +8,7 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
-from dstorm import ClosedError, DeadlinePassed, SoloTransport, Transport
+from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport, Transport
 from malt import exits
 
 if TYPE_CHECKING:
@@ -22,6 +22,9 @@ _PROCESS_COUNTS = (
     "SLURM_STEP_NUM_TASKS",
 )
 """Where launchers tell a process how many they started."""
+
+_PATIENCE_S = 5.0
+"""How long a rank in which an exception is on its way waits for the others to end the session with it."""
 
 
 class World:
@@ -53,14 +56,17 @@ class World:
         """The MPI library and its version, or what stands in for it."""
         return self.transport.library
 
-    def close(self) -> None:
-        """Close and free all vectors. Collective; a second call does nothing."""
+    def close(self, patience_s: float | None = None) -> None:
+        """Close and free all vectors. Collective; a second call does nothing.
+
+        DeadlinePassed: the others have not come, or not within `patience_s`.
+        """
         if self.closed:
             return
         self.closed = True
         for vector in self.vectors:
             vector.close()
-        self.transport.barrier("malt.finalize")
+        self.transport.barrier("malt.finalize", patience_s)
         for vector in self.vectors:
             vector.free()
         self.vectors.clear()
@@ -128,13 +134,22 @@ def barrier() -> None:
 def finalize() -> None:
     """Close and free everything of this session. Collective; harmless when there is none, or a second time.
 
-    Runs by itself when the interpreter exits. After it, any call starts a new session.
+    Runs by itself when the interpreter exits. After it, any call starts a new session. While an exception is being
+    handled, as in `finally: malt.finalize()`, the others must come within 5 s, as they do where all have failed alike;
+    where they go on, the exception ends the job.
     """
     global _world
     current = _current()
     if current is None:
         return
-    current.close()
+    error = sys.exc_info()[1]
+    try:
+        current.close(None if error is None else _PATIENCE_S)
+    except (DeadlinePassed, MismatchedCalls):
+        if error is None:
+            raise
+        exits.end_job_for(error)  # `finally: malt.finalize()` would hold the job until the others, who go on, are done
+        raise
     if current is _world:
         _world = None
         exits.stand_down()
@@ -197,7 +212,7 @@ def _finalize_at_exit() -> None:
     exits.end_job_if_failing()
     try:
         finalize()
-    except DeadlinePassed as error:  # MPI's own end of the session would wait for the missing, for ever
+    except (DeadlinePassed, MismatchedCalls) as error:  # MPI's own end of the session would wait for ever
         exits.end_job(f"malt: {error}")
 
 

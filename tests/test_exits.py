@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from malt.launcher import RUNNER, Job, compose, this_machine
+from malt.mpi_library import bound_library, find_mpiexec
+
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.serial
 
@@ -17,6 +20,9 @@ FAILURES = {
     "thread": ("threading.Thread(target=lambda: 1 // 0).start()", 1, "ZeroDivisionError"),
     "sys.exit": ("sys.exit(3)", 3, ""),
     "sys.exit in a function": ("(lambda: sys.exit(4))()", 4, ""),
+    "exit": ("exit(5)", 5, ""),
+    "finalize in a finally": ("try: raise KeyError('mine')\n    finally: malt.finalize()", 1, "KeyError: 'mine'"),
+    "sys.exit, and finalize in a finally": ("try: sys.exit(6)\n    finally: malt.finalize()", 6, ""),
     "sys.exit with a message": ("sys.exit('no such thing')", 1, "no such thing"),
     "import error": ("import nothing_like_it", 1, "ModuleNotFoundError"),
 }
@@ -34,20 +40,28 @@ while True:
 """
 
 
-def job(program, tmp_path, environment, ranks=3):
+def job(program, tmp_path, environment, launcher="malt run", ranks=3):
+    """Run it by `malt run`, or by the line that this composes but without what runs the program."""
     file = tmp_path / "program.py"
     file.write_text(program)
     command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), str(file)]
+    if launcher == "mpiexec":
+        library = bound_library()
+        mpiexec = find_mpiexec(library, environment)
+        line = compose(Job(ranks, (str(file),)), library, mpiexec, this_machine(environment), environment)
+        command = [word for word in line.arguments if word != RUNNER]
+        environment = {**environment, **line.settings}
     start = time.monotonic()
     environment = {**environment, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
     return done, time.monotonic() - start
 
 
+@pytest.mark.parametrize("launcher", ["malt run", "mpiexec"])
 @pytest.mark.parametrize("name", FAILURES)
-def test_a_failure_ends_the_job(name, tmp_path, job_environment):
+def test_a_failure_ends_the_job(name, launcher, tmp_path, job_environment):
     failure, status, message = FAILURES[name]
-    done, seconds = job(PROGRAM.format(failure=failure), tmp_path, job_environment)
+    done, seconds = job(PROGRAM.format(failure=failure), tmp_path, job_environment, launcher)
     assert done.returncode == status, done.stderr
     assert message in done.stderr
     assert seconds < 20
@@ -76,3 +90,17 @@ def test_a_good_end_is_silent(name, tmp_path, job_environment):
     program = "import sys, threading\nimport malt\nv = malt.vector(10)\nv.scatter()\n" + GOOD_ENDS[name]
     done, _ = job(program, tmp_path, job_environment)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_an_end_with_a_status_that_all_share_is_silent(tmp_path, job_environment):
+    """The session was ended by all: no MPI_Abort, about which mpiexec would complain."""
+    program = "import sys\nimport malt\nmalt.barrier()\nmalt.finalize()\nsys.exit(2)"
+    done, _ = job(program, tmp_path, job_environment)
+    assert (done.returncode, done.stderr) == (2, "")
+
+
+def test_different_collective_calls_end_the_job(tmp_path, job_environment):
+    program = "import malt\nr = malt.Replica(__import__('numpy').zeros(3))\nif malt.rank(): r.finish()\n"
+    done, seconds = job(program, tmp_path, job_environment)
+    assert done.returncode != 0 and seconds < 20
+    assert "rank 0 is in malt.finalize" in done.stderr and "is in Replica.finish" in done.stderr

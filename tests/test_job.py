@@ -125,6 +125,13 @@ def test_status_and_environment_of_mpiexec(tmp_path, malt_environment):
     assert (launcher.returncode, out, err) == (5, "value\n", "\nmalt run: rank 0 failed:\nfirst\n")
 
 
+def test_the_files_of_mpiexec_go_with_the_job(tmp_path, malt_environment):
+    """Open MPI's would fail where a killed job of the same process number has left some behind."""
+    script = "echo $PRTE_MCA_prte_local_tmpdir_base; touch $PRTE_MCA_prte_local_tmpdir_base/left; kill -9 $$"
+    out, _ = supervise(tmp_path, malt_environment, script).communicate(timeout=20)
+    assert "malt-" in out and not os.path.exists(out.strip())
+
+
 @pytest.mark.parametrize(
     "then", ["exit 0", "exit 139", "kill -9 $$", "sleep 50", "trap '' TERM; sleep 50 & sleep 50; wait"]
 )

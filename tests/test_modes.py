@@ -101,6 +101,22 @@ def test_promises_hold_for_uneven_loops(graph, sync):
         play(graph, sync, seed, steps=[1, 3, 9, 20, 20])
 
 
+@pytest.mark.parametrize("every", [2, 3])
+@pytest.mark.parametrize("graph", GRAPHS)
+def test_a_gather_now_and_then_lets_the_senders_on(graph, every):
+    """Under bsp what was sent in the steps between is dropped, along whichever edges it came."""
+
+    def on_rank(rank):
+        with malt.vector(4, graph=graph, sync="bsp", depth=every) as v:
+            for step in range(1, 19):
+                v.scatter()
+                if step % every == 0:
+                    promise(set(v.gather().steps) <= {step}, "an update of another step")
+
+    for seed in range(5):
+        malt.simulate(on_rank, 5, seed)
+
+
 def acknowledges_before_merging(monkeypatch):
     merging = "self._gathered_at = self._step\n"
     plant(monkeypatch, DenseVector, "gather", (merging, merging + "    self._segment.acknowledge()\n"))

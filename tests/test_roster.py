@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstorm import DeadlinePassed, Group, SimulatedTransport, roster
+from dstorm import DeadlinePassed, Group, MismatchedCalls, SimulatedTransport, roster
 
 pytestmark = pytest.mark.serial
 
@@ -68,3 +68,38 @@ def test_after_a_deadline_the_meeting_can_still_take_place():
         mine.meet("another")
 
     run(2, 0, live)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_different_meetings_are_told_apart_at_once(seed):
+    """Also while a third rank is still on its way."""
+
+    def live(rank, mine, transport):
+        mine.meet("the same")
+        if rank == 2:
+            for _ in range(100):
+                transport.pause(30)
+                mine.beat()
+            return transport.clock()
+        calls = ["malt.barrier", "malt.finalize"]
+        named = f"rank {rank} is in {calls[rank]} while rank {1 - rank} is in {calls[1 - rank]}"
+        with pytest.raises(MismatchedCalls, match=named):
+            mine.meet(calls[rank])
+        return transport.clock()
+
+    first, second, third = run(3, seed, live, deadline_s=60.0)
+    assert max(first, second) < third
+
+
+def test_patience_ends_before_the_deadline():
+    def live(rank, mine, transport):
+        if rank == 0:
+            with pytest.raises(DeadlinePassed):
+                mine.meet("a test", patience_s=0.1)
+            return transport.clock()
+        for _ in range(100):
+            transport.pause(30)
+            mine.beat()
+        return None
+
+    assert 0.1 < run(2, 0, live)[0] < 0.5
