@@ -73,7 +73,7 @@ class Training:
             trainer = svm.ModelTrainer(self.problem, mine, width, eta0, options)
             generator = np.random.default_rng([seed, 1 + rank])
             for part in itertools.islice(_parts(len(mine.labels), generator), ROUNDS):
-                trainer.learn(part)
+                trainer.learn(part, due=True)
                 if rank == 0:
                     objectives.append(linear.objective(self.problem, self.everything, trainer.model))
             trainer.finish()

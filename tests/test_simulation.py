@@ -89,7 +89,7 @@ def test_an_exception_stops_the_others_and_names_the_rank():
 
 
 def test_a_collective_that_some_never_make():
-    with pytest.raises(RuntimeError, match=r"ranks \[1, 2\] wait in a collective call"):
+    with pytest.raises(RuntimeError, match=r"rank 1 is in malt.barrier while rank 0 is in malt.finalize"):
         malt.simulate(lambda rank: malt.barrier() if rank else None, 3)
 
 

@@ -1,0 +1,122 @@
+"""Measures MALT against its peers, each pair in the same run, in turns.
+
+    python -m bench [--quick] [--only PART ...] [--json bench/results.json] [--page docs/benchmarks.md]
+    python -m bench compare OLD.json NEW.json
+
+The MPI is the one of this environment; results of the other one in the file are kept.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import malt
+from bench import rows as table
+from bench import scale, start, training
+from bench.rows import Row
+from malt.mpi_library import bound_library
+
+ROOT = Path(__file__).parents[1]
+PAGE = Path(__file__).with_name("page.md")
+
+
+def _on_ranks(module: str, ranks: int) -> Callable[[bool], list[Row]]:
+    """The rows that a program of ranks writes."""
+
+    def run(quick: bool) -> list[Row]:
+        with tempfile.TemporaryDirectory() as folder:
+            file = Path(folder, "rows.json")
+            command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", module, str(file)]
+            subprocess.run([*command, *(["--quick"] if quick else [])], check=True)
+            return table.from_json(json.loads(file.read_text()))
+
+    return run
+
+
+PARTS: dict[str, Callable[[bool], list[Row]]] = {
+    "messages": _on_ranks("bench.messages", 2),
+    "training": training.rows,
+    "straggler": _on_ranks("bench.straggler", 4),
+    "start": start.rows,
+    "scale": scale.rows,
+}
+
+
+def measure(options: argparse.Namespace) -> None:
+    """Run the parts, tell, and write."""
+    made: list[Row] = []
+    for name in options.only or PARTS:
+        print(f"... {name}", file=sys.stderr, flush=True)
+        made += PARTS[name](options.quick)
+    library = bound_library()
+    name = f"{library.family} {'.'.join(map(str, library.version))}"
+    print(f"{name}\n\n{table.table(made)}")
+    if options.json:
+        _write(options.json, library.family, name, made, options.quick)
+        if options.page:
+            options.page.write_text(page(options.json), encoding="utf-8")
+
+
+def _write(path: Path, family: str, name: str, made: Sequence[Row], quick: bool) -> None:
+    stored = json.loads(path.read_text()) if path.exists() else {"format": 1, "results": {}}
+    stored["results"][family] = {
+        "mpi": name, "malt": malt.__version__, "machine": machine(), "quick": quick, "rows": table.to_json(made)
+    }  # fmt: skip
+    path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
+
+
+def page(path: Path) -> str:
+    """The page of docs/ that a results file makes."""
+    stored = json.loads(path.read_text())
+    told = []
+    for part in stored["results"].values():
+        told.append(f"## {part['mpi']}\n\n{part['machine']}{', a quick run' if part['quick'] else ''}.\n")
+        told.append(table.table(table.from_json(part["rows"])) + "\n")
+    return PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(told))
+
+
+def machine() -> str:
+    """What it was measured on, in one line."""
+    model = next(
+        (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?"
+    )
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
+    python = platform.python_version()
+    return f"{os.cpu_count()} cores ({model}), {memory:.0f} GiB, {platform.system()}, Python {python}"
+
+
+def _lines(path: str) -> list[str]:
+    return Path(path).read_text().splitlines() if os.path.exists(path) else []
+
+
+def compare(old: Path, new: Path) -> None:
+    """Print what changed beyond noise."""
+    before, after = table.read(old), table.read(new)
+    for mpi in sorted(before.keys() & after.keys()):
+        lines = table.compare(before[mpi], after[mpi])
+        print("\n".join([f"{mpi}: {len(lines)} of {len(after[mpi])} changed", *lines]))
+
+
+def main() -> None:
+    if sys.argv[1:2] == ["compare"]:
+        if len(sys.argv) != 4:
+            sys.exit("python -m bench compare OLD.json NEW.json")
+        return compare(Path(sys.argv[2]), Path(sys.argv[3]))
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="fewer rounds: for a developer in a hurry")
+    parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
+    parser.add_argument("--page", type=Path, metavar="FILE", help="write the page there")
+    return measure(parser.parse_args())
+
+
+if __name__ == "__main__":
+    main()

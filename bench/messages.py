@@ -1,0 +1,197 @@
+"""Scatter, gather and exchange against raw MPI. Run on 2 ranks: malt run -n 2 -m bench.messages OUT [--quick]"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+from mpi4py import MPI
+
+import malt
+from bench.rows import Row, timed, to_json
+from bench.timing import alternate, copy_rate
+
+ROUNDS = 15
+
+
+def puts(comm: MPI.Intracomm, quick: bool) -> list[Row]:
+    """scatter to one peer against Put + Flush of the same bytes."""
+    rows = []
+    for floats, calls, goal in ((10, 2000, 0.25), (1_000_000, 20, 0.95), (16_000_000, 2, 0.95)):
+        v = malt.vector(floats, graph={0: [1], 1: [0]})
+        v.array[:] = 1
+        raw = MPI.Win.Allocate(2 * v.array.nbytes, comm=comm)
+        raw.Lock_all()
+        np.asarray(raw.tomemory())[:] = 0
+        place = [0]
+
+        def put(v=v, raw=raw, place=place):
+            place[0] = v.array.nbytes - place[0]  # as a scatter does, into one of two places in turn
+            raw.Put(v.array, 1 - comm.rank, (place[0], v.array.nbytes, MPI.BYTE))
+            raw.Flush(1 - comm.rank)
+
+        idle = [lambda: None] * 2
+        ours, theirs = (v.scatter, put) if comm.rank == 0 else idle
+        times = alternate({"malt": ours, "raw": theirs}, rounds=5 if quick else ROUNDS, calls=calls, comm=comm)
+        name = f"scatter of {_size(v.array.nbytes)} to one peer"
+        rows.append(timed(name, "raw Put + Flush", goal, times["malt"], times["raw"]))
+        comm.Barrier()
+        raw.Unlock_all()
+        raw.Free()
+        v.close()
+    return rows
+
+
+def exchanges(comm: MPI.Intracomm, quick: bool) -> list[Row]:
+    """scatter + gather(AVG) against Allreduce, and against gloo where torch is there."""
+    gloo = _gloo(comm)
+    rows = []
+    goals = {1_000: (0.5, 20), 100_000: (1.5, 8), 1_000_000: (0.9, 2), 10_000_000: (0.9, 1.5)}
+    for floats, calls in ((1_000, 500), (100_000, 100), (1_000_000, 10), (10_000_000, 2)):
+        vectors = {sync: malt.vector(floats, sync=sync) for sync in ("bsp", "asp")}
+        total = np.ones(floats, np.float32)
+        work: dict[str, Callable[[], object]] = {
+            "Allreduce": lambda total=total: comm.Allreduce(MPI.IN_PLACE, total),
+            **{sync: lambda v=v: (v.scatter(), v.gather()) for sync, v in vectors.items()},
+        }
+        if gloo is not None:
+            work["gloo"] = gloo(floats)
+        total[:] = 0
+        times = alternate(work, rounds=5 if quick else ROUNDS, calls=calls, comm=comm)
+        name = f"exchange of {floats:,} floats"
+        goal, goal_gloo = goals[floats]
+        for sync in vectors:
+            rows.append(timed(f"{name}, {sync}", "MPI Allreduce", goal, times[sync], times["Allreduce"]))
+            if gloo is not None:
+                rows.append(timed(f"{name}, {sync}", "gloo all_reduce", goal_gloo, times[sync], times["gloo"]))
+            else:
+                rows.append(Row(f"{name}, {sync}", "gloo all_reduce", None, goal_gloo, note="torch is not installed"))
+        for v in vectors.values():
+            v.close()
+    return rows
+
+
+def _gloo(comm: MPI.Intracomm) -> Callable[[int], Callable[[], object]] | None:
+    """all_reduce of torch.distributed over gloo, by the number of floats; None: torch is not installed."""
+    try:
+        import torch
+        import torch.distributed as dist
+    except ImportError:
+        return None
+    torch.set_num_threads(1)
+    path = comm.bcast(tempfile.mkdtemp() if comm.rank == 0 else None)
+    os.environ.setdefault("GLOO_SOCKET_IFNAME", "lo")
+    with contextlib.redirect_stderr(io.StringIO()):
+        dist.init_process_group("gloo", init_method=f"file://{path}/store", rank=comm.rank, world_size=comm.size)
+
+    def of(floats: int) -> Callable[[], object]:
+        tensor = torch.zeros(floats)
+        return lambda: dist.all_reduce(tensor)
+
+    return of
+
+
+def gathers(comm: MPI.Intracomm, quick: bool) -> list[Row]:
+    """gather(AVG) of what several senders left, against the memory-copy rate.
+
+    The senders are simulated ranks, in this process: the same code and memory, and no MPI.
+    """
+    rows = []
+    if comm.rank == 0:
+        rate = copy_rate(64_000_000)
+        for floats in (1_000_000,) if quick else (1_000_000, 10_000_000):
+            for messages in (1, 3, 7):
+                rows.append(_gather(floats, messages, rate, 5 if quick else ROUNDS))
+    comm.Barrier()
+    return rows
+
+
+def _gather(floats: int, messages: int, rate: float, rounds: int) -> Row:
+    """asp, whose gathers must prove each message whole: the dearer case."""
+    taken: list[float] = []
+
+    def on_rank(rank: int) -> None:
+        v = malt.vector(floats, graph="star")
+        for _ in range(rounds + 2):
+            if rank:
+                v.scatter()
+            malt.barrier()
+            if rank == 0:
+                start = _now()
+                merged = v.gather()
+                taken.append(_now() - start)
+                assert merged.count == messages
+            malt.barrier()
+
+    malt.simulate(on_rank, messages + 1)
+    limit = (messages + 2) * floats * 4 / rate
+    name = f"gather(AVG) of {messages} x {floats:,} floats"
+    ours = taken[2:]
+    return timed(name, "(messages + 2) copies", 1 / 1.25, ours, [limit] * len(ours), f"copies at {rate / 1e9:.1f} GB/s")
+
+
+def _now() -> float:
+    import time
+
+    return time.perf_counter()
+
+
+def svm_exchange(comm: MPI.Intracomm, quick: bool) -> list[Row]:
+    """One exchange of a model of 47,237 floats from a training loop, asp."""
+    w = np.zeros(47_237, np.float32)
+    replica = malt.Replica(w, graph="all", sync="asp")
+    times = alternate({"malt": replica.step}, rounds=5 if quick else ROUNDS, calls=200, comm=comm)["malt"]
+    replica.finish()
+    return [timed("exchange of the SVM's 189 KB model, asp", "60 us", 1.0, times, [60e-6] * len(times))]
+
+
+def memory(comm: MPI.Intracomm, quick: bool) -> list[Row]:
+    """What a vector takes, against in-degree x depth x slot + one staging copy."""
+    del quick
+    floats, depth = 8_000_000, 2
+    before = _resident()
+    v = malt.vector(np.ones(floats, np.float32), depth=depth)
+    own = v.array.nbytes
+    for _ in range(2 * depth):
+        v.scatter()
+        comm.Barrier()
+        v.gather()
+        comm.Barrier()
+    taken = _resident() - before - own
+    due = (comm.size - 1) * depth * own + own
+    v.close()
+    name, against = "memory of a vector of 32 MB", "in-degree x depth x slot + a copy"
+    return [Row(name, against, due / taken, 0.95, taken / 1e6, due / 1e6, "MB")]
+
+
+def _resident() -> float:
+    """Bytes of this process in memory."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE")
+
+
+def _size(nbytes: int) -> str:
+    return f"{nbytes} B" if nbytes < 1000 else f"{nbytes / 1e6:g} MB"
+
+
+PARTS = (puts, exchanges, gathers, svm_exchange, memory)
+
+
+def main() -> None:
+    out, quick = Path(sys.argv[1]), "--quick" in sys.argv
+    comm = MPI.COMM_WORLD
+    malt.init()
+    rows = [row for part in PARTS for row in part(comm, quick)]
+    if comm.rank == 0:
+        out.write_text(json.dumps(to_json(rows)), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

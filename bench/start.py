@@ -1,0 +1,33 @@
+"""How long a job takes to start and end: import malt and malt.init against mpi4py and a barrier, on 4 ranks."""
+
+from __future__ import annotations
+
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from bench.rows import Row
+
+RANKS, MARGIN_S = 4, 0.3
+OURS = "import malt; malt.init()"
+BARE = "from mpi4py import MPI; MPI.COMM_WORLD.Barrier()"
+
+
+def rows(quick: bool) -> list[Row]:
+    """One row: the seconds that MALT adds, against those that it may."""
+    times: dict[str, list[float]] = {OURS: [], BARE: []}
+    with tempfile.TemporaryDirectory() as folder:
+        for turn in range(4 if quick else 8):
+            for place, code in enumerate(times):
+                file = Path(folder, f"{place}.py")
+                file.write_text(code)
+                start = time.perf_counter()
+                subprocess.run([sys.executable, "-m", "malt", "run", "-n", str(RANKS), str(file)], check=True)
+                if turn:
+                    times[code].append(time.perf_counter() - start)
+    more = statistics.median(mine - bare for mine, bare in zip(times[OURS], times[BARE], strict=True))
+    name = "start and end at 4 ranks: what MALT adds"
+    return [Row(name, "0.3 s more than bare mpi4py", MARGIN_S / max(more, 1e-3), 1.0, more, MARGIN_S)]
