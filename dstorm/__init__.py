@@ -3,7 +3,7 @@
 from dstorm.consistency import Consistency, parse
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.layout import Layout
-from dstorm.segment import Message, Segment
+from dstorm.segment import Message, Parcel, Segment
 from dstorm.simulation import Group, SimulatedTransport
 from dstorm.solo import SoloTransport
 from dstorm.statistics import EdgeStatistics, Lag, Statistics
@@ -19,6 +19,7 @@ __all__ = [
     "Layout",
     "Message",
     "MismatchedCalls",
+    "Parcel",
     "PeerLost",
     "Segment",
     "SimulatedTransport",

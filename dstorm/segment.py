@@ -44,6 +44,17 @@ class Message(NamedTuple):
     """A view, good until the segment's next `receive`."""
 
 
+class Parcel(NamedTuple):
+    """One message on its way to one peer."""
+
+    peer: int
+    pieces: tuple[Bytes, ...]
+    """The payload: C-contiguous, one after the other, unchanged until `send_each` returns."""
+    nbytes: int
+    """Of all pieces."""
+    encoding: int = 0
+
+
 @dataclass(eq=False)
 class _OutEdge:
     """This rank's way into one peer's queue."""
@@ -56,6 +67,8 @@ class _OutEdge:
     """Offset in this rank's memory."""
     cell: Bytes
     """Staging for a stamp on its way to this peer."""
+    parcel: Parcel = Parcel(-1, (), 0)
+    """What goes with the scatter under way."""
     step: int = 0
     """The peer's step when it last acknowledged."""
     done: bool = False
@@ -152,38 +165,63 @@ class Segment:
         self, peers: Iterable[int], step: int, payload: Bytes, encoding: int = 0, weight: float = 1.0,
         mass: float = 1.0, timeout_s: float | None = None,
     ) -> tuple[int, float]:  # fmt: skip
-        """Publish `payload` to `peers` and `step` to all out-neighbours. One-sided.
+        """Publish one and the same `payload` to `peers`: as `send_each`."""
+        parcels = [Parcel(peer, (payload,), payload.nbytes, encoding) for peer in peers]
+        return self.send_each(parcels, step, weight, mass, timeout_s)
+
+    def send_each(
+        self, parcels: Iterable[Parcel], step: int, weight: float = 1.0, mass: float = 1.0,
+        timeout_s: float | None = None,
+    ) -> tuple[int, float]:  # fmt: skip
+        """Publish each parcel to its peer, at most one to each, and `step` to all out-neighbours. One-sided.
 
         The payload bytes sent; and the share of `mass` that went with each message and is left to this rank:
         mass / (messages + 1).
 
-        On return the data is in the peers' memory and `payload` may change. Peers that have left are skipped.
+        On return the data is in the peers' memory and the pieces may change. Peers that have left are skipped.
         Waits only where the consistency wants acknowledgements. DeadlinePassed: nothing was sent.
         """
-        edges = [edge for edge in map(self._out.__getitem__, peers) if not self._has_left(edge)]
+        edges = []
+        for parcel in parcels:
+            edge = self._out[parcel.peer]
+            if not self._has_left(edge):
+                edge.parcel = parcel
+                edges.append(edge)
         if self._consistency.acknowledges:
             self._wait("scatter", lambda: [edge for edge in edges if not self._may_send(edge)], timeout_s)
             edges = [edge for edge in edges if not edge.done]
         self._step = step
-        nbytes, share = payload.nbytes, mass / (len(edges) + 1)
+        total_nbytes, share = 0, mass / (len(edges) + 1)
         for edge in edges:
             self._put(edge, edge.slots[edge.ring.next_slot], Stamp(edge.ring.sent + 1, step, WRITING))
         self._flush(edges)
-        if nbytes:
-            for edge in edges:
-                self._window.put(payload, edge.peer, edge.slots[edge.ring.next_slot] + stamp.NBYTES)
-            self._flush(edges)
+        self._put_payloads(edges)
         for edge in edges:
-            whole = Stamp(edge.ring.sent + 1, step, WHOLE, encoding, nbytes, weight, share)
+            nbytes = edge.parcel.nbytes
+            whole = Stamp(edge.ring.sent + 1, step, WHOLE, edge.parcel.encoding, nbytes, weight, share)
             self._put(edge, edge.slots[edge.ring.next_slot], whole)
             edge.ring.sent += 1
             edge.bytes_sent += nbytes
+            total_nbytes += nbytes
         others = [edge for edge in self._out.values() if edge not in edges] if len(edges) < len(self._out) else []
         for edge in others:
             self._put(edge, edge.progress, Stamp(edge.ring.sent, step, WHOLE))
         self._flush(edges + others)
         self._transport.beat()
-        return nbytes * len(edges), share
+        return total_nbytes, share
+
+    def sent_to(self, peers: Iterable[int]) -> int:
+        """Messages published so far in the memory of `peers`. Local."""
+        return sum(self._out[peer].ring.sent for peer in peers)
+
+    def _put_payloads(self, edges: Sequence[_OutEdge]) -> None:
+        loaded = [edge for edge in edges if edge.parcel.nbytes]
+        for edge in loaded:
+            offset = edge.slots[edge.ring.next_slot] + stamp.NBYTES
+            for piece in edge.parcel.pieces:
+                self._window.put(piece, edge.peer, offset)
+                offset += piece.nbytes
+        self._flush(loaded)
 
     def _put(self, edge: _OutEdge | _InEdge, offset: int, what: Stamp) -> None:
         stamp.write(edge.cell.data, 0, what)

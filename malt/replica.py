@@ -12,7 +12,7 @@ import numpy as np
 from malt import session
 from malt.agreement import agree
 from malt.vectors import vector
-from vol import AVG, SUM, DenseVector
+from vol import AVG, SUM, Vector
 from vol.update import Array
 
 _AVERAGES = ("model", "delta")
@@ -73,7 +73,7 @@ class Replica:
             part.vector.close()
 
     @property
-    def vectors(self) -> list[DenseVector]:
+    def vectors(self) -> list[Vector]:
         """The vectors that carry the parameters, one a dtype: for their statistics."""
         return [part.vector for part in self._parts]
 

@@ -12,7 +12,7 @@ from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport, 
 from malt import exits
 
 if TYPE_CHECKING:
-    from vol import DenseVector
+    from vol import Vector
 
 _PROCESS_COUNTS = (
     "OMPI_COMM_WORLD_SIZE",
@@ -35,7 +35,7 @@ class World:
         self.comm = comm
         """The communicator that init was given."""
         self.deadline_s = deadline_s
-        self.vectors: list[DenseVector] = []
+        self.vectors: list[Vector] = []
         """Those that are not freed yet, in the order in which all ranks made them."""
         self.made = 0
         """Vectors made so far."""

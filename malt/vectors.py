@@ -12,24 +12,31 @@ import numpy as np
 from dstorm import Consistency, parse
 from malt import session
 from malt.agreement import agree
-from vol import DenseVector, Graph, as_graph
+from vol import DenseVector, Graph, SparseVector, Vector, as_graph
 from vol.update import Array
 
-_KINDS = ("dense",)
-_Arguments = tuple[Array, Graph, Consistency]
+_KINDS = ("dense", "sparse")
+_WIRES = ("float16",)
+_Arguments = tuple[Array, Graph, Consistency, dict[str, Any]]
 
 
 def vector(
     init: Any, kind: str = "dense", graph: Any = "all", sync: str = "asp", depth: int = 2,
-    capacity: int | None = None, check_finite: bool = False, name: str | None = None,
-) -> DenseVector:  # fmt: skip
+    capacity: int | None = None, check_finite: bool = False, name: str | None = None, *,
+    wire: str | None = None,
+) -> Vector:  # fmt: skip
     """A vector that all ranks share, each with a replica of its own. Collective.
 
     `init`: a length or a shape, for float32 zeros; or an array, which becomes the replica itself, not a copy:
     C-contiguous, writable, of float16, 32, 64 or an integer dtype. `graph`: along whose edges updates travel: a name, a
     malt.Graph, a dict {rank: [peers]} or a networkx DiGraph. `sync`: "asp", "ssp:S", "bsp" or "notify-ack". `depth`:
     messages that wait from each sender before the oldest is overwritten. `check_finite`: refuse updates that hold NaN
-    or infinity. `capacity` is for sparse vectors. `name`: for error messages.
+    or infinity. `name`: for error messages.
+
+    `kind`: "dense" sends the whole array; "sparse", of shape (n,) or (n, k), sends rows: those named in
+    `v.scatter(rows=...)`, else those that changed, bit by bit, and have not been sent to that peer. For it alone:
+    `capacity`: the most rows of a message, all if None: memory is taken for so many. `wire`: "float16" for values that
+    travel rounded to it, of a vector of float32 or float64.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
     ranks: /dev/shm cannot hold it. Nothing has been made then.
@@ -38,24 +45,27 @@ def vector(
 
     def check() -> tuple[_Arguments, Mapping[str, Any]]:
         array = _array(init)
-        _check_options(kind, depth, capacity)
+        _check_options(kind, depth)
+        rows = _row_options(kind, array, capacity, wire)
         mesh, consistency = as_graph(graph, world.size), parse(sync)
         closed = [place for place, other in enumerate(world.vectors) if other.closed]
-        return (array, mesh, consistency), {
+        return (array, mesh, consistency, rows), {
             "shape": list(array.shape),
             "dtype": array.dtype.str,
             "kind": kind,
             "graph": _fingerprint(mesh),
             "sync": consistency.name,
             "depth": index(depth),
+            **rows,
             "vectors made before": world.made,
             "_closed": closed,
         }
 
-    (array, mesh, consistency), said = agree(world.transport, "malt.vector", check)
+    (array, mesh, consistency, rows), said = agree(world.transport, "malt.vector", check)
     _free(world, set.intersection(*(set(one["_closed"]) for one in said)))
-    made = DenseVector(
-        array, world.transport, mesh, consistency,
+    make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
+    made = make(
+        array, world.transport, mesh, consistency, **rows,
         depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=name or f"vector {world.made}",
     )  # fmt: skip
     world.vectors.append(made)
@@ -92,13 +102,39 @@ def _checked(array: Array) -> Array:
     return array
 
 
-def _check_options(kind: str, depth: int, capacity: int | None) -> None:
+def _check_options(kind: str, depth: int) -> None:
     if kind not in _KINDS:
         raise ValueError(f"kind {kind!r} is not valid: use {', '.join(map(repr, _KINDS))}")
-    if isinstance(depth, bool) or not isinstance(depth, (int, np.integer)) or depth < 1:
-        raise ValueError(f"depth must be a whole number of messages from 1 up, got {depth!r}")
+    _check_count("depth", depth, "messages")
+
+
+def _row_options(kind: str, array: Array, capacity: int | None, wire: str | None) -> dict[str, Any]:
+    """What a sparse vector is made with besides; nothing for a dense one."""
+    if kind == "dense":
+        if capacity is not None:
+            raise ValueError("capacity is for sparse vectors: a dense one sends the whole array")
+        if wire is not None:
+            raise ValueError('wire is for sparse vectors: kind="sparse"')
+        return {}
+    if array.ndim not in (1, 2) or array.shape[1:] == (0,):
+        raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k from 1 up, got {array.shape}")
     if capacity is not None:
-        raise ValueError("capacity is for sparse vectors: a dense one sends the whole array")
+        _check_count("capacity", capacity, "rows")
+    if wire is not None:
+        _check_wire(wire, array)
+    return {"capacity": None if capacity is None else index(capacity), "wire": wire}
+
+
+def _check_count(name: str, count: Any, unit: str) -> None:
+    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
+        raise ValueError(f"{name} must be a whole number of {unit} from 1 up, got {count!r}")
+
+
+def _check_wire(wire: Any, array: Array) -> None:
+    if wire not in _WIRES:
+        raise ValueError(f"wire {wire!r} is not valid: use {', '.join(map(repr, _WIRES))}")
+    if array.dtype.kind != "f" or array.dtype.itemsize <= np.dtype(wire).itemsize:
+        raise ValueError(f"wire={wire!r} is for vectors of float32 and float64, this one is of {array.dtype}")
 
 
 def _fingerprint(graph: Graph) -> str:

@@ -147,7 +147,7 @@ def ssp_lets_one_more_behind(monkeypatch):
 
 
 def publishes_no_step_without_a_message(monkeypatch):
-    plant(monkeypatch, Segment, "send", ("for edge in others:", "for edge in []:"))
+    plant(monkeypatch, Segment, "send_each", ("for edge in others:", "for edge in []:"))
 
 
 def no_flow_control(monkeypatch):

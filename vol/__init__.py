@@ -1,9 +1,11 @@
 """Vector Object Library: vectors that ranks share, the graphs they travel along, and how updates merge."""
 
-from vol.dense import DenseVector, Gathered
+from vol.dense import DenseVector
 from vol.graph import Graph, as_graph, graph
 from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, GatherFunction
+from vol.sparse import SentAs, SparseVector
 from vol.update import Update
+from vol.vector import Gathered, Vector
 
 __all__ = [
     "AVG",
@@ -15,7 +17,10 @@ __all__ = [
     "GatherFunction",
     "Gathered",
     "Graph",
+    "SentAs",
+    "SparseVector",
     "Update",
+    "Vector",
     "as_graph",
     "graph",
 ]

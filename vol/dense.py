@@ -2,214 +2,43 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from operator import index
-from types import TracebackType
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from dstorm import ClosedError, Layout, Message, Segment, Statistics, Transport
+from dstorm import Message, Parcel, Transport
 from dstorm.consistency import Consistency
 from vol.graph import Graph
-from vol.merge import AVG, BUILT_IN, PUSH_SUM, GatherFunction, Own, UserFunction, apply_user_function
+from vol.merge import GatherFunction, Own, UserFunction, apply_user_function
 from vol.update import Array, Update
+from vol.vector import Vector
 
 _WHOLE_ARRAY = 0
 """The encoding of a payload that is the array's own bytes."""
 
 
-@dataclass(frozen=True)
-class Gathered:
-    """What one gather merged; truthy when it merged anything."""
+class DenseVector(Vector):
+    """A vector that is sent whole, straight from `array`. Collective; arguments as of Vector."""
 
-    senders: tuple[int, ...] = ()
-    """The sender of each update, ascending."""
-    steps: tuple[int, ...] = ()
-    """The step of each update, in the order of `senders`."""
-    lag: int = 0
-    """How many steps the oldest of them is behind this rank."""
-
-    @property
-    def count(self) -> int:
-        """Updates merged."""
-        return len(self.senders)
-
-    def __bool__(self) -> bool:
-        return bool(self.senders)
-
-
-class DenseVector:
-    """This rank's replica of a vector, and the way to those of its peers.
-
-    Collective: every rank makes it with an array of the same shape and dtype, the same graph, consistency and depth.
-    `array` becomes the replica itself, not a copy: C-contiguous, writable, of a numeric dtype.
-    """
+    kind = "dense"
 
     def __init__(
-        self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, *,
-        depth: int = 2, deadline_s: float = 300.0, check_finite: bool = False, name: str = "vector",
-    ) -> None:  # fmt: skip
-        self.name = name
-        self._array = array
-        self._bytes = array.reshape(-1).view(np.uint8)
-        self._transport = transport
-        self._rank = transport.rank
-        self._graph = graph
-        self._consistency = consistency
-        self._check_finite = check_finite and array.dtype.kind == "f"
-        self._step = 0
-        self._weight = 1.0
-        self._mass = 1.0
-        self._gathered_at = 0
-        self._outs = [graph.out(self._rank, phase + 1) for phase in range(graph.period)]
-        self._intos = [graph.into(self._rank, phase + 1) for phase in range(graph.period)]
-        layout = Layout(
-            into=[graph.sources(rank) for rank in range(transport.size)],
-            out=[graph.targets(rank) for rank in range(transport.size)],
-            depth=depth,
-            capacity=array.nbytes,
-        )
-        self._segment = Segment(transport, layout, consistency, deadline_s, self._accepts)
-        self._final: Statistics | None = None
-
-    @property
-    def array(self) -> Array:
-        """The local replica: read and write it in place, at any time. A view of what the vector was made with."""
-        return self._array
-
-    @array.setter
-    def array(self, value: Array) -> None:
-        if value is not self._array:  # v.array += 1 changes it in place, and then assigns it to itself
-            raise AttributeError(f"{self.name}: write into it, as in v.array[:] = values; it cannot be exchanged")
-
-    @property
-    def step(self) -> int:
-        """How often this rank has scattered."""
-        return self._step
-
-    @property
-    def in_degree(self) -> int:
-        """How many in-neighbours may have sent to this rank by its step."""
-        return len(self._intos[max(self._step - 1, 0) % len(self._intos)])
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has closed the vector."""
-        return self._segment.closed
-
-    def scatter(
-        self, rows: None = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0
-    ) -> int:  # fmt: skip
-        """Write the whole array into the memory of this step's out-neighbours; the bytes sent. One-sided.
-
-        `to`: only these of them, a rank or several (none at all: only the step is published). `weight`: of the
-        message, for malt.WEIGHTED. `array` is free at once. Waits only under "bsp" and "notify-ack".
-
-        ValueError, TypeError: an argument; ClosedError; DeadlinePassed: a receiver has not taken what came before.
-        Nothing has been sent then, and the step is as before.
-        """
-        self._check_open()
-        if rows is not None:
-            raise ValueError(f'{self.name}: rows= needs kind="sparse"; a dense vector sends the whole array')
-        if type(weight) is not float or not 0 <= weight < math.inf:
-            weight = _checked_weight(self.name, weight)
-        step = self._step + 1
-        peers: Sequence[int] = self._outs[(step - 1) % len(self._outs)]
-        if to is not None:
-            peers = self._chosen(to, peers)
-        sent, self._mass = self._segment.send(peers, step, self._bytes, _WHOLE_ARRAY, weight, self._mass)
-        self._step = step
-        self._weight = weight
-        return sent
-
-    def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
-        """Merge into `array` what has arrived; what was merged. Local, but for the waits of "ssp" and "bsp".
-
-        `function`: malt.AVG, SUM, REPLACE, WEIGHTED, PUSH_SUM, or f(own, updates) -> array or None (own was changed in
-        place), called with private copies, and not at all where nothing came.
-
-        TypeError, ValueError: an argument, nothing was gathered; or what f returned: `array` is as before, and the
-        updates count as gathered, as also where f raises. ClosedError. DeadlinePassed: nothing was gathered.
-        """
-        self._check_open()
-        self._check_function(function)
-        if timeout_s is not None and not timeout_s >= 0:
-            raise ValueError(f"{self.name}: timeout_s must be a number of seconds from 0 up, got {timeout_s!r}")
-        lockstep = self._consistency.lockstep
-        if lockstep and self._gathered_at == self._step:
-            return Gathered()
-        messages = self._segment.receive(self._sources(), newest=_wants_newest(function), timeout_s=timeout_s)
-        self._gathered_at = self._step
-        try:
-            if messages:
-                self._merge(function, messages)
-        finally:
-            self._segment.acknowledge()
-        # Mass goes with every message; it means something only where all that arrives is merged by PUSH_SUM.
-        self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
-        if not messages:
-            return Gathered()
-        steps = tuple(message.step for message in messages)
-        return Gathered(tuple(message.sender for message in messages), steps, self._step - min(steps))
-
-    def statistics(self) -> Statistics:
-        """Totals of this rank's traffic; after close, as they were then. Local."""
-        return self._final if self._final is not None else self._segment.statistics()
-
-    def barrier(self) -> None:
-        """Return when all ranks have called it. Collective. ClosedError; DeadlinePassed: who is missing."""
-        self._check_open()
-        self._transport.barrier(f"{self.name}.barrier")
-
-    def close(self) -> None:
-        """Leave: nobody waits for this rank on this vector any more, nobody sends to it; what it sent can still be
-        gathered. One-sided; a second call does nothing. `array` stays usable."""
-        if not self.closed:
-            self._segment.close()
-            self._final = self._segment.statistics()
-
-    def free(self) -> None:
-        """Give the window back. Collective, once all ranks have closed."""
-        self._segment.free()
-
-    def __enter__(self) -> DenseVector:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+        self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, **options: Any
     ) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return (
-            f"<{self.name}: dense {self._array.dtype} {self._array.shape}, graph {self._graph.name}, "
-            f"sync {self._consistency.name}, step {self._step}{', closed' if self.closed else ''}>"
-        )
+        super().__init__(array, transport, graph, consistency, array.nbytes, **options)
+        self._parcels = {
+            peer: Parcel(peer, (self._bytes,), array.nbytes, _WHOLE_ARRAY) for peer in graph.targets(self._rank)
+        }
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _sources(self) -> Sequence[int]:
-        """Whom a gather at this step may wait for: under lockstep, those whose message goes along this step's edges."""
-        if self._consistency.lockstep:
-            return self._intos[(self._step - 1) % len(self._intos)]
-        return self._graph.sources(self._rank)
-
-    def _chosen(self, to: int | Iterable[int], peers: Sequence[int]) -> list[int]:
-        wanted = [to] if isinstance(to, (int, np.integer)) else to
-        try:
-            chosen = sorted({index(peer) for peer in wanted})
-        except TypeError:
-            raise TypeError(f"{self.name}: to must be a rank or a list of ranks, got {to!r}") from None
-        strangers = [peer for peer in chosen if peer not in peers]
-        if strangers:
-            raise ValueError(
-                f"{self.name}: rank {self._rank} cannot scatter to {strangers}: its out-neighbours at step "
-                f"{self._step + 1} are {list(peers)}"
-            )
-        return chosen
+    def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
+        if rows is not None:
+            raise ValueError(f'{self.name}: rows= needs kind="sparse"; a dense vector sends the whole array')
+        parcels = map(self._parcels.__getitem__, peers)
+        sent, self._mass = self._segment.send_each(parcels, step, weight, self._mass)
+        return sent
 
     def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:
         if isinstance(function, GatherFunction):
@@ -232,30 +61,3 @@ class DenseVector:
         if message.encoding != _WHOLE_ARRAY or message.payload.nbytes != self._array.nbytes:
             return False
         return not self._check_finite or bool(np.isfinite(self._values(message)).all())
-
-    def _check_open(self) -> None:
-        if self._segment.closed:
-            raise ClosedError(f"{self.name} is closed")
-
-    def _check_function(self, function: Any) -> None:
-        if isinstance(function, GatherFunction):
-            if function.floating and self._array.dtype.kind != "f":
-                kind = self._array.dtype
-                raise TypeError(f"{self.name}: {function} needs a floating-point vector, this one is {kind}")
-        elif not callable(function):
-            names = ", ".join(map(repr, BUILT_IN))
-            raise TypeError(f"{self.name}: gather takes {names} or a function f(own, updates), got {function!r}")
-
-
-def _wants_newest(function: GatherFunction | UserFunction) -> bool:
-    return isinstance(function, GatherFunction) and function.newest
-
-
-def _checked_weight(name: str, weight: Any) -> float:
-    try:
-        number = float(weight)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}: weight must be a number, got {weight!r}") from None
-    if not 0 <= number < math.inf:
-        raise ValueError(f"{name}: weight must be finite and not negative, got {weight!r}")
-    return number

@@ -1,0 +1,156 @@
+"""Sparse vectors: a dense local replica of which rows are sent, those that changed or those that are named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dstorm import Message, Parcel, Transport
+from dstorm.consistency import Consistency
+from vol.dirty import DirtyRows
+from vol.graph import Graph
+from vol.merge import GatherFunction, Own, UserFunction, apply_user_function
+from vol.rowmerge import ROW_MERGES, RowUpdate
+from vol.rows import Rows, checked_rows, union
+from vol.update import Array, Update
+from vol.vector import Vector
+from vol.wire import ROWS, WHOLE, Encoded, RowFormat, RowValues, Staging, decode, encode
+
+
+@dataclass(frozen=True)
+class SentAs:
+    """How many messages a sparse vector has sent in each encoding."""
+
+    rows: int = 0
+    """Row numbers and values."""
+    whole: int = 0
+    """The whole array and a mark for each row, where that is shorter."""
+
+
+class SparseVector(Vector):
+    """A vector of shape (n,) or (n, k) of which rows are sent. Collective; arguments as of Vector.
+
+    `capacity`: the most rows of a message, all if None. `wire`: the dtype of values on their way, the array's if None.
+    """
+
+    kind = "sparse"
+
+    def __init__(
+        self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, *,
+        capacity: int | None = None, wire: str | None = None, **options: Any,
+    ) -> None:  # fmt: skip
+        n = len(array)
+        self._table = array.reshape(n, -1) if array.size else array.reshape(n, 1)
+        capacity = n if capacity is None else min(capacity, n)
+        self._format = RowFormat(n, self._table.shape[1], np.dtype(wire or array.dtype), capacity)
+        self._opened: dict[tuple[int, int], RowValues] = {}
+        self._staging = Staging()
+        self._sent = {ROWS: 0, WHOLE: 0}
+        super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
+        self._dirty = DirtyRows(self._table, graph.targets(self._rank))
+        self._travels_on = not _reaches_all(graph)
+
+    @property
+    def sent_as(self) -> SentAs:
+        """Messages sent, by encoding: a vector of which more than about half the rows change is sent whole."""
+        return SentAs(self._sent[ROWS], self._sent[WHOLE])
+
+    # -- sending ----------------------------------------------------------------------------------------------
+
+    def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
+        if rows is not None:
+            named = self._named(rows)
+            sent = self._send_parts([(named, peers)], step, weight)
+            self._dirty.settle_rows(peers, named)
+            return sent
+        self._dirty.look()
+        news = self._dirty.news()
+        sent = self._send_parts(self._dirty.owed(peers, news), step, weight)
+        self._dirty.settle(peers, news)
+        return sent
+
+    def _send_parts(self, parts: Sequence[tuple[Rows, Sequence[int]]], step: int, weight: float) -> int:
+        """Send each set of rows to its peers; an empty one to nobody."""
+        longest = max((len(rows) for rows, _ in parts), default=0)
+        if longest > self._format.capacity:
+            raise ValueError(
+                f"{self.name}: {longest} rows are to be sent, and capacity={self._format.capacity} is what a slot "
+                f"holds: name fewer with rows="
+            )
+        self._staging.clear()
+        messages = [(self._encode(rows), peers) for rows, peers in parts if len(rows) and len(peers)]
+        parcels = [Parcel(peer, *encoded) for encoded, peers in messages for peer in peers]
+        before = [self._segment.sent_to(peers) for _, peers in messages]
+        sent, self._mass = self._segment.send_each(parcels, step, weight, self._mass)
+        for (encoded, peers), earlier in zip(messages, before, strict=True):
+            self._sent[encoded.kind] += self._segment.sent_to(peers) - earlier
+        return sent
+
+    def _encode(self, rows: Rows) -> Encoded:
+        try:
+            return encode(self._format, rows, self._table, self._staging)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
+
+    def _named(self, rows: Any) -> Rows:
+        try:
+            return checked_rows(rows, self._format.n)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{self.name}: {error}") from None
+
+    # -- receiving --------------------------------------------------------------------------------------------
+
+    def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
+        return False  # an older message may hold rows that the newest does not: what is superseded is, row by row
+
+    def _check_function(self, function: Any) -> None:
+        super()._check_function(function)
+        if isinstance(function, GatherFunction) and function not in ROW_MERGES:
+            raise TypeError(f'{self.name}: {function} needs kind="dense": single rows carry no mass')
+
+    def _accepts(self, message: Message) -> bool:
+        content = decode(self._format, message.encoding, message.payload)
+        if content is None or (self._check_finite and not _is_finite(content)):
+            return False
+        self._opened[message.sender, message.step] = content
+        return True
+
+    def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:
+        contents = [self._opened[one.sender, one.step] for one in messages]
+        self._opened.clear()
+        if isinstance(function, GatherFunction):
+            rows = union([content.rows for content in contents], self._format.n)
+            self._dirty.note(rows)
+            own = Own(self._rank, self._weight, self._mass, self._table)
+            pairs = zip(messages, contents, strict=True)
+            ROW_MERGES[function](
+                own, [RowUpdate(one.sender, one.step, one.weight, content) for one, content in pairs], rows
+            )
+        else:
+            rows = np.arange(self._format.n)  # it may have changed any
+            self._dirty.look()
+            updates = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
+            apply_user_function(function, self._array, updates)
+        if self._travels_on:
+            self._dirty.note(rows)
+        else:
+            self._dirty.ignore(rows)
+
+    def _update(self, message: Message, content: RowValues) -> Update:
+        values = content.part(0, len(content.rows)).astype(self._array.dtype)  # a copy
+        values = values.reshape(-1, *self._array.shape[1:])
+        lag = self._step - message.step
+        return Update(message.sender, message.step, lag, message.weight, message.share, content.rows.copy(), values)
+
+
+def _is_finite(content: RowValues) -> bool:
+    return bool(np.isfinite(content.part(0, len(content.rows))).all())
+
+
+def _reaches_all(graph: Graph) -> bool:
+    """Whether everyone has every update from its source: the graph "all", or "auto" where that is what it chose."""
+    others = graph.size - 1
+    return graph.name in ("all", "auto") and all(len(graph.out(rank)) == others for rank in range(graph.size))
