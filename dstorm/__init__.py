@@ -2,8 +2,10 @@
 
 from dstorm.consistency import Consistency, parse
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
+from dstorm.inbox import Message
 from dstorm.layout import Layout
-from dstorm.segment import Message, Parcel, Segment
+from dstorm.outbox import Parcel
+from dstorm.segment import Segment
 from dstorm.simulation import Group, SimulatedTransport
 from dstorm.solo import SoloTransport
 from dstorm.statistics import EdgeStatistics, Lag, Statistics

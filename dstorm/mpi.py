@@ -13,6 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 
 import numpy as np
 from mpi4py import MPI
@@ -20,7 +21,7 @@ from numpy.typing import NDArray
 
 from dstorm import progress, roster, shared_memory
 from dstorm.roster import Roster
-from dstorm.transport import Bytes
+from dstorm.transport import Bytes, Put
 from dstorm.watchdog import Watchdog
 
 _YIELD_POLLS = 2_000
@@ -53,6 +54,10 @@ class MpiWindow:
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         nbytes = source.nbytes
         self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        nbytes = source.nbytes
+        return partial(self._win.Put, [source.data, nbytes, MPI.BYTE], peer, (offset, nbytes, MPI.BYTE))
 
     def flush(self, peers: Sequence[int]) -> None:
         if self._watchdog is None:
@@ -137,7 +142,7 @@ class MpiTransport:
             # Inside a host a flush waits for nobody, and needs no watch.
             window = MpiWindow(self._comm, nbytes, self._watchdog if progress.spans_hosts(self.hosts) else None)
         if self._lock is not None:
-            progress.serialize(window, self._lock, _LOCAL)
+            progress.serialize(window, self._lock, _LOCAL, makers=("prepared",))
         return window
 
     def allgather(self, data: bytes) -> list[bytes]:
@@ -182,8 +187,7 @@ class MpiTransport:
         with self._watchdog.watching(call):
             yield
 
-    def clock(self) -> float:
-        return time.perf_counter()
+    clock = staticmethod(time.perf_counter)
 
     def pause(self, polls: int) -> None:
         if self._poll is not None:  # what is waited for may come over a network, and only while MPI is called

@@ -114,15 +114,22 @@ def unless_held(lock: threading.RLock, function: Callable[[], object]) -> Callab
     return call
 
 
-def serialize(target: object, lock: threading.RLock, local: Iterable[str] = ()) -> None:
-    """Make every public method of `target`, but for those named in `local`, hold `lock` while it runs.
+def serialize(
+    target: object, lock: threading.RLock, local: Iterable[str] = (), makers: Iterable[str] = ()
+) -> None:  # fmt: skip
+    """Make every public method of `target`, but for those named in `local`, hold `lock` while it runs; of those named
+    in `makers`, what they return holds it.
 
     They are replaced on this one object: where nothing needs to be serialized, nothing is paid.
     """
     for name in dir(type(target)):
         method = getattr(target, name)
         if callable(method) and not name.startswith("_") and name not in local:
-            setattr(target, name, _holding(lock, method))
+            setattr(target, name, _making_holders(lock, method) if name in makers else _holding(lock, method))
+
+
+def _making_holders(lock: threading.RLock, maker: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
+    return lambda *args: _holding(lock, maker(*args))
 
 
 def _holding(lock: threading.RLock, function: Callable[..., Any]) -> Callable[..., Any]:

@@ -34,6 +34,7 @@ class Roster:
 
     def __init__(self, transport: Transport, window: Window, deadline_s: float) -> None:
         self._transport = transport
+        self._clock = transport.clock
         self._window = window
         self._deadline_s = deadline_s
         self._others = [rank for rank in range(transport.size) if rank != transport.rank]
@@ -50,7 +51,7 @@ class Roster:
     def beat(self) -> None:
         """Count a step of this rank; now and then tell the others. One-sided."""
         self._steps += 1
-        if self._transport.clock() - self._told_at > self._beat_s:
+        if self._clock() - self._told_at > self._beat_s:
             self._tell(self._meetings)
 
     def meet(self, what: str, patience_s: float | None = None) -> None:

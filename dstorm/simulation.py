@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from itertools import pairwise
 from random import Random
 from typing import Any, TypeVar
@@ -18,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm.errors import MismatchedCalls
-from dstorm.transport import Bytes
+from dstorm.transport import Bytes, Put
 
 Result = TypeVar("Result")
 
@@ -182,6 +183,9 @@ class SimulatedWindow:
             raise ValueError(f"a Put of {source.nbytes} bytes at {offset} leaves rank {peer}'s window")
         self._group.send(self._rank, peer, source.reshape(-1), target)
         self._group.maybe_switch(self._rank)
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Sequence[int]) -> None:
         self._group.maybe_switch(self._rank)

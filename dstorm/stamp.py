@@ -43,16 +43,20 @@ class Stamp(NamedTuple):
 BLANK = Stamp(0, 0, EMPTY, 0, 0, 0.0, 0.0)
 
 
-def write(buffer: memoryview, offset: int, stamp: Stamp) -> None:
+Fields = tuple[int, int, int, int, int, float, float]
+"""What a Stamp holds, as a plain tuple, which is made in a third of the time."""
+
+
+def write(buffer: memoryview, offset: int, stamp: Fields) -> None:
     """Lay `stamp` down at `offset` of `buffer`. Local. struct.error: a field beyond 64 bits."""
     _WORDS.pack_into(buffer, offset, *stamp, hash(stamp))
 
 
 def read(buffer: memoryview, offset: int) -> Stamp | None:
     """The stamp at `offset` of `buffer`, or None where it is torn. Local."""
-    *fields, check = _WORDS.unpack_from(buffer, offset)
-    stamp = Stamp(*fields)
-    if check == hash(stamp):
-        return stamp
+    words = _WORDS.unpack_from(buffer, offset)
+    fields = words[:-1]
+    if words[-1] == hash(fields):
+        return Stamp._make(fields)
     # Never written: the one value whose own check is not stored, because memory starts as zeros.
-    return BLANK if stamp == BLANK and check == 0 else None
+    return BLANK if words[-1] == 0 and fields == BLANK else None

@@ -18,12 +18,29 @@ class Lag:
     last: int = 0
     """That of the update merged last."""
 
-    def plus(self, lag: int) -> Lag:
-        """The record with one more update."""
-        if not self.count:
-            return Lag(1, lag, float(lag), lag, lag)
-        mean = self.mean + (lag - self.mean) / (self.count + 1)
-        return Lag(self.count + 1, min(self.min, lag), mean, max(self.max, lag), lag)
+
+class LagCounter:
+    """Makes the record, update by update."""
+
+    __slots__ = ("_count", "_last", "_max", "_min", "_sum")
+
+    def __init__(self) -> None:
+        self._count = self._sum = self._min = self._max = self._last = 0
+
+    def note(self, lag: int) -> None:
+        """Count one more update."""
+        if not self._count or lag < self._min:
+            self._min = lag
+        if not self._count or lag > self._max:
+            self._max = lag
+        self._count += 1
+        self._sum += lag
+        self._last = lag
+
+    def record(self) -> Lag:
+        """What has been counted so far."""
+        mean = self._sum / self._count if self._count else 0.0
+        return Lag(self._count, self._min, mean, self._max, self._last)
 
 
 @dataclass(frozen=True)

@@ -5,13 +5,15 @@ Everything above this line is written against `Transport` and `Window`; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
+Put = Callable[[], object]
+"""A Put that is ready to be started."""
 
 
 class Window(Protocol):
@@ -25,6 +27,9 @@ class Window(Protocol):
 
         `source` must stay as it is until the next `flush`; Puts between two flushes land in any order, in any pieces.
         """
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """The `put` of these arguments, to be started by a call, any number of times: half as dear. Local."""
 
     def flush(self, peers: Sequence[int]) -> None:
         """Return when every Put so far towards `peers` is complete in their memory. One-sided."""

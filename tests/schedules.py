@@ -43,6 +43,9 @@ class RecordingWindow:
             (offset + start, data[start:end]) for start, end in ((0, half), (half, len(data))) if start < end
         ]
 
+    def prepared(self, source, peer, offset):
+        return lambda: self.put(source, peer, offset)
+
     def flush(self, peers):
         self.stages.append(self._stage)
         self._stage = []
@@ -77,6 +80,9 @@ class ReplayedWindow:
         destination[:half] = self.memory[offset : offset + half]
         self.access()
         destination[half:] = self.memory[offset + half : offset + destination.nbytes]
+
+    def prepared(self, source, peer, offset):
+        return None  # under asp a receiver puts nothing
 
     def sync(self): ...
 

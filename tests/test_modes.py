@@ -9,7 +9,9 @@ from mutation import plant
 import malt
 from dstorm import Segment
 from dstorm.consistency import Consistency
-from vol import DenseVector
+from dstorm.inbox import Inbox
+from dstorm.outbox import Outbox
+from vol import DenseVector, Vector
 
 pytestmark = pytest.mark.serial
 
@@ -119,7 +121,7 @@ def test_a_gather_now_and_then_lets_the_senders_on(graph, every):
 
 def acknowledges_before_merging(monkeypatch):
     merging = "self._gathered_at = self._step\n"
-    plant(monkeypatch, DenseVector, "gather", (merging, merging + "    self._segment.acknowledge()\n"))
+    plant(monkeypatch, Vector, "_collect", (merging, merging + "    self._segment.acknowledge()\n"))
     # A user's function is given copies: let it see the window, as built-in functions do.
     plant(monkeypatch, DenseVector, "_merge", ("one.payload.copy()", "one.payload"))
 
@@ -127,19 +129,19 @@ def acknowledges_before_merging(monkeypatch):
 def waits_for_the_done(monkeypatch):
     early = ("edge.step >= step or edge.done:", "edge.step >= step:")
     late = ("return edge.step >= step or edge.done", "return edge.step >= step")
-    plant(monkeypatch, Segment, "_has_reached", early, late)
+    plant(monkeypatch, Inbox, "_has_reached", early, late)
 
 
 def sends_to_the_done(monkeypatch):
-    plant(monkeypatch, Segment, "_may_send", ("return edge.done or ", "return "))
+    plant(monkeypatch, Outbox, "_may_send", ("return edge.done or ", "return "))
 
 
 def accepts_the_next_step(monkeypatch):
-    plant(monkeypatch, Segment, "_take_step", ("seen.step > self._step", "seen.step > self._step + 1"))
+    plant(monkeypatch, Inbox, "_take_step", ("seen.step > self._step", "seen.step > self._step + 1"))
 
 
 def accepts_the_last_step(monkeypatch):
-    plant(monkeypatch, Segment, "_take_step", ("seen.step < self._step", "seen.step < self._step - 1"))
+    plant(monkeypatch, Inbox, "_take_step", ("seen.step < self._step", "seen.step < self._step - 1"))
 
 
 def ssp_lets_one_more_behind(monkeypatch):
@@ -147,11 +149,11 @@ def ssp_lets_one_more_behind(monkeypatch):
 
 
 def publishes_no_step_without_a_message(monkeypatch):
-    plant(monkeypatch, Segment, "send_each", ("for edge in others:", "for edge in []:"))
+    plant(monkeypatch, Outbox, "send", ("for edge in others:", "for edge in []:"))
 
 
 def no_flow_control(monkeypatch):
-    plant(monkeypatch, Segment, "_may_send", ("return edge.done or edge.ring.may_send(self._in_flight)", "return True"))
+    plant(monkeypatch, Outbox, "_may_send", ("return edge.done or edge.ring.may_send(self._in_flight)", "return True"))
 
 
 def one_more_in_flight(monkeypatch):
@@ -159,7 +161,7 @@ def one_more_in_flight(monkeypatch):
 
 
 def never_acknowledges(monkeypatch):
-    plant(monkeypatch, Segment, "acknowledge", ("if not self._consistency.acknowledges:", "if True:"))
+    plant(monkeypatch, Segment, "acknowledge", ("if self._consistency.acknowledges:", "if False:"))
 
 
 MUTANTS = {

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from schedules import Violation, explore
 
-from dstorm import ring, segment, stamp
+from dstorm import inbox, ring, stamp
+from dstorm.outbox import Outbox
 from dstorm.ring import ReceiveRing, SendRing, Verdict
 from dstorm.stamp import WHOLE, WRITING, Stamp
 
@@ -21,7 +22,7 @@ SCENARIOS = [
 @pytest.fixture(autouse=True)
 def few_retries(monkeypatch):
     """Each retry multiplies the schedules."""
-    monkeypatch.setattr(segment, "_TORN_RETRIES", 2)
+    monkeypatch.setattr(inbox, "_TORN_RETRIES", 2)
 
 
 def first_order(stages):
@@ -37,9 +38,9 @@ def test_every_schedule_keeps_the_promises(scenario):
 
 def no_mark(monkeypatch):
     """The sender does not mark the slot before it writes the payload."""
-    put = segment.Segment._put
-    skips_mark = lambda self, edge, offset, what: None if what.state == WRITING else put(self, edge, offset, what)  # noqa: E731
-    monkeypatch.setattr(segment.Segment, "_put", skips_mark)
+    put = Outbox._put
+    skips_mark = lambda self, edge, start, what: None if what[2] == WRITING else put(self, edge, start, what)  # noqa: E731
+    monkeypatch.setattr(Outbox, "_put", skips_mark)
 
 
 def no_second_look(monkeypatch):
@@ -107,14 +108,14 @@ def writes_into_one_slot(monkeypatch):
 
 def no_flush_after_payload(monkeypatch):
     """Payload and publishing stamp arrive in any order."""
-    flush = segment.Segment._flush
+    flush = Outbox._flush
 
     def lazy(self, edges):
         self._flushes = getattr(self, "_flushes", 0) + 1
         if self._flushes % 3 != 2:
             flush(self, edges)
 
-    monkeypatch.setattr(segment.Segment, "_flush", lazy)
+    monkeypatch.setattr(Outbox, "_flush", lazy)
 
 
 MUTANTS = [

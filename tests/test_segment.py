@@ -182,8 +182,8 @@ def test_an_impossible_length_is_refused():
         if rank == 1:
             from dstorm import stamp
 
-            first = segment._in[0].slots[0]
-            stamp.write(segment._view, first, stamp.Stamp(1, 1, stamp.WHOLE, 0, CAPACITY + NBYTES))
+            first = segment._in.edges[0].slots[0]
+            stamp.write(segment._window.memory.data, first, stamp.Stamp(1, 1, stamp.WHOLE, 0, CAPACITY + NBYTES))
             assert segment.receive([0], newest=False) == []
             assert segment.statistics().refused == 1
 

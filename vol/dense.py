@@ -10,7 +10,7 @@ import numpy as np
 from dstorm import Message, Parcel, Transport
 from dstorm.consistency import Consistency
 from vol.graph import Graph
-from vol.merge import GatherFunction, Own, UserFunction, apply_user_function
+from vol.merge import AVG, GatherFunction, Own, Term, UserFunction, apply_user_function, average, wide_dtype
 from vol.update import Array, Update
 from vol.vector import Vector
 
@@ -27,9 +27,14 @@ class DenseVector(Vector):
         self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, **options: Any
     ) -> None:
         super().__init__(array, transport, graph, consistency, array.nbytes, **options)
+        self._flat = array.reshape(-1)
+        self._total: Array | None = None
+        """Where the mean of what may still be overwritten is made, on first use."""
         self._parcels = {
             peer: Parcel(peer, (self._bytes,), array.nbytes, _WHOLE_ARRAY) for peer in graph.targets(self._rank)
         }
+        for parcel in self._parcels.values():
+            self._segment.prepare(parcel)
 
     # -- private ----------------------------------------------------------------------------------------------
 
@@ -40,10 +45,32 @@ class DenseVector(Vector):
         sent, self._mass = self._segment.send_each(parcels, step, weight, self._mass)
         return sent
 
+    def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
+        if function is AVG and not self._consistency.acknowledges and not self._check_finite:
+            messages = self._average_in_place(timeout_s)
+            if messages is not None:
+                return messages
+        return super()._collect(function, timeout_s)
+
+    def _average_in_place(self, timeout_s: float | None) -> Sequence[Message] | None:
+        """Average straight out of the window, in a single pass; what was overwritten meanwhile shows afterwards, before
+        `array` changes. None: so it was, or something is to be refused; nothing has been taken then."""
+        messages = self._segment.look(self._sources(), timeout_s)
+        if not messages:
+            return messages
+        if self._total is None:
+            self._total = np.empty(self._flat.size, wide_dtype(self._array.dtype))
+        blend = average(Own(self._rank, self._weight, self._mass, self._array), [self._term(one) for one in messages])
+        blend.total(self._total)
+        if not self._segment.look_again():
+            return None
+        blend.finish(self._total, self._flat)
+        return messages
+
     def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:
         if isinstance(function, GatherFunction):
             own = Own(self._rank, self._weight, self._mass, self._array)
-            function.merge(own, [self._update(one) for one in messages])
+            function.merge(own, [self._term(one) for one in messages])
         else:
             private = [one._replace(payload=one.payload.copy()) for one in messages]
             apply_user_function(function, self._array, [self._update(one) for one in private])
@@ -51,6 +78,9 @@ class DenseVector(Vector):
     def _update(self, message: Message) -> Update:
         lag = self._step - message.step
         return Update(message.sender, message.step, lag, message.weight, message.share, None, self._values(message))
+
+    def _term(self, message: Message) -> Term:
+        return Term(message.sender, message.step, message.weight, message.share, self._values(message))
 
     def _values(self, message: Message) -> Array:
         values: Array = message.payload.view(self._array.dtype).reshape(self._array.shape)

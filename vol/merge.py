@@ -7,8 +7,9 @@ divide last, so that ranks which merge the same messages end with the same bits;
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
+from operator import itemgetter
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -20,8 +21,7 @@ _BLOCK = 16_384
 UserFunction = Callable[[Array, "list[Update]"], "Array | None"]
 
 
-@dataclass(frozen=True)
-class Own:
+class Own(NamedTuple):
     """The receiver's part in a merge."""
 
     rank: int
@@ -33,6 +33,74 @@ class Own:
     """Its array, C-contiguous: the result is written into it."""
 
 
+class Term(NamedTuple):
+    """One message's part in a merge: what the built-in functions need of an Update."""
+
+    sender: int
+    step: int
+    weight: float
+    share: float
+    values: Array
+
+
+Updates = Sequence["Term | Update"]
+
+
+@dataclass(frozen=True)
+class Blend:
+    """A sum of arrays with weights, over a divisor."""
+
+    terms: Sequence[tuple[float, Array]]
+    """(weight, flat values), in the order in which they are summed; at least two."""
+    weighted: bool = False
+    """Whether the weights are other than 1."""
+    divisor: float | None = None
+
+    def store(self, target: Array) -> None:
+        """The result in `target`, flat, which may be one of the terms: block by block, each done with at once."""
+        wide = wide_dtype(target.dtype)
+        total = np.empty(min(_BLOCK, target.size), wide)
+        for start in range(0, target.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            part = target[block]
+            self._add(block, total[: part.size])
+            self._divide(total[: part.size], part)
+
+    def total(self, into: Array) -> None:
+        """The sum alone in `into`, flat, of wide_dtype and none of the terms."""
+        for start in range(0, into.size, _BLOCK):
+            block = slice(start, start + _BLOCK)
+            self._add(block, into[block])
+
+    def finish(self, total: Array, target: Array) -> None:
+        """From what `total` gave, the result in `target`."""
+        self._divide(total, target)
+
+    def _add(self, block: slice, into: Array) -> None:
+        if self.weighted:
+            scaled = np.empty_like(into)
+            into[:] = 0
+            for weight, values in self.terms:
+                np.multiply(values[block], into.dtype.type(weight), out=scaled)
+                np.add(into, scaled, out=into)
+            return
+        (_, first), (_, second), *others = self.terms
+        np.add(first[block], second[block], out=into, dtype=into.dtype)
+        for _, values in others:
+            np.add(into, values[block], out=into)
+
+    def _divide(self, total: Array, target: Array) -> None:
+        if self.divisor is None:
+            np.copyto(target, total, casting="same_kind")
+        else:
+            np.divide(total, total.dtype.type(self.divisor), out=target, casting="same_kind")
+
+
+def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    """In which arrays of `dtype` are summed."""
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
 @dataclass(frozen=True)
 class GatherFunction:
     """A built-in gather function; `merge(own, updates)` changes own.values, given at least one update."""
@@ -40,7 +108,7 @@ class GatherFunction:
     name: str
     newest: bool
     """Whether only the newest waiting message of each sender counts."""
-    merge: Callable[[Own, Sequence[Update]], None]
+    merge: Callable[[Own, Updates], None]
     floating: bool = False
     """Whether it needs a floating-point vector."""
 
@@ -48,78 +116,52 @@ class GatherFunction:
         return f"malt.{self.name}"
 
 
-def _average(own: Own, updates: Sequence[Update]) -> None:
+def average(own: Own, updates: Updates) -> Blend:
+    """(own + sum of received) / (1 + number received)."""
+    return Blend(_terms(own, updates), divisor=1 + len(updates))
+
+
+def _average(own: Own, updates: Updates) -> None:
     """own <- (own + sum of received) / (1 + number received)."""
-    _combine(own, updates, divisor=1 + len(updates))
+    average(own, updates).store(own.values.reshape(-1))
 
 
-def _sum(own: Own, updates: Sequence[Update]) -> None:
+def _sum(own: Own, updates: Updates) -> None:
     """own <- own + sum of received."""
-    _combine(own, updates)
+    Blend(_terms(own, updates)).store(own.values.reshape(-1))
 
 
-def _weighted(own: Own, updates: Sequence[Update]) -> None:
+def _weighted(own: Own, updates: Updates) -> None:
     """own <- (w own + sum of w_s received_s) / (w + sum of w_s); where all weights are zero, own stays."""
-    divisor = _weight_sum(own, updates)
+    terms = _terms(own, updates)
+    divisor = sum(weight for weight, _ in terms)  # in the order of ranks, so that it has the same bits on all
     if divisor > 0:
-        _combine(own, updates, weighted=True, divisor=divisor)
+        Blend(terms, weighted=True, divisor=divisor).store(own.values.reshape(-1))
 
 
-def _push_sum(own: Own, updates: Sequence[Update]) -> None:
+def _push_sum(own: Own, updates: Updates) -> None:
     """own <- (m own + sum of m_s received_s) / (m + sum of m_s), m_s the shares of mass (Kempe, Dobra, Gehrke 2003).
 
     Push-sum sends an even share of (x, m); own is x / m. The mass m is for the vector to keep.
     """
-    _weighted(replace(own, weight=own.mass), [replace(update, weight=update.share) for update in updates])
+    shares = [Term(update.sender, update.step, update.share, 0.0, update.values) for update in updates]
+    _weighted(own._replace(weight=own.mass), shares)
 
 
-def _replace(own: Own, updates: Sequence[Update]) -> None:
+def _replace(own: Own, updates: Updates) -> None:
     """own <- the received update of the highest step, then of the highest rank."""
     np.copyto(own.values, max(updates, key=lambda update: (update.step, update.sender)).values)
 
 
-def _by_rank(update: Update) -> tuple[int, int]:
-    return update.sender, update.step
+def _terms(own: Own, updates: Updates) -> list[tuple[float, Array]]:
+    """(weight, flat values) of all that is summed, in the order of ranks, then steps."""
+    terms = [(update.sender, update.step, update.weight, update.values.reshape(-1)) for update in updates]
+    terms.append((own.rank, 0, own.weight, own.values.reshape(-1)))
+    terms.sort(key=_by_rank)
+    return [(weight, values) for _, _, weight, values in terms]
 
 
-def _weight_sum(own: Own, updates: Sequence[Update]) -> float:
-    """In the order of ranks, so that it has the same bits on all."""
-    return sum(weight for _, weight, _ in _terms(own, updates))
-
-
-def _terms(own: Own, updates: Sequence[Update]) -> list[tuple[tuple[int, int], float, Array]]:
-    """(order, weight, flat values) of all that is summed, in the order of ranks."""
-    terms = [(_by_rank(update), update.weight, update.values.reshape(-1)) for update in updates]
-    return sorted([*terms, ((own.rank, 0), own.weight, own.values.reshape(-1))], key=lambda term: term[0])
-
-
-def _combine(own: Own, updates: Sequence[Update], *, weighted: bool = False, divisor: float | None = None) -> None:
-    terms = _terms(own, updates)
-    target = own.values.reshape(-1)
-    wide = np.dtype(np.float32) if target.dtype == np.float16 else target.dtype
-    total = np.empty(min(_BLOCK, target.size), wide)
-    scaled = np.empty_like(total) if weighted else total
-    for start in range(0, target.size, _BLOCK):
-        block = slice(start, start + _BLOCK)
-        into = total[: target[block].size]
-        if weighted:
-            _weigh(into, scaled[: into.size], [(weight, values[block]) for _, weight, values in terms])
-        else:
-            np.add(terms[0][2][block], terms[1][2][block], out=into, dtype=wide)
-            for _, _, values in terms[2:]:
-                np.add(into, values[block], out=into)
-        if divisor is None:
-            np.copyto(target[block], into, casting="same_kind")
-        else:
-            np.divide(into, wide.type(divisor), out=target[block], casting="same_kind")
-
-
-def _weigh(into: Array, scaled: Array, terms: Sequence[tuple[float, Array]]) -> None:
-    """into <- sum of weight x values."""
-    into[:] = 0
-    for weight, values in terms:
-        np.multiply(values, into.dtype.type(weight), out=scaled)
-        np.add(into, scaled, out=into)
+_by_rank = itemgetter(0, 1)
 
 
 AVG = GatherFunction("AVG", newest=True, merge=_average, floating=True)

@@ -142,13 +142,8 @@ class Vector(ABC):
         lockstep = self._consistency.lockstep
         if lockstep and self._gathered_at == self._step:
             return Gathered()
-        messages = self._segment.receive(self._sources(), newest=self._wants_newest(function), timeout_s=timeout_s)
+        messages = self._collect(function, timeout_s)
         self._gathered_at = self._step
-        try:
-            if messages:
-                self._merge(function, messages)
-        finally:
-            self._segment.acknowledge()
         # Mass goes with every message; it means something only where all that arrives is merged by PUSH_SUM.
         self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
         if not messages:
@@ -215,6 +210,17 @@ class Vector(ABC):
     @abstractmethod
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         """Send what a scatter to `peers` sends; the payload bytes."""
+
+    def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
+        """Wait where that is due, take what has arrived and merge it; what it was."""
+        messages = self._segment.receive(self._sources(), newest=self._wants_newest(function), timeout_s=timeout_s)
+        self._gathered_at = self._step
+        try:
+            if messages:
+                self._merge(function, messages)
+        finally:
+            self._segment.acknowledge()
+        return messages
 
     @abstractmethod
     def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:

@@ -1,0 +1,191 @@
+"""The sending end of a segment: the way into the queue of each out-neighbour.
+
+One scatter costs three flushes, shared by all its peers: mark, payload, publish.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from dstorm import stamp
+from dstorm.consistency import Consistency
+from dstorm.layout import Layout
+from dstorm.ring import SendRing
+from dstorm.stamp import DONE, WHOLE, WRITING, Stamp
+from dstorm.transport import Bytes, Put, Transport, Window
+from dstorm.waiting import Waiting
+
+_STATE = 2 * 8
+"""Where the low byte of a stamp's state lies in it."""
+
+
+class Parcel(NamedTuple):
+    """One message on its way to one peer."""
+
+    peer: int
+    pieces: tuple[Bytes, ...]
+    """The payload: C-contiguous, one after the other, unchanged until `send` returns."""
+    nbytes: int
+    """Of all pieces."""
+    encoding: int = 0
+
+
+_NONE = Parcel(-1, (), 0)
+
+
+@dataclass(eq=False)
+class OutEdge:
+    """This rank's way into one peer's queue."""
+
+    peer: int
+    ring: SendRing
+    slots: list[int]
+    acknowledgement: int
+    """Offset in this rank's memory."""
+    cell: memoryview
+    """Staging for a stamp on its way to this peer."""
+    put_stamp: list[Put]
+    """Of the cell, into each slot."""
+    put_progress: Put
+    parcel: Parcel = _NONE
+    """What goes with the scatter under way."""
+    lasting: Parcel | None = None
+    """What goes with most of them, and is prepared."""
+    put_lasting: list[Put] = field(default_factory=list)
+    step: int = 0
+    """The peer's step when it last acknowledged."""
+    done: bool = False
+    bytes_sent: int = 0
+    heard_at: float = 0.0
+    waited_s: float = 0.0
+
+
+class Outbox:
+    """Sends along the out-edges of one rank. All is *One-sided* but where it says otherwise."""
+
+    def __init__(
+        self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting
+    ) -> None:  # fmt: skip
+        self._transport, self._window, self._waiting = transport, window, waiting
+        self._view: memoryview = window.memory.data
+        self._acknowledged = consistency.acknowledges
+        self._in_flight = consistency.unacknowledged(layout.depth)
+        rank = transport.rank
+        self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out[rank]}
+
+    def _edge(self, layout: Layout, rank: int, peer: int) -> OutEdge:
+        cell = np.zeros(stamp.NBYTES, np.uint8)
+        slots = layout.slots(rank, peer)
+        return OutEdge(
+            peer,
+            SendRing(layout.depth),
+            slots,
+            layout.acknowledgement(rank, peer),
+            cell.data,
+            [self._window.prepared(cell, peer, slot) for slot in slots],
+            self._window.prepared(cell, peer, layout.progress(rank, peer)),
+            heard_at=self._transport.clock(),
+        )
+
+    def prepare(self, parcel: Parcel) -> None:
+        """From here on this very parcel, of one piece, is sent in less time. Local."""
+        edge = self.edges[parcel.peer]
+        (piece,) = parcel.pieces
+        edge.lasting = parcel
+        edge.put_lasting = [self._window.prepared(piece, edge.peer, slot + stamp.NBYTES) for slot in edge.slots]
+
+    def send(
+        self, parcels: Iterable[Parcel], step: int, weight: float, mass: float, timeout_s: float | None
+    ) -> tuple[int, float]:  # fmt: skip
+        """As `Segment.send_each`."""
+        edges = self._ready(parcels, timeout_s)
+        peers = [edge.peer for edge in edges]
+        nbytes, share = 0, mass / (len(edges) + 1)
+        for edge in edges:
+            mark = (edge.ring.sent + 1, step, WRITING, 0, 0, 1.0, 0.0)
+            self._put(edge, edge.put_stamp[edge.ring.next_slot], mark)
+        self._flush(peers)
+        self._put_payloads(edges)
+        for edge in edges:
+            parcel = edge.parcel
+            whole = (edge.ring.sent + 1, step, WHOLE, parcel.encoding, parcel.nbytes, weight, share)
+            self._put(edge, edge.put_stamp[edge.ring.next_slot], whole)
+            edge.ring.sent += 1
+            edge.bytes_sent += parcel.nbytes
+            nbytes += parcel.nbytes
+        others = [edge for edge in self.edges.values() if edge not in edges] if len(edges) < len(self.edges) else []
+        for edge in others:
+            self._put(edge, edge.put_progress, (edge.ring.sent, step, WHOLE, 0, 0, 1.0, 0.0))
+            peers.append(edge.peer)
+        self._flush(peers)
+        self._transport.beat()
+        return nbytes, share
+
+    def leave(self, step: int) -> None:
+        """Tell all out-neighbours that this rank has left, at `step`; `flush` is the caller's."""
+        for edge in self.edges.values():
+            self._put(edge, edge.put_progress, Stamp(edge.ring.sent, step, DONE))
+
+    def _ready(self, parcels: Iterable[Parcel], timeout_s: float | None) -> list[OutEdge]:
+        """The edges that a scatter goes along, each with its parcel, once they may be sent to."""
+        edges = []
+        for parcel in parcels:
+            edge = self.edges[parcel.peer]
+            if not self._has_left(edge):
+                edge.parcel = parcel
+                edges.append(edge)
+        if self._acknowledged:
+            lacking = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
+            self._waiting.until_none("scatter", lacking, timeout_s)
+            edges = [edge for edge in edges if not edge.done]
+        return edges
+
+    def _put_payloads(self, edges: Sequence[OutEdge]) -> None:
+        loaded = []
+        for edge in edges:
+            parcel = edge.parcel
+            if not parcel.nbytes:
+                continue
+            loaded.append(edge.peer)
+            if parcel is edge.lasting:
+                edge.put_lasting[edge.ring.next_slot]()
+                continue
+            offset = edge.slots[edge.ring.next_slot] + stamp.NBYTES
+            for piece in parcel.pieces:
+                self._window.put(piece, edge.peer, offset)
+                offset += piece.nbytes
+        self._flush(loaded)
+
+    def _put(self, edge: OutEdge, put: Put, what: stamp.Fields) -> None:
+        stamp.write(edge.cell, 0, what)
+        put()
+
+    def _flush(self, peers: Sequence[int]) -> None:
+        if peers:
+            self._window.flush(peers)
+
+    def _has_left(self, edge: OutEdge) -> bool:
+        """Whether the peer has closed its end, as far as this rank has been told."""
+        if not edge.done and self._view[edge.acknowledgement + _STATE]:
+            self._note_acknowledgement(edge)
+        return edge.done
+
+    def _may_send(self, edge: OutEdge) -> bool:
+        if not edge.ring.may_send(self._in_flight):
+            self._window.sync()
+            self._note_acknowledgement(edge)
+        return edge.done or edge.ring.may_send(self._in_flight)
+
+    def _note_acknowledgement(self, edge: OutEdge) -> None:
+        seen = stamp.read(self._view, edge.acknowledgement)
+        if seen is None:
+            return
+        edge.ring.acknowledged(seen.number)
+        edge.done = seen.state == DONE
+        if seen.step > edge.step or edge.done:
+            edge.step = seen.step
+            edge.heard_at = self._transport.clock()
