@@ -36,7 +36,7 @@ settings.load_profile("malt")
 
 def pytest_addoption(parser):
     parser.addoption("--straggler-steps", type=int, default=40, help="steps of the tests with one slow rank")
-    parser.addoption("--torn-seconds", type=float, default=1.5, help="how long each free-running torn-read test lasts")
+    parser.addoption("--torn-seconds", type=float, default=1.0, help="how long each free-running torn-read test lasts")
 
 
 @pytest.hookimpl(trylast=True)

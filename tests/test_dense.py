@@ -7,7 +7,8 @@ import pytest
 from conftest import SIZE
 
 import malt
-from vol import GatherFunction
+from dstorm.ring import ReceiveRing
+from vol import GatherFunction, merge
 
 DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int32, np.uint64]
 GRAPHS = [
@@ -268,3 +269,55 @@ def test_statistics_add_up_on_every_edge(everywhere):
 
 def test_built_in_functions_print_as_users_write_them():
     assert repr(malt.AVG) == "malt.AVG" and isinstance(malt.AVG, GatherFunction)
+
+
+class Mixed(AssertionError):
+    """The elements of an average are not of the same messages."""
+
+
+def average_while_others_write(sync, seed):
+    """Every element of a message is the same, so every element of an average is."""
+
+    def on_rank(rank):
+        v = malt.vector(12, sync=sync, depth=1 + seed % 2)
+        for step in range(1, 30):
+            v.array[:] = 1000 * rank + step
+            v.scatter()
+            if v.gather() and len(set(v.array.tolist())) > 1:
+                raise Mixed(v.array.tolist())
+        v.barrier()
+        return v.statistics()
+
+    ends = malt.simulate(on_rank, 3, seed)
+    for rank, end in enumerate(ends):
+        for peer, edge in end.peers.items():
+            sent = ends[peer].peers[rank].sent
+            assert sent == edge.gathered + edge.overwritten + edge.refused + edge.pending
+    return sum(end.torn_retries for end in ends)
+
+
+@pytest.fixture
+def slow_blocks(monkeypatch):
+    """Others run between two blocks of an average."""
+    add = merge.Blend._add
+
+    def slowly(self, block, into):
+        malt.init().transport.pause(2)
+        add(self, block, into)
+
+    monkeypatch.setattr(merge, "_BLOCK", 3)
+    monkeypatch.setattr(merge.Blend, "_add", slowly)
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("sync", ["asp", "ssp:1"])
+def test_an_average_in_place_is_never_mixed(slow_blocks, sync):
+    assert sum(average_while_others_write(sync, seed) for seed in range(20)) > 10
+
+
+@pytest.mark.serial
+def test_an_average_in_place_that_is_not_looked_at_again_is_mixed(slow_blocks, monkeypatch):
+    monkeypatch.setattr(ReceiveRing, "look_again", lambda self, first, second: True)
+    with pytest.raises(Mixed):
+        for seed in range(20):
+            average_while_others_write("asp", seed)

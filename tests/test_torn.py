@@ -17,7 +17,8 @@ def is_one_message(values: np.ndarray) -> bool:
 @pytest.mark.parallel
 @pytest.mark.parametrize("depth", [1, 2])
 @pytest.mark.parametrize("length", [1_000, 100_000, 1_000_000])
-def test_no_torn_reads(length, depth, request):
+@pytest.mark.parametrize("averages", [False, True], ids=["copies", "averages in place"])
+def test_no_torn_reads(length, depth, averages, request):
     seconds = request.config.getoption("--torn-seconds")
     vector = malt.vector(length, graph="ring", depth=depth)
     mixed = received = 0
@@ -34,6 +35,11 @@ def test_no_torn_reads(length, depth, request):
         if sends:
             vector.array[:] = vector.step + 1
             vector.scatter()
+        elif averages:
+            vector.array[:] = 0
+            if came := vector.gather():
+                received += came.count
+                mixed += not is_one_message(vector.array) or vector.array[0] != came.steps[0] / 2
         else:
             vector.gather(inspect)
     malt.barrier()
