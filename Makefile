@@ -10,12 +10,14 @@ endif
 
 VENV := .venv-$(MPI)
 READY := $(VENV)/ready
+BENCH_READY := $(VENV)/bench-ready
 MALT := $(VENV)/bin/python -m malt
 
 define HELP
 make run       train a linear SVM on the embedded data, on 4 ranks
 make test      the tests, on 4 ranks and on 1; make test-7 on seven
 make check     ruff and mypy --strict
+make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
 make env       only the environment: .venv-openmpi or .venv-mpich
 make clean     remove both environments, caches and build leftovers
 
@@ -37,7 +39,7 @@ endef
 export CHECK_PYTHON
 
 .NOTPARALLEL:
-.PHONY: help run test check env clean
+.PHONY: help run test check env clean bench bench-quick
 
 help:
 	@echo "$$HELP"
@@ -53,6 +55,18 @@ test-%: $(READY)
 check: $(READY)
 	@$(VENV)/bin/python -m ruff check .
 	@$(VENV)/bin/python -m mypy
+
+bench: $(BENCH_READY)
+	@$(VENV)/bin/python -m bench --json bench/results.json --page docs/benchmarks.md $(ARGS)
+
+bench-quick: $(BENCH_READY)
+	@$(VENV)/bin/python -m bench --quick $(ARGS)
+
+# The peers to measure against. PyTorch is the build for CPUs, where there is one.
+$(BENCH_READY): $(READY)
+	@echo "adding what MALT is measured against, once"
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[bench]"
+	@touch $(BENCH_READY)
 
 env: $(READY)
 
