@@ -27,6 +27,8 @@ _YIELD_POLLS = 2_000
 """Polls of a wait that only yield the core; those after them sleep."""
 _NAP_S = 2e-4
 """Short: after a barrier the ranks start as far apart as they slept."""
+_MOST_NBYTES = 2**62
+"""No window is as large; a figure above it would not go into a message."""
 _LOCAL = ("clock", "pause", "copy")
 """Methods that need no lock where MPI calls are serialized."""
 
@@ -128,7 +130,7 @@ class MpiTransport:
     def window(self, nbytes: int) -> MpiWindow:
         """As `Transport.window`. MemoryError, on all ranks alike, where a host's /dev/shm cannot hold its ranks'
         parts: nothing has been allocated then."""
-        wanted = np.array([nbytes, shared_memory.free_nbytes()])
+        wanted = np.array([min(nbytes, _MOST_NBYTES), shared_memory.free_nbytes()], np.int64)
         table = np.empty((self.size, 2), wanted.dtype)
         with self._meeting("MPI_Allgather"):
             self._comm.Allgather(wanted, table)

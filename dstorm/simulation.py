@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm import shared_memory
 from dstorm.transport import Bytes
 
 Result = TypeVar("Result")
@@ -172,6 +173,7 @@ class SimulatedWindow:
     def __init__(self, group: Group, rank: int, nbytes: int) -> None:
         self._group = group
         self._rank = rank
+        shared_memory.check_host(f"the window of rank {rank}", nbytes)
         self.memory: Bytes = np.zeros(max(nbytes, 1), np.uint8)
         self._parts: list[Bytes] = group.gather(rank, self.memory)
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from math import prod
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from dstorm import Consistency, parse
+from dstorm import Consistency, parse, shared_memory
 from malt import session
 from malt.agreement import agree
 from vol import DenseVector, Graph, as_graph
@@ -32,7 +33,7 @@ def vector(
     or infinity. `capacity` is for sparse vectors. `name`: for error messages.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
-    ranks: /dev/shm cannot hold it. Nothing has been made then.
+    ranks: the host, or its /dev/shm, cannot hold it. Nothing has been made then.
     """
     world = session.world()
 
@@ -77,9 +78,15 @@ def _array(init: Any) -> Array:
         shape = tuple(index(length) for length in init) if isinstance(init, (tuple, list)) else (index(init),)
     except TypeError:
         raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}") from None
-    if isinstance(init, bool) or any(length < 0 for length in shape):
+    if any(isinstance(length, bool) for length in (init if isinstance(init, (tuple, list)) else (init,))):
+        raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}")
+    if any(length < 0 for length in shape):
         raise ValueError(f"init must be a length or a shape of numbers from 0 up, got {init!r}")
-    return np.zeros(shape, np.float32)
+    shared_memory.check_host(f"init: an array of shape {shape} of float32", 4 * prod(shape))
+    try:
+        return np.zeros(shape, np.float32)
+    except ValueError as error:  # more dimensions, or longer ones, than arrays can have
+        raise ValueError(f"init: shape {shape}: {error}") from None
 
 
 def _checked(array: Array) -> Array:
