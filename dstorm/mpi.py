@@ -29,7 +29,7 @@ _NAP_S = 2e-4
 """Short: after a barrier the ranks start as far apart as they slept."""
 _MOST_NBYTES = 2**62
 """No window is as large; a figure above it would not go into a message."""
-_LOCAL = ("clock", "pause", "copy")
+_LOCAL = ("clock", "pause", "copy", "set_deadline")
 """Methods that need no lock where MPI calls are serialized."""
 
 
@@ -175,6 +175,11 @@ class MpiTransport:
     def beat(self) -> None:
         if self._roster is not None:
             self._roster.beat()
+
+    def set_deadline(self, deadline_s: float) -> None:
+        self._watchdog.deadline_s = deadline_s
+        if self._roster is not None:
+            self._roster._deadline_s = deadline_s
 
     @contextlib.contextmanager
     def _meeting(self, call: str) -> Iterator[None]:

@@ -235,6 +235,9 @@ class SimulatedTransport:
     def barrier(self, what: str = "barrier") -> None:
         self._group.gather(self.rank, None)
 
+    def set_deadline(self, deadline_s: float) -> None:
+        pass
+
     def beat(self) -> None:
         pass
 

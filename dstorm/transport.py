@@ -69,6 +69,9 @@ class Transport(Protocol):
         DeadlinePassed, which says `what` was waited in: ranks are missing that have made no step for the deadline.
         """
 
+    def set_deadline(self, deadline_s: float) -> None:
+        """From here on a barrier waits so long for a rank that makes no step. Local."""
+
     def beat(self) -> None:
         """Count a step of this rank, so that others who wait for it know that it is alive. One-sided."""
 
