@@ -52,6 +52,11 @@ class MpiWindow:
         self._win.Sync()
         comm.Barrier()
 
+    @property
+    def model(self) -> str:
+        """The memory model: "unified", or "separate" (MPI-4.1 12.4)."""
+        return "unified" if self._win.model == MPI.WIN_UNIFIED else "separate"
+
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         nbytes = source.nbytes
         self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
