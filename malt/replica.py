@@ -206,6 +206,8 @@ def _check_array(name: str, array: Any) -> None:
         raise TypeError(f"{name} must be a NumPy array of floating-point numbers, got {kind}")
     if array.dtype.itemsize > 8 or not array.dtype.isnative:
         raise TypeError(f"{name} must be of float16, 32 or 64 in native byte order, got {array.dtype}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a MaskedArray, whose mask would not be exchanged: pass np.asarray(it), a view")
     remedy = "a copy, which the loop must then use in its place"
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} must be C-contiguous, to be updated in place: np.ascontiguousarray makes {remedy}")

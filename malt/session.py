@@ -8,6 +8,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dstorm import ClosedError, DeadlinePassed, SoloTransport, Transport
 from malt import exits
 
@@ -94,8 +96,9 @@ def init(
     """
     global _world
     if survive or suspect_after_s is not None:
-        raise RuntimeError("survive=True is not available: this version of malt ends the job when a rank dies")
-    if not isinstance(deadline_s, (int, float)) or isinstance(deadline_s, bool) or not deadline_s > 0:
+        wanted = "survive=True" if survive else "suspect_after_s, which is for survive=True,"
+        raise RuntimeError(f"{wanted} is not available: this version of malt ends the job when a rank dies")
+    if not isinstance(deadline_s, (int, float, np.number)) or isinstance(deadline_s, bool) or not deadline_s > 0:
         raise ValueError(f"deadline_s must be a positive number of seconds, got {deadline_s!r}")
     current = _current()
     if current is None:

@@ -38,6 +38,7 @@ def vector(
     world = session.world()
 
     def check() -> tuple[_Arguments, Mapping[str, Any]]:
+        _check_names(name, check_finite)
         array = _array(init)
         _check_options(kind, depth, capacity)
         mesh, consistency = as_graph(graph, world.size), parse(sync)
@@ -89,7 +90,16 @@ def _array(init: Any) -> Array:
         raise ValueError(f"init: shape {shape}: {error}") from None
 
 
+def _check_names(name: Any, check_finite: Any) -> None:
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"name must be a string, got {name!r}")
+    if not isinstance(check_finite, (bool, np.bool_)):
+        raise TypeError(f"check_finite must be True or False, got {check_finite!r}")
+
+
 def _checked(array: Array) -> Array:
+    if isinstance(array, (np.matrix, np.ma.MaskedArray)):  # which have a shape, or a mask, of their own
+        raise TypeError(f"init must be a plain array, got a {type(array).__name__}: pass np.asarray(it), a view")
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or not array.dtype.isnative:
         raise TypeError(f"init must be of float16, 32, 64 or an integer dtype in native byte order, got {array.dtype}")
     if not array.flags.c_contiguous:

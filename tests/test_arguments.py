@@ -24,6 +24,10 @@ def test_what_is_no_number(bad):
         arguments.real("v: weight", bad)
 
 
+def test_a_number_that_no_float_holds():
+    assert arguments.real("weight", 10**400) == float("inf")
+
+
 def test_ranks():
     assert arguments.rank(np.int64(3)) == 3
     for bad in (True, np.True_, 1.0, "1", None):

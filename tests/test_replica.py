@@ -72,6 +72,7 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes():
         (dict(params=[]), "no arrays"),
         (dict(params=np.zeros((4, 4)).T[:2]), "C-contiguous.*: np.ascontiguousarray makes a copy, which the loop must"),
         (dict(params=[np.frombuffer(bytes(24))]), r"params\[0\] must be writable.*: its method copy makes a copy"),
+        (dict(params={"w": np.ma.zeros(3)}), r"params\['w'\] is a MaskedArray"),
         (dict(params=np.zeros(3, np.longdouble)), "params must be of float16, 32 or 64"),
         (dict(params=np.zeros(3, ">f8")), "native byte order"),
         (dict(params=np.zeros(3), every=0), "every must be a whole number from 1 up, got 0"),
@@ -119,7 +120,7 @@ def test_bad_numbers_of_examples(n, error):
 
 
 def test_a_matrix():
-    w = np.matrix([[1.0, 2.0]]) + malt.rank()
+    w = np.array([[1.0, 2.0]]).view(np.matrix) + malt.rank()
     with malt.Replica([w, np.zeros(3)], sync="bsp") as replica:
         replica.step()
     assert w.tolist() == [[1.0, 2.0]]

@@ -68,6 +68,16 @@ def test_a_simulated_rank_has_a_deadline_too():
     malt.simulate(waits, 2)
 
 
+def test_numbers_of_numpy_are_seconds():
+    assert malt.init(deadline_s=np.float32(7)).deadline_s == malt.init(deadline_s=np.int64(7)).deadline_s == 7
+    malt.init(deadline_s=300)
+
+
+def test_suspect_after_s_needs_survive():
+    with pytest.raises(RuntimeError, match="suspect_after_s, which is for survive=True, is not available"):
+        malt.init(suspect_after_s=3)
+
+
 def test_survive_is_refused_while_it_cannot_be_had():
     with pytest.raises(RuntimeError, match="survive=True is not available"):
         malt.init(survive=True)

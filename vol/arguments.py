@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from operator import index
 from typing import Any
 
@@ -13,6 +14,8 @@ def real(name: str, number: Any) -> float:
     if not isinstance(number, (bool, np.bool_, str)) and hasattr(number, "__float__"):
         try:
             return float(number)
+        except OverflowError:  # 10**400
+            return math.inf
         except (TypeError, ValueError):
             pass
     raise TypeError(f"{name} must be a number, got {number!r}")
