@@ -28,7 +28,9 @@ _YIELD_POLLS = 2_000
 """Polls of a wait that only yield the core; those after them sleep."""
 _NAP_S = 2e-4
 """Short: after a barrier the ranks start as far apart as they slept."""
-_LOCAL = ("clock", "pause", "copy")
+_MOST_NBYTES = 2**62
+"""No window is as large; a figure above it would not go into a message."""
+_LOCAL = ("clock", "pause", "copy", "set_deadline")
 """Methods that need no lock where MPI calls are serialized."""
 
 
@@ -50,6 +52,11 @@ class MpiWindow:
         self.memory[:] = 0  # stamps must read EMPTY; and touched pages count in what /dev/shm has left
         self._win.Sync()
         comm.Barrier()
+
+    @property
+    def model(self) -> str:
+        """The memory model: "unified", or "separate" (MPI-4.1 12.4)."""
+        return "unified" if self._win.model == MPI.WIN_UNIFIED else "separate"
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         nbytes = source.nbytes
@@ -133,7 +140,7 @@ class MpiTransport:
     def window(self, nbytes: int) -> MpiWindow:
         """As `Transport.window`. MemoryError, on all ranks alike, where a host's /dev/shm cannot hold its ranks'
         parts: nothing has been allocated then."""
-        wanted = np.array([nbytes, shared_memory.free_nbytes()])
+        wanted = np.array([min(nbytes, _MOST_NBYTES), shared_memory.free_nbytes()], np.int64)
         table = np.empty((self.size, 2), wanted.dtype)
         with self._meeting("MPI_Allgather"):
             self._comm.Allgather(wanted, table)
@@ -178,6 +185,11 @@ class MpiTransport:
     def beat(self) -> None:
         if self._roster is not None:
             self._roster.beat()
+
+    def set_deadline(self, deadline_s: float) -> None:
+        self._watchdog.deadline_s = deadline_s
+        if self._roster is not None:
+            self._roster._deadline_s = deadline_s
 
     @contextlib.contextmanager
     def _meeting(self, call: str) -> Iterator[None]:

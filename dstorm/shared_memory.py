@@ -18,6 +18,14 @@ def free_nbytes() -> int:
     return room.f_bavail * room.f_frsize
 
 
+def host_nbytes() -> int:
+    """Bytes of memory that this host has; where the system does not tell, a number that nothing exceeds. Local."""
+    try:
+        return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    except (AttributeError, ValueError, OSError):
+        return 2**62
+
+
 def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int]) -> None:
     """Refuse windows of `wanted` bytes by rank, where the ranks of a host together want more than it has free.
 
@@ -32,6 +40,15 @@ def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int]) -> N
                 f"and {_mb(room)} are free: use a smaller capacity or depth, a sparser graph, or a larger {_FOLDER} "
                 "(docker run --shm-size)"
             )
+
+
+def check_host(what: str, nbytes: int) -> None:
+    """MemoryError, with both figures, where `what` takes more than this host has. Local.
+
+    Asked before memory is taken: a system that overcommits gives what it does not have, and kills who uses it.
+    """
+    if nbytes > host_nbytes():
+        raise MemoryError(f"{what} takes {_mb(nbytes)}, and this host has {_mb(host_nbytes())}")
 
 
 def _mb(nbytes: int) -> str:

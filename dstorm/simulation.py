@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm import shared_memory
 from dstorm.errors import MismatchedCalls
 from dstorm.transport import Bytes, Put
 
@@ -32,7 +33,7 @@ _SWITCH_ODDS = 0.25
 
 
 class _Stopped(BaseException):
-    """Another rank failed: this one unwinds."""
+    """Another rank failed, or the caller was interrupted: this one unwinds."""
 
 
 class Group:
@@ -54,7 +55,11 @@ class Group:
     # -- turns ------------------------------------------------------------------------------------------------
 
     def run(self, function: Callable[[int], Result]) -> list[Result]:
-        """function(rank) on every rank, as threads; the results by rank. The first failure of a rank is raised."""
+        """function(rank) on every rank, as threads; the results by rank.
+
+        The first failure of a rank is raised, as it was raised there: what caused it comes with it, and at the far end
+        of that chain an error that names the rank.
+        """
         results: list[Any] = [None] * self.size
 
         def live(rank: int) -> None:
@@ -69,16 +74,22 @@ class Group:
             self._leave(rank)
 
         threads = [
-            threading.Thread(target=live, args=(rank,), name=f"simulated rank {rank}") for rank in range(self.size)
+            threading.Thread(target=live, args=(rank,), name=f"simulated rank {rank}", daemon=True)
+            for rank in range(self.size)
         ]
-        for thread in threads:
-            thread.start()
-        self._pass_on()
-        for thread in threads:
-            thread.join()
+        try:
+            for thread in threads:
+                thread.start()
+            self._pass_on()
+            for thread in threads:
+                thread.join()
+        except BaseException as interrupt:  # Ctrl-C comes to the caller's thread; each rank ends at its next turn
+            self._failure = (0, interrupt)
+            raise
         if self._failure is not None:
             rank, error = self._failure
-            raise error from RuntimeError(f"simulated rank {rank} of {self.size} failed")
+            _root(error).__cause__ = RuntimeError(f"simulated rank {rank} of {self.size} failed")
+            raise error
         return results
 
     def switch(self, rank: int, pause_s: float = 0.0) -> None:
@@ -87,6 +98,8 @@ class Group:
         self._deliver_some()
         self._wake_at[rank] = self.now + pause_s
         if self.size == 1:
+            if self._failure is not None:
+                raise _Stopped
             self.now += pause_s
             return
         self._wait_for_turn(rank)
@@ -168,12 +181,24 @@ class Group:
         target[:] = source
 
 
+def _root(error: BaseException) -> BaseException:
+    """The error that a traceback of `error` begins with."""
+    chain = [error]
+    while True:
+        last = chain[-1]
+        earlier = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+        if earlier is None or earlier in chain:
+            return last
+        chain.append(earlier)
+
+
 class SimulatedWindow:
     """One rank's part of a window among the ranks of this process."""
 
     def __init__(self, group: Group, rank: int, nbytes: int) -> None:
         self._group = group
         self._rank = rank
+        shared_memory.check_host(f"the window of rank {rank}", nbytes)
         self.memory: Bytes = np.zeros(max(nbytes, 1), np.uint8)
         self._parts: list[Bytes] = group.gather(rank, self.memory)
 
@@ -245,6 +270,9 @@ class SimulatedTransport:
             if call != what:
                 raise MismatchedCalls(self.rank, what, rank, call)
         return [theirs for _, theirs in everyone]
+
+    def set_deadline(self, deadline_s: float) -> None:
+        pass
 
     def beat(self) -> None:
         pass

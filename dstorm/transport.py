@@ -75,6 +75,9 @@ class Transport(Protocol):
         have not come within `patience_s`. MismatchedCalls: a rank is in another collective call.
         """
 
+    def set_deadline(self, deadline_s: float) -> None:
+        """From here on a barrier waits so long for a rank that makes no step. Local."""
+
     def beat(self) -> None:
         """Count a step of this rank, so that others who wait for it know that it is alive. One-sided."""
 

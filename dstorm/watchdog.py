@@ -18,7 +18,8 @@ class Watchdog:
 
     def __init__(self, rank: int, deadline_s: float, end_job: Callable[[], None]) -> None:
         self._rank = rank
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
+        """May be changed at any time."""
         self._end_job = end_job
         self._call: tuple[str, float] | None = None
         self._stopped = threading.Event()
@@ -40,14 +41,14 @@ class Watchdog:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._stopped.wait(min(1.0, self._deadline_s / 4)):
+        while not self._stopped.wait(min(1.0, self.deadline_s / 4)):
             call = self._call
-            if call is not None and time.monotonic() - call[1] > self._deadline_s:
+            if call is not None and time.monotonic() - call[1] > self.deadline_s:
                 self._bark(call[0])
                 return
 
     def _bark(self, what: str) -> None:
-        overrun = f"{what} has not returned for {self._deadline_s:g} s, the deadline"
+        overrun = f"{what} has not returned for {self.deadline_s:g} s, the deadline"
         print(f"malt: rank {self._rank}: {overrun}: ending the job", file=sys.stderr, flush=True)
         leave = threading.Timer(_LAST_RESORT_S, os._exit, [1])
         leave.daemon = True

@@ -29,27 +29,35 @@ def agree(
     """check()'s first result, and what all ranks said of theirs, by rank. Collective.
 
     check() looks at this rank's arguments and describes those that must be the same everywhere, in JSON; keys with
-    a leading underscore may differ. ValueError, the same on all ranks: a rank's check failed, or two ranks differ.
+    a leading underscore may differ. The same on all ranks: ValueError, where a rank's check failed or two ranks
+    differ (it names the kind of an error that is none of an argument's, and has it as its cause); MemoryError, where
+    a check raised that.
     """
     checked: Checked | None = None
+    unforeseen: Exception | None = None
     try:
         checked, description = check()
-        mine = {"which call this is": what, **description}
-    except (ValueError, TypeError) as error:
-        mine = {"which call this is": what, "_error": str(error)}
-    said: list[dict[str, Any]] = exchange(transport, mine)
-    problem = _failure(said, transport.size) or _difference(said)
+        mine = json.dumps({"call": what, **description})
+    except (ValueError, TypeError, MemoryError) as error:
+        mine = json.dumps({"call": what, "_error": str(error), "_memory": isinstance(error, MemoryError)})
+    except Exception as error:  # whatever it is, the others must hear of it
+        unforeseen = error
+        mine = json.dumps({"call": what, "_error": f"{type(error).__name__}: {error}", "_memory": False})
+    said: list[dict[str, Any]] = [json.loads(text) for text in transport.allgather(mine.encode())]
+    problem, kind = _failure(said, transport.size) or (_difference(said), ValueError)
     if problem or checked is None:
-        raise ValueError(f"{what}: {problem}")
+        raise kind(f"{what}: {problem}") from unforeseen
     return checked, said
 
 
-def _failure(said: list[dict[str, Any]], size: int) -> str:
+def _failure(said: list[dict[str, Any]], size: int) -> tuple[str, type[Exception]] | None:
+    """What failed first, by rank, and the kind of error that it is told as; None: nothing did."""
     failed = [(rank, one["_error"]) for rank, one in enumerate(said) if "_error" in one]
     if not failed:
-        return ""
+        return None
     rank, error = failed[0]
-    return error if len(failed) == size and len({text for _, text in failed}) == 1 else f"on rank {rank}: {error}"
+    everywhere = len(failed) == size and len({text for _, text in failed}) == 1
+    return error if everywhere else f"on rank {rank}: {error}", MemoryError if said[rank]["_memory"] else ValueError
 
 
 def _difference(said: list[dict[str, Any]]) -> str:

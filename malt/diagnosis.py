@@ -281,8 +281,20 @@ def _bandwidth(facts: Facts, found: Examination) -> Finding | None:
         return None
     near = _near(found)
     slow = found.bandwidth_gb_s < SLOWEST_GB_S[near]
-    value = f"{found.bandwidth_gb_s:.3g} GB/s for a Put + Flush of 8 MiB, {_where(near)}"
+    value = f"{found.bandwidth_gb_s:.3g} GB/s for a Put + Flush of 8 MiB, {_where(near)}{_span(found)}"
     return Finding(WARN if slow else OK, "bandwidth", value, _SLOW[near] if slow else "")
+
+
+def _span(found: Examination) -> str:
+    """What the Puts went through, and whether a cache could have held it: then it is not the bandwidth of memory."""
+    if found.bandwidth_nbytes is None:
+        return ""
+    span = f", through {found.bandwidth_nbytes / 2**20:.0f} MiB"
+    if found.cache_nbytes is None:
+        return span
+    cache = f"cache ({found.cache_nbytes / 2**20:.0f} MiB)"
+    held = 2 * found.bandwidth_nbytes < 1.5 * found.cache_nbytes
+    return f"{span}, which the {cache} may hold" if held else f"{span}, past the {cache}"
 
 
 def _near(found: Examination) -> bool:

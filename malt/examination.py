@@ -13,9 +13,12 @@ import signal
 import statistics
 import time
 from dataclasses import asdict, dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from dstorm import shared_memory
 
 if TYPE_CHECKING:
     from dstorm.mpi import MpiTransport, MpiWindow
@@ -33,6 +36,8 @@ _HEAD_START_S = 0.05
 """How long rank 0 gives it to begin."""
 _SMALL, _UPDATE, _LARGE = 8, 2**16, 2**23
 """Bytes of a Put: that tells the latency; that goes to a rank which computes; that tells the bandwidth."""
+_SPAN, _LONGEST_SPAN, _SHARE_OF_SHM = 2**26, 2**28, 4
+"""Bytes that large Puts go through, if the cache is not larger; at most; and that part of /dev/shm at most."""
 _PUTS, _PUTS_S = 2_000, 0.3
 """A measure ends after so many Puts, or so long."""
 
@@ -61,6 +66,10 @@ class Examination:
     """Of 8 bytes. None, as those below: a single rank has no peer."""
     bandwidth_gb_s: float | None = None
     """Of 8 MiB, in 10^9 bytes per second."""
+    bandwidth_nbytes: int | None = None
+    """What those Puts read, one after the other, round and round; they write as much."""
+    cache_nbytes: int | None = None
+    """The size of rank 0's largest cache. None: the system does not tell."""
     landed_ms: float | None = None
     """Of 64 KiB, towards a rank that computes for COMPUTE_S without calling MPI."""
 
@@ -91,14 +100,16 @@ def _examine(transport: MpiTransport) -> Examination:
         ranks=transport.size, mpi=transport.library, thread_level=_thread_level(), ulfm=_has_ulfm(),
         hosts=list(transport.hosts), processors=_processors(transport),
     )  # fmt: skip
+    cache_nbytes = _cache_nbytes()
+    span = _span(transport, cache_nbytes)
     try:
-        window = transport.window(_LARGE if transport.rank == 1 else _UPDATE)
+        window = transport.window(span if transport.rank == 1 else _UPDATE)
     except MemoryError as error:  # on all ranks alike
         return Examination(**common, trouble=str(error))  # type: ignore[arg-type]
-    measures = _measure(transport, window) if transport.size > 1 else {}
-    model = _memory_model(window)
+    measures = _measure(transport, window, span) if transport.size > 1 else {}
+    model = window.model
     window.free()
-    return Examination(**common, memory_model=model, **measures)  # type: ignore[arg-type]
+    return Examination(**common, memory_model=model, cache_nbytes=cache_nbytes, **measures)  # type: ignore[arg-type]
 
 
 def _processors(transport: MpiTransport) -> list[list[int]]:
@@ -127,18 +138,26 @@ def _has_ulfm() -> bool:
     return hasattr(ctypes.CDLL(MPI.__file__), "MPIX_Comm_revoke")
 
 
-def _memory_model(window: MpiWindow) -> str:
-    from mpi4py import MPI
+def _cache_nbytes() -> int | None:
+    """The size of the largest cache of a processor. None: the system does not tell."""
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max((int(size[:-1]) * 1024 for size in sizes if size[:-1].isdecimal() and size[-1] == "K"), default=None)
 
-    return "unified" if window._win.model == MPI.WIN_UNIFIED else "separate"
+
+def _span(transport: MpiTransport, cache_nbytes: int | None) -> int:
+    """Bytes that the Puts of the bandwidth go through, on both sides: as many as the cache holds, so that the two are
+    twice that; less where /dev/shm is small. Collective."""
+    room = min(shared_memory.free_nbytes() // _SHARE_OF_SHM, _LONGEST_SPAN)
+    wanted = min(max(cache_nbytes or 0, _SPAN), room)
+    return max(min(map(int, transport.allgather(str(wanted).encode()))) // _LARGE, 1) * _LARGE
 
 
-def _measure(transport: MpiTransport, window: MpiWindow) -> dict[str, float]:
+def _measure(transport: MpiTransport, window: MpiWindow, span: int) -> dict[str, float]:
     """The fields of an Examination that need two ranks; of meaning on rank 0. Collective."""
     transport.barrier()
     latency_s = bandwidth_s = landed_s = 0.0
     if transport.rank == 0:
-        latency_s, bandwidth_s = _median_put_s(window, _SMALL), _median_put_s(window, _LARGE)
+        latency_s, bandwidth_s = _median_put_s(window, _SMALL, _SMALL), _median_put_s(window, _LARGE, span)
     transport.barrier()
     if transport.rank == 0:
         time.sleep(_HEAD_START_S)
@@ -148,23 +167,29 @@ def _measure(transport: MpiTransport, window: MpiWindow) -> dict[str, float]:
     transport.barrier()
     return dict(
         latency_us=round(latency_s * 1e6, 2),
+        bandwidth_nbytes=span,
         bandwidth_gb_s=round(_LARGE / max(bandwidth_s, 1e-9) / 1e9, 3),
         landed_ms=round(landed_s * 1e3, 3),
     )
 
 
-def _median_put_s(window: MpiWindow, nbytes: int) -> float:
-    source = np.ones(nbytes, np.uint8)
+def _median_put_s(window: MpiWindow, nbytes: int, span: int) -> float:
+    """Of Puts of `nbytes`, each from and to the place after the last one's, round and round in `span`."""
+    source = np.ones(span, np.uint8)
+    places = [slice(start, start + nbytes) for start in range(0, span, nbytes)]
+    for place in places:
+        _put_s(window, source[place], place.start)
     end = time.perf_counter() + _PUTS_S
-    taken = [_put_s(window, source)]
-    while len(taken) < _PUTS and time.perf_counter() < end:
-        taken.append(_put_s(window, source))
+    taken: list[float] = []
+    while not taken or (len(taken) < _PUTS and time.perf_counter() < end):
+        place = places[len(taken) % len(places)]
+        taken.append(_put_s(window, source[place], place.start))
     return statistics.median(taken)
 
 
-def _put_s(window: MpiWindow, source: np.ndarray[tuple[int], np.dtype[np.uint8]]) -> float:
+def _put_s(window: MpiWindow, source: np.ndarray[tuple[int], np.dtype[np.uint8]], offset: int = 0) -> float:
     start = time.perf_counter()
-    window.put(source, 1, 0)
+    window.put(source, 1, offset)
     window.flush([1])
     return time.perf_counter() - start
 

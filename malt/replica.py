@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 
+from dstorm import ClosedError, parse
 from malt import session
 from malt.agreement import agree
 from malt.vectors import vector
-from vol import AVG, SUM, Vector
+from vol import AVG, SUM, Graph, Vector, as_graph
 from vol.update import Array
 
 _AVERAGES = ("model", "delta")
@@ -31,24 +32,42 @@ class Replica:
     w <- mean of own and received. "delta": d = change since the last exchange is sent, and
     w <- base + (d_own + sum of d_received) / (in-degree + 1). `graph`, `sync`: as for malt.vector.
 
-    ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ.
+    ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
+    ranks: the vectors do not fit. Parameters are as before then.
     """
 
     def __init__(
         self, params: Any, every: int = 1, average: str = "model", graph: Any = "auto", sync: str = "asp"
     ) -> None:
-        world = session.world()
+        self._world = world = session.world()
         self._transport = world.transport
-        (self._params, self._every), _ = agree(world.transport, "malt.Replica", lambda: _check(params, every, average))
+        (self._params, self._every), _ = agree(
+            world.transport, "malt.Replica", lambda: _check(params, every, average, as_graph(graph, world.size), sync)
+        )
         self._delta = average == "delta"
         self._count = 0
         self._finished = False
+        self._parts: list[_Part] = []
+        try:
+            for arrays in _by_dtype(self._params):
+                self._parts.append(_Part(arrays, self._delta, graph, sync))
+        except MemoryError:  # on all ranks alike
+            self.close()
+            raise
         for array in self._params:
             self._transport.broadcast(array)
-        self._parts = [_Part(arrays, self._delta, graph, sync) for arrays in _by_dtype(self._params)]
+        for part in self._parts:
+            part.start()
 
     def step(self, n: int = 1) -> bool:
-        """Count `n` examples or batches; exchange when another `every` are full. Whether it did. One-sided."""
+        """Count `n` examples or batches; exchange when another `every` are full. Whether it did. One-sided.
+
+        TypeError, ValueError: `n` is not a whole number from 0 up. ClosedError: after finish, close or malt.finalize.
+        """
+        if type(n) is not int or n < 0:
+            n = _whole("n", n, 0)
+        if self._parts[0].vector.closed:
+            raise ClosedError("Replica.step: this replica has left, by finish, close or malt.finalize")
         before, self._count = self._count, self._count + n
         due = self._count // self._every > before // self._every
         if due:
@@ -58,14 +77,19 @@ class Replica:
 
     def finish(self) -> None:
         """End with one and the same model on all ranks, bit by bit: the mean of theirs. Collective; a second call
-        does nothing. Ranks that are still training are not held up before they call it."""
+        does nothing. Ranks that are still training are not held up before they call it.
+
+        ClosedError: after malt.finalize. DeadlinePassed: who is missing.
+        """
         if self._finished:
             return
-        self._finished = True
+        if self._world.closed:
+            raise ClosedError("Replica.finish: malt.finalize was called before, and ended the session of this replica")
         self.close()
         self._transport.barrier("Replica.finish")
         for array in self._params:
             self._transport.mean(array)
+        self._finished = True
 
     def close(self) -> None:
         """Leave without a common model: peers no longer wait for this rank. One-sided."""
@@ -100,8 +124,13 @@ class _Part:
             self.vector = vector(arrays[0], graph=graph, sync=sync)
             return
         flat = np.concatenate([array.reshape(-1) for array in arrays])
-        self._base = flat.copy()
         self.vector = vector(flat, graph=graph, sync=sync)
+
+    def start(self) -> None:
+        """Take the parameters as they are now for those that all ranks start from."""
+        if not self._in_place:
+            self._copy_in()
+            self._base = self.vector.array.copy()
 
     def exchange(self) -> None:
         self._load()
@@ -112,12 +141,15 @@ class _Part:
     def _load(self) -> None:
         if self._in_place:
             return
+        self._copy_in()
+        if self._delta:
+            np.subtract(self.vector.array, self._base, out=self.vector.array)
+
+    def _copy_in(self) -> None:
         start = 0
         for array in self._arrays:
             self.vector.array[start : start + array.size] = array.reshape(-1)
             start += array.size
-        if self._delta:
-            np.subtract(self.vector.array, self._base, out=self.vector.array)
 
     def _store(self) -> None:
         if self._in_place:
@@ -131,15 +163,27 @@ class _Part:
             start += array.size
 
 
-def _check(params: Any, every: int, average: str) -> tuple[tuple[list[Array], int], Mapping[str, Any]]:
+def _check(
+    params: Any, every: int, average: str, mesh: Graph, sync: str
+) -> tuple[tuple[list[Array], int], Mapping[str, Any]]:
     arrays = _arrays(params)
-    if isinstance(every, bool) or index(every) < 1:
-        raise ValueError(f"every must be a whole number from 1 up, got {every!r}")
+    every = _whole("every", every, 1)
     if average not in _AVERAGES:
         raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
     names = [repr(key) for key in (params if isinstance(params, Mapping) else range(len(arrays)))]
     described = [f"{name}: {array.dtype.str}{list(array.shape)}" for name, array in zip(names, arrays, strict=True)]
-    return (arrays, index(every)), {"params": described, "average": average}
+    same = {"params": described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
+    return (arrays, every), same
+
+
+def _whole(name: str, number: Any, least: int) -> int:
+    """`number` as an int. TypeError: it is not a whole number; ValueError: it is below `least`."""
+    message = f"{name} must be a whole number from {least} up, got {number!r}"
+    if isinstance(number, bool) or not hasattr(number, "__index__"):
+        raise TypeError(message)
+    if index(number) < least:
+        raise ValueError(message)
+    return index(number)
 
 
 def _arrays(params: Any) -> list[Array]:
@@ -150,14 +194,25 @@ def _arrays(params: Any) -> list[Array]:
     else:
         named = [("params", params)]
     for name, array in named:
-        if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
-            kind = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
-            raise TypeError(f"{name} must be a NumPy array of floating-point numbers, got {kind}")
-        if not (array.flags.writeable and array.flags.c_contiguous):
-            raise ValueError(f"{name} must be writable and C-contiguous, so that it can be updated in place")
+        _check_array(name, array)
     if not named:
         raise ValueError("params holds no arrays")
-    return [array for _, array in named]
+    return [np.asarray(array) for _, array in named]  # a matrix would stay one through every reshape
+
+
+def _check_array(name: str, array: Any) -> None:
+    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
+        kind = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
+        raise TypeError(f"{name} must be a NumPy array of floating-point numbers, got {kind}")
+    if array.dtype.itemsize > 8 or not array.dtype.isnative:
+        raise TypeError(f"{name} must be of float16, 32 or 64 in native byte order, got {array.dtype}")
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} is a MaskedArray, whose mask would not be exchanged: pass np.asarray(it), a view")
+    remedy = "a copy, which the loop must then use in its place"
+    if not array.flags.c_contiguous:
+        raise ValueError(f"{name} must be C-contiguous, to be updated in place: np.ascontiguousarray makes {remedy}")
+    if not array.flags.writeable:
+        raise ValueError(f"{name} must be writable, to be updated in place: its method copy makes {remedy}")
 
 
 def _by_dtype(arrays: Sequence[Array]) -> list[list[Array]]:

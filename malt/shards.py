@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Set
 from operator import index
 from typing import Any
 
@@ -18,15 +19,23 @@ def shard(rows: Any) -> Any:
 
     Of a number of rows: a slice. Of an array, or anything that has a length and can be sliced: its rows, a view
     where slicing gives one. The parts of all ranks cover each row once. More ranks than rows: some parts are empty.
-    TypeError: neither a number nor an array; ValueError: a negative number.
+    TypeError: neither a number nor what can be sliced by rows; ValueError: a negative number.
     """
     world = session.world()
+    what = f"malt.shard takes a number of rows, or an array or list of rows, got a {type(rows).__name__}"
+    if isinstance(rows, (str, bytes, Mapping, Set)):
+        raise TypeError(what)
     is_count = hasattr(rows, "__index__") and not getattr(rows, "shape", ())
     try:
         count = index(rows) if is_count else rows.shape[0] if hasattr(rows, "shape") else len(rows)
     except (TypeError, IndexError):
-        raise TypeError(f"malt.shard takes a number of rows or an array, got {rows!r}") from None
+        raise TypeError(what) from None
     if isinstance(rows, bool) or count < 0:
         raise ValueError(f"malt.shard takes a number of rows from 0 up, got {rows!r}")
     part = slice(*bounds(count, world.rank, world.size))
-    return part if is_count else rows[part]
+    if is_count:
+        return part
+    try:
+        return rows[part]
+    except (TypeError, KeyError):  # a generator with a length, a sparse matrix in coordinates
+        raise TypeError(what + ", which cannot be sliced") from None

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from operator import index
+from typing import Any, TypeVar
 
 from dstorm import Group, SimulatedTransport
 from malt import session
@@ -17,11 +18,13 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
     Inside it malt.rank(), size(), vector(), barrier()... mean the simulated world. Deterministic: a seed gives the
     same interleaving, losses and counters every time. The clock is virtual.
 
-    ValueError: `ranks` is not a number from 1 up. RuntimeError: called inside a simulated rank. An exception in one
-    rank stops the others and is raised, from one that names the rank.
+    ValueError: `ranks` is not a number from 1 up, or `seed` not one from 0 up. TypeError: `function` is not one.
+    RuntimeError: called inside a simulated rank. An exception in one rank stops the others and is raised, with its
+    causes and an error that names the rank. Ctrl-C ends them too.
     """
-    if isinstance(ranks, bool) or not isinstance(ranks, int) or ranks < 1:
-        raise ValueError(f"ranks must be a whole number from 1 up, got {ranks!r}")
+    if not callable(function):
+        raise TypeError(f"function must be callable with a rank, got {function!r}")
+    ranks, seed = _whole("ranks", ranks, 1), _whole("seed", seed, 0)
     if session.in_simulation():
         raise RuntimeError("malt.simulate cannot be called inside a simulated rank")
     group = Group(ranks, seed)
@@ -34,3 +37,10 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
         return result
 
     return group.run(live)
+
+
+def _whole(name: str, number: Any, least: int) -> int:
+    """`number` as an int. ValueError: it is none from `least` up."""
+    if isinstance(number, bool) or not hasattr(number, "__index__") or index(number) < least:
+        raise ValueError(f"{name} must be a whole number from {least} up, got {number!r}")
+    return index(number)

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Mapping
+from math import prod
 from operator import index
 from typing import Any
 
 import numpy as np
 
-from dstorm import Consistency, parse
+from dstorm import Consistency, parse, shared_memory
 from malt import session
 from malt.agreement import agree
 from vol import DenseVector, Graph, SparseVector, Vector, as_graph
@@ -39,11 +40,12 @@ def vector(
     travel rounded to it, of a vector of float32 or float64.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
-    ranks: /dev/shm cannot hold it. Nothing has been made then.
+    ranks: the host, or its /dev/shm, cannot hold it. Nothing has been made then.
     """
     world = session.world()
 
     def check() -> tuple[_Arguments, Mapping[str, Any]]:
+        _check_names(name, check_finite)
         array = _array(init)
         _check_options(kind, depth)
         rows = _row_options(kind, array, capacity, wire)
@@ -87,12 +89,27 @@ def _array(init: Any) -> Array:
         shape = tuple(index(length) for length in init) if isinstance(init, (tuple, list)) else (index(init),)
     except TypeError:
         raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}") from None
-    if isinstance(init, bool) or any(length < 0 for length in shape):
+    if any(isinstance(length, bool) for length in (init if isinstance(init, (tuple, list)) else (init,))):
+        raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}")
+    if any(length < 0 for length in shape):
         raise ValueError(f"init must be a length or a shape of numbers from 0 up, got {init!r}")
-    return np.zeros(shape, np.float32)
+    shared_memory.check_host(f"init: an array of shape {shape} of float32", 4 * prod(shape))
+    try:
+        return np.zeros(shape, np.float32)
+    except ValueError as error:  # more dimensions, or longer ones, than arrays can have
+        raise ValueError(f"init: shape {shape}: {error}") from None
+
+
+def _check_names(name: Any, check_finite: Any) -> None:
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"name must be a string, got {name!r}")
+    if not isinstance(check_finite, (bool, np.bool_)):
+        raise TypeError(f"check_finite must be True or False, got {check_finite!r}")
 
 
 def _checked(array: Array) -> Array:
+    if isinstance(array, (np.matrix, np.ma.MaskedArray)):  # which have a shape, or a mask, of their own
+        raise TypeError(f"init must be a plain array, got a {type(array).__name__}: pass np.asarray(it), a view")
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or not array.dtype.isnative:
         raise TypeError(f"init must be of float16, 32, 64 or an integer dtype in native byte order, got {array.dtype}")
     if not array.flags.c_contiguous:

@@ -7,7 +7,7 @@ import errno
 import pytest
 from ranks import run_alone, run_ranks, same_error
 
-from malt.agreement import exchange, succeed
+from malt.agreement import agree, exchange, succeed
 
 pytestmark = pytest.mark.serial
 
@@ -62,3 +62,50 @@ def test_the_cause_of_an_unforeseen_error_is_kept():
     with pytest.raises(RuntimeError) as caught:
         run_alone(lambda transport: succeed(transport, lambda: 1 // 0))
     assert isinstance(caught.value.__cause__, ZeroDivisionError)
+
+
+def refused(rank, error, size=3):
+    """What all ranks raise where the check of `rank`, or of all, raises."""
+
+    def work(transport):
+        def check():
+            if rank in (transport.rank, None):
+                raise error
+            return transport.rank, {"shape": [3]}
+
+        return agree(transport, "malt.thing", check)
+
+    return same_error(run_ranks(work, "a" * size))
+
+
+@pytest.mark.parametrize("kind", [KeyError, OverflowError, ZeroDivisionError, RuntimeError, AttributeError])
+def test_a_check_that_raises_what_nobody_foresaw(kind):
+    error = refused(1, kind("odd"))
+    assert type(error) is ValueError
+    assert str(error) == f"malt.thing: on rank 1: {kind.__name__}: {kind('odd')}"
+
+
+def test_a_check_that_runs_out_of_memory():
+    error = refused(2, MemoryError("too large"))
+    assert type(error) is MemoryError and str(error) == "malt.thing: on rank 2: too large"
+
+
+def test_a_check_that_fails_alike_everywhere():
+    assert str(refused(None, TypeError("bad"))) == "malt.thing: bad"
+
+
+def test_what_json_cannot_say():
+    def work(transport):
+        return agree(transport, "malt.thing", lambda: (1, {"shape": {3} if transport.rank else [3]}))
+
+    assert str(same_error(run_ranks(work, "aa"))).startswith("malt.thing: on rank 1: Object of type set")
+
+
+def test_ranks_in_different_calls():
+    def work(transport):
+        return agree(transport, ["malt.this", "malt.that"][transport.rank], lambda: (1, {"shape": [3]}))
+
+    for rank, error in enumerate(run_ranks(work, "aa")):
+        assert str(error) == (
+            f"{['malt.this', 'malt.that'][rank]}: ranks disagree on call: rank 0 has malt.this, rank 1 has malt.that"
+        )

@@ -433,3 +433,15 @@ def test_a_graph_is_a_value() -> None:
         ring.size = 5  # type: ignore[misc]
     assert repr(graph("one-peer", 8).without([1])) == "Graph('one-peer', size=8, degree=1, period=3, dead=[1])"
     assert repr(ring) == "Graph('ring', size=4, degree=1)"
+
+
+@pytest.mark.parametrize("bad", ["x", 0.5, None, True])
+def test_what_is_no_rank_or_step_is_named(bad):
+    ring = graph("ring", 3)
+    for call in (ring.out, ring.into, ring.targets, ring.sources, lambda rank: ring.without([rank])):
+        with pytest.raises(TypeError, match="rank: expected an int"):
+            call(bad)
+    with pytest.raises(TypeError, match="step: expected an int"):
+        ring.out(0, bad)
+    with pytest.raises(TypeError, match="ranks: expected a list of ranks, got 1"):
+        ring.without(1)

@@ -14,7 +14,7 @@ LAYERS = ["dstorm", "vol", "malt", "apps"]
 PURE = [
     "dstorm/consistency.py", "dstorm/layout.py", "dstorm/ring.py", "dstorm/stamp.py", "dstorm/statistics.py",
     "dstorm/transport.py", "malt/diagnosis.py",
-    "vol/graph.py", "vol/topology.py", "vol/spectrum.py", "vol/merge.py", "vol/update.py",
+    "vol/graph.py", "vol/topology.py", "vol/spectrum.py", "vol/merge.py", "vol/update.py", "vol/arguments.py",
     "vol/dirty.py", "vol/rowmerge.py", "vol/rows.py", "vol/wire.py",
 ]  # fmt: skip
 MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]

@@ -126,3 +126,16 @@ class TestUserFunction:
         with pytest.raises(TypeError, match="complex128"):
             apply_user_function(lambda own, updates: own + 1j, own, [])
         assert own.tolist() == [1, 1, 1]
+
+    def test_a_ragged_result_names_the_function(self):
+        own = np.ones(3)
+
+        def ragged(own, updates):
+            own[:] = 9
+            return [[1.0, 2.0], [3.0]]
+
+        with pytest.raises(ValueError, match="gather function ragged returned what is not an array: .*inhomogeneous"):
+            apply_user_function(ragged, own, [])
+        with pytest.raises(TypeError, match=r"returned dtype <U1"):
+            apply_user_function(lambda own, updates: ["a", "b", "c"], own, [])
+        assert own.tolist() == [1, 1, 1]

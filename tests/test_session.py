@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -34,6 +35,49 @@ def test_deadline_is_checked(bad):
         malt.init(deadline_s=bad)
 
 
+def test_a_later_deadline_is_applied():
+    malt.finalize()
+    malt.rank()  # makes a world, with the default
+    assert malt.init().deadline_s == 300
+    world = malt.init(deadline_s=7)
+    assert world.deadline_s == 7 and malt.init() is world and world.deadline_s == 7
+    assert malt.init(deadline_s=300.0).deadline_s == 300
+    malt.init(deadline_s=2)
+    if malt.size() > 1 and malt.rank() > 0:
+        with pytest.raises(malt.DeadlinePassed, match="malt.barrier: the deadline passed waiting for rank 0"):
+            malt.barrier()
+    elif malt.size() > 1:
+        time.sleep(4)
+    malt.init(deadline_s=100)
+    malt.barrier()
+    malt.finalize()
+
+
+def test_a_simulated_rank_has_a_deadline_too():
+    def waits(rank):
+        malt.init(deadline_s=5)
+        v = malt.vector(3, sync="bsp")
+        if rank == 1:
+            while malt.init().transport.clock() < 8:
+                malt.init().transport.pause(30)
+            return
+        v.scatter()
+        with pytest.raises(malt.DeadlinePassed, match="heard of 5"):
+            v.gather()
+
+    malt.simulate(waits, 2)
+
+
+def test_numbers_of_numpy_are_seconds():
+    assert malt.init(deadline_s=np.float32(7)).deadline_s == malt.init(deadline_s=np.int64(7)).deadline_s == 7
+    malt.init(deadline_s=300)
+
+
+def test_suspect_after_s_needs_survive():
+    with pytest.raises(RuntimeError, match="suspect_after_s, which is for survive=True, is not available"):
+        malt.init(suspect_after_s=3)
+
+
 def test_survive_is_refused_while_it_cannot_be_had():
     with pytest.raises(RuntimeError, match="survive=True is not available"):
         malt.init(survive=True)
@@ -57,10 +101,26 @@ def test_any_intracommunicator():
     assert malt.size() == MPI.COMM_WORLD.size
 
 
-def test_not_a_communicator():
+def test_the_world_that_a_first_use_made_is_that_of_all_ranks():
+    MPI = pytest.importorskip("mpi4py.MPI")
     malt.finalize()
-    with pytest.raises(TypeError, match="intracommunicator"):
-        malt.init("world")
+    malt.rank()
+    world = malt.init(MPI.COMM_WORLD)
+    assert malt.init() is world and world.comm == MPI.COMM_WORLD
+    with pytest.raises(ValueError, match="another comm"):
+        malt.init(MPI.COMM_SELF)
+    malt.finalize()
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_not_a_communicator(begun):
+    MPI = pytest.importorskip("mpi4py.MPI")
+    malt.finalize()
+    if begun:
+        malt.init()
+    for bad in ("world", MPI.COMM_NULL, MPI.INFO_NULL):
+        with pytest.raises(TypeError, match="intracommunicator"):
+            malt.init(bad)
 
 
 @pytest.mark.serial

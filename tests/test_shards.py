@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
 
 import malt
 from malt.shards import bounds
@@ -38,7 +39,19 @@ def test_more_ranks_than_rows():
     assert sum(int(x) for x in malt.init().transport.allgather(str(counts[0]).encode())) == 1
 
 
-@pytest.mark.parametrize(("bad", "error"), [(-1, ValueError), (True, ValueError), (1.5, TypeError), (None, TypeError)])
+class Stream:
+    def __len__(self):
+        return 10
+
+
+BAD = [
+    (-1, ValueError), (True, ValueError), (1.5, TypeError), (None, TypeError), ({0: 1}, TypeError), ({1, 2}, TypeError),
+    ("rows.csv", TypeError), (iter([1]), TypeError), (Stream(), TypeError), (np.array(1.5), TypeError),
+    (sparse.eye(3, format="coo"), TypeError),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("bad", "error"), BAD, ids=lambda value: type(value).__name__)
 def test_bad_rows(bad, error):
     with pytest.raises(error, match="malt.shard takes a number of rows"):
         malt.shard(bad)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import signal
+import subprocess
+import sys
 import traceback
 
 import numpy as np
@@ -88,6 +91,55 @@ def test_an_exception_stops_the_others_and_names_the_rank():
     assert "simulated rank 2 of 4 failed" in "".join(traceback.format_exception(raised.value))
 
 
+def test_the_causes_of_an_exception_are_kept():
+    def live(rank):
+        try:
+            {}["key"]
+        except KeyError as error:
+            raise ValueError("mine") from error
+
+    with pytest.raises(ValueError, match="mine") as raised:
+        malt.simulate(live, 1)
+    assert isinstance(raised.value.__cause__, KeyError)
+    text = "".join(traceback.format_exception(raised.value))
+    places = [text.index(part) for part in ("simulated rank 0 of 1 failed", "KeyError: 'key'", "ValueError: mine")]
+    assert places == sorted(places)
+
+
+def test_the_context_of_an_exception_is_kept():
+    def live(rank):
+        try:
+            {}["key"]
+        except KeyError:
+            1 // 0  # noqa: B018
+
+    with pytest.raises(ZeroDivisionError) as raised:
+        malt.simulate(live, 2)
+    assert isinstance(raised.value.__context__, KeyError) and raised.value.__cause__ is None
+    text = "".join(traceback.format_exception(raised.value))
+    assert "simulated rank" in text and "KeyError: 'key'" in text
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+@pytest.mark.parametrize("busy", ["malt.init().transport.pause(1)", "sum(range(9))", "malt.rank() or malt.barrier()"])
+def test_ctrl_c(ranks, busy):
+    program = f"""
+import os, signal, threading, malt
+def live(rank):
+    while True:
+        {busy}
+threading.Timer(0.3, os.kill, [os.getpid(), signal.SIGINT]).start()
+try:
+    malt.simulate(live, {ranks})
+except KeyboardInterrupt:
+    print("interrupted", malt.simulate(lambda rank: rank, 2), flush=True)
+    raise
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=30)
+    assert done.stdout == "interrupted [0, 1]\n", done.stderr
+    assert done.returncode == -signal.SIGINT and done.stderr.strip().endswith("KeyboardInterrupt")
+
+
 def test_a_collective_that_some_never_make():
     with pytest.raises(RuntimeError, match=r"rank 1 is in malt.barrier while rank 0 is in malt.finalize"):
         malt.simulate(lambda rank: malt.barrier() if rank else None, 3)
@@ -98,10 +150,25 @@ def test_not_inside_itself():
         malt.simulate(lambda rank: malt.simulate(lambda inner: inner, 2), 2)
 
 
-@pytest.mark.parametrize("bad", [0, -1, 1.5, True, "4"])
+@pytest.mark.parametrize("bad", [0, -1, 1.5, True, "4", None])
 def test_bad_numbers_of_ranks(bad):
     with pytest.raises(ValueError, match="ranks must be a whole number from 1 up"):
         malt.simulate(lambda rank: rank, bad)
+
+
+@pytest.mark.parametrize("bad", [None, -1, 1.5, True, "4"])
+def test_bad_seeds(bad):
+    with pytest.raises(ValueError, match="seed must be a whole number from 0 up"):
+        malt.simulate(lambda rank: rank, 2, seed=bad)
+
+
+def test_not_a_function():
+    with pytest.raises(TypeError, match="function must be callable"):
+        malt.simulate(4, 2)
+
+
+def test_numbers_of_numpy():
+    assert malt.simulate(train, np.int64(3), seed=np.int32(1)) == malt.simulate(train, 3, seed=1)
 
 
 def test_a_put_arrives_in_pieces_and_not_before_its_flush_at_the_latest():

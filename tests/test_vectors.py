@@ -45,10 +45,19 @@ BAD = [
     (dict(init="x"), "a length, a shape or a NumPy array"),
     (dict(init=1.5), "a length, a shape or a NumPy array"),
     (dict(init=[[1.0]]), "a length, a shape or a NumPy array"),
+    (dict(init=True), "a length, a shape or a NumPy array, got True"),
+    (dict(init=(True, 2)), "a length, a shape or a NumPy array"),
+    (dict(init=[2, False]), "a length, a shape or a NumPy array"),
+    (dict(init=(1,) * 65), "dimension"),
+    (dict(init=(0, 2**70)), "init: shape"),
     (dict(init=np.zeros((4, 4)).T[:2]), "C-contiguous"),
     (dict(init=read_only()), "writable"),
     (dict(init=np.zeros(3, complex)), "complex128"),
     (dict(init=np.zeros(3, bool)), "bool"),
+    (dict(init=np.zeros((2, 2)).view(np.matrix)), r"a matrix: pass np.asarray\(it\), a view"),
+    (dict(init=np.ma.zeros(3)), r"a MaskedArray: pass np.asarray\(it\)"),
+    (dict(init=3, name=3), "name must be a string, got 3"),
+    (dict(init=3, check_finite="no"), "check_finite must be True or False, got 'no'"),
     (dict(init=np.array(["a"])), "dtype"),
     (dict(init=np.zeros(3, ">f4")), "native byte order"),
     (dict(init=3, kind="sprase"), "'sprase' is not valid: use 'dense'"),
@@ -71,6 +80,32 @@ def test_bad_arguments_on_one_rank(bad, message):
 @pytest.mark.parametrize(("bad", "message"), BAD, ids=[message for _, message in BAD])
 def test_bad_arguments_on_all(bad, message):
     all_raise_alike(lambda: malt.vector(**bad), message)
+
+
+@pytest.mark.parametrize("shape", [10**14, (2**40, 2**40), (2**31, 2**31, 2**31)])
+def test_more_than_the_host_has(shape):
+    init = shape if malt.rank() == 0 else 3
+    with pytest.raises(MemoryError, match=r"malt\.vector: .*of float32 takes [\d,.]+ MB, and this host has [\d,.]+ MB"):
+        malt.vector(init)
+    malt.barrier()
+
+
+@pytest.mark.parallel
+@pytest.mark.parametrize("depth", [2**40, 2**60, 2**100])
+def test_queues_that_nothing_can_hold(depth):
+    with pytest.raises(MemoryError, match="smaller capacity or depth"):
+        malt.vector(3, depth=depth)
+    with pytest.raises(MemoryError, match="the window of rank [01] takes"):
+        malt.simulate(lambda rank: malt.vector(3, depth=depth), 2)
+
+
+def test_a_graph_that_raises():
+    class Odd(dict):
+        def items(self):
+            raise KeyError("mine")
+
+    mine = Odd() if malt.rank() == malt.size() - 1 else "all"
+    all_raise_alike(lambda: malt.vector(3, graph=mine), "KeyError: 'mine'")
 
 
 @pytest.mark.parallel

@@ -160,6 +160,8 @@ class Graph:
         The order of deaths does not matter: g.without(a).without(b) == g.without(a + b).
         ValueError: no such rank, or none would be left.
         """
+        if not isinstance(ranks, Iterable):
+            raise TypeError(f"ranks: expected a list of ranks, got {ranks!r}")
         dead = self.dead | {_rank(r, self.size) for r in ranks}
         if dead == self.dead:
             return self
@@ -184,6 +186,7 @@ class Graph:
         return _union(self._in_phases)
 
     def _phase(self, rank: int, step: int) -> int:
+        rank, step = _integer("rank", rank), _integer("step", step)
         if not (0 <= rank < self.size and step >= 1):
             raise ValueError(f"rank {rank} at step {step}: ranks are 0 to {self.size - 1}, steps count from 1")
         return (step - 1) % len(self.phases)

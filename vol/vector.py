@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from operator import index
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -14,6 +13,7 @@ import numpy as np
 
 from dstorm import ClosedError, Layout, Message, Segment, Statistics, Transport
 from dstorm.consistency import Consistency
+from vol import arguments
 from vol.graph import Graph
 from vol.merge import AVG, BUILT_IN, PUSH_SUM, GatherFunction, UserFunction
 from vol.update import Array
@@ -131,14 +131,15 @@ class Vector(ABC):
 
         `function`: malt.AVG, SUM, REPLACE, WEIGHTED, PUSH_SUM, or f(own, updates) -> array or None (own was changed in
         place), called with private copies, and not at all where nothing came. On a sparse vector all merge row by row.
+        PUSH_SUM is biased by what is overwritten: never under "notify-ack"; not under "bsp" if a gather follows every
+        scatter; under "asp" and "ssp:S" where statistics().overwritten is above 0 on some rank.
 
         TypeError, ValueError: an argument, nothing was gathered; or what f returned: `array` is as before, and the
         updates count as gathered, as also where f raises. ClosedError. DeadlinePassed: nothing was gathered.
         """
         self._check_open()
         self._check_function(function)
-        if timeout_s is not None and not timeout_s >= 0:
-            raise ValueError(f"{self.name}: timeout_s must be a number of seconds from 0 up, got {timeout_s!r}")
+        timeout_s = arguments.timeout(self.name, timeout_s)
         lockstep = self._consistency.lockstep
         if lockstep and self._gathered_at == self._step:
             return Gathered()
@@ -196,7 +197,7 @@ class Vector(ABC):
     def _chosen(self, to: int | Iterable[int], peers: Sequence[int]) -> list[int]:
         wanted = [to] if isinstance(to, (int, np.integer)) else to
         try:
-            chosen = sorted({index(peer) for peer in wanted})
+            chosen = sorted({arguments.rank(peer) for peer in wanted})
         except TypeError:
             raise TypeError(f"{self.name}: to must be a rank or a list of ranks, got {to!r}") from None
         strangers = [peer for peer in chosen if peer not in peers]
@@ -249,10 +250,7 @@ class Vector(ABC):
 
 
 def _checked_weight(name: str, weight: Any) -> float:
-    try:
-        number = float(weight)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name}: weight must be a number, got {weight!r}") from None
+    number = arguments.real(f"{name}: weight", weight)
     if not 0 <= number < math.inf:
         raise ValueError(f"{name}: weight must be finite and not negative, got {weight!r}")
     return number

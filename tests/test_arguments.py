@@ -1,0 +1,56 @@
+"""What passes for a number, a rank and a time, and what does not."""
+
+from __future__ import annotations
+
+from fractions import Fraction
+
+import numpy as np
+import pytest
+
+import malt
+from vol import arguments
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.mark.parametrize("number", [2, 2.0, np.float32(2), np.int8(2), Fraction(2), np.array(2.0)])
+def test_numbers(number):
+    assert arguments.real("weight", number) == 2.0
+
+
+@pytest.mark.parametrize("bad", [True, np.True_, "1", np.str_("1"), None, [1.0], np.zeros(3), 1j], ids=repr)
+def test_what_is_no_number(bad):
+    with pytest.raises(TypeError, match="v: weight must be a number, got "):
+        arguments.real("v: weight", bad)
+
+
+def test_a_number_that_no_float_holds():
+    assert arguments.real("weight", 10**400) == float("inf")
+
+
+def test_ranks():
+    assert arguments.rank(np.int64(3)) == 3
+    for bad in (True, np.True_, 1.0, "1", None):
+        with pytest.raises(TypeError):
+            arguments.rank(bad)
+
+
+def test_timeouts():
+    assert arguments.timeout("v", None) is None and arguments.timeout("v", 2) == 2.0
+    for bad, error in ((-1, ValueError), (float("nan"), ValueError), ("a", TypeError), (True, TypeError)):
+        with pytest.raises(error, match="v: timeout_s must be a number"):
+            arguments.timeout("v", bad)
+
+
+@pytest.mark.parametrize("call", [
+    lambda v: v.scatter(weight="1"), lambda v: v.scatter(weight=True), lambda v: v.scatter(to=True),
+    lambda v: v.scatter(to=[True]), lambda v: v.gather(timeout_s="a"), lambda v: v.gather(timeout_s=True),
+])  # fmt: skip
+def test_a_vector_refuses_them_and_nothing_happens(call):
+    def live(rank):
+        with malt.vector(3, name="w") as v:
+            with pytest.raises(TypeError, match="w: (weight|to|timeout_s) must be a"):
+                call(v)
+            return v.step, v.statistics().sent
+
+    assert malt.simulate(live, 2) == [(0, 0)] * 2
