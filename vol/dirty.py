@@ -67,10 +67,9 @@ class DirtyRows:
         return np.flatnonzero(self._news)
 
     def owed(self, peers: Iterable[int], news: Rows) -> list[tuple[Rows, list[int]]]:
-        """What is owed to each of `peers`, and to whom it is: ascending sets, `news` itself for those not behind."""
+        """What is owed to `peers`, and to whom of them: ascending sets; first `news`, to all that are not behind."""
         current = [peer for peer in peers if peer not in self._behind]
-        owed = [(news, current)] if current else []
-        return owed + [
+        return [(news, current)] + [
             (np.flatnonzero(self._backlog[peer] | self._news), [peer]) for peer in peers if peer in self._behind
         ]
 
