@@ -20,7 +20,7 @@ def form(n, width, dtype="f4", capacity=None):
 
 
 def joined(encoded):
-    payload = np.concatenate([piece.reshape(-1) for piece in encoded.pieces])
+    payload = np.concatenate([encoded.body, encoded.tail])
     assert payload.nbytes == encoded.nbytes
     return payload
 
@@ -57,7 +57,7 @@ def test_out_and_back(n, width, dtype, density, seed):
 def test_whole_array_is_sent_from_where_it_is():
     table = np.ones((100, 3), np.float32)
     encoded = encode(form(100, 3), np.arange(80), table, Staging())
-    assert encoded.kind == WHOLE and np.shares_memory(encoded.pieces[0], table)
+    assert encoded.kind == WHOLE and np.shares_memory(encoded.body, table)
 
 
 def test_the_encoding_switches_at_about_half():
