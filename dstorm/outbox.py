@@ -27,14 +27,16 @@ class Parcel(NamedTuple):
     """One message on its way to one peer."""
 
     peer: int
-    pieces: tuple[Bytes, ...]
-    """The payload: C-contiguous, one after the other, unchanged until `send` returns."""
+    body: Bytes
+    """C-contiguous, as the tail is; neither may change until `send` returns."""
+    tail: Bytes | None
+    """What follows the body in the payload."""
     nbytes: int
-    """Of all pieces."""
+    """Of both."""
     encoding: int = 0
 
 
-_NONE = Parcel(-1, (), 0)
+_NONE = Parcel(-1, np.empty(0, np.uint8), None, 0)
 
 
 @dataclass(eq=False)
@@ -92,11 +94,10 @@ class Outbox:
         )
 
     def prepare(self, parcel: Parcel) -> None:
-        """From here on this very parcel, of one piece, is sent in less time. Local."""
+        """From here on this very parcel, of a body alone, is sent in less time. Local."""
         edge = self.edges[parcel.peer]
-        (piece,) = parcel.pieces
         edge.lasting = parcel
-        edge.put_lasting = [self._window.prepared(piece, edge.peer, slot + stamp.NBYTES) for slot in edge.slots]
+        edge.put_lasting = [self._window.prepared(parcel.body, edge.peer, slot + stamp.NBYTES) for slot in edge.slots]
 
     def send(
         self, parcels: Iterable[Parcel], step: int, weight: float, mass: float, timeout_s: float | None
@@ -155,9 +156,9 @@ class Outbox:
                 edge.put_lasting[edge.ring.next_slot]()
                 continue
             offset = edge.slots[edge.ring.next_slot] + stamp.NBYTES
-            for piece in parcel.pieces:
-                self._window.put(piece, edge.peer, offset)
-                offset += piece.nbytes
+            self._window.put(parcel.body, edge.peer, offset)
+            if parcel.tail is not None:
+                self._window.put(parcel.tail, edge.peer, offset + parcel.body.nbytes)
         self._flush(loaded)
 
     def _put(self, edge: OutEdge, put: Put, what: stamp.Fields) -> None:

@@ -42,7 +42,7 @@ class Segment:
         self.closed = False
 
     def prepare(self, parcel: Parcel) -> None:
-        """From here on this very parcel, of one piece, is sent in less time. Local."""
+        """From here on this very parcel, of a body alone, is sent in less time. Local."""
         self._out.prepare(parcel)
 
     def send(
@@ -50,7 +50,7 @@ class Segment:
         mass: float = 1.0, timeout_s: float | None = None,
     ) -> tuple[int, float]:  # fmt: skip
         """Publish one and the same `payload` to `peers`: as `send_each`."""
-        parcels = [Parcel(peer, (payload,), payload.nbytes, encoding) for peer in peers]
+        parcels = [Parcel(peer, payload, None, payload.nbytes, encoding) for peer in peers]
         return self.send_each(parcels, step, weight, mass, timeout_s)
 
     def send_each(
@@ -62,7 +62,7 @@ class Segment:
         The payload bytes sent; and the share of `mass` that went with each message and is left to this rank:
         mass / (messages + 1).
 
-        On return the data is in the peers' memory and the pieces may change. Peers that have left are skipped.
+        On return the data is in the peers' memory and the parcels' may change. Peers that have left are skipped.
         Waits only where the consistency wants acknowledgements. DeadlinePassed: nothing was sent.
         """
         sent = self._out.send(parcels, step, weight, mass, timeout_s)

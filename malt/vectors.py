@@ -24,7 +24,7 @@ _Arguments = tuple[Array, Graph, Consistency, dict[str, Any]]
 def vector(
     init: Any, kind: str = "dense", graph: Any = "all", sync: str = "asp", depth: int = 2,
     capacity: int | None = None, check_finite: bool = False, name: str | None = None, *,
-    wire: str | None = None,
+    wire: str | None = None, top_k: int | None = None,
 ) -> Vector:  # fmt: skip
     """A vector that all ranks share, each with a replica of its own. Collective.
 
@@ -37,7 +37,10 @@ def vector(
     `kind`: "dense" sends the whole array; "sparse", of shape (n,) or (n, k), sends rows: those named in
     `v.scatter(rows=...)`, else those that changed, bit by bit, and have not been sent to that peer. For it alone:
     `capacity`: the most rows of a message, all if None: memory is taken for so many. `wire`: "float16" for values that
-    travel rounded to it, of a vector of float32 or float64.
+    travel rounded to it, of a vector of float32 or float64. `top_k`: the array holds increments, for malt.SUM: a
+    scatter gives the rows named, else those that are not zero, and sends the `top_k` rows of largest norm of all that
+    was given to these peers and not sent yet; the rest, roundings included, waits for later scatters, of a zeroed
+    array say, until one returns 0.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
     ranks: the host, or its /dev/shm, cannot hold it. Nothing has been made then.
@@ -48,7 +51,7 @@ def vector(
         _check_names(name, check_finite)
         array = _array(init)
         _check_options(kind, depth)
-        rows = _row_options(kind, array, capacity, wire)
+        rows = _row_options(kind, array, capacity, wire, top_k)
         mesh, consistency = as_graph(graph, world.size), parse(sync)
         closed = [place for place, other in enumerate(world.vectors) if other.closed]
         return (array, mesh, consistency, rows), {
@@ -125,13 +128,16 @@ def _check_options(kind: str, depth: int) -> None:
     _check_count("depth", depth, "messages")
 
 
-def _row_options(kind: str, array: Array, capacity: int | None, wire: str | None) -> dict[str, Any]:
+def _row_options(
+    kind: str, array: Array, capacity: int | None, wire: str | None, top_k: int | None
+) -> dict[str, Any]:  # fmt: skip
     """What a sparse vector is made with besides; nothing for a dense one."""
     if kind == "dense":
         if capacity is not None:
             raise ValueError("capacity is for sparse vectors: a dense one sends the whole array")
-        if wire is not None:
-            raise ValueError('wire is for sparse vectors: kind="sparse"')
+        for option, value in (("wire", wire), ("top_k", top_k)):
+            if value is not None:
+                raise ValueError(f'{option} is for sparse vectors: kind="sparse"')
         return {}
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
         raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k from 1 up, got {array.shape}")
@@ -139,7 +145,13 @@ def _row_options(kind: str, array: Array, capacity: int | None, wire: str | None
         _check_count("capacity", capacity, "rows")
     if wire is not None:
         _check_wire(wire, array)
-    return {"capacity": None if capacity is None else index(capacity), "wire": wire}
+    if top_k is not None:
+        _check_top_k(top_k, capacity, array)
+    return {
+        "capacity": None if capacity is None else index(capacity),
+        "wire": wire,
+        "top_k": None if top_k is None else index(top_k),
+    }
 
 
 def _check_count(name: str, count: Any, unit: str) -> None:
@@ -152,6 +164,14 @@ def _check_wire(wire: Any, array: Array) -> None:
         raise ValueError(f"wire {wire!r} is not valid: use {', '.join(map(repr, _WIRES))}")
     if array.dtype.kind != "f" or array.dtype.itemsize <= np.dtype(wire).itemsize:
         raise ValueError(f"wire={wire!r} is for vectors of float32 and float64, this one is of {array.dtype}")
+
+
+def _check_top_k(top_k: Any, capacity: int | None, array: Array) -> None:
+    _check_count("top_k", top_k, "rows")
+    if array.dtype.kind != "f":
+        raise ValueError(f"top_k is for floating-point vectors, this one is of {array.dtype}")
+    if capacity is not None and capacity < top_k:
+        raise ValueError(f"a slot of capacity={capacity} rows cannot hold top_k={top_k}")
 
 
 def _fingerprint(graph: Graph) -> str:

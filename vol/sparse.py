@@ -8,11 +8,12 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import Message, Parcel, Transport
+from dstorm import DeadlinePassed, Message, Parcel, Transport
 from dstorm.consistency import Consistency
 from vol.dirty import DirtyRows
 from vol.graph import Graph
-from vol.merge import GatherFunction, Own, UserFunction, apply_user_function
+from vol.merge import SUM, GatherFunction, Own, UserFunction, apply_user_function
+from vol.residual import Residual, nonzero_rows
 from vol.rowmerge import ROW_MERGES, RowUpdate
 from vol.rows import Rows, checked_rows, union
 from vol.update import Array, Update
@@ -34,23 +35,26 @@ class SparseVector(Vector):
     """A vector of shape (n,) or (n, k) of which rows are sent. Collective; arguments as of Vector.
 
     `capacity`: the most rows of a message, all if None. `wire`: the dtype of values on their way, the array's if None.
+    `top_k`: the array holds increments, and each scatter sends the so many largest rows of what has been given.
     """
 
     kind = "sparse"
 
     def __init__(
         self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, *,
-        capacity: int | None = None, wire: str | None = None, **options: Any,
+        capacity: int | None = None, wire: str | None = None, top_k: int | None = None, **options: Any,
     ) -> None:  # fmt: skip
         n = len(array)
         self._table = array.reshape(n, -1) if array.size else array.reshape(n, 1)
-        capacity = n if capacity is None else min(capacity, n)
+        capacity = min([n, *(limit for limit in (capacity, top_k) if limit is not None)])
         self._format = RowFormat(n, self._table.shape[1], np.dtype(wire or array.dtype), capacity)
         self._opened: dict[tuple[int, int], RowValues] = {}
         self._staging = Staging()
         self._sent = {ROWS: 0, WHOLE: 0}
         super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
-        self._dirty = DirtyRows(self._table, graph.targets(self._rank))
+        self._top_k = top_k
+        self._residuals: dict[tuple[int, ...], Residual] = {}
+        self._dirty = DirtyRows(self._table, graph.targets(self._rank)) if top_k is None else None
         self._travels_on = not _reaches_all(graph)
 
     @property
@@ -61,19 +65,43 @@ class SparseVector(Vector):
     # -- sending ----------------------------------------------------------------------------------------------
 
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
-        if rows is not None:
-            named = self._named(rows)
-            sent = self._send_parts([(named, peers)], step, weight)
+        named = None if rows is None else self._named(rows)
+        if self._dirty is None:
+            return self._send_largest(tuple(peers), named, step, weight)
+        if named is not None:
+            sent = self._send_parts([(named, peers)], self._table, step, weight)
             self._dirty.settle_rows(peers, named)
             return sent
         self._dirty.look()
         news = self._dirty.news()
-        sent = self._send_parts(self._dirty.owed(peers, news), step, weight)
+        sent = self._send_parts(self._dirty.owed(peers, news), self._table, step, weight)
         self._dirty.settle(peers, news)
         return sent
 
-    def _send_parts(self, parts: Sequence[tuple[Rows, Sequence[int]]], step: int, weight: float) -> int:
-        """Send each set of rows to its peers; an empty one to nobody."""
+    def _send_largest(self, peers: tuple[int, ...], named: Rows | None, step: int, weight: float) -> int:
+        """Give the named rows, or all that are not zero, to what these peers have not got; send the largest of that."""
+        if not peers or (named is not None and not len(named)):
+            return self._send_parts([], self._table, step, weight)
+        if peers not in self._residuals:
+            self._residuals[peers] = Residual(self._table.shape, self._table.dtype, self._format.dtype)
+        residual = self._residuals[peers]
+        given = nonzero_rows(self._table) if named is None else named
+        before = residual.values[given] if self._consistency.acknowledges else None
+        residual.give(given, self._table)
+        rows = residual.largest(self._format.capacity)
+        try:
+            sent = self._send_parts([(rows, peers)], residual.values, step, weight)
+        except DeadlinePassed:
+            if before is not None:
+                residual.restore(given, before)
+            raise
+        residual.sent(rows)
+        return sent
+
+    def _send_parts(
+        self, parts: Sequence[tuple[Rows, Sequence[int]]], values: Array, step: int, weight: float
+    ) -> int:  # fmt: skip
+        """Send each set of rows of `values` to its peers; an empty one to nobody."""
         longest = max((len(rows) for rows, _ in parts), default=0)
         if longest > self._format.capacity:
             raise ValueError(
@@ -81,7 +109,7 @@ class SparseVector(Vector):
                 f"holds: name fewer with rows="
             )
         self._staging.clear()
-        messages = [(self._encode(rows), peers) for rows, peers in parts if len(rows) and len(peers)]
+        messages = [(self._encode(rows, values), peers) for rows, peers in parts if len(rows) and len(peers)]
         parcels = [Parcel(peer, *encoded) for encoded, peers in messages for peer in peers]
         before = [self._segment.sent_to(peers) for _, peers in messages]
         sent, self._mass = self._segment.send_each(parcels, step, weight, self._mass)
@@ -89,9 +117,9 @@ class SparseVector(Vector):
             self._sent[encoded.kind] += self._segment.sent_to(peers) - earlier
         return sent
 
-    def _encode(self, rows: Rows) -> Encoded:
+    def _encode(self, rows: Rows, values: Array) -> Encoded:
         try:
-            return encode(self._format, rows, self._table, self._staging)
+            return encode(self._format, rows, values, self._staging, saturate=self._top_k is not None)
         except ValueError as error:
             raise ValueError(f"{self.name}: {error}") from None
 
@@ -110,6 +138,8 @@ class SparseVector(Vector):
         super()._check_function(function)
         if isinstance(function, GatherFunction) and function not in ROW_MERGES:
             raise TypeError(f'{self.name}: {function} needs kind="dense": single rows carry no mass')
+        if self._top_k is not None and isinstance(function, GatherFunction) and function is not SUM:
+            raise TypeError(f"{self.name}: with top_k messages hold increments, for malt.SUM; {function} merges values")
 
     def _accepts(self, message: Message) -> bool:
         content = decode(self._format, message.encoding, message.payload)
@@ -123,7 +153,8 @@ class SparseVector(Vector):
         self._opened.clear()
         if isinstance(function, GatherFunction):
             rows = union([content.rows for content in contents], self._format.n)
-            self._dirty.note(rows)
+            if self._dirty is not None:
+                self._dirty.note(rows)
             own = Own(self._rank, self._weight, self._mass, self._table)
             pairs = zip(messages, contents, strict=True)
             ROW_MERGES[function](
@@ -131,19 +162,20 @@ class SparseVector(Vector):
             )
         else:
             rows = np.arange(self._format.n)  # it may have changed any
-            self._dirty.look()
+            if self._dirty is not None:
+                self._dirty.look()
             updates = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
             apply_user_function(function, self._array, updates)
-        if self._travels_on:
+        if self._dirty is not None and self._travels_on:
             self._dirty.note(rows)
-        else:
+        elif self._dirty is not None:
             self._dirty.ignore(rows)
 
     def _update(self, message: Message, content: RowValues) -> Update:
         values = content.part(0, len(content.rows)).astype(self._array.dtype)  # a copy
         values = values.reshape(-1, *self._array.shape[1:])
         lag = self._step - message.step
-        return Update(message.sender, message.step, lag, message.weight, message.share, content.rows.copy(), values)
+        return Update(message.sender, message.step, lag, message.weight, message.share, content.rows, values)
 
 
 def _is_finite(content: RowValues) -> bool:

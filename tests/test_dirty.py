@@ -1,0 +1,146 @@
+"""Which rows are dirty for whom, against a twin that keeps a set for each peer."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vol import dirty
+from vol.dirty import DirtyRows
+
+pytestmark = pytest.mark.serial
+
+PEERS = (1, 2, 4)
+
+
+class Twin:
+    """What each peer is owed, row by row."""
+
+    def __init__(self, array):
+        self.array, self.seen = array, array.copy()
+        self.owed = {peer: set() for peer in PEERS}
+
+    def look(self, rows=None):
+        for row in range(len(self.array)) if rows is None else rows:
+            if self.array[row].tobytes() != self.seen[row].tobytes():
+                self.seen[row] = self.array[row]
+                for peer in PEERS:
+                    self.owed[peer].add(row)
+
+    def ignore(self, rows):
+        for row in rows:
+            self.seen[row] = self.array[row]
+
+    def sent(self, peers, rows):
+        self.look(rows)
+        for peer in peers:
+            self.owed[peer] -= set(rows)
+
+
+def some_rows(rng, n):
+    return np.flatnonzero(rng.random(n) < rng.choice([0.1, 0.5, 1.0]))
+
+
+def scatter_all(rows, twin, peers):
+    rows.look()
+    twin.look()
+    news = rows.news()
+    seen = {peer: owed.tolist() for owed, theirs in rows.owed(peers, news) for peer in theirs}
+    assert seen == {peer: sorted(twin.owed[peer]) for peer in peers}
+    rows.settle(peers, news)
+    for peer in peers:
+        twin.owed[peer].clear()
+
+
+@given(
+    st.lists(st.sampled_from(["write", "all", "some", "named", "gather", "gather all"]), max_size=25),
+    st.integers(0, 30), st.integers(1, 3), st.sampled_from(["f2", "f4", "f8", "i1"]), st.integers(0, 2**31),
+)  # fmt: skip
+def test_as_a_set_for_each_peer(acts, n, width, dtype, seed):
+    rng = np.random.default_rng(seed)
+    array = np.zeros((n, width), dtype)
+    rows, twin = DirtyRows(array, PEERS), Twin(array)
+    for act in [*acts, "all"]:
+        chosen = some_rows(rng, n)
+        peers = [peer for peer in PEERS if rng.random() < 0.6]
+        if act == "write":
+            array[chosen] = rng.integers(-1, 2, (len(chosen), width))
+        elif act == "all":
+            scatter_all(rows, twin, PEERS)
+        elif act == "some":
+            scatter_all(rows, twin, peers)
+        elif act == "named":
+            rows.settle_rows(peers, chosen)
+            twin.sent(peers, chosen.tolist())
+        else:
+            rows.note(chosen)
+            twin.look(chosen.tolist())
+            array[chosen] += 1
+            after = (rows.ignore, twin.ignore) if act == "gather all" else (rows.note, twin.look)
+            after[0](chosen)
+            after[1](chosen.tolist())
+
+
+def dirty_rows(rows):
+    rows.look()
+    return rows.news().tolist()
+
+
+@pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
+@pytest.mark.parametrize("width", [1, 2, 3])
+def test_bits_count_not_numbers(dtype, width):
+    array = np.zeros((9, width), dtype)
+    array[2] = np.nan
+    rows = DirtyRows(array, PEERS)
+    array[2] = np.nan
+    assert dirty_rows(rows) == []
+    array[4, -1] = -0.0
+    array[2, -1] = -array[2, -1]  # another NaN
+    assert dirty_rows(rows) == [2, 4]
+
+
+def test_a_row_changed_and_changed_back_is_clean():
+    array = np.zeros((3, 1))
+    rows = DirtyRows(array, PEERS)
+    array[1] = 5
+    array[1] = 0
+    assert dirty_rows(rows) == []
+
+
+def test_more_than_a_block():
+    n = 3 * dirty._BLOCK + 5
+    for width in (1, 7):
+        array = np.zeros((n, width), np.float32)
+        rows = DirtyRows(array, PEERS)
+        changed = [0, dirty._BLOCK - 1, dirty._BLOCK, 2 * dirty._BLOCK + 3, n - 1]
+        array[changed, -1] = 1
+        assert dirty_rows(rows) == changed
+        rows.settle(PEERS, np.array(changed))
+        array[::2] = 3
+        rows.note(np.arange(1, n, 2))
+        assert rows.news().tolist() == []
+        rows.note(np.arange(0, n - 1, 2))
+        assert rows.news().tolist() == list(range(0, n - 1, 2))
+
+
+def test_unaligned_memory():
+    memory = np.zeros(4 * 8 + 2, np.uint8)
+    array = memory[2:].view(np.float16).reshape(4, 4)
+    assert array.ctypes.data % 8
+    rows = DirtyRows(array, PEERS)
+    array[3, 0] = 1
+    assert dirty_rows(rows) == [3]
+
+
+def test_all_peers_that_are_up_to_date_share_one_set():
+    array = np.zeros((5, 1))
+    rows = DirtyRows(array, PEERS)
+    array[2] = 1
+    rows.look()
+    assert [peers for _, peers in rows.owed(PEERS, rows.news())] == [list(PEERS)]
+    rows.settle([1, 2], rows.news())
+    assert [(owed.tolist(), peers) for owed, peers in rows.owed(PEERS, rows.news())] == [([], [1, 2]), ([2], [4])]
+    rows.settle([4], rows.news())
+    assert [peers for _, peers in rows.owed(PEERS, rows.news())] == [list(PEERS)]

@@ -1,0 +1,167 @@
+"""Messages of rows: out and back, and what is no message."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from vol import wire
+from vol.wire import ROWS, WHOLE, RowFormat, RowValues, Staging, decode, encode, narrow
+
+pytestmark = pytest.mark.serial
+
+DTYPES = ["f2", "f4", "f8", "i1", "u8"]
+
+
+def form(n, width, dtype="f4", capacity=None):
+    return RowFormat(n, width, np.dtype(dtype), n if capacity is None else capacity)
+
+
+def joined(encoded):
+    payload = np.concatenate([encoded.body, encoded.tail])
+    assert payload.nbytes == encoded.nbytes
+    return payload
+
+
+def random_table(rng, n, width, dtype):
+    return rng.integers(0, 256, n * width * np.dtype(dtype).itemsize, np.uint8).view(dtype).reshape(n, width)
+
+
+def values_of(content):
+    return content.part(0, len(content.rows))
+
+
+@given(
+    st.integers(1, 70), st.integers(1, 5), st.sampled_from(DTYPES), st.floats(0, 1), st.integers(0, 2**31)
+)  # fmt: skip
+def test_out_and_back(n, width, dtype, density, seed):
+    rng = np.random.default_rng(seed)
+    table = random_table(rng, n, width, dtype)
+    rows = np.flatnonzero(rng.random(n) < density)
+    rows = rows if rows.size else np.array([n - 1])
+    shape = form(n, width, dtype)
+    encoded = encode(shape, rows, table, Staging())
+    content = decode(shape, encoded.encoding, joined(encoded))
+    assert content.rows.tolist() == rows.tolist()
+    assert values_of(content).tobytes() == table[rows].tobytes()
+    start, stop = len(rows) // 3, len(rows) // 2
+    assert content.part(start, stop).tobytes() == table[rows[start:stop]].tobytes()
+    as_rows = len(rows) * (shape.row_nbytes + 4)
+    as_whole = n * shape.row_nbytes + -(-n // 8)
+    assert encoded.nbytes == min(as_rows, as_whole) <= shape.slot_nbytes
+    assert encoded.kind == (WHOLE if as_whole < as_rows else ROWS)
+
+
+def test_whole_array_is_sent_from_where_it_is():
+    table = np.ones((100, 3), np.float32)
+    encoded = encode(form(100, 3), np.arange(80), table, Staging())
+    assert encoded.kind == WHOLE and np.shares_memory(encoded.body, table)
+
+
+def test_the_encoding_switches_at_about_half():
+    """A float32 and its number are 8 bytes, against 4 and a bit."""
+    shape = form(8000, 1)
+    assert [shape.kind(count) for count in (4000, 4125, 4126, 8000)] == [ROWS, ROWS, WHOLE, WHOLE]
+
+
+def test_capacity_bounds_the_slot():
+    assert form(1000, 4, "f4", capacity=10).slot_nbytes == 10 * (16 + 4)
+    assert form(1000, 4, "f4", capacity=1000).slot_nbytes == 16_000 + 125
+
+
+def test_numbers_have_64_bits_where_32_do_not_suffice():
+    assert form(2**32, 1).index == np.uint32
+    long = form(2**32 + 1, 1, capacity=2)
+    payload = np.concatenate([np.ones(2, np.float32).view(np.uint8), np.array([5, 2**32]).view(np.uint8)])
+    assert decode(long, 2 << 8 | ROWS, payload).rows.tolist() == [5, 2**32]
+    assert long.slot_nbytes == 2 * (4 + 8)
+
+
+def message(n=8, width=2, rows=(1, 3, 6), capacity=None):
+    encoded = encode(form(n, width), np.array(rows), np.ones((n, width), np.float32), Staging())
+    return form(n, width, capacity=capacity), encoded.encoding, joined(encoded)
+
+
+def test_what_is_no_message_is_refused():
+    shape, encoding, payload = message()
+    assert decode(shape, encoding, payload) is not None
+    for bad in (0, ROWS, WHOLE, encoding ^ 3, encoding + (1 << 8), encoding - (1 << 8), -encoding, encoding | 1 << 62):
+        assert decode(shape, bad, payload) is None, bad
+    for bad in (payload[:-1], payload[:-4], np.append(payload, np.zeros(4, np.uint8)), payload[:0]):
+        assert decode(shape, encoding, bad) is None
+    assert decode(form(8, 2, capacity=2), encoding, payload) is None
+    assert decode(form(8, 3), encoding, payload) is None
+
+
+@pytest.mark.parametrize("numbers", [(1, 3, 8), (1, 3, 3), (3, 1, 6), (1, 3, 2**32 - 1)])
+def test_bad_row_numbers_are_refused(numbers):
+    shape, encoding, payload = message()
+    payload[-12:] = np.array(numbers, np.uint32).view(np.uint8)
+    assert decode(shape, encoding, payload) is None
+
+
+@pytest.mark.parametrize(
+    "marks", [(0b1111_1111, 0b001), (0b1111_1111, 0b111), (0b1111_1111, 0b1010), (0, 0)],
+    ids=["fewer than announced", "more", "beyond the last row", "none"],
+)  # fmt: skip
+def test_bad_marks_are_refused(marks):
+    shape, encoding, payload = message(n=11, rows=range(10))
+    assert encoding & 255 == WHOLE and payload[-2:].tolist() == [0b1111_1111, 0b11]
+    assert decode(shape, encoding, payload) is not None
+    payload[-2:] = marks
+    assert decode(shape, encoding, payload) is None
+
+
+@given(st.integers(1, 40), st.floats(0, 1), st.floats(0, 1), st.integers(0, 2**31))
+def test_rows_without_others(n, some, others, seed):
+    rng = np.random.default_rng(seed)
+    table = rng.standard_normal((n, 2))
+    rows, out = np.flatnonzero(rng.random(n) < some), np.flatnonzero(rng.random(n) < others)
+    kept = np.setdiff1d(rows, out)
+    for content in (RowValues(rows, table[rows]), RowValues(rows, table, whole=True)):
+        left = content.without(out)
+        assert left.rows.tolist() == kept.tolist()
+        assert values_of(left).tobytes() == table[kept].tobytes()
+
+
+class TestNarrowWire:
+    def test_values_are_rounded(self):
+        rng = np.random.default_rng(0)
+        table = rng.standard_normal((50, 3))
+        for rows in (np.array([7, 9]), np.arange(45)):
+            encoded = encode(form(50, 3, "f2"), rows, table, Staging())
+            content = decode(form(50, 3, "f2"), encoded.encoding, joined(encoded))
+            assert (values_of(content) == table[rows].astype(np.float16)).all()
+
+    @pytest.mark.parametrize("rows", [[3], list(range(8))], ids=["rows", "whole"])
+    def test_too_large_is_an_error_or_the_largest(self, rows):
+        table = np.ones((10, 2))
+        table[3, 1], table[2, 0], table[9] = -1e6, np.inf, 1e9
+        shape = form(10, 2, "f2")
+        with pytest.raises(ValueError, match="rows hold values beyond the largest of float16: got 3$"):
+            encode(shape, np.array(rows), table, Staging())
+        encoded = encode(shape, np.array(rows), table, Staging(), saturate=True)
+        assert values_of(decode(shape, encoded.encoding, joined(encoded)))[rows.index(3)].tolist() == [1, -65504]
+
+    def test_a_row_that_is_not_sent_may_be_too_large(self):
+        table = np.ones((10, 1))
+        table[9] = 1e9
+        for rows in ([1], range(9)):
+            encode(form(10, 1, "f2"), np.array(rows), table, Staging())
+
+    def test_infinity_and_nan_stay_what_they_are(self):
+        out = np.empty(4, np.float16)
+        narrow(np.array([np.inf, -np.inf, np.nan, 1e300]), out)
+        assert out.tolist()[:2] == [np.inf, -np.inf] and np.isnan(out[2]) and out[3] == 65504
+
+
+def test_staging_is_used_again():
+    staging = Staging()
+    first = staging.take((3, 2), np.dtype("f8"))
+    second = staging.take((5,), np.dtype("f4"))
+    assert not np.shares_memory(first, second)
+    staging.clear()
+    assert np.shares_memory(staging.take((2,), np.dtype("f2")), first)
+    assert wire._SPARE > 0 and staging.take((100, 100), np.dtype("f8")).shape == (100, 100)
