@@ -370,6 +370,12 @@ def test_bad_arguments(write, arguments, told):
 
 
 @serial
+@pytest.mark.parametrize("bad", [None, 3.5, ["a.svm"]])
+def test_what_is_no_path(bad):
+    assert f"path must be a string or a path, got {bad!r}" in failure(bad)
+
+
+@serial
 @pytest.mark.parametrize("different", ["path", "n_features", "zero_based", "labels"])
 def test_ranks_that_disagree(write, different):
     arguments = {"path": write(TEXT), "n_features": 9, "zero_based": False, "labels": (-1, 1)}

@@ -103,7 +103,7 @@ def _request(path: Any, n_features: Any, zero_based: Any, labels: Any) -> Reques
     if zero_based not in (None, False, True):
         raise ValueError(f"zero_based must be True, False or None, got {zero_based!r}")
     return Request(
-        path=os.fsdecode(path),
+        path=_path(path),
         n_features=None if n_features is None else _width(n_features),
         zero_based=None if zero_based is None else bool(zero_based),
         labels=None if labels is None else _label_pair(labels),
@@ -171,6 +171,13 @@ def _csr(values: Any, indices: Any, indptr: NDArray[np.int64], width: int) -> Fe
     matrix.indptr = _frozen(indptr.astype(np.int32) if fits else indptr)
     matrix.has_canonical_format = True  # scipy need not look whether it is
     return cast(Features, matrix)
+
+
+def _path(path: Any) -> str:
+    try:
+        return os.fsdecode(path)
+    except TypeError:
+        raise TypeError(f"path must be a string or a path, got {path!r}") from None
 
 
 def _labels_found(stored: StoredRows, path: str) -> tuple[float, ...]:
