@@ -63,9 +63,9 @@ def parser() -> Parser:
 
 def layer_sizes(text: str) -> list[int]:
     """For argparse: "128", or "256,64"."""
-    sizes = [int(size) for size in text.split(",")]
+    sizes = [int(size) if size.isdecimal() else 0 for size in text.split(",")]
     if min(sizes) < 1:
-        raise argparse.ArgumentTypeError(f"must be whole numbers from 1 up, got {text}")
+        raise argparse.ArgumentTypeError(f"must be whole numbers from 1 up, with commas between them, got {text}")
     return sizes
 
 

@@ -93,7 +93,7 @@ class Kind(NamedTuple):
     """A first step size that does for most networks."""
 
 
-OPTIMIZERS: Final = {"momentum": Kind(Momentum, 0.1), "adam": Kind(Adam, 0.001)}
+OPTIMIZERS: Final = {"momentum": Kind(Momentum, 0.1), "adam": Kind(Adam, 0.005)}
 
 
 def step_at(step: float, progress: float) -> float:

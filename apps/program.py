@@ -96,7 +96,7 @@ def user_errors() -> Any:
 def check_outputs(paths: Sequence[str | None]) -> None:
     """Before anything is trained: whether the files can be written, as far as that can be told. Collective.
 
-    OSError, on all ranks: the folder is not there or not writable, or the path is a folder.
+    OSError, on all ranks: the folder is not there or not writable, or the path is a folder or a device.
     """
 
     def check() -> None:
@@ -106,6 +106,8 @@ def check_outputs(paths: Sequence[str | None]) -> None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if os.path.isdir(path):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if os.path.exists(path) and not os.path.isfile(path):  # a device, say, which the file would replace
+                raise OSError(errno.EINVAL, "not a regular file", path)
             if not os.access(folder, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
