@@ -15,6 +15,7 @@ PURE = [
     "dstorm/consistency.py", "dstorm/layout.py", "dstorm/ring.py", "dstorm/stamp.py", "dstorm/statistics.py",
     "dstorm/transport.py", "malt/diagnosis.py",
     "vol/graph.py", "vol/topology.py", "vol/spectrum.py", "vol/merge.py", "vol/update.py",
+    "apps/network.py", "apps/optimizer.py",
 ]  # fmt: skip
 MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 

@@ -9,11 +9,13 @@ import stat
 import struct
 import subprocess
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+from numpy.lib import format as npy
 
 pytest.importorskip("sklearn")
 
@@ -195,6 +197,17 @@ class TestModelFile:
         with pytest.raises(ValueError, match=r"model\.npz: "):
             modelfile.load(file, self.SIZES)
 
+    def test_a_header_that_lies_takes_no_memory(self, file):
+        with zipfile.ZipFile(file, "w") as archive, archive.open("program.npy", "w") as member:
+            npy.write_array_header_1_0(member, {"descr": "<U100000000", "fortran_order": False, "shape": ()})
+        tracemalloc.start()
+        try:
+            with pytest.raises(ValueError, match=r"model\.npz: "):
+                modelfile.load(file, self.SIZES)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
     def test_a_zip_of_something_else(self, file):
         with zipfile.ZipFile(file, "w") as archive:
             archive.writestr("program.npy", "nothing")
@@ -236,7 +249,6 @@ BAD = {
     "a step that is no number": (["--step", "nan"], "from 0 up, got nan"),
     "a graph that is not there": (["--graph", "chrod"], "chord"),
     "a mode that is not there": (["--sync", "ssp:x"], "ssp:S"),
-    "a device": (["--json", "/dev/null"], "/dev/null: not a regular file"),
 }
 
 
@@ -246,6 +258,15 @@ def test_bad_input(name, monkeypatch):
     arguments, message = BAD[name]
     with pytest.raises(BadInput, match=re.escape(message)):
         run(arguments)
+
+
+@pytest.mark.parametrize("option", ["--json", "--save"])
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path, option):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(BadInput, match="pipe: not a regular file"):
+        run([option, str(pipe), "--epochs", "0"])
+    assert pipe.is_fifo()
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
