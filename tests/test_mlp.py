@@ -291,12 +291,24 @@ def test_where_it_cannot_write_is_told_before_training(mlp, tmp_path, option):
     assert f"apps.mlp: error: {tmp_path}/gone/out: " in done.stderr and "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize("exchange_every", [1, 10**6])
-def test_a_step_that_is_too_large_is_named(mlp, exchange_every):
+@pytest.mark.parametrize(("exchange_every", "step"), [(1, r"now [\d.]+e\+29"), (10**6, r"1e\+30 at first")])
+def test_a_step_that_is_too_large_is_named(mlp, exchange_every, step):
     done = mlp("--step", "1e30", "--exchange-every", exchange_every, "--epochs", 1, ranks=2)
     assert done.returncode == 2
-    assert re.search(r"the step size, (now [\d.]+e\+(29|30)|1e\+30 at first), is too large", done.stderr)
+    assert re.search(f"the step size, {step}, is too large", done.stderr)
     assert "Traceback" not in done.stderr and "Warning" not in done.stderr
+
+
+def test_a_folder_that_one_rank_alone_lacks_ends_all(job_environment, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, malt\nfrom apps import mlp, program\n"
+        "sys.argv[1:] = ['--epochs', '1'] + ['nothing'] * malt.rank()\nprogram.main('apps.mlp', mlp.run)\n"
+    )
+    command = [sys.executable, "-m", "malt", "run", "-n", "2", str(program)]
+    environment = {**job_environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "apps.mlp: error: nothing: No such file" in done.stderr
 
 
 def test_help(mlp):
