@@ -39,12 +39,14 @@ class _Help(Exception):
     """--help was asked for, and given."""
 
 
-def add_common_options(parser: Parser, *, epochs: int, exchange_every: int, graph: str, sync: str) -> None:
-    """The options that every program has, with its defaults."""
+def add_common_options(
+    parser: Parser, *, epochs: int, exchange_every: int, graph: str, sync: str, unit: str = "examples"
+) -> None:
+    """The options that every program has, with its defaults. `unit`: what --exchange-every counts."""
     add = parser.add_argument
     add("--epochs", type=whole_number(0), default=epochs, metavar="N", help="passes over the rows (%(default)s)")
     add("--exchange-every", type=whole_number(1), default=exchange_every, metavar="N",
-        help="examples that a rank trains on between two exchanges (%(default)s)")  # fmt: skip
+        help=f"{unit} that a rank trains on between two exchanges (%(default)s)")  # fmt: skip
     add("--graph", default=graph, help="along which updates travel: all, ring, chord, auto... (%(default)s)")
     add("--sync", default=sync, help="asp, bsp, ssp:S or notify-ack (%(default)s)")
     add("--seed", type=whole_number(0), default=0, metavar="N", help="of all that is random (%(default)s)")
@@ -103,7 +105,7 @@ def user_errors() -> Any:
 def check_outputs(paths: Sequence[str | None]) -> None:
     """Before anything is trained: whether the files can be written, as far as that can be told. Collective.
 
-    OSError, on all ranks: the folder is not there or not writable, or the path is a folder.
+    OSError, on all ranks: the folder is not there or not writable, or the path is a folder or a device.
     """
 
     def check() -> None:
@@ -113,6 +115,8 @@ def check_outputs(paths: Sequence[str | None]) -> None:
                 raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
             if os.path.isdir(path):
                 raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+            if os.path.exists(path) and not os.path.isfile(path):  # a device, say, which the file would replace
+                raise OSError(errno.EINVAL, "not a regular file", path)
             if not os.access(folder, os.W_OK):
                 raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
@@ -125,6 +129,23 @@ def on_lowest_rank(work: Callable[[], None]) -> None:
     BadInput, on all: its file cannot be written, or what it has to tell is not finite."""
     with user_errors():
         succeed(malt.init().transport, work if malt.rank() == 0 else lambda: None)
+
+
+def save_npz(path: str, **arrays: Any) -> None:
+    """Write a model as .npz, complete or not at all. OSError, of `path`: nothing of it is left, `path` is as before."""
+    partial = f"{path}.{os.getpid()}.partial"
+    try:
+        with open(partial, "wb") as file:
+            np.savez(file, **arrays)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(partial, path)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            os.unlink(partial)
+        if isinstance(error, OSError):
+            raise OSError(error.errno, error.strerror, path) from error
+        raise
 
 
 def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:

@@ -9,9 +9,7 @@ Every rank trains on its own rows, one example at a time, and exchanges its mode
 from __future__ import annotations
 
 import math
-import os
 import sys
-import tempfile
 import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
@@ -33,6 +31,7 @@ from apps.program import (
     on_lowest_rank,
     positive_number,
     real_number,
+    save_npz,
     say,
     user_errors,
 )  # fmt: skip
@@ -301,17 +300,11 @@ def _tell(part: Run, report: Report, marks: Sequence[Mark], digest: str, train: 
 
 def _save(path: str, part: Run, train: malt.Dataset) -> None:
     """The model as .npz, complete or not at all: weights of the features in the file's order, and the intercept."""
-    with tempfile.NamedTemporaryFile(
-        dir=os.path.dirname(os.path.abspath(path)), suffix=".partial", delete=False
-    ) as file:
-        np.savez(
-            file, format=1, program="apps.svm", loss=part.problem.loss, l2=part.problem.l2,
-            weights=part.trainer.model[:-1], intercept=part.trainer.model[-1],
-            labels=np.array(train.labels), zero_based=train.zero_based,
-        )  # fmt: skip
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(file.name, path)
+    save_npz(
+        path, format=1, program="apps.svm", loss=part.problem.loss, l2=part.problem.l2,
+        weights=part.trainer.model[:-1], intercept=part.trainer.model[-1],
+        labels=np.array(train.labels), zero_based=train.zero_based,
+    )  # fmt: skip
 
 
 if __name__ == "__main__":

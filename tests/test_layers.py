@@ -16,6 +16,7 @@ PURE = [
     "dstorm/transport.py", "malt/diagnosis.py",
     "vol/graph.py", "vol/topology.py", "vol/spectrum.py", "vol/merge.py", "vol/update.py", "vol/arguments.py",
     "vol/dirty.py", "vol/rowmerge.py", "vol/rows.py", "vol/wire.py",
+    "apps/network.py", "apps/optimizer.py",
 ]  # fmt: skip
 MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 

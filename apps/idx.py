@@ -1,0 +1,69 @@
+"""Reads idx files, the format of MNIST: a tensor of unsigned bytes behind a header of big-endian 32-bit numbers.
+
+    0x00000800 + number of dimensions, each dimension's length, then the bytes, the last dimension fastest
+
+After Y. LeCun's description of the format. All is *Local.*
+"""
+
+from __future__ import annotations
+
+import gzip
+import os
+import zlib
+from io import BufferedIOBase
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+UNSIGNED_BYTES: Final = 0x0800
+"""The first number of a file of unsigned bytes, less the number of dimensions."""
+MAX_DEFLATION: Final = 1032
+"""Bytes that one byte of a gzip file can stand for, at most (zlib's own bound)."""
+
+
+def read(path: str, dimensions: int) -> NDArray[np.uint8]:
+    """The tensor in a file, plain or .gz: an array of so many dimensions, of the caller's own.
+
+    ValueError, which names the file: it is not such a tensor, or damaged, or longer or shorter than its header says,
+    which is found out before memory is taken for it. OSError: it cannot be read.
+    """
+    most = os.stat(path).st_size * (MAX_DEFLATION if path.endswith(".gz") else 1)
+    try:
+        with gzip.open(path, "rb") if path.endswith(".gz") else open(path, "rb") as file:
+            return _read(file, path, dimensions, most)
+    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+        raise ValueError(f"{path}: a damaged or cut-off gzip file ({error}): fetch it again") from error
+
+
+def _read(file: BufferedIOBase, path: str, dimensions: int, most: int) -> NDArray[np.uint8]:
+    header = np.frombuffer(_exactly(file, 4, path), ">u4")
+    if header[0] != UNSIGNED_BYTES + dimensions:
+        wanted = f"of {dimensions}-dimensional unsigned bytes, which begins with {UNSIGNED_BYTES + dimensions:08x}"
+        raise ValueError(f"{path}: not an idx file {wanted}: it begins with {header[0]:08x}")
+    shape = np.frombuffer(_exactly(file, 4 * dimensions, path), ">u4").tolist()
+    nbytes = int(np.prod(shape, dtype=object))
+    if nbytes > most:
+        told = " x ".join(map(str, shape))
+        raise ValueError(f"{path}: its header tells of {told} bytes, more than can be in it")
+    tensor = np.empty(shape, np.uint8)
+    _fill(file, tensor, path)
+    if file.read(1):
+        raise ValueError(f"{path}: longer than the {nbytes:,} bytes that its header tells of")
+    return tensor
+
+
+def _exactly(file: BufferedIOBase, nbytes: int, path: str) -> bytes:
+    data = file.read(nbytes)
+    if len(data) < nbytes:
+        raise ValueError(f"{path}: ends within the header of an idx file")
+    return data
+
+
+def _fill(file: BufferedIOBase, tensor: NDArray[np.uint8], path: str) -> None:
+    into, done = tensor.reshape(-1).data, 0
+    while done < tensor.size:
+        count = file.readinto(into[done:])
+        if not count:
+            raise ValueError(f"{path}: ends after {done:,} of the {tensor.size:,} bytes that its header tells of")
+        done += count

@@ -1,0 +1,81 @@
+"""The layers of a network in a file: .npz, from which nothing is unpickled. *Local.*"""
+
+from __future__ import annotations
+
+import zipfile
+import zlib
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import Any, Final
+
+import numpy as np
+from numpy.lib import format as npy
+
+from apps.network import Weights
+from apps.program import save_npz
+
+FORMAT: Final = 1
+PROGRAM: Final = "apps.mlp"
+_DAMAGES: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, SyntaxError)
+"""What the reading of a file that is no .npz, or a damaged one, ends in."""
+
+_Header = tuple[tuple[int, ...], np.dtype[Any]]
+
+
+def save(path: str, layers: Sequence[Weights]) -> None:
+    """Write the layers, complete or not at all: layer_1, layer_2..., each with its biases as the last row."""
+    named: dict[str, Any] = {_name(place): layer for place, layer in enumerate(layers, 1)}
+    save_npz(path, format=FORMAT, program=PROGRAM, **named)
+
+
+def load(path: str, sizes: Sequence[int]) -> list[Weights]:
+    """The layers of a network of so many neurons. What the file says of its arrays is checked before they are read.
+
+    ValueError, which names the file: it is no model, that of another program, or of a network of other sizes.
+    OSError: it cannot be read.
+    """
+    try:
+        with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            return _read(archive, sizes)
+    except _DAMAGES as error:
+        raise ValueError(f"{path}: not a model of {PROGRAM}, or a damaged one: {error}") from error
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _read(archive: zipfile.ZipFile, sizes: Sequence[int]) -> list[Weights]:
+    headers = {name.removesuffix(".npy"): _header(archive, name) for name in archive.namelist()}
+    if headers.get("program") != ((), np.dtype(f"<U{len(PROGRAM)}")) or str(_array(archive, "program")) != PROGRAM:
+        raise ValueError(f"not a model of {PROGRAM}")
+    if headers.get("format") != ((), np.dtype(np.int64)) or _array(archive, "format") != FORMAT:
+        raise ValueError(f"a model of {PROGRAM}, but not of format {FORMAT}, which this version reads")
+    layers = [headers[name] for name in map(_name, range(1, len(headers))) if name in headers]
+    if layers != [((n_inputs + 1, n_outputs), np.dtype(np.float32)) for n_inputs, n_outputs in pairwise(sizes)]:
+        raise ValueError(f"a network of {_told(layers)} neurons, not of {'-'.join(map(str, sizes))} as here")
+    arrays = [np.ascontiguousarray(_array(archive, _name(place))) for place in range(1, len(layers) + 1)]
+    if not all(np.isfinite(array).all() for array in arrays):
+        raise ValueError("the model holds NaN or infinity")
+    return arrays
+
+
+def _name(place: int) -> str:
+    return f"layer_{place}"
+
+
+def _header(archive: zipfile.ZipFile, name: str) -> _Header:
+    with archive.open(name) as member:
+        if npy.read_magic(member) != (1, 0):
+            raise ValueError(f"not a model of {PROGRAM}")
+        shape, _, dtype = npy.read_array_header_1_0(member)
+        return shape, dtype
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> Any:
+    with archive.open(f"{name}.npy") as member:
+        return npy.read_array(member, allow_pickle=False)
+
+
+def _told(layers: Sequence[_Header]) -> str:
+    """Its sizes, as far as the layers fit together."""
+    shapes = [shape for shape, _ in layers if len(shape) == 2]
+    return "-".join([*(str(shape[0] - 1) for shape in shapes), *(str(shape[1]) for shape in shapes[-1:])])

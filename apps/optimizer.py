@@ -1,0 +1,105 @@
+"""How a layer's weights follow their gradient: momentum, Adam. In place, in memory that is taken once. *Local.*"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+Weights = NDArray[np.floating[Any]]
+
+TINY: Final = 1e-30
+"""What fades and is smaller than this is set to 0. It would else come to the denormal numbers and stay there (0.9 times
+the least of them rounds to itself), and many processors take some hundred cycles to multiply one."""
+SWEEP_EVERY: Final = 64
+"""Updates between two sweeps for tiny numbers: 0.9^64 TINY is far from the denormals, which begin at 1e-38."""
+
+
+class Optimizer(Protocol):
+    """One layer's. It holds the layer's weights, not a copy, and what it remembers of their gradients."""
+
+    def update(self, gradient: Weights, step: float) -> None:
+        """Take a step of size `step` against `gradient`, of the weights' shape and dtype, which is overwritten."""
+
+
+class Momentum:
+    """v <- 0.9 v - step gradient;  w <- w + v  (Polyak 1964).
+
+    The step size is inside v: a step that shrinks does not shrink what is on its way already.
+    """
+
+    RATE: Final = 0.9
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._velocity = np.zeros_like(weights)
+        self._rate = weights.dtype.type(self.RATE)
+        self._updates = 0
+
+    def update(self, gradient: Weights, step: float) -> None:
+        np.multiply(self._velocity, self._rate, out=self._velocity)
+        np.multiply(gradient, gradient.dtype.type(step), out=gradient)
+        np.subtract(self._velocity, gradient, out=self._velocity)
+        np.add(self._weights, self._velocity, out=self._weights)
+        self._updates += 1
+        if self._updates % SWEEP_EVERY == 0:
+            _sweep(self._velocity)
+
+
+class Adam:
+    """m <- 0.9 m + 0.1 g;  s <- 0.999 s + 0.001 g^2;  w <- w - step (m / (1 - 0.9^t)) / (sqrt(s / (1 - 0.999^t)) + eps)
+
+    at update t = 1, 2, 3...; eps = 1e-8 (Kingma and Ba 2015, algorithm 1, with its two corrections folded into the
+    step and eps, as section 2 has it).
+    """
+
+    MEAN, SQUARE, EPSILON = 0.9, 0.999, 1e-8
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._mean = np.zeros_like(weights)
+        self._square = np.zeros_like(weights)
+        self._scratch = np.empty_like(weights)
+        self._updates = 0
+
+    def update(self, gradient: Weights, step: float) -> None:
+        number = gradient.dtype.type
+        self._updates += 1
+        root = (1 - self.SQUARE**self._updates) ** 0.5
+        scratch = np.subtract(gradient, self._mean, out=self._scratch)
+        np.multiply(scratch, number(1 - self.MEAN), out=scratch)
+        np.add(self._mean, scratch, out=self._mean)
+        np.multiply(gradient, gradient, out=gradient)
+        np.subtract(gradient, self._square, out=gradient)
+        np.multiply(gradient, number(1 - self.SQUARE), out=gradient)
+        np.add(self._square, gradient, out=self._square)
+        np.sqrt(self._square, out=scratch)
+        np.add(scratch, number(self.EPSILON * root), out=scratch)
+        np.divide(self._mean, scratch, out=scratch)
+        np.multiply(scratch, number(step * root / (1 - self.MEAN**self._updates)), out=scratch)
+        np.subtract(self._weights, scratch, out=self._weights)
+        if self._updates % SWEEP_EVERY == 0:
+            _sweep(self._mean)
+            _sweep(self._square)
+
+
+class Kind(NamedTuple):
+    """An optimizer to choose."""
+
+    make: Callable[[Weights], Optimizer]
+    step: float
+    """A first step size that does for most networks."""
+
+
+OPTIMIZERS: Final = {"momentum": Kind(Momentum, 0.1), "adam": Kind(Adam, 0.005)}
+
+
+def step_at(step: float, progress: float) -> float:
+    """The step size when the part `progress` of the training is over: from `step` down to 0, in a line."""
+    return step * (1 - progress)
+
+
+def _sweep(array: Weights) -> None:
+    array[np.abs(array) < TINY] = 0

@@ -1,0 +1,85 @@
+"""Pictures with labels to train a classifier on: a folder of idx files, or the digits of scikit-learn. *Local.*"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps import idx
+
+NAMES: Final = ("train", "t10k")
+TEST_SHARE: Final = 0.2
+"""Of the digits of scikit-learn, which come undivided."""
+
+
+@dataclass(frozen=True)
+class Pictures:
+    """Some pictures, a row each."""
+
+    pixels: NDArray[np.uint8]
+    """(pictures, pixels), C-contiguous."""
+    labels: NDArray[np.intp]
+    """From 0 up, one a picture."""
+    white: int
+    """The largest value that a pixel can have."""
+
+    def __len__(self) -> int:
+        return len(self.labels)
+
+    def chosen(self, rows: NDArray[np.int64]) -> Pictures:
+        """A copy of some of them, in that order."""
+        return Pictures(self.pixels[rows], self.labels[rows], self.white)
+
+
+def load(folder: str | None, seed: int) -> tuple[Pictures, Pictures]:
+    """To train and to test on: of the folder's idx files, or else the digits, divided by the seed.
+
+    ValueError: a file is not what it should be, or files do not fit together; or there is no scikit-learn. OSError: a
+    file is not there or cannot be read. Both name the file.
+    """
+    if folder is None:
+        return _digits(seed)
+    train, test = (_of_folder(folder, name) for name in NAMES)
+    if train.pixels.shape[1] != test.pixels.shape[1]:
+        sizes = [some.pixels.shape[1] for some in (train, test)]
+        raise ValueError(f"{folder}: pictures of {sizes[0]:,} pixels to train on, of {sizes[1]:,} to test on")
+    return train, test
+
+
+def _of_folder(folder: str, name: str) -> Pictures:
+    images = _file(folder, f"{name}-images-idx3-ubyte")
+    tensor = idx.read(images, 3)
+    if not tensor.size:
+        raise ValueError(f"{images}: holds no pictures")
+    path = _file(folder, f"{name}-labels-idx1-ubyte")
+    labels = idx.read(path, 1)
+    if len(labels) != len(tensor):
+        raise ValueError(f"{path}: {len(labels):,} labels, but {images} holds {len(tensor):,} pictures")
+    return Pictures(tensor.reshape(len(tensor), -1), labels.astype(np.intp), 255)
+
+
+def _file(folder: str, name: str) -> str:
+    os.listdir(folder)  # an OSError of the folder, where that is what is wrong
+    found = [path for path in (os.path.join(folder, name + end) for end in ("", ".gz")) if os.path.exists(path)]
+    if not found:
+        raise ValueError(f"{folder}: there is no file {name} or {name}.gz in it")
+    return found[0]
+
+
+def _digits(seed: int) -> tuple[Pictures, Pictures]:
+    try:
+        from sklearn.datasets import load_digits
+    except ImportError:
+        raise ValueError(
+            "without a folder of idx files it trains on the digits of scikit-learn, which is not installed: "
+            "pip install scikit-learn, or name a folder"
+        ) from None
+    pixels, labels = load_digits(return_X_y=True)
+    everything = Pictures(pixels.astype(np.uint8), labels.astype(np.intp), 16)
+    order = np.random.default_rng(seed).permutation(len(everything))
+    n_test = round(TEST_SHARE * len(everything))
+    return everything.chosen(order[n_test:]), everything.chosen(order[:n_test])

@@ -1,0 +1,325 @@
+"""apps.mlp as a user runs it."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import stat
+import struct
+import subprocess
+import sys
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.lib import format as npy
+
+pytest.importorskip("sklearn")
+
+from apps import modelfile
+from apps.mlp import run
+from apps.program import BadInput, save_npz
+
+ROOT = Path(__file__).parents[1]
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def mlp(job_environment):
+    """Runs the program as a job of its own."""
+
+    def start(*arguments, ranks):
+        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", "apps.mlp", *map(str, arguments)]
+        return subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
+
+    return start
+
+
+@pytest.fixture
+def alone(capsys):
+    """Runs the program here, in a world of one."""
+
+    def call(*arguments):
+        run([str(argument) for argument in arguments])
+        return subprocess.CompletedProcess(arguments, 0, capsys.readouterr().out, "")
+
+    return call
+
+
+def final(done):
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == ""
+    shape = r"final: training loss ([\d.]+) test accuracy ([\d.]+) model ([0-9a-f]{64})"
+    loss, accuracy, model = re.fullmatch(shape, done.stdout.splitlines()[-1]).groups()
+    return float(loss), float(accuracy), model
+
+
+def write_idx(folder, rows, test_rows=5, seed=0):
+    """Pictures of 2 x 2 pixels; the brightest of the four is the label."""
+    rng = np.random.default_rng(seed)
+    for name, count in (("train", rows), ("t10k", test_rows)):
+        pictures = rng.integers(0, 256, (count, 4)).astype(np.uint8)
+        labels = pictures.argmax(axis=1).astype(np.uint8)
+        (folder / f"{name}-images-idx3-ubyte").write_bytes(struct.pack(">4I", 0x803, count, 2, 2) + pictures.tobytes())
+        (folder / f"{name}-labels-idx1-ubyte").write_bytes(struct.pack(">2I", 0x801, count) + labels.tobytes())
+    return folder
+
+
+class TestDigits:
+    @pytest.mark.parametrize(("ranks", "sync"), [(1, "asp"), (2, "bsp"), (4, "asp"), (4, "notify-ack"), (3, "ssp:2")])
+    def test_reaches_its_accuracy(self, mlp, tmp_path, ranks, sync):
+        report = tmp_path / "report.json"
+        done = mlp("--sync", sync, "--json", report, ranks=ranks)
+        loss, accuracy, model = final(done)
+        assert accuracy >= 0.95 and loss < 0.2
+        assert re.findall(r"model on rank (\d): ([0-9a-f]{64})", done.stdout) == [
+            (str(rank), model) for rank in range(ranks)
+        ]
+        told = json.loads(report.read_text())
+        assert (told["program"], told["ranks"], told["sync"], told["seed"]) == ("apps.mlp", ranks, sync, 0)
+        assert told["final"]["model_sha256"] == model and told["lost_ranks"] == []
+        assert [epoch["examples"] for epoch in told["epochs"]] == [1438 * (k + 1) for k in range(10)]
+        last = told["epochs"][-1]
+        assert last["bytes_sent"] == last["bytes_dense"] and (last["bytes_sent"] > 0) == (ranks > 1)
+        assert 0 < last["seconds"] == told["final"]["seconds"]
+        assert last["train_loss"] < told["epochs"][0]["train_loss"]
+        if sync in ("bsp", "notify-ack"):
+            assert last["overwritten"] == 0
+
+    def test_each_layer_is_sent_at_each_exchange(self, mlp, tmp_path):
+        report = tmp_path / "report.json"
+        final(mlp("--hidden", "20,10", "--sync", "bsp", "--epochs", 1, "--json", report, ranks=2))
+        layers = 4 * (65 * 20 + 21 * 10 + 11 * 10)
+        exchanges = 719 // 32 // 10  # of the 23 batches of 719 rows
+        last = json.loads(report.read_text())["epochs"][-1]
+        assert last["bytes_sent"] == 2 * exchanges * layers and last["merged"] == 2 * exchanges * 3
+
+    def test_bsp_repeats_itself_bit_by_bit(self, mlp):
+        first, second, other = (final(mlp("--sync", "bsp", "--epochs", 2, "--seed", k, ranks=3)) for k in (0, 0, 1))
+        assert first == second != other
+
+    @pytest.mark.parametrize("options", [["--optimizer", "adam"], ["--hidden", "64,32"], ["--l2", "1e-4"]], ids=str)
+    def test_options(self, alone, options):
+        assert final(alone(*options))[1] >= 0.95
+
+
+def test_l2_shrinks_the_weights(alone, tmp_path):
+    sizes = []
+    for l2 in (0, 0.01):
+        final(alone("--l2", l2, "--epochs", 3, "--save", tmp_path / "model.npz"))
+        sizes.append(sum(np.square(layer).sum() for layer in modelfile.load(tmp_path / "model.npz", [64, 128, 10])))
+    assert sizes[1] < 0.9 * sizes[0]
+
+
+@pytest.mark.parametrize(
+    ("rows", "sync"), [(3, "asp"), (3, "ssp:1"), (3, "bsp"), (3, "notify-ack"), (41, "bsp"), (41, "notify-ack")]
+)
+def test_uneven_and_empty_shards(mlp, tmp_path, rows, sync):
+    options = ["--batch", 2, "--exchange-every", 1, "--epochs", 3, "--sync", sync, "--graph", "ring"]
+    final(mlp(write_idx(tmp_path, rows), *options, ranks=4))
+
+
+def test_a_rank_without_rows_does_not_hold_the_model_back(mlp, alone, tmp_path):
+    """One row: the rank that has it ends with the serial program's weights, and so does the job."""
+    folder, files = write_idx(tmp_path, rows=1), [tmp_path / "alone.npz", tmp_path / "job.npz"]
+    final(alone(folder, "--epochs", 5, "--save", files[0]))
+    final(mlp(folder, "--epochs", 5, "--save", files[1], ranks=3))
+    with np.load(files[0]) as serial, np.load(files[1]) as parallel:
+        for layer in ("layer_1", "layer_2"):
+            assert np.allclose(serial[layer], parallel[layer], rtol=1e-5)
+
+
+def test_no_epochs_leave_the_model_as_it_was(mlp, tmp_path):
+    file = tmp_path / "model.npz"
+    trained = final(mlp("--epochs", 2, "--save", file, ranks=2))
+    assert trained == final(mlp("--epochs", 0, "--model", file, ranks=3))
+    better = final(mlp("--epochs", 2, "--model", file, ranks=2))
+    assert better[0] < trained[0]
+
+
+class TestModelFile:
+    SIZES = (4, 3, 2)
+
+    @pytest.fixture
+    def layers(self):
+        return [np.full((5, 3), 0.5, np.float32), np.full((4, 2), -1, np.float32)]
+
+    @pytest.fixture
+    def file(self, tmp_path):
+        return str(tmp_path / "model.npz")
+
+    def test_comes_back_as_it_went(self, layers, file):
+        mask = os.umask(0o022)
+        try:
+            modelfile.save(file, layers)
+        finally:
+            os.umask(mask)
+        back = modelfile.load(file, self.SIZES)
+        assert all(np.array_equal(one, other) for one, other in zip(back, layers, strict=True))
+        assert all(layer.flags.c_contiguous and layer.flags.writeable for layer in back)
+        assert stat.S_IMODE(os.stat(file).st_mode) == 0o644
+        assert os.listdir(os.path.dirname(file)) == ["model.npz"]
+
+    @pytest.mark.parametrize(
+        ("changed", "message"),
+        [
+            ({"program": "apps.svm"}, "not a model of apps.mlp"),
+            ({"program": "apps.mlp" * 100}, "not a model of apps.mlp"),
+            ({"format": 2}, "not of format 1"),
+            ({"layer_2": np.zeros((4, 5), np.float32)}, "a network of 4-3-5 neurons, not of 4-3-2 as here"),
+            ({"layer_3": np.zeros((3, 2), np.float32)}, "a network of 4-3-2-2 neurons"),
+            ({"layer_1": np.zeros((5, 3))}, "a network of"),
+            ({"layer_1": np.zeros(5, np.float32)}, "a network of"),
+            ({"layer_1": np.full((5, 3), np.nan, np.float32)}, "holds NaN or infinity"),
+            ({"layer_1": np.array([{}])}, "neurons, not of"),
+        ],
+    )
+    def test_another_is_refused(self, layers, file, changed, message):
+        whole = {"format": 1, "program": "apps.mlp", "layer_1": layers[0], "layer_2": layers[1]}
+        np.savez(file, **{**whole, **changed})
+        with pytest.raises(ValueError, match=re.escape(message)) as raised:
+            modelfile.load(file, self.SIZES)
+        assert str(raised.value).startswith(f"{file}: ")
+
+    @pytest.mark.parametrize("share", [0.0, 0.3, 0.9])
+    def test_a_damaged_one_is_refused(self, layers, file, share):
+        modelfile.save(file, layers)
+        whole = Path(file).read_bytes()
+        Path(file).write_bytes(whole[: int(share * len(whole))])
+        with pytest.raises(ValueError, match=r"model\.npz: "):
+            modelfile.load(file, self.SIZES)
+
+    def test_a_changed_byte_is_found(self, layers, file):
+        modelfile.save(file, layers)
+        whole = bytearray(Path(file).read_bytes())
+        place = whole.find(layers[0].tobytes())
+        whole[place + 9] ^= 1
+        Path(file).write_bytes(whole)
+        with pytest.raises(ValueError, match=r"model\.npz: "):
+            modelfile.load(file, self.SIZES)
+
+    def test_a_header_that_lies_takes_no_memory(self, file):
+        with zipfile.ZipFile(file, "w") as archive, archive.open("program.npy", "w") as member:
+            npy.write_array_header_1_0(member, {"descr": "<U100000000", "fortran_order": False, "shape": ()})
+        tracemalloc.start()
+        try:
+            with pytest.raises(ValueError, match=r"model\.npz: "):
+                modelfile.load(file, self.SIZES)
+            assert tracemalloc.get_traced_memory()[1] < 1 << 20
+        finally:
+            tracemalloc.stop()
+
+    def test_a_zip_of_something_else(self, file):
+        with zipfile.ZipFile(file, "w") as archive:
+            archive.writestr("program.npy", "nothing")
+        with pytest.raises(ValueError, match=r"model\.npz: "):
+            modelfile.load(file, self.SIZES)
+
+
+class TestSaveNpz:
+    def test_what_cannot_be_written_leaves_nothing(self, tmp_path, monkeypatch):
+        path = tmp_path / "model.npz"
+        path.write_text("before")
+
+        def full(descriptor):
+            raise OSError(28, "No space left on device")
+
+        monkeypatch.setattr(os, "fsync", full)
+        with pytest.raises(OSError, match="No space left") as raised:
+            save_npz(str(path), weights=np.zeros(3))
+        assert raised.value.filename == str(path)
+        assert path.read_text() == "before" and os.listdir(tmp_path) == ["model.npz"]
+
+    def test_a_folder_that_is_not_there(self, tmp_path):
+        with pytest.raises(FileNotFoundError) as raised:
+            save_npz(str(tmp_path / "gone" / "model.npz"), weights=np.zeros(3))
+        assert raised.value.filename == str(tmp_path / "gone" / "model.npz")
+
+
+BAD = {
+    "no such folder": (["nothing"], "nothing: No such file or directory"),
+    "a file": (["README.md"], "README.md: Not a directory"),
+    "a folder without the files": (["apps"], "apps: there is no file train-images-idx3-ubyte"),
+    "a model that is none": (["--model", "README.md"], "README.md: not a model of apps.mlp"),
+    "no such model": (["--model", "nothing.npz"], "nothing.npz: No such file or directory"),
+    "a layer of nothing": (["--hidden", "128,0"], "from 1 up, with commas between them, got 128,0"),
+    "layers of words": (["--hidden", "big"], "from 1 up, with commas between them, got big"),
+    "a layer that no memory holds": (["--hidden", "99999999999"], "Unable to allocate"),
+    "an empty batch": (["--batch", "0"], "from 1 up, got 0"),
+    "an optimizer that is not there": (["--optimizer", "magic"], "invalid choice: 'magic'"),
+    "a step that is no number": (["--step", "nan"], "from 0 up, got nan"),
+    "a graph that is not there": (["--graph", "chrod"], "chord"),
+    "a mode that is not there": (["--sync", "ssp:x"], "ssp:S"),
+}
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_bad_input(name, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    arguments, message = BAD[name]
+    with pytest.raises(BadInput, match=re.escape(message)):
+        run(arguments)
+
+
+@pytest.mark.parametrize("option", ["--json", "--save"])
+def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path, option):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    with pytest.raises(BadInput, match="pipe: not a regular file"):
+        run([option, str(pipe), "--epochs", "0"])
+    assert pipe.is_fifo()
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_bad_input_is_one_line_and_status_2(mlp, tmp_path, ranks):
+    labels = write_idx(tmp_path, rows=20) / "train-labels-idx1-ubyte"
+    labels.write_bytes(labels.read_bytes()[:-1])
+    done = mlp(tmp_path, ranks=ranks)
+    assert done.returncode == 2
+    told = [line for line in done.stderr.splitlines() if line.startswith("apps.mlp: error: ")]
+    assert told == [f"apps.mlp: error: {labels}: ends after 19 of the 20 bytes that its header tells of"]
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("option", ["--json", "--save"])
+def test_where_it_cannot_write_is_told_before_training(mlp, tmp_path, option):
+    done = mlp(option, tmp_path / "gone" / "out", ranks=2)
+    assert done.returncode == 2 and "epoch" not in done.stdout
+    assert f"apps.mlp: error: {tmp_path}/gone/out: " in done.stderr and "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(("exchange_every", "step"), [(1, r"now [\d.]+e\+29"), (10**6, r"1e\+30 at first")])
+def test_a_step_that_is_too_large_is_named(mlp, exchange_every, step):
+    done = mlp("--step", "1e30", "--exchange-every", exchange_every, "--epochs", 1, ranks=2)
+    assert done.returncode == 2
+    assert re.search(f"the step size, {step}, is too large", done.stderr)
+    assert "Traceback" not in done.stderr and "Warning" not in done.stderr
+
+
+def test_a_folder_that_one_rank_alone_lacks_ends_all(job_environment, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import sys, malt\nfrom apps import mlp, program\n"
+        "sys.argv[1:] = ['--epochs', '1'] + ['nothing'] * malt.rank()\nprogram.main('apps.mlp', mlp.run)\n"
+    )
+    command = [sys.executable, "-m", "malt", "run", "-n", "2", str(program)]
+    environment = {**job_environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 2 and "apps.mlp: error: nothing: No such file" in done.stderr
+
+
+def test_help(mlp):
+    done = mlp("--help", ranks=2)
+    assert done.returncode == 0 and done.stdout.count("batches that a rank trains on between two exchanges") == 1
+
+
+class TestMnist:
+    """The yardstick: 0.98 with a small network. One or two epochs here; ten reach it."""
+
+    @pytest.mark.parametrize(("ranks", "sync", "epochs"), [(1, "asp", 1), (2, "asp", 1), (4, "bsp", 2)])
+    def test_is_on_its_way(self, mlp, data, ranks, sync, epochs):
+        _, accuracy, _ = final(mlp(data / "mnist", "--epochs", epochs, "--sync", sync, ranks=ranks))
+        assert accuracy >= 0.95
