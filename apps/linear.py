@@ -312,6 +312,34 @@ def _subgradient(
             out[n_features] += np.float32(intercept * slope)
 
 
+class Touched:
+    """Which weights the examples trained on since the last `take` have touched."""
+
+    def __init__(self, data: Examples, n_features: int, intercept: bool) -> None:
+        self._data = data
+        self._marks = np.zeros(n_features + 1, np.uint8)
+        self._intercept = intercept
+
+    def note(self, order: Order) -> None:
+        """Count the examples named in `order`."""
+        _mark(self._data, order, self._marks)
+        self._marks[-1] |= self._intercept and order.size > 0
+
+    def take(self) -> Order:
+        """The weights touched, ascending, the intercept's last; forgets them."""
+        touched = np.flatnonzero(self._marks)
+        self._marks[:] = 0
+        return touched.astype(np.int32)
+
+
+@_kernel(_ROWS, _READ_I4, types.Array(types.u1, 1, "C"))
+def _mark(data: Examples, order: Order, marks: Any) -> None:
+    for k in range(order.size):
+        row = np.uint32(order[k])
+        for j in range(np.uint64(data.starts[row]), np.uint64(data.starts[row + 1])):
+            marks[np.uint32(data.columns[j])] = 1
+
+
 def totals(
     problem: Problem, data: Examples, params: Params, start: int = 0, stop: int | None = None
 ) -> tuple[float, int]:

@@ -14,13 +14,13 @@ import time
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 
 import malt
 from apps import linear
-from apps.linear import Examples, Order, Params, Problem
+from apps.linear import Order, Params, Problem
 from apps.program import (
     Parser,
     add_common_options,
@@ -36,6 +36,7 @@ from apps.program import (
     user_errors,
 )  # fmt: skip
 from apps.report import Clock, Column, Mark, Report, mark, over_ranks
+from apps.trainers import trainer
 from dstorm import Statistics
 
 EMBEDDED = Path(__file__).parent / "data" / "a9a"
@@ -52,78 +53,14 @@ def parser() -> Parser:
     add("--loss", choices=sorted(linear.LOSSES), default="hinge", help="(%(default)s)")
     add("--l2", type=real_number(0), default=1e-4, metavar="X", help="weight of |w|^2 / 2 (%(default)s)")
     add("--average", choices=AVERAGES, default="model", help="what ranks exchange (%(default)s)")
+    add("--vector", choices=("dense", "sparse"), default="dense",
+        help="send all weights, or those of features that were in the rows (%(default)s)")  # fmt: skip
     add("--step", type=positive_number, metavar="X", help="the first step size (chosen on a sample)")
     add("--no-intercept", dest="intercept", action="store_false", help="a plane through the origin")
     add("--tolerance", type=real_number(0), default=0.0, metavar="X",
         help="stop when an epoch improves the objective by less than this part of it (0: never)")  # fmt: skip
     add_common_options(made, epochs=10, exchange_every=1000, graph="all", sync="asp")
     return made
-
-
-class Trainer(Protocol):
-    """One way to train together. `model` is what it has learned so far; `vectors` carry it."""
-
-    model: Params
-    vectors: Sequence[Any]
-
-    def learn(self, order: Order, due: bool) -> None:
-        """Train on the examples named in `order`; then, where that is `due`, exchange."""
-
-    def finish(self) -> None:
-        """Make `model` one and the same on all ranks. Collective."""
-
-
-class ModelTrainer:
-    """Every rank descends on its own; models, or their changes, are averaged on the way. The result is a mean of the
-    models so far (`linear.blend`): the last one alone still carries the noise of its last examples."""
-
-    def __init__(self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace) -> None:
-        self._problem, self._data, self._eta0 = problem, data, eta0
-        self._params: Params = np.zeros(n_features + 1, np.float32)
-        self.model: Params = np.zeros_like(self._params)
-        self._trained, self._blended = 0.0, 0
-        self._alone = options.average == "none"
-        average = "model" if self._alone else options.average
-        self._replica = malt.Replica(self._params, average=average, graph=options.graph, sync=options.sync)
-        self.vectors = self._replica.vectors
-
-    def learn(self, order: Order, due: bool) -> None:
-        self._trained = linear.train(self._problem, self._data, order, self._params, self._eta0, self._trained)
-        if due and not self._alone:
-            self._replica.step()
-        if due:  # a model of all ranks
-            self._blended += 1
-            linear.blend(self.model, self._params, self._blended)
-        elif not self._blended:
-            self.model[:] = self._params
-
-    def finish(self) -> None:
-        self._params[:] = self.model
-        self._replica.finish()
-        self.model[:] = self._params
-
-
-class GradientTrainer:
-    """Ranks average the mean subgradients of their next examples at fixed weights, and take one step each."""
-
-    def __init__(self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace) -> None:
-        self._problem, self._data, self._eta0 = problem, data, eta0
-        self._l2, self._trained = problem.l2, 0
-        self.model: Params = np.zeros(n_features + 1, np.float32)
-        self._gradient = malt.vector(n_features + 1, graph=options.graph, sync=options.sync, check_finite=True)
-        self.vectors = [self._gradient]
-
-    def learn(self, order: Order, due: bool) -> None:
-        linear.subgradient(self._problem, self._data, order, self.model, self._gradient.array)
-        self._gradient.scatter()
-        self._gradient.gather()
-        step = linear.gradient_step(self._eta0, self._l2, self._trained, len(order))
-        self.model -= np.float32(step) * self._gradient.array
-        self._trained += len(order)
-
-    def finish(self) -> None:
-        self._gradient.close()
-        malt.init().transport.mean(self.model)
 
 
 class Run:
@@ -139,9 +76,8 @@ class Run:
         self.mine = linear.examples(train.X, train.y, malt.shard(dealt))
         self.most_rows = -(-len(train.y) // malt.size())
         self.eta0 = self._first_step(train, dealt) if options.step is None else options.step
-        kind = GradientTrainer if options.average == "gradient" else ModelTrainer
         with user_errors():  # the vector checks --graph and --sync
-            self.trainer: Trainer = kind(problem, self.mine, self.n_features, self.eta0, options)
+            self.trainer = trainer(problem, self.mine, self.n_features, self.eta0, options)
         self.clock = Clock()
         self.trained = 0
         self.marks: list[Mark] = []
@@ -272,7 +208,7 @@ def _introduction(told: dict[str, Any], part: Run, train: malt.Dataset) -> str:
         + (f"; {len(part.test.labels):,} test rows\n" if part.test else "\n")
         + f"{options.loss}, l2 {options.l2:g}, {'with' if options.intercept else 'no'} intercept, "
         f"first step {part.eta0:g}, {options.average} averaging every {options.exchange_every:,} examples, "
-        f"{options.epochs} epochs\n"
+        f"{options.vector} vectors, {options.epochs} epochs\n"
     )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import malt
-from apps import linear, svm
+from apps import linear, svm, trainers
 
 GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
 TARGET = 0.362
@@ -70,7 +70,7 @@ class Training:
 
         def on_rank(rank: int) -> tuple[int, str]:
             mine = linear.examples(self.data.X, self.data.y, malt.shard(dealt))
-            trainer = svm.ModelTrainer(self.problem, mine, width, eta0, options)
+            trainer = trainers.ModelTrainer(self.problem, mine, width, eta0, options)
             generator = np.random.default_rng([seed, 1 + rank])
             for part in itertools.islice(_parts(len(mine.labels), generator), ROUNDS):
                 trainer.learn(part, due=True)

@@ -375,3 +375,16 @@ print(sum(dispatcher.stats.cache_misses.total() for dispatcher, _ in linear._KER
     start_s = time.perf_counter()
     assert misses() == 0
     assert time.perf_counter() - start_s < 20
+
+
+@pytest.mark.parametrize("intercept", [False, True])
+def test_touched_weights_are_those_of_the_rows(intercept):
+    X = csr_matrix(random_array((30, 50), density=0.1, dtype=np.float32))
+    data = linear.examples(X, np.ones(30, np.float32))
+    touched = linear.Touched(data, 50, intercept)
+    assert touched.take().size == 0
+    touched.note(np.array([3, 7], np.int32))
+    touched.note(np.array([7, 20], np.int32))
+    expected = sorted({*X[[3, 7, 20]].indices.tolist(), *([50] if intercept else [])})
+    assert touched.take().tolist() == expected
+    assert touched.take().size == 0

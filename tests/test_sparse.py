@@ -391,14 +391,14 @@ def test_a_users_function_gets_rows_and_private_copies(everywhere):
                 kept.extend(updates)
 
         with malt.vector((9, 2), kind="sparse", sync="bsp") as v:
-            for step in (1, 2):
+            for step in (1, 2, 3, 4):  # with two slots: kept copies outlive the slots they came from
                 v.array[[rank, 7]] = step
                 v.scatter(rows=[rank, 7], weight=0.5)
                 v.gather(function)
-            assert v.array[7].tolist() == [2 + 2 * 0.5 * len(others(rank))] * 2
+            assert v.array[7].tolist() == [4 + 4 * 0.5 * len(others(rank))] * 2
             assert len(v._staging._buffers) <= 1, "memory for messages is used again"
         if rank == 0 and others(rank):
-            assert {one.step for one in kept} == {1, 2} and all((one.values == one.step).all() for one in kept)
+            assert {one.step for one in kept} == {1, 2, 3, 4} and all((one.values == one.step).all() for one in kept)
 
     everywhere(live)
 

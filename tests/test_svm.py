@@ -6,13 +6,17 @@ import json
 import re
 import subprocess
 import sys
+from argparse import Namespace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+import malt
+from apps import linear
 from apps.program import BadInput
 from apps.svm import run
+from apps.trainers import trainer
 
 ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.serial
@@ -98,14 +102,49 @@ def test_losses(alone, tiny, loss):
     assert final(alone(tiny, "--test", tiny, "--loss", loss))[1] > 0.99
 
 
+@pytest.mark.parametrize("vector", ["dense", "sparse"])
 @pytest.mark.parametrize("average", ["delta", "gradient", "none"])
-def test_averages(svm, tiny, average):
-    done = svm(
-        tiny, "--test", tiny, "--average", average, "--exchange-every", 20, "--sync", "bsp", "--graph", "ring", ranks=3
-    )
+def test_averages(svm, tiny, average, vector):
+    options = ["--average", average, "--vector", vector, "--exchange-every", 20, "--sync", "bsp", "--graph", "ring"]
+    done = svm(tiny, "--test", tiny, *options, ranks=3)
     assert final(done)[1] > 0.99
     sent = int(done.stdout.splitlines()[-2].split()[-3].replace(",", ""))
     assert (sent == 0) == (average == "none")
+
+
+@pytest.mark.parametrize("average", ["model", "delta", "gradient"])
+def test_sparse_vectors_learn_what_dense_ones_do_from_fewer_bytes(average, tmp_path):
+    """Rows of 3 features out of 2000: models that differ by rounding, and by what shrinks within an exchange."""
+    rng = np.random.default_rng(1)
+    truth = rng.standard_normal(2000)
+    lines = []
+    for _ in range(400):
+        columns = np.sort(rng.choice(2000, 3, replace=False))
+        lines.append(f"{int(truth[columns].sum() > 0)} " + " ".join(f"{column + 1}:1" for column in columns))
+    (tmp_path / "sparse.svm").write_text("\n".join(lines))
+    data = malt.open_svmlight(tmp_path / "sparse.svm")
+    rows = linear.examples(data.X, data.y)
+    problem = linear.Problem("hinge", 1e-3, True)
+
+    def train(vector):
+        options = Namespace(average=average, vector=vector, graph="all", sync="bsp")
+
+        def on_rank(rank):
+            mine = linear.examples(data.X, data.y, malt.shard(np.arange(400)))
+            learner = trainer(problem, mine, 2000, 0.5, options)
+            for part in np.array_split(np.arange(100, dtype=np.int32), 5) * 3:
+                learner.learn(part, due=True)
+            learner.finish()
+            return learner.model.copy(), learner.vectors[0].statistics().bytes_sent
+
+        return malt.simulate(on_rank, 4)
+
+    dense, sparse = train("dense"), train("sparse")
+    assert sum(sent for _, sent in sparse) < 0.5 * sum(sent for _, sent in dense)
+    assert all((model == sparse[0][0]).all() for model, _ in sparse)
+    np.testing.assert_allclose(sparse[0][0], dense[0][0], atol=0.02 * np.abs(dense[0][0]).max())
+    objectives = [linear.objective(problem, rows, ends[0][0]) for ends in (dense, sparse)]
+    assert objectives[1] == pytest.approx(objectives[0], rel=0.01)
 
 
 def test_rows_sorted_by_label_do_not_hurt(svm, tiny):

@@ -197,10 +197,8 @@ def decode(form: RowFormat, encoding: int, payload: Bytes) -> RowValues | None:
         return None
     if kind == ROWS:
         split = count * form.row_nbytes
-        numbers = payload[split:].view(form.index)
-        if not is_set_of_rows(numbers, form.n):
-            return None
-        return RowValues(numbers.astype(np.intp), _values(form, payload[:split]))
+        rows = payload[split:].view(form.index).astype(np.intp)  # the copy is checked: it cannot change any more
+        return RowValues(rows, _values(form, payload[:split])) if is_set_of_rows(rows, form.n) else None
     split = form.n * form.row_nbytes
     marks = np.unpackbits(payload[split:], bitorder="little")
     rows = np.flatnonzero(marks.view(bool))
