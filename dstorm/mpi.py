@@ -41,6 +41,10 @@ def library() -> str:
     return " ".join([*words[:version], words[version].lstrip("v")])
 
 
+def _nothing() -> None:
+    """There is nobody to flush."""
+
+
 class MpiWindow:
     """This rank's part of an MPI window."""
 
@@ -78,6 +82,13 @@ class MpiWindow:
             self._win.Flush(peers[0])
         else:
             self._win.Flush_all()
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        if not peers:
+            return _nothing
+        if self._watchdog is not None:
+            return partial(self.flush, peers)
+        return partial(self._win.Flush, peers[0]) if len(peers) == 1 else self._win.Flush_all
 
     def sync(self) -> None:
         self._win.Sync()
@@ -149,7 +160,7 @@ class MpiTransport:
             # Inside a host a flush waits for nobody, and needs no watch.
             window = MpiWindow(self._comm, nbytes, self._watchdog if progress.spans_hosts(self.hosts) else None)
         if self._lock is not None:
-            progress.serialize(window, self._lock, _LOCAL, makers=("prepared",))
+            progress.serialize(window, self._lock, _LOCAL, makers=("prepared", "prepared_flush"))
         return window
 
     def allgather(self, data: bytes) -> list[bytes]:

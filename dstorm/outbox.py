@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -48,6 +49,8 @@ class OutEdge:
     slots: list[int]
     acknowledgement: int
     """Offset in this rank's memory."""
+    state_at: int
+    """Where the low byte of its state lies: 0 as long as nothing has been heard of the peer."""
     cell: memoryview
     """Staging for a stamp on its way to this peer."""
     put_stamp: list[Put]
@@ -55,6 +58,8 @@ class OutEdge:
     put_progress: Put
     parcel: Parcel = _NONE
     """What goes with the scatter under way."""
+    slot: int = 0
+    """Where it goes."""
     lasting: Parcel | None = None
     """What goes with most of them, and is prepared."""
     put_lasting: list[Put] = field(default_factory=list)
@@ -78,6 +83,7 @@ class Outbox:
         self._in_flight = consistency.unacknowledged(layout.depth)
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out[rank]}
+        self._flush_all = window.prepared_flush(layout.out[rank])
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> OutEdge:
         cell = np.zeros(stamp.NBYTES, np.uint8)
@@ -87,6 +93,7 @@ class Outbox:
             SendRing(layout.depth),
             slots,
             layout.acknowledgement(rank, peer),
+            layout.acknowledgement(rank, peer) + _STATE,
             cell.data,
             [self._window.prepared(cell, peer, slot) for slot in slots],
             self._window.prepared(cell, peer, layout.progress(rank, peer)),
@@ -104,39 +111,51 @@ class Outbox:
     ) -> tuple[int, float]:  # fmt: skip
         """As `Segment.send_each`."""
         edges = self._ready(parcels, timeout_s)
-        peers = [edge.peer for edge in edges]
+        flush = self._flush_all if len(edges) == len(self.edges) else partial(self._flush, edges)
         nbytes, share = 0, mass / (len(edges) + 1)
         for edge in edges:
-            mark = (edge.ring.sent + 1, step, WRITING, 0, 0, 1.0, 0.0)
-            self._put(edge, edge.put_stamp[edge.ring.next_slot], mark)
-        self._flush(peers)
-        self._put_payloads(edges)
+            number = edge.ring.sent + 1
+            edge.slot = edge.ring.next_slot
+            stamp.write(edge.cell, 0, (number, step, WRITING, 0, 0, 1.0, 0.0))
+            edge.put_stamp[edge.slot]()
+            nbytes += edge.parcel.nbytes
+        flush()
+        if nbytes:
+            for edge in edges:
+                self._put_payload(edge)
+            flush()
         for edge in edges:
-            parcel = edge.parcel
-            whole = (edge.ring.sent + 1, step, WHOLE, parcel.encoding, parcel.nbytes, weight, share)
-            self._put(edge, edge.put_stamp[edge.ring.next_slot], whole)
+            _, _, _, payload_nbytes, encoding = edge.parcel
             edge.ring.sent += 1
-            edge.bytes_sent += parcel.nbytes
-            nbytes += parcel.nbytes
-        others = [edge for edge in self.edges.values() if edge not in edges] if len(edges) < len(self.edges) else []
-        for edge in others:
-            self._put(edge, edge.put_progress, (edge.ring.sent, step, WHOLE, 0, 0, 1.0, 0.0))
-            peers.append(edge.peer)
-        self._flush(peers)
+            edge.bytes_sent += payload_nbytes
+            stamp.write(edge.cell, 0, (edge.ring.sent, step, WHOLE, encoding, payload_nbytes, weight, share))
+            edge.put_stamp[edge.slot]()
+        if len(edges) < len(self.edges):
+            self._put_step(step, without=edges)
+            flush = self._flush_all
+        flush()
         self._transport.beat()
         return nbytes, share
+
+    def _put_step(self, step: int, without: Sequence[OutEdge]) -> None:
+        """The step alone, to those who get no message."""
+        for edge in self.edges.values():
+            if edge not in without:
+                stamp.write(edge.cell, 0, (edge.ring.sent, step, WHOLE, 0, 0, 1.0, 0.0))
+                edge.put_progress()
 
     def leave(self, step: int) -> None:
         """Tell all out-neighbours that this rank has left, at `step`; `flush` is the caller's."""
         for edge in self.edges.values():
-            self._put(edge, edge.put_progress, Stamp(edge.ring.sent, step, DONE))
+            stamp.write(edge.cell, 0, Stamp(edge.ring.sent, step, DONE))
+            edge.put_progress()
 
     def _ready(self, parcels: Iterable[Parcel], timeout_s: float | None) -> list[OutEdge]:
         """The edges that a scatter goes along, each with its parcel, once they may be sent to."""
         edges = []
         for parcel in parcels:
             edge = self.edges[parcel.peer]
-            if not self._has_left(edge):
+            if not (edge.done or (self._view[edge.state_at] and self._has_left(edge))):
                 edge.parcel = parcel
                 edges.append(edge)
         if self._acknowledged:
@@ -145,34 +164,23 @@ class Outbox:
             edges = [edge for edge in edges if not edge.done]
         return edges
 
-    def _put_payloads(self, edges: Sequence[OutEdge]) -> None:
-        loaded = []
-        for edge in edges:
-            parcel = edge.parcel
-            if not parcel.nbytes:
-                continue
-            loaded.append(edge.peer)
-            if parcel is edge.lasting:
-                edge.put_lasting[edge.ring.next_slot]()
-                continue
-            offset = edge.slots[edge.ring.next_slot] + stamp.NBYTES
+    def _put_payload(self, edge: OutEdge) -> None:
+        parcel = edge.parcel
+        if parcel is edge.lasting:
+            edge.put_lasting[edge.slot]()
+        elif parcel.nbytes:
+            offset = edge.slots[edge.slot] + stamp.NBYTES
             self._window.put(parcel.body, edge.peer, offset)
             if parcel.tail is not None:
                 self._window.put(parcel.tail, edge.peer, offset + parcel.body.nbytes)
-        self._flush(loaded)
 
-    def _put(self, edge: OutEdge, put: Put, what: stamp.Fields) -> None:
-        stamp.write(edge.cell, 0, what)
-        put()
-
-    def _flush(self, peers: Sequence[int]) -> None:
-        if peers:
-            self._window.flush(peers)
+    def _flush(self, edges: Sequence[OutEdge]) -> None:
+        if edges:
+            self._window.flush([edge.peer for edge in edges])
 
     def _has_left(self, edge: OutEdge) -> bool:
-        """Whether the peer has closed its end, as far as this rank has been told."""
-        if not edge.done and self._view[edge.acknowledgement + _STATE]:
-            self._note_acknowledgement(edge)
+        """Whether the peer, of whom something has been heard, has closed its end."""
+        self._note_acknowledgement(edge)
         return edge.done
 
     def _may_send(self, edge: OutEdge) -> bool:

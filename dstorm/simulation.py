@@ -217,6 +217,9 @@ class SimulatedWindow:
         self._group.deliver(self._rank, peers)
         self._group.maybe_switch(self._rank)
 
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        return partial(self.flush, tuple(peers))
+
     def sync(self) -> None:
         self._group.maybe_switch(self._rank)
 

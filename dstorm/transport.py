@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 Bytes = NDArray[np.uint8]
 Put = Callable[[], object]
-"""A Put that is ready to be started."""
+"""A Put, or the flush of some, that is ready to be started."""
 
 
 class Window(Protocol):
@@ -33,6 +33,9 @@ class Window(Protocol):
 
     def flush(self, peers: Sequence[int]) -> None:
         """Return when every Put so far towards `peers` is complete in their memory. One-sided."""
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """The `flush` of these peers, as `prepared`; of none, nothing. Local."""
 
     def sync(self) -> None:
         """Order this rank's loads and stores of `memory` with what peers wrote. Local."""

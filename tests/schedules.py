@@ -46,6 +46,9 @@ class RecordingWindow:
     def prepared(self, source, peer, offset):
         return lambda: self.put(source, peer, offset)
 
+    def prepared_flush(self, peers):
+        return lambda: self.flush(peers)
+
     def flush(self, peers):
         self.stages.append(self._stage)
         self._stage = []
@@ -83,6 +86,8 @@ class ReplayedWindow:
 
     def prepared(self, source, peer, offset):
         return None  # under asp a receiver puts nothing
+
+    prepared_flush = flush = lambda self, peers: None
 
     def sync(self): ...
 

@@ -149,7 +149,7 @@ def ssp_lets_one_more_behind(monkeypatch):
 
 
 def publishes_no_step_without_a_message(monkeypatch):
-    plant(monkeypatch, Outbox, "send", ("for edge in others:", "for edge in []:"))
+    plant(monkeypatch, Outbox, "_put_step", ("if edge not in without:", "if False:"))
 
 
 def no_flow_control(monkeypatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from mutation import plant
 from schedules import Violation, explore
 
 from dstorm import inbox, ring, stamp
@@ -38,9 +39,8 @@ def test_every_schedule_keeps_the_promises(scenario):
 
 def no_mark(monkeypatch):
     """The sender does not mark the slot before it writes the payload."""
-    put = Outbox._put
-    skips_mark = lambda self, edge, start, what: None if what[2] == WRITING else put(self, edge, start, what)  # noqa: E731
-    monkeypatch.setattr(Outbox, "_put", skips_mark)
+    mark = "        edge.put_stamp[edge.slot]()\n        nbytes += edge.parcel.nbytes\n"
+    plant(monkeypatch, Outbox, "send", (mark, mark.partition("\n")[2]))
 
 
 def no_second_look(monkeypatch):
@@ -108,14 +108,8 @@ def writes_into_one_slot(monkeypatch):
 
 def no_flush_after_payload(monkeypatch):
     """Payload and publishing stamp arrive in any order."""
-    flush = Outbox._flush
-
-    def lazy(self, edges):
-        self._flushes = getattr(self, "_flushes", 0) + 1
-        if self._flushes % 3 != 2:
-            flush(self, edges)
-
-    monkeypatch.setattr(Outbox, "_flush", lazy)
+    after_payload = "        for edge in edges:\n            self._put_payload(edge)\n        flush()\n"
+    plant(monkeypatch, Outbox, "send", (after_payload, after_payload.replace("flush()", "pass")))
 
 
 MUTANTS = [

@@ -114,7 +114,8 @@ class Vector(ABC):
         ValueError, TypeError: an argument; more rows than the capacity; ClosedError; DeadlinePassed: a receiver has
         not taken what came before. Nothing has been sent then, the step is as before, and no row counts as sent.
         """
-        self._check_open()
+        if self._segment.closed:
+            self._check_open()
         if type(weight) is not float or not 0 <= weight < math.inf:
             weight = _checked_weight(self.name, weight)
         step = self._step + 1
