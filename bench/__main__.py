@@ -19,8 +19,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import malt
+from bench import factorization, scale, start, training
 from bench import rows as table
-from bench import scale, start, training
 from bench.rows import Row
 from malt.mpi_library import bound_library
 
@@ -44,6 +44,7 @@ def _on_ranks(module: str, ranks: int) -> Callable[[bool], list[Row]]:
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
     "messages": _on_ranks("bench.messages", 2),
     "training": training.rows,
+    "factorization": factorization.rows,
     "straggler": _on_ranks("bench.straggler", 4),
     "start": start.rows,
     "scale": scale.rows,
