@@ -111,24 +111,22 @@ def kernels(rank: int) -> Kernels:
 
 
 def train(
-    made: Kernels, data: Shard, order: Numbers, users: Rows, items: Rows, l2: tuple[Rows, Rows], step: float,
+    made: Kernels, data: Shard, order: Numbers, users: Rows, items: Rows, kept: tuple[Rows, Rows], step: float,
     touched: NDArray[np.bool_], biases: bool = True,
 ) -> None:  # fmt: skip
     """Train the rows of `users` and `items` in place on all ratings of the users named in `order`, one at a time.
 
-    e = r - (b_u + b_i + p . q)      p <- (p + step e q) / (1 + step l2_u)      q, b_u and b_i likewise: the implicit
-    form, in which shrinking never overshoots; to first order. `l2`: `penalties` of the users and of the items.
-    `touched`: the items that were trained on are marked in it.
+    e = r - (b_u + b_i + p . q)      p <- kept_u p + step e q      q, b_u and b_i likewise. `kept`: `keeps` of the users
+    and of the items. `touched`: the items that were trained on are marked in it.
 
     FloatingPointError, naming the step size: the rows are no longer finite.
     """
-    keep_users, keep_items = keeps(l2[0], step), keeps(l2[1], step)
-    if not made.train(data, order, users, items, keep_users, keep_items, np.float32(step), biases, touched):
+    if not made.train(data, order, users, items, *kept, np.float32(step), biases, touched):
         raise FloatingPointError(f"the factors are not finite any more: the step size, {step:.3g}, is too large")
 
 
 def keeps(l2: Rows, step: float) -> Rows:
-    """What an example leaves of a row: 1 / (1 + step l2)."""
+    """What shrinking at one example leaves of a row: 1 / (1 + step l2), the implicit form, which never overshoots."""
     return 1 / (1 + np.float32(step) * l2)
 
 

@@ -96,7 +96,7 @@ class Problem:
         return scaled
 
     def tests(self, users: NDArray[np.intp], rank: int) -> Pairs:
-        """The test ratings of the users with these numbers; on the lowest rank also of those who are not in training."""
+        """The test ratings of the users with these numbers; on the lowest rank also of others."""
         if self.test is None:
             return Pairs(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
         whose = numbered(self.train.user_ids, self.test.user_ids)[self.test.users]
@@ -162,11 +162,12 @@ class Run:
         malt.barrier()
         said = time.monotonic()
         for epoch in range(self.options.epochs):
-            step = factors.step_size(self.options.step, epoch, self.options.epochs)
             self.clock.start()
+            step = factors.step_size(self.options.step, epoch, self.options.epochs)
+            kept = factors.keeps(self.l2[0], step), factors.keeps(self.l2[1], step)
             for order in self._parts():
                 factors.train(
-                    self.kernels, self.data, order, self.users, self.items.array, self.l2, step, self.touched,
+                    self.kernels, self.data, order, self.users, self.items.array, kept, step, self.touched,
                     self.problem.biases,
                 )  # fmt: skip
                 self.trained += int(self.counts[order].sum())
@@ -206,7 +207,7 @@ class Run:
         self.kept.keep(epoch)
 
     def finish(self) -> Model:
-        """One and the same model on all ranks. An item's row is the mean over ranks, by their ratings of it. Collective."""
+        """One and the same model on all ranks: of items the mean of theirs, by their ratings of each. Collective."""
         self.items.close()
         transport = malt.init().transport
         transport.barrier("finish")

@@ -28,7 +28,8 @@ def planted(seed: int) -> tuple[malt.Ratings, malt.Ratings]:
     values = 3 + user_rows @ item_rows.T + NOISE * generator.standard_normal((USERS, ITEMS))
     values += 0.3 * generator.standard_normal((USERS, 1)) + 0.3 * generator.standard_normal(ITEMS)
     drawn = generator.random((USERS, ITEMS))
-    return _chosen(values, drawn < RATED * (1 - TESTED)), _chosen(values, (drawn < RATED) & (drawn >= RATED * (1 - TESTED)))
+    is_train = drawn < RATED * (1 - TESTED)
+    return _chosen(values, is_train), _chosen(values, (drawn < RATED) & ~is_train)
 
 
 def _chosen(values: NDArray[np.float64], where: NDArray[np.bool_]) -> malt.Ratings:
