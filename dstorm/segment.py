@@ -32,6 +32,9 @@ _PATIENCE_S = 0.05
 """How long it gives way in all, over the life of a segment."""
 
 
+_NOTHING = np.empty(0, np.uint8)
+
+
 class Message(NamedTuple):
     """A whole message, out of the queue."""
 
@@ -48,10 +51,12 @@ class Parcel(NamedTuple):
     """One message on its way to one peer."""
 
     peer: int
-    pieces: tuple[Bytes, ...]
-    """The payload: C-contiguous, one after the other, unchanged until `send_each` returns."""
+    body: Bytes
+    """C-contiguous, as the tail is; neither may change until `send_each` returns."""
+    tail: Bytes | None
+    """What follows the body in the payload."""
     nbytes: int
-    """Of all pieces."""
+    """Of both."""
     encoding: int = 0
 
 
@@ -67,7 +72,7 @@ class _OutEdge:
     """Offset in this rank's memory."""
     cell: Bytes
     """Staging for a stamp on its way to this peer."""
-    parcel: Parcel = Parcel(-1, (), 0)
+    parcel: Parcel = Parcel(-1, _NOTHING, None, 0)
     """What goes with the scatter under way."""
     step: int = 0
     """The peer's step when it last acknowledged."""
@@ -166,7 +171,7 @@ class Segment:
         mass: float = 1.0, timeout_s: float | None = None,
     ) -> tuple[int, float]:  # fmt: skip
         """Publish one and the same `payload` to `peers`: as `send_each`."""
-        parcels = [Parcel(peer, (payload,), payload.nbytes, encoding) for peer in peers]
+        parcels = [Parcel(peer, payload, None, payload.nbytes, encoding) for peer in peers]
         return self.send_each(parcels, step, weight, mass, timeout_s)
 
     def send_each(
@@ -178,7 +183,7 @@ class Segment:
         The payload bytes sent; and the share of `mass` that went with each message and is left to this rank:
         mass / (messages + 1).
 
-        On return the data is in the peers' memory and the pieces may change. Peers that have left are skipped.
+        On return the data is in the peers' memory and the parcels' may change. Peers that have left are skipped.
         Waits only where the consistency wants acknowledgements. DeadlinePassed: nothing was sent.
         """
         edges = []
@@ -191,18 +196,22 @@ class Segment:
             self._wait("scatter", lambda: [edge for edge in edges if not self._may_send(edge)], timeout_s)
             edges = [edge for edge in edges if not edge.done]
         self._step = step
-        total_nbytes, share = 0, mass / (len(edges) + 1)
+        share = mass / (len(edges) + 1)
+        total_nbytes = 0
         for edge in edges:
             self._put(edge, edge.slots[edge.ring.next_slot], Stamp(edge.ring.sent + 1, step, WRITING))
+            total_nbytes += edge.parcel.nbytes
         self._flush(edges)
-        self._put_payloads(edges)
+        if total_nbytes:
+            for edge in edges:
+                self._put_payload(edge)
+            self._flush(edges)
         for edge in edges:
-            nbytes = edge.parcel.nbytes
-            whole = Stamp(edge.ring.sent + 1, step, WHOLE, edge.parcel.encoding, nbytes, weight, share)
+            _, _, _, nbytes, encoding = edge.parcel
+            whole = Stamp(edge.ring.sent + 1, step, WHOLE, encoding, nbytes, weight, share)
             self._put(edge, edge.slots[edge.ring.next_slot], whole)
             edge.ring.sent += 1
             edge.bytes_sent += nbytes
-            total_nbytes += nbytes
         others = [edge for edge in self._out.values() if edge not in edges] if len(edges) < len(self._out) else []
         for edge in others:
             self._put(edge, edge.progress, Stamp(edge.ring.sent, step, WHOLE))
@@ -210,18 +219,17 @@ class Segment:
         self._transport.beat()
         return total_nbytes, share
 
+    def _put_payload(self, edge: _OutEdge) -> None:
+        _, body, tail, nbytes, _ = edge.parcel
+        offset = edge.slots[edge.ring.next_slot] + stamp.NBYTES
+        if nbytes:
+            self._window.put(body, edge.peer, offset)
+        if tail is not None:
+            self._window.put(tail, edge.peer, offset + body.nbytes)
+
     def sent_to(self, peers: Iterable[int]) -> int:
         """Messages published so far in the memory of `peers`. Local."""
         return sum(self._out[peer].ring.sent for peer in peers)
-
-    def _put_payloads(self, edges: Sequence[_OutEdge]) -> None:
-        loaded = [edge for edge in edges if edge.parcel.nbytes]
-        for edge in loaded:
-            offset = edge.slots[edge.ring.next_slot] + stamp.NBYTES
-            for piece in edge.parcel.pieces:
-                self._window.put(piece, edge.peer, offset)
-                offset += piece.nbytes
-        self._flush(loaded)
 
     def _put(self, edge: _OutEdge | _InEdge, offset: int, what: Stamp) -> None:
         stamp.write(edge.cell.data, 0, what)

@@ -41,7 +41,7 @@ class EdgeStatistics:
     torn_retries: int = 0
     """Copies thrown away because the peer overwrote the slot meanwhile."""
     refused: int = 0
-    """Messages from the peer that failed a check: impossible length or encoding, or not finite."""
+    """Messages from the peer that failed a check: impossible length, encoding or row numbers, or not finite."""
     bytes_sent: int = 0
     """Payload bytes published in the peer's memory."""
     waited_s: float = 0.0

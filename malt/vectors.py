@@ -34,12 +34,12 @@ def vector(
     or infinity. `name`: for error messages.
 
     `kind`: "dense" sends the whole array; "sparse", of shape (n,) or (n, k), sends rows: those named in
-    `v.scatter(rows=...)`, else those that changed, bit by bit, and have not been sent to that peer. For it alone:
-    `capacity`: the most rows of a message, all if None: memory is taken for so many. `wire`: "float16" for values that
-    travel rounded to it, of a vector of float32 or float64. `top_k`: the array holds increments, for malt.SUM: a
-    scatter gives the rows named, else those that are not zero, and sends the `top_k` rows of largest norm of all that
-    was given to these peers and not sent yet; the rest, roundings included, waits for later scatters, of a zeroed
-    array say, until one returns 0.
+    `v.scatter(rows=...)`, else those that changed, bit by bit, since the vector was made, and have not been sent to
+    that peer. For sparse vectors alone: `capacity`: the most rows of a message, all if None; memory is taken for so
+    many. `wire`: "float16" for values that travel rounded to it, of a vector of float32 or float64. `top_k`: the
+    array holds increments, for malt.SUM: a scatter gives the rows named, else those that are not zero, and sends the
+    `top_k` rows of largest norm of all that was given to these peers and not sent yet; the rest, roundings included,
+    waits for later scatters, of a zeroed array say, until one returns 0.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
     ranks: /dev/shm cannot hold it. Nothing has been made then.
@@ -47,22 +47,11 @@ def vector(
     world = session.world()
 
     def check() -> tuple[_Arguments, Mapping[str, Any]]:
-        array = _array(init)
         _check_options(kind, depth)
+        array, mesh, consistency = _array(init), as_graph(graph, world.size), parse(sync)
         rows = _row_options(kind, array, capacity, wire, top_k)
-        mesh, consistency = as_graph(graph, world.size), parse(sync)
-        closed = [place for place, other in enumerate(world.vectors) if other.closed]
-        return (array, mesh, consistency, rows), {
-            "shape": list(array.shape),
-            "dtype": array.dtype.str,
-            "kind": kind,
-            "graph": _fingerprint(mesh),
-            "sync": consistency.name,
-            "depth": index(depth),
-            **rows,
-            "vectors made before": world.made,
-            "_closed": closed,
-        }
+        common = {"kind": kind, "depth": index(depth), **rows}
+        return (array, mesh, consistency, rows), {**_description(array, mesh, consistency, world), **common}
 
     (array, mesh, consistency, rows), said = agree(world.transport, "malt.vector", check)
     _free(world, set.intersection(*(set(one["_closed"]) for one in said)))
@@ -74,6 +63,18 @@ def vector(
     world.vectors.append(made)
     world.made += 1
     return made
+
+
+def _description(array: Array, mesh: Graph, consistency: Consistency, world: session.World) -> dict[str, Any]:
+    """What all ranks must have alike, and which vectors this one has closed."""
+    return {
+        "shape": list(array.shape),
+        "dtype": array.dtype.str,
+        "graph": _fingerprint(mesh),
+        "sync": consistency.name,
+        "vectors made before": world.made,
+        "_closed": [place for place, other in enumerate(world.vectors) if other.closed],
+    }
 
 
 def _free(world: session.World, places: set[int]) -> None:

@@ -140,3 +140,7 @@ def test_all_peers_that_are_up_to_date_share_one_set():
     array[2] = 1
     rows.look()
     assert [peers for _, peers in rows.owed(PEERS, rows.news())] == [list(PEERS)]
+    rows.settle([1, 2], rows.news())
+    assert [(owed.tolist(), peers) for owed, peers in rows.owed(PEERS, rows.news())] == [([], [1, 2]), ([2], [4])]
+    rows.settle([4], rows.news())
+    assert [peers for _, peers in rows.owed(PEERS, rows.news())] == [list(PEERS)]

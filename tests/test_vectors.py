@@ -24,6 +24,10 @@ DIFFERENT = [
     (dict(init=3, depth=2), dict(init=3, depth=3), "depth"),
     (dict(init=3, sync="bsp"), dict(init=3, sync="asp"), "sync"),
     (dict(init=3, sync="ssp:1"), dict(init=3, sync="ssp:2"), "sync"),
+    (dict(init=3), dict(init=3, kind="sparse"), "kind"),
+    (dict(init=3, kind="sparse"), dict(init=3, kind="sparse", capacity=2), "capacity"),
+    (dict(init=3, kind="sparse"), dict(init=3, kind="sparse", wire="float16"), "wire"),
+    (dict(init=3, kind="sparse", top_k=1), dict(init=3, kind="sparse", top_k=2), "top_k"),
 ]
 
 
@@ -51,14 +55,28 @@ BAD = [
     (dict(init=np.zeros(3, bool)), "bool"),
     (dict(init=np.array(["a"])), "dtype"),
     (dict(init=np.zeros(3, ">f4")), "native byte order"),
-    (dict(init=3, kind="sprase"), "'sprase' is not valid: use 'dense'"),
+    (dict(init=3, kind="sprase"), "'sprase' is not valid: use 'dense', 'sparse'"),
     (dict(init=3, graph="halo"), "halton"),
     (dict(init=3, graph={0: [99]}), "99"),
     (dict(init=3, sync="ssp:-1"), "ssp:S"),
     (dict(init=3, sync=None), "sync must be a string"),
     (dict(init=3, depth=0), "depth"),
     (dict(init=3, depth=1.5), "depth"),
-    (dict(init=3, capacity=2), "capacity"),
+    (dict(init=3, capacity=2), "capacity is for sparse vectors"),
+    (dict(init=3, wire="float16"), "wire is for sparse vectors"),
+    (dict(init=3, top_k=1), "top_k is for sparse vectors"),
+    (dict(init=(3, 2, 2), kind="sparse"), "shape"),
+    (dict(init=(), kind="sparse"), "shape"),
+    (dict(init=(3, 0), kind="sparse"), "shape"),
+    (dict(init=3, kind="sparse", capacity=0), "capacity must be a whole number of rows from 1 up, got 0"),
+    (dict(init=3, kind="sparse", capacity=True), "capacity must be a whole number"),
+    (dict(init=3, kind="sparse", wire="float8"), "use 'float16'"),
+    (dict(init=3, kind="sparse", wire=16), "use 'float16'"),
+    (dict(init=np.zeros(3, np.float16), kind="sparse", wire="float16"), "this one is of float16"),
+    (dict(init=np.zeros(3, int), kind="sparse", wire="float16"), "this one is of int64"),
+    (dict(init=3, kind="sparse", top_k=1.5), "top_k must be a whole number"),
+    (dict(init=np.zeros(3, int), kind="sparse", top_k=1), "top_k is for floating-point vectors"),
+    (dict(init=9, kind="sparse", top_k=5, capacity=4), "capacity=4 rows cannot hold top_k=5"),
 ]
 
 

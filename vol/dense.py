@@ -28,7 +28,7 @@ class DenseVector(Vector):
     ) -> None:
         super().__init__(array, transport, graph, consistency, array.nbytes, **options)
         self._parcels = {
-            peer: Parcel(peer, (self._bytes,), array.nbytes, _WHOLE_ARRAY) for peer in graph.targets(self._rank)
+            peer: Parcel(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in graph.targets(self._rank)
         }
 
     # -- private ----------------------------------------------------------------------------------------------

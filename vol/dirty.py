@@ -15,8 +15,11 @@ from numpy.typing import NDArray
 from vol.rows import Rows
 from vol.update import Array
 
-_BLOCK = 16_384
+_BLOCK = 32_768
 """Words compared at once: a block of the array, of its shadow, and the marks stay in a core's cache."""
+
+_FEW = 16
+"""Where fewer than 1 / _FEW of something changed, it is addressed one by one."""
 
 Marks = NDArray[np.bool_]
 
@@ -27,7 +30,8 @@ class DirtyRows:
     def __init__(self, array: Array, peers: Iterable[int]) -> None:
         self._words = _as_words(array)
         self._shadow = self._words.copy()
-        self._differs = np.empty((max(_BLOCK // max(self._words.shape[1], 1), 1), self._words.shape[1]), bool)
+        self._rows_at_once = max(_BLOCK // self._words.shape[1], 1)
+        self._differs = np.empty(self._rows_at_once * self._words.shape[1], bool)
         self._news: Marks = np.zeros(len(array), bool)
         self._peers = frozenset(peers)
         self._backlog: dict[int, Marks] = {}
@@ -36,23 +40,28 @@ class DirtyRows:
 
     def look(self) -> None:
         """Note all rows that changed since they were last looked at: reads the array and its shadow once."""
-        step = len(self._differs)
-        for start in range(0, len(self._words), step):
-            words, shadow = self._words[start : start + step], self._shadow[start : start + step]
-            differs = np.not_equal(words, shadow, out=self._differs[: len(words)])
-            if differs.any():
-                self._news[start : start + step] |= differs.any(axis=1)
-                np.copyto(shadow, words)
+        words, shadow, width = self._words.reshape(-1), self._shadow.reshape(-1), self._words.shape[1]
+        for start in range(0, len(self._words), self._rows_at_once):
+            block = slice(start * width, (start + self._rows_at_once) * width)
+            differs = np.not_equal(words[block], shadow[block], out=self._differs[: words[block].size])
+            count = np.count_nonzero(differs)
+            if count * _FEW > differs.size:
+                self._news[start : start + self._rows_at_once] |= _any_by_row(differs, width)
+                np.copyto(shadow[block], words[block])
+            elif count:
+                at = np.flatnonzero(differs)
+                self._news[start + at // width] = True
+                shadow[start * width + at] = words[start * width + at]
 
     def note(self, rows: Rows) -> None:
         """Note which of `rows` changed since they were last looked at."""
         if len(rows) == len(self._words):
             self.look()
             return
-        for start in range(0, len(rows), len(self._differs)):
-            some = rows[start : start + len(self._differs)]
+        for start in range(0, len(rows), self._rows_at_once):
+            some = rows[start : start + self._rows_at_once]
             words = self._words[some]
-            self._news[some] |= np.not_equal(words, self._shadow[some]).any(axis=1)
+            self._news[some] |= _any_by_row(np.not_equal(words, self._shadow[some]), words.shape[1])
             self._shadow[some] = words
 
     def ignore(self, rows: Rows) -> None:
@@ -92,7 +101,10 @@ class DirtyRows:
 
     def _leave_out(self, peers: Collection[int], news: Rows) -> None:
         """`news` is news no more, but backlog of all but `peers`."""
-        self._news[news] = False
+        if len(news) * _FEW > len(self._news) and np.count_nonzero(self._news) == len(news):
+            self._news.fill(False)
+        else:
+            self._news[news] = False
         if not len(news):
             return
         for peer in self._peers.difference(peers):
@@ -102,9 +114,24 @@ class DirtyRows:
             self._behind.add(peer)
 
 
+def _any_by_row(differs: Marks, width: int) -> Marks:
+    """Whether any word of each row differs."""
+    bundle = _longest(width)
+    bundles = differs.reshape(-1).view(np.dtype(f"u{bundle}")).reshape(-1, width // bundle)
+    if bundles.shape[1] > _FEW:
+        by_row: Marks = np.logical_or.reduce(bundles, axis=1, dtype=bool)
+        return by_row
+    some: Marks = bundles[:, 0] != 0
+    for column in range(1, bundles.shape[1]):  # a pass over all rows each: reducing row by row is slower
+        some |= bundles[:, column] != 0
+    return some
+
+
 def _as_words(array: Array) -> NDArray[np.unsignedinteger]:
     """The same memory as unsigned integers, the longest of which a row is a whole number: NaN and -0.0 are bits."""
-    row_nbytes = array.shape[1] * array.itemsize
-    aligned = (8, 4, 2, 1)
-    nbytes = next(size for size in aligned if row_nbytes % size == 0 and array.ctypes.data % size == 0)
-    return array.view(np.dtype(f"u{nbytes}"))
+    return array.view(np.dtype(f"u{_longest(array.shape[1] * array.itemsize, array.ctypes.data)}"))
+
+
+def _longest(*multiples: int) -> int:
+    """The longest integer, in bytes, that divides all of `multiples`."""
+    return next(nbytes for nbytes in (8, 4, 2, 1) if not any(multiple % nbytes for multiple in multiples))

@@ -10,10 +10,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vol.merge import AVG, REPLACE, SUM, WEIGHTED, GatherFunction, Own
 from vol.rows import Rows
-from vol.update import Array
+from vol.update import Array, Update
 from vol.wire import RowValues
 
 _BLOCK = 16_384
@@ -43,22 +44,22 @@ def newest_by_row(updates: Sequence[RowUpdate]) -> list[RowUpdate]:
             if newer.sender == update.sender:
                 content = content.without(newer.content.rows)
         newest.append(update if content is update.content else replace(update, content=content))
-    return newest
+    return [update for update in newest if len(update.content.rows)]
 
 
 def _average(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
     """own[r] <- (own[r] + sum of received) / (1 + number of those who sent r)."""
-    _combine(own, newest_by_row(updates), rows, _Rule(divide=True))
+    _combine(AVG, own, newest_by_row(updates), rows)
 
 
 def _sum(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
     """own[r] <- own[r] + sum of received."""
-    _combine(own, updates, rows, _Rule())
+    _combine(SUM, own, updates, rows)
 
 
 def _weighted(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
     """own[r] <- (w own[r] + sum of w_s received_s) / (w + sum of w_s), over those who sent r; all zero: own stays."""
-    _combine(own, newest_by_row(updates), rows, _Rule(divide=True, weighted=True))
+    _combine(WEIGHTED, own, newest_by_row(updates), rows)
 
 
 def _replace(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
@@ -74,53 +75,74 @@ ROW_MERGES: dict[GatherFunction, RowMerge] = {AVG: _average, SUM: _sum, REPLACE:
 """PUSH_SUM has none: each row would have a mass of its own, and every message would have to carry those."""
 
 
-@dataclass(frozen=True)
-class _Rule:
-    divide: bool = False
-    weighted: bool = False
-
-
 _Index = Rows | slice
 _ALL: _Index = slice(None)
 _Term = tuple[float, "RowValues | None"]
 """A weight, and what is weighed: None is the own array."""
 
 
-def _combine(own: Own, updates: Sequence[RowUpdate], rows: Rows, rule: _Rule) -> None:
+def _combine(function: GatherFunction, own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
+    if all(len(one.content.rows) == len(own.values) for one in updates):
+        whole = [Update(one.sender, one.step, 0, one.weight, 0.0, None, one.content.values) for one in updates]
+        function.merge(own, whole)
+        return
     keyed = [((one.sender, one.step), one.weight, one.content) for one in updates]
     ordered = sorted([*keyed, ((own.rank, 0), own.weight, None)], key=lambda term: term[0])
-    terms: list[_Term] = [(weight if rule.weighted else 1.0, content) for _, weight, content in ordered]
+    terms: list[_Term] = [(weight if function is WEIGHTED else 1.0, content) for _, weight, content in ordered]
     wide = np.dtype(np.float32) if own.values.dtype == np.float16 else own.values.dtype
     block = _rows_at_once(own)
     total = np.empty((min(block, len(rows)), own.values.shape[1]), wide)
     for start in range(0, len(rows), block):
         some = rows[start : start + block]
-        _combine_block(own.values, terms, some, total[: len(some)], rule)
+        _combine_block(function, own.values, terms, some, total[: len(some)])
 
 
-def _combine_block(target: Array, terms: Sequence[_Term], rows: Rows, total: Array, rule: _Rule) -> None:
-    """target[rows] <- the sum of terms, divided by that of their weights where the rule says so."""
+def _combine_block(
+    function: GatherFunction, target: Array, terms: Sequence[_Term], rows: Rows, total: Array
+) -> None:  # fmt: skip
+    """target[rows] <- the sum of terms, divided by that of their weights but for SUM."""
     # -0.0 is what any number may be added to without changing a bit; a weighted sum starts from 0.0, as vol.merge's.
-    total.fill(-0.0 if total.dtype.kind == "f" and not rule.weighted else 0)
-    divisor = np.zeros(len(rows))
+    total.fill(-0.0 if total.dtype.kind == "f" and function is not WEIGHTED else 0)
+    everywhere, somewhere = 0.0, None
     place = _place(rows)
     for weight, content in terms:
-        if content is None:
-            at, values = _ALL, target[place]
-        else:
-            first, last = np.searchsorted(content.rows, (rows[0], rows[-1] + 1))
-            at, values = _within(rows, content.rows[first:last]), content.part(first, last)
-        if rule.weighted:
+        at, values = (_ALL, target[place]) if content is None else _part(content, rows)
+        if function is WEIGHTED:
             values = np.multiply(values, total.dtype.type(weight), dtype=total.dtype)
-        total[at] += values
-        divisor[at] += weight
-    if not rule.divide:
+        if somewhere is None and at is not _ALL:
+            somewhere = np.full(len(rows), everywhere)
+        if at is _ALL:
+            np.add(total, values, out=total)
+            everywhere += weight
+        else:
+            total[at] += values
+        if somewhere is not None:
+            somewhere[at] += weight
+    if function is SUM:
         target[place] = total
-        return
+    elif somewhere is None:
+        _divide(target, place, total, everywhere)
+    else:
+        _divide_by_row(target, rows, total, somewhere)
+
+
+def _part(content: RowValues, rows: Rows) -> tuple[_Index, Array]:
+    """Where in `rows` those of `content` stand, and their values."""
+    first, last = np.searchsorted(content.rows, (rows[0], rows[-1] + 1))
+    return _within(rows, content.rows[first:last]), content.part(first, last)
+
+
+def _divide(target: Array, place: _Index, total: Array, divisor: float) -> None:
+    if divisor > 0:
+        target[place] = np.divide(total, total.dtype.type(divisor), out=total)
+
+
+def _divide_by_row(target: Array, rows: Rows, total: Array, divisor: NDArray[np.float64]) -> None:
     counted = divisor > 0
     if not counted.all():
-        place, total, divisor = rows[counted], total[counted], divisor[counted]
-    target[place] = np.divide(total, divisor.astype(total.dtype)[:, None], out=total)
+        rows, total, divisor = rows[counted], total[counted], divisor[counted]
+    if len(rows):
+        target[_place(rows)] = np.divide(total, divisor.astype(total.dtype)[:, None], out=total)
 
 
 def _rows_at_once(own: Own) -> int:

@@ -175,7 +175,7 @@ class SparseVector(Vector):
         values = content.part(0, len(content.rows)).astype(self._array.dtype)  # a copy
         values = values.reshape(-1, *self._array.shape[1:])
         lag = self._step - message.step
-        return Update(message.sender, message.step, lag, message.weight, message.share, content.rows.copy(), values)
+        return Update(message.sender, message.step, lag, message.weight, message.share, content.rows, values)
 
 
 def _is_finite(content: RowValues) -> bool:

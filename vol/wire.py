@@ -75,8 +75,12 @@ class RowFormat:
 class Encoded(NamedTuple):
     """A message, ready to be put."""
 
-    pieces: tuple[Bytes, ...]
+    body: Bytes
+    """The values."""
+    tail: Bytes
+    """The rows' numbers, or the marks."""
     nbytes: int
+    """Of both."""
     encoding: int
 
     @property
@@ -146,20 +150,17 @@ def encode(form: RowFormat, rows: Rows, values: Array, staging: Staging, saturat
     """
     kind = form.kind(len(rows))
     encoding = len(rows) << _COUNT_SHIFT | kind
-    body, marks = values, np.empty(0, bool)
+    body = values
     if kind == ROWS:
         body = staging.take((len(rows), form.width), values.dtype)
         np.take(values, rows, axis=0, out=body, mode="clip")  # "raise" would buffer; a set is within range
-    else:
-        marks = np.zeros(form.n, bool)
-        marks[rows] = True
     if values.dtype != form.dtype:
         wide, body = body, staging.take(body.shape, form.dtype)
         over = narrow(wide, body)
         if over is not None and not saturate:
             _refuse_overflow(form, rows, over[rows] if kind == WHOLE else over)
-    tail = rows.astype(form.index).view(np.uint8) if kind == ROWS else np.packbits(marks, bitorder="little")
-    return Encoded((body.reshape(-1).view(np.uint8), tail), form.nbytes(len(rows)), encoding)
+    tail = rows.astype(form.index).view(np.uint8) if kind == ROWS else _marks(rows, form.n)
+    return Encoded(body.reshape(-1).view(np.uint8), tail, form.nbytes(len(rows)), encoding)
 
 
 def narrow(values: Array, out: Array) -> NDArray[np.bool_] | None:
@@ -175,6 +176,14 @@ def narrow(values: Array, out: Array) -> NDArray[np.bool_] | None:
     return over
 
 
+def _marks(rows: Rows, n: int) -> Bytes:
+    if len(rows) == n:
+        return np.packbits(np.ones(n, bool), bitorder="little")
+    marks = np.zeros(n, bool)
+    marks[rows] = True
+    return np.packbits(marks, bitorder="little")
+
+
 def _refuse_overflow(form: RowFormat, rows: Rows, over: NDArray[np.bool_]) -> None:
     bad = rows[over.any(axis=1)]
     if bad.size:
@@ -188,10 +197,8 @@ def decode(form: RowFormat, encoding: int, payload: Bytes) -> RowValues | None:
         return None
     if kind == ROWS:
         split = count * form.row_nbytes
-        numbers = payload[split:].view(form.index)
-        if not is_set_of_rows(numbers, form.n):
-            return None
-        return RowValues(numbers.astype(np.intp), _values(form, payload[:split]))
+        rows = payload[split:].view(form.index).astype(np.intp)  # the copy is checked: it cannot change any more
+        return RowValues(rows, _values(form, payload[:split])) if is_set_of_rows(rows, form.n) else None
     split = form.n * form.row_nbytes
     marks = np.unpackbits(payload[split:], bitorder="little")
     rows = np.flatnonzero(marks.view(bool))
