@@ -3,25 +3,24 @@
     python -m apps.mf [RATINGS] [--test TEST] ...               alone
     malt run -n 4 -m apps.mf [RATINGS] [--test TEST] ...        on four ranks
 
-Every rank trains on the ratings of its own users, whose rows nobody else needs. Rows of items are exchanged: those
-that a rank has trained on since the last time go to its peers, who take the mean of their own and what they got.
+Every rank trains on the ratings of its own users, whose rows nobody else needs. Rows of items that several ranks have
+ratings of are exchanged: those that a rank has trained on since the last time go to its peers, who take the mean of
+their own and what they got.
 """
 
 from __future__ import annotations
 
-import math
 import time
 from argparse import Namespace
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 import malt
 from apps import factormodel, factors
-from apps.factormodel import Model, numbered
-from apps.factors import Numbers, Rows
+from apps.factormodel import Model
+from apps.factors import Numbers
 from apps.planted import planted
 from apps.program import (
     Parser,
@@ -37,13 +36,11 @@ from apps.program import (
     user_errors,
     whole_number,
 )  # fmt: skip
+from apps.ratingproblem import RANK, Problem, ranks_by_item
 from apps.report import TRAFFIC, Clock, Column, Mark, Report, mark, over_ranks
-from malt.agreement import exchange, succeed
-from malt.data.ratings import shares
+from apps.snapshots import Snapshots
+from malt.agreement import succeed
 
-RANK = 16
-SNAPSHOTS_NBYTES = 1 << 29
-"""What a rank may keep of its epochs; where that is not enough, only some epochs are measured, the last included."""
 MEASURES = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test RMSE", ".4f"))
 COLUMNS = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
            Column("bytes_dense", "bytes dense", ",d"), *TRAFFIC[1:])  # fmt: skip
@@ -62,67 +59,8 @@ def parser() -> Parser:
     add("--biases", action="store_true", default=None, help="of users and items, beside the factors (so)")
     add("--no-biases", dest="biases", action="store_false", help="factors and the mean alone")
     add("--model", metavar="FILE", help="go on from a model that --save wrote; without RATINGS: measure it on TEST")
-    add_common_options(made, epochs=20, exchange_every=20_000, graph="all", sync="asp")
+    add_common_options(made, epochs=20, exchange_every=50_000, graph="all", sync="asp")
     return made
-
-
-class Pairs(NamedTuple):
-    """Ratings, in units of the spread around the mean, of users and items by their rows here; -1: none."""
-
-    users: Numbers
-    items: Numbers
-    ratings: Rows
-
-
-class Problem:
-    """What all ranks know alike: the ratings, their scale, who has which users, and where the rows begin."""
-
-    def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
-        self.options, self.train, self.test, self.start = options, train, test, start
-        self.rank = options.rank or (start.rank if start else RANK)
-        self.biases = options.biases if options.biases is not None else (start.biases if start else True)
-        self.mean = start.mean if start else float(train.ratings.mean(dtype=np.float64))
-        self.spread = start.spread if start else float(train.ratings.std(dtype=np.float64)) or 1.0
-        self.low, self.high = float(train.ratings.min()), float(train.ratings.max())
-        if start:
-            self.low, self.high = min(self.low, start.low), max(self.high, start.high)
-        self.owners = shares(train, malt.size())
-        self.user_counts = np.bincount(train.users, minlength=train.user_ids.size)
-        self.item_counts = np.bincount(train.items, minlength=train.item_ids.size)
-
-    def scaled(self, ratings: NDArray[np.float32]) -> Rows:
-        """In units of the spread around the mean."""
-        scaled: Rows = ((ratings - self.mean) / self.spread).astype(np.float32)
-        return scaled
-
-    def tests(self, users: NDArray[np.intp], rank: int) -> Pairs:
-        """The test ratings of the users with these numbers; on the lowest rank also of others."""
-        if self.test is None:
-            return Pairs(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
-        whose = numbered(self.train.user_ids, self.test.user_ids)[self.test.users]
-        which = numbered(self.train.item_ids, self.test.item_ids)[self.test.items]
-        mine = (whose < 0) if rank == 0 else np.zeros(whose.size, bool)
-        mine |= (whose >= 0) & (self.owners[whose] == rank)
-        rows = np.where(whose[mine] < 0, -1, np.searchsorted(users, whose[mine])).astype(np.int32)
-        return Pairs(rows, which[mine], self.scaled(self.test.ratings[mine]))
-
-    def first_items(self) -> Rows:
-        """Rows of all items: the same on all ranks."""
-        rows = factors.first_rows(len(self.item_counts), self.rank, np.random.default_rng(self.options.seed))
-        return self._go_on(rows, self.train.item_ids, self.start and (self.start.item_ids, self.start.items))
-
-    def first_users(self, users: NDArray[np.intp], generator: np.random.Generator) -> Rows:
-        """Rows of these users."""
-        rows = factors.first_rows(len(users), self.rank, generator)
-        return self._go_on(rows, self.train.user_ids[users], self.start and (self.start.user_ids, self.start.users))
-
-    def _go_on(self, rows: Rows, ids: NDArray[Any], start: tuple[NDArray[Any], Rows] | None) -> Rows:
-        if start:
-            places = numbered(start[0], ids)
-            rows[places >= 0] = start[1][places[places >= 0]]
-        if not self.biases:
-            rows[:, -1] = 0
-        return rows
 
 
 class Run:
@@ -146,9 +84,10 @@ class Run:
             factors.penalties(counts, self.options.l2) for counts in (self.counts, problem.item_counts)
         )  # fmt: skip
         self.touched = np.zeros(len(problem.item_counts), bool)
+        self.is_shared = ranks_by_item(self.data.items, len(problem.item_counts)) > 1
         self.clock, self.trained, self.rows_sent = Clock(), 0, 0
         self.marks: list[Mark] = []
-        self.kept = Snapshots(self)
+        self.kept = Snapshots(problem, self.kernels, self.data, self.tests, self.is_shared, self.options.epochs)
 
     def _shard(self) -> factors.Shard:
         train, problem = self.problem.train, self.problem
@@ -191,8 +130,9 @@ class Run:
     def _exchange(self) -> None:
         """Send the rows trained on since the last time, merge those that came: row by row the mean of own and theirs.
 
-        A row that a rank never trains on it never sends, so that it dilutes nobody's.
+        A row that a rank does not train on it does not send, so that it dilutes nobody's.
         """
+        self.touched &= self.is_shared
         if malt.size() > 1:
             before = self.items.statistics().sent
             self.items.scatter(rows=self.touched)
@@ -204,7 +144,7 @@ class Run:
         self.marks.append(
             mark(self.trained, self.clock.seconds, [self.items.statistics()], [self.items.array.nbytes], self.rows_sent)
         )
-        self.kept.keep(epoch)
+        self.kept.keep(epoch, self.users, self.items.array)
 
     def finish(self) -> Model:
         """One and the same model on all ranks: of items the mean of theirs, by their ratings of each. Collective."""
@@ -226,52 +166,6 @@ class Run:
         )  # fmt: skip
 
 
-class Snapshots:
-    """The rows that a rank needs to tell how good it was, epoch by epoch: measured when the training is over."""
-
-    def __init__(self, run: Run) -> None:
-        self._run = run
-        self._seen = np.unique(np.concatenate((run.data.items, run.tests.items[run.tests.items >= 0])))
-        self._kept: dict[int, tuple[Rows, Rows]] = {}
-        nbytes = run.users.nbytes + len(self._seen) * run.users.itemsize * (run.problem.rank + 1)
-        self._stride = max(1, math.ceil(run.options.epochs * nbytes / SNAPSHOTS_NBYTES))
-
-    def keep(self, epoch: int) -> None:
-        """The rows as they are now."""
-        if (self._run.options.epochs - 1 - epoch) % self._stride == 0:
-            self._kept[epoch] = self._run.users.copy(), self._run.items.array[self._seen]
-
-    def measures(self) -> list[dict[str, float | None]]:
-        """How good all ranks were at the end of each epoch, and, the last, are now. Collective."""
-        run, problem = self._run, self._run.problem
-        now = (run.users, run.items.array[self._seen])
-        kept = [self._kept.get(epoch) for epoch in range(run.options.epochs)]
-        said = exchange(malt.init().transport, [one and self._squares(*one) for one in [*kept, now]])
-        counts = [len(problem.train.ratings), 0 if problem.test is None else len(problem.test.ratings)]
-        return [
-            {"train_rmse": _rmse(sums, 0, counts, problem.spread), "test_rmse": _rmse(sums, 1, counts, problem.spread)}
-            for sums in zip(*said, strict=True)
-        ]
-
-    def _squares(self, users: Rows, items: Rows) -> tuple[float, float]:
-        run = self._run
-        whose = np.repeat(np.arange(len(run.mine), dtype=np.int32), run.counts)
-        bounds = (run.problem.scaled(np.float32(run.problem.low)), run.problem.scaled(np.float32(run.problem.high)))
-        return tuple(
-            factors.squares(run.kernels, users, items, pairs.users, self._places(pairs.items), pairs.ratings, *bounds)
-            for pairs in (Pairs(whose, run.data.items, run.data.ratings), run.tests)
-        )
-
-    def _places(self, items: Numbers) -> Numbers:
-        return np.where(items < 0, -1, np.searchsorted(self._seen, items)).astype(np.int32)
-
-
-def _rmse(sums: Sequence[Any], which: int, counts: Sequence[int], spread: float) -> float | None:
-    if not counts[which] or any(one is None for one in sums):
-        return None
-    return spread * math.sqrt(sum(one[which] for one in sums) / counts[which])
-
-
 def run(arguments: Sequence[str]) -> None:
     """The program, on every rank. Collective. BadInput, FloatingPointError: as the user must see it."""
     options = parser().parse_args(arguments)
@@ -290,7 +184,7 @@ def run(arguments: Sequence[str]) -> None:
     part.train()
     model = part.finish()
     marks = over_ranks(malt.init().transport, part.marks)
-    measures = part.kept.measures()
+    measures = part.kept.measures(part.users, part.items.array)
     digest = common_hash([model.users, model.items])
     on_lowest_rank(lambda: _tell(options, Report(told, MEASURES, COLUMNS), marks, measures, digest, model))
 
