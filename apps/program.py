@@ -123,6 +123,16 @@ def check_outputs(paths: Sequence[str | None]) -> None:
     succeed(malt.init().transport, check)
 
 
+def compile_first(kernels: Callable[[], Any]) -> None:
+    """kernels() on one rank of each host, which compiles into numba's cache, then on the others. Collective."""
+    transport = malt.init().transport
+    is_first = transport.hosts.index(transport.hosts[transport.rank]) == transport.rank
+    for turn in (True, False):
+        if is_first == turn:
+            kernels()
+        malt.barrier()
+
+
 def on_lowest_rank(work: Callable[[], None]) -> None:
     """work() on the lowest rank, while the others wait. Collective.
 

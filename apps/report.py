@@ -36,9 +36,13 @@ class Mark:
     bytes_dense: int = 0
     merged: int = 0
     overwritten: int = 0
+    rows_sent: int = 0
+    """By sparse vectors."""
 
 
-def mark(examples: int, seconds: float, traffic: Sequence[Statistics], dense_nbytes: Sequence[int]) -> Mark:
+def mark(
+    examples: int, seconds: float, traffic: Sequence[Statistics], dense_nbytes: Sequence[int], rows_sent: int = 0
+) -> Mark:  # fmt: skip
     """This rank's mark now; `dense_nbytes`: the whole array of each vector, for what dense messages would have sent."""
     return Mark(
         examples,
@@ -47,6 +51,7 @@ def mark(examples: int, seconds: float, traffic: Sequence[Statistics], dense_nby
         bytes_dense=sum(one.sent * nbytes for one, nbytes in zip(traffic, dense_nbytes, strict=True)),
         merged=sum(one.gathered for one in traffic),
         overwritten=sum(one.overwritten for one in traffic),
+        rows_sent=rows_sent,
     )
 
 
@@ -83,7 +88,7 @@ _COUNTS = (
     Column("examples", "examples", ",d"),
     Column("seconds", "seconds", ".3f"),
 )
-_TRAFFIC = (
+TRAFFIC = (
     Column("bytes_sent", "bytes sent", ",d"),
     Column("merged", "merged", ",d"),
     Column("overwritten", "overwritten", ",d"),
@@ -99,6 +104,8 @@ class Report:
     """Program, version, MPI, ranks, graph, sync, seed, options: what the JSON file begins with."""
     measures: Sequence[Column]
     """How good the model is: the columns between the seconds and the traffic."""
+    traffic: Sequence[Column] = TRAFFIC
+    """What it took: the last columns."""
     epochs: list[dict[str, Any]] = field(default_factory=list)
     final: dict[str, Any] = field(default_factory=dict)
 
@@ -108,7 +115,7 @@ class Report:
 
     def table(self) -> str:
         """The epochs, a line each, under a line of titles."""
-        columns = [*_COUNTS, *self.measures, *_TRAFFIC]
+        columns = [*_COUNTS, *self.measures, *self.traffic]
         lines = ["epoch" + "".join(f"{column.title:>{_WIDTH + 2}}" for column in columns)]
         for epoch in self.epochs:
             lines.append(

@@ -1,7 +1,7 @@
 """MALT: data-parallel training for existing machine-learning code, peer to peer and one-sided."""
 
 from dstorm import ClosedError, DeadlinePassed, PeerLost
-from malt.data import Dataset, load_svmlight, open_svmlight
+from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
 from malt.replica import Replica
 from malt.session import World, barrier, finalize, init, rank, size
 from malt.shards import shard
@@ -23,6 +23,7 @@ __all__ = [
     "Gathered",
     "Graph",
     "PeerLost",
+    "Ratings",
     "Replica",
     "Update",
     "World",
@@ -30,7 +31,9 @@ __all__ = [
     "finalize",
     "graph",
     "init",
+    "load_ratings",
     "load_svmlight",
+    "open_ratings",
     "open_svmlight",
     "rank",
     "shard",

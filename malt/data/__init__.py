@@ -1,5 +1,6 @@
 """Training data: files read once, by all ranks together, and mapped into memory from then on."""
 
 from malt.data.dataset import Dataset, load_svmlight, open_svmlight
+from malt.data.ratings import Ratings, load_ratings, open_ratings
 
-__all__ = ["Dataset", "load_svmlight", "open_svmlight"]
+__all__ = ["Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"]

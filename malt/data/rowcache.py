@@ -92,7 +92,7 @@ def begin(source: Source, place: str, summary: Summary) -> str:
     """Make a row folder in `place` that nobody else knows of, and return its path. Local. Raises OSError."""
     os.makedirs(os.path.dirname(place), exist_ok=True)
     with suppress(FileExistsError):
-        os.mkdir(place, _folder_mode(source.path))
+        os.mkdir(place, folder_mode(source.path))
     folder = os.path.join(place, f"{_UNFINISHED}{uuid.uuid4().hex}")
     try:
         rowfolder.make(folder, summary)
@@ -102,7 +102,7 @@ def begin(source: Source, place: str, summary: Summary) -> str:
     return folder
 
 
-def _folder_mode(path: str) -> int:
+def folder_mode(path: str) -> int:
     """For whoever may read the file, and nobody else."""
     mode = os.stat(path).st_mode & 0o666
     return 0o700 | mode | (mode & 0o444) >> 2

@@ -166,7 +166,7 @@ def _read_lines(text: bytes) -> Rows:
             row = sorted(_pair(word) for word in words[1:] if not re.fullmatch(rb"qid:[0-9]+", word))
             _refuse_twins(row)
         except ValueError as error:
-            raise BadLine(number, f"{_cause(error, line)}: {_shown(line)}") from None
+            raise BadLine(number, f"{_cause(error, line)}: {shown(line)}") from None
         lengths.append(len(row))
         pairs += row
     indices = np.array([index for index, _ in pairs], dtype=np.int32)
@@ -176,32 +176,32 @@ def _read_lines(text: bytes) -> Rows:
 
 
 def _label(word: bytes) -> float:
-    return _finite(word, f"label {_shown(word)}")
+    return finite(word, f"label {shown(word)}")
 
 
 def _pair(word: bytes) -> tuple[int, float]:
     """The index and the value of `index:value`."""
     before, colon, after = word.partition(b":")
     if not colon:
-        raise ValueError(f"{_shown(word)} is not index:value")
+        raise ValueError(f"{shown(word)} is not index:value")
     if re.fullmatch(rb"-[0-9]+", before):
-        raise ValueError(f"index {_shown(before)} is negative")
+        raise ValueError(f"index {shown(before)} is negative")
     if not re.fullmatch(rb"[0-9]+", before):
-        raise ValueError(f"index {_shown(before)} is not a whole number")
+        raise ValueError(f"index {shown(before)} is not a whole number")
     # Digits are counted first: int() refuses a number of thousands of digits in its own words.
     if len(before.lstrip(b"0")) > MAX_INDEX_DIGITS or int(before) > MAX_INDEX:
-        raise ValueError(f"index {_shown(before)} is larger than {MAX_INDEX}")
+        raise ValueError(f"index {shown(before)} is larger than {MAX_INDEX}")
     index = int(before)
     if not after:
         raise ValueError(f"feature {index} has no value")
-    value = _finite(after, f"value {_shown(after)} of feature {index}")
+    value = finite(after, f"value {shown(after)} of feature {index}")
     with np.errstate(over="ignore"):
         if not np.isfinite(np.float32(value)):
-            raise ValueError(f"value {_shown(after)} of feature {index} is too large for float32")
+            raise ValueError(f"value {shown(after)} of feature {index} is too large for float32")
     return index, value
 
 
-def _finite(word: bytes, name: str) -> float:
+def finite(word: bytes, name: str) -> float:
     """The number `word`, in decimal; what float() takes besides (1_0, infinity) is refused."""
     if _DECIMAL.fullmatch(word):
         number = float(word)
@@ -224,7 +224,7 @@ def _cause(error: ValueError, line: bytes) -> str:
     return "a zero byte, so this is a binary file, not svmlight text" if b"\0" in line else str(error)
 
 
-def _shown(text: bytes) -> str:
+def shown(text: bytes) -> str:
     """`text` quoted, on one line, and cut short where it is long."""
     shown = repr(text.strip()[:SHOWN_CHARACTERS].decode("ascii", errors="backslashreplace"))
     return f"{shown}..." if len(text.strip()) > SHOWN_CHARACTERS else shown

@@ -1,0 +1,131 @@
+"""A trained factorization: what it predicts, and its file."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+import zipfile
+from dataclasses import dataclass, fields
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from apps import factors
+from apps.factors import Numbers, Rows
+
+PROGRAM: Final = "apps.mf"
+FORMAT: Final = 1
+MAX_ID_NBYTES: Final = 256
+_DTYPES: Final = {
+    "users": "f4", "items": "f4", "mean": "f8", "spread": "f8", "low": "f8", "high": "f8", "biases": "b1",
+}  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class Model:
+    """A rating is mean + spread (b_u + b_i + p_u . q_i), held between low and high."""
+
+    users: Rows
+    """Row by row p, and b in the last column."""
+    items: Rows
+    user_ids: NDArray[Any]
+    """Whose row each is: ascending; whole numbers or bytes."""
+    item_ids: NDArray[Any]
+    mean: float
+    """Of the ratings that it was trained on."""
+    spread: float
+    """Their standard deviation."""
+    low: float
+    """The lowest of them, and the highest."""
+    high: float
+    biases: bool
+    """Whether users and items have biases; if not, those columns are zeros."""
+
+    @property
+    def rank(self) -> int:
+        """The length of p and q."""
+        return int(self.items.shape[1]) - 1
+
+    def predict(self, user_ids: NDArray[Any], item_ids: NDArray[Any]) -> NDArray[np.float64]:
+        """The ratings of pairs of a user and an item. Of those that it does not know nothing is added to the mean."""
+        whose, which = numbered(self.user_ids, user_ids), numbered(self.item_ids, item_ids)
+        scaled = factors.predict(factors.kernels(self.rank), self.users, self.items, whose, which)
+        return np.clip(self.mean + self.spread * scaled.astype(np.float64), self.low, self.high)
+
+    def save(self, path: str) -> None:
+        """Write it as .npz, complete or not at all. OSError: the file cannot be written."""
+        folder = os.path.dirname(os.path.abspath(path))
+        with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:
+            try:
+                np.savez(file, program=PROGRAM, format=FORMAT, **vars(self))
+                file.flush()
+                os.fsync(file.fileno())
+                os.replace(file.name, path)
+            except BaseException:
+                os.unlink(file.name)
+                raise
+
+
+def numbered(known: NDArray[Any], ids: NDArray[Any]) -> Numbers:
+    """Where each of `ids` stands in `known`, which ascends; -1 where it does not."""
+    if known.dtype.kind != ids.dtype.kind:  # numbers there, names here: as names
+        names = known.astype("S")
+        order = np.argsort(names)
+        places = numbered(names[order], ids.astype("S"))
+        return np.where(places < 0, -1, order[places]).astype(np.int32)
+    if not known.size:
+        return np.full(ids.shape, -1, np.int32)
+    places = np.minimum(np.searchsorted(known, ids), known.size - 1)
+    return np.where(known[places] == ids, places, -1).astype(np.int32)
+
+
+def load(path: str) -> Model:
+    """A model that `Model.save` wrote. OSError: the file cannot be read; ValueError: it is no such model."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_sizes(archive)
+        with np.load(path, allow_pickle=False) as file:
+            found = {name: file[name] for name in file.files}
+        if str(found.pop("program")) != PROGRAM or int(found.pop("format")) != FORMAT:
+            raise ValueError("another program's, or another version's")
+        return _checked(found)
+    except (ValueError, KeyError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+        raise ValueError(f"{path}: not a model that {PROGRAM} has saved ({error})") from None
+
+
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    """Before memory is taken: every array is as long as its head says, and none is compressed."""
+    for member in archive.infolist():
+        if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
+            raise ValueError(f"{member.filename} is compressed")
+        with archive.open(member) as file:
+            if np.lib.format.read_magic(file) != (1, 0):
+                raise ValueError(f"{member.filename} is of another version")
+            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
+            head = file.tell()
+        length = 1
+        for number in shape:
+            length *= number
+        if dtype.hasobject or head + length * dtype.itemsize != member.file_size:
+            raise ValueError(f"{member.filename} is not as described")
+
+
+def _checked(found: dict[str, Any]) -> Model:
+    for name, kind in _DTYPES.items():
+        if found[name].dtype != np.dtype(kind) or found[name].ndim != (2 if kind == "f4" else 0):
+            raise ValueError(f"{name} is not as it should be")
+    arrays = {name: array if array.ndim else array.item() for name, array in found.items()}
+    model = Model(**{field.name: arrays.pop(field.name) for field in fields(Model)})
+    if arrays or not 1 <= model.rank <= factors.MAX_RANK or model.users.shape[1] != model.items.shape[1]:
+        raise ValueError("rows of users and of items do not go together")
+    for rows, ids in ((model.users, model.user_ids), (model.items, model.item_ids)):
+        is_id = ids.ndim == 1 and (ids.dtype == np.int64 or ids.dtype.kind == "S")
+        if not is_id or ids.dtype.itemsize > MAX_ID_NBYTES or len(ids) != len(rows) or (ids[1:] <= ids[:-1]).any():
+            raise ValueError("rows and ids do not go together")
+        if not np.isfinite(rows).all():
+            raise ValueError("a factor is not finite")
+    numbers = (model.mean, model.spread, model.low, model.high)
+    if not np.isfinite(numbers).all() or model.spread <= 0 or model.low > model.high:
+        raise ValueError("mean, spread, low and high do not go together")
+    return model

@@ -1,0 +1,247 @@
+"""Matrix factorization by stochastic gradient descent: the kernels, compiled.
+
+A rating, in units of the ratings' spread around their mean, is predicted as b_u + b_i + p_u . q_i. Of `rank` + 1
+columns, a row of a user or an item holds p or q, and b in the last. Minimised is, over the ratings,
+
+    sum of e^2 / 2 + l2_u / 2 (|p_u|^2 + b_u^2) + l2_i / 2 (|q_i|^2 + b_i^2),    l2_x = l2 (1 + PRIOR_RATINGS / n_x)
+
+with n_x the ratings of a user or an item. (l2 a rating is what ALS and SGD use: Zhou et al. 2008; the other part is
+l2 PRIOR_RATINGS a row, without which items that are rated once or twice learn their noise.)
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+PRIOR_RATINGS: Final = 30.0
+"""Every row is held back as if it had so many ratings more."""
+START_SPREAD: Final = 0.03
+"""The standard deviation of the first p and q: larger ones cost rarely rated items, smaller ones the first epochs."""
+MAX_RANK: Final = 1024
+_AHEAD: Final = 16
+"""So many ratings before its turn an item's row is asked for from memory: 1.5 times as fast where rows do not fit in
+the cache."""
+
+Rows = NDArray[np.float32]
+Numbers = NDArray[np.int32]
+
+_FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
+"""Fast arithmetic that still knows NaN and infinity: divergence is found by looking for them."""
+_TABLE: Final = types.Array(types.f4, 2, "C")
+_READ_TABLE: Final = types.Array(types.f4, 2, "C", readonly=True)
+_MARKS: Final = types.Array(types.b1, 1, "C")
+_READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", readonly=True) for kind in (types.f4, types.i4, types.i8))
+
+
+class Shard(NamedTuple):
+    """The ratings of some users, read-only: user u, of these, has the ratings starts[u]:starts[u + 1]."""
+
+    starts: NDArray[np.int64]
+    items: Numbers
+    ratings: Rows
+    """In units of the spread around the mean."""
+
+
+_SHARD: Final[Any] = types.NamedTuple((_READ_I8, _READ_I4, _READ_F4), Shard)
+
+
+def shard(users: Numbers, items: Numbers, ratings: Rows, count: int, generator: np.random.Generator) -> Shard:
+    """The ratings of users 0 to count - 1, those of each shuffled. Copies.
+
+    ValueError: the columns are not of one length, or a user is not from 0 to count - 1 (the kernels check nothing).
+    """
+    if not len(users) == len(items) == len(ratings):
+        raise ValueError(f"{len(users)} users, {len(items)} items and {len(ratings)} ratings")
+    if len(users) and not 0 <= users.min() <= users.max() < count:
+        raise ValueError(f"a user is not from 0 to {count - 1}")
+    order = generator.permutation(len(users))
+    order = order[np.argsort(users[order], kind="stable")]
+    starts = np.concatenate(([0], np.cumsum(np.bincount(users, minlength=count)))).astype(np.int64)
+    return Shard(_readonly(starts), _readonly(items[order].astype(np.int32)), _readonly(ratings[order].astype("f4")))
+
+
+def first_rows(count: int, rank: int, generator: np.random.Generator) -> Rows:
+    """Rows to begin with: small random numbers, and 0 for the bias."""
+    rows = np.zeros((count, rank + 1), np.float32)
+    rows[:, :rank] = START_SPREAD * generator.standard_normal((count, rank), dtype=np.float32)
+    return rows
+
+
+def penalties(counts: NDArray[np.integer[Any]], l2: float) -> Rows:
+    """l2 (1 + PRIOR_RATINGS / n) for rows of n ratings."""
+    return (l2 * (1 + PRIOR_RATINGS / np.maximum(counts, 1))).astype(np.float32)
+
+
+def step_size(step: float, epoch: int, epochs: int) -> float:
+    """That of an epoch, from 0: it falls evenly, to 0 after the last, so that whatever the data the noise ends."""
+    return step * (1 - epoch / epochs)
+
+
+class Kernels(NamedTuple):
+    """The compiled functions of one rank; see `kernels`."""
+
+    train: Callable[..., bool]
+    squares: Callable[..., float]
+    predict: Callable[..., None]
+
+
+@cache
+def kernels(rank: int) -> Kernels:
+    """The kernels for rows of `rank` + 1, compiled now or loaded from numba's cache.
+
+    Call it before the clock starts, on one rank of each host first, and on the others after a barrier. From then on
+    an argument of a wrong type is a TypeError, not another compilation. A known length makes loops of vectors.
+    """
+    made = Kernels(_train_kernel(rank), *_prediction_kernels(rank))
+    shared = (_READ_TABLE, _READ_TABLE, _READ_I4, _READ_I4, _READ_F4)
+    tables = (_TABLE, _TABLE, _READ_F4, _READ_F4, types.f4, types.b1, _MARKS)
+    for function, signature in zip(made, [(_SHARD, _READ_I4, *tables), (*shared, types.f4, types.f4),
+                                          (*shared[:-1], types.Array(types.f4, 1, "C"))], strict=True):  # fmt: skip
+        function.compile(signature)
+        function.disable_compile()
+    return made
+
+
+def train(
+    made: Kernels, data: Shard, order: Numbers, users: Rows, items: Rows, kept: tuple[Rows, Rows], step: float,
+    touched: NDArray[np.bool_], biases: bool = True,
+) -> None:  # fmt: skip
+    """Train the rows of `users` and `items` in place on all ratings of the users named in `order`, one at a time.
+
+    e = r - (b_u + b_i + p . q)      p <- kept_u p + step e q      q, b_u and b_i likewise. `kept`: `keeps` of the users
+    and of the items. `touched`: the items that were trained on are marked in it.
+
+    FloatingPointError, naming the step size: the rows are no longer finite.
+    """
+    if not made.train(data, order, users, items, *kept, np.float32(step), biases, touched):
+        raise FloatingPointError(f"the factors are not finite any more: the step size, {step:.3g}, is too large")
+
+
+def keeps(l2: Rows, step: float) -> Rows:
+    """What shrinking at one example leaves of a row: 1 / (1 + step l2), the implicit form, which never overshoots."""
+    return 1 / (1 + np.float32(step) * l2)
+
+
+def squares(
+    made: Kernels, users: Rows, items: Rows, whose: Numbers, which: Numbers, ratings: Rows, low: float, high: float
+) -> float:  # fmt: skip
+    """The sum of the squared errors of predictions held between `low` and `high`. -1 for a user or an item that is
+    not known: its row counts as zeros."""
+    return float(made.squares(users, items, whose, which, ratings, np.float32(low), np.float32(high)))
+
+
+def predict(made: Kernels, users: Rows, items: Rows, whose: Numbers, which: Numbers) -> Rows:
+    """b_u + b_i + p . q for each pair; -1 for a user or an item that is not known."""
+    out = np.empty(len(whose), np.float32)
+    made.predict(users, items, whose, which, out)
+    return out
+
+
+def _readonly(array: NDArray[Any]) -> NDArray[Any]:
+    array = np.ascontiguousarray(array)
+    array.flags.writeable = False
+    return array
+
+
+# -- kernels -----------------------------------------------------------------------------------------------------
+
+
+def _compiled(function: Callable[..., Any]) -> Any:
+    return njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)(function)
+
+
+@intrinsic  # type: ignore[misc]
+def _prefetch(_context: Any, table: Any, row: Any, column: Any) -> Any:
+    """Ask for the memory of table[row, column], to be written; nothing waits for it."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        kind = signature.args[0]
+        array = context.make_array(kind)(context, builder, arguments[0])
+        indices = [
+            context.cast(builder, value, given, types.intp)
+            for value, given in zip(arguments[1:], signature.args[1:], strict=True)
+        ]
+        address = cgutils.get_item_pointer(context, builder, kind, array, indices, wraparound=False)
+        pointer, number = cgutils.voidptr_t, cgutils.int32_t
+        shape = cgutils.ir.FunctionType(cgutils.ir.VoidType(), [pointer, number, number, number])
+        called = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")
+        to_write, keep_close, data = (number(value) for value in (1, 3, 1))
+        builder.call(called, [builder.bitcast(address, pointer), to_write, keep_close, data])
+        return context.get_dummy_value()
+
+    return types.void(table, row, column), generate
+
+
+def _train_kernel(rank: int) -> Any:
+    """Unsigned numbers spare numba the test for negative indices."""
+
+    def train(
+        data: Shard, order: Numbers, users: Rows, items: Rows, keep_users: Rows, keep_items: Rows, step: Any,
+        biases: bool, touched: Any,
+    ) -> bool:  # fmt: skip
+        mine = np.empty(rank + 1, np.float32)
+        check, last = np.float32(0), data.items.size - 1
+        bias_step = step if biases else np.float32(0)
+        for place in range(order.size):
+            user = np.uint32(order[place])
+            for f in range(rank + 1):
+                mine[f] = users[user, f]
+            keep_mine = keep_users[user]
+            for n in range(np.uint64(data.starts[user]), np.uint64(data.starts[user + 1])):
+                ahead = np.uint32(data.items[min(np.int64(n) + _AHEAD, last)])
+                _prefetch(items, ahead, np.uint32(0))
+                _prefetch(items, ahead, np.uint32(rank))
+                item = np.uint32(data.items[n])
+                dot = np.float32(0)
+                for f in range(rank):
+                    dot += mine[f] * items[item, f]
+                error = data.ratings[n] - dot - mine[rank] - items[item, rank]
+                move, keep = step * error, keep_items[item]
+                for f in range(rank):
+                    p, q = mine[f], items[item, f]
+                    mine[f] = keep_mine * p + move * q
+                    items[item, f] = keep * q + move * p
+                mine[rank] = keep_mine * mine[rank] + bias_step * error
+                items[item, rank] = keep * items[item, rank] + bias_step * error
+                touched[item] = True
+            for f in range(rank + 1):
+                users[user, f] = mine[f]
+                check += mine[f] * np.float32(0)
+        return bool(check == 0)
+
+    return _compiled(train)
+
+
+def _prediction_kernels(rank: int) -> tuple[Any, Any]:
+    @_compiled
+    def one(users: Any, items: Any, user: Any, item: Any) -> Any:
+        value = np.float32(0)
+        if user >= 0:
+            value += users[user, rank]
+        if item >= 0:
+            value += items[item, rank]
+        if user >= 0 and item >= 0:
+            for f in range(rank):
+                value += users[user, f] * items[item, f]
+        return value
+
+    def squares(users: Any, items: Any, whose: Any, which: Any, ratings: Any, low: Any, high: Any) -> float:
+        total = 0.0
+        for n in range(ratings.size):
+            error = ratings[n] - min(max(one(users, items, whose[n], which[n]), low), high)
+            total += np.float64(error) * np.float64(error)
+        return total
+
+    def predict(users: Any, items: Any, whose: Any, which: Any, out: Any) -> None:
+        for n in range(out.size):
+            out[n] = one(users, items, whose[n], which[n])
+
+    return _compiled(squares), _compiled(predict)

@@ -1,0 +1,266 @@
+"""Matrix factorization by stochastic gradient descent: ratings of items by users, predicted.
+
+    python -m apps.mf [RATINGS] [--test TEST] ...               alone
+    malt run -n 4 -m apps.mf [RATINGS] [--test TEST] ...        on four ranks
+
+Every rank trains on the ratings of its own users, whose rows nobody else needs. Rows of items that several ranks have
+ratings of are exchanged: those that a rank has trained on since the last time go to its peers, who take the mean of
+their own and what they got.
+"""
+
+from __future__ import annotations
+
+import time
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import factormodel, factors
+from apps.factormodel import Model
+from apps.factors import Numbers
+from apps.planted import planted
+from apps.program import (
+    Parser,
+    add_common_options,
+    check_outputs,
+    common_hash,
+    compile_first,
+    header,
+    main,
+    on_lowest_rank,
+    real_number,
+    say,
+    user_errors,
+    whole_number,
+)  # fmt: skip
+from apps.ratingproblem import RANK, Problem, ranks_by_item
+from apps.report import TRAFFIC, Clock, Column, Mark, Report, mark, over_ranks
+from apps.snapshots import Snapshots
+from malt.agreement import succeed
+
+MEASURES = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test RMSE", ".4f"))
+COLUMNS = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
+           Column("bytes_dense", "bytes dense", ",d"), *TRAFFIC[1:])  # fmt: skip
+
+
+def parser() -> Parser:
+    """The command line."""
+    made = Parser(prog="python -m apps.mf", description=__doc__.splitlines()[0])
+    add = made.add_argument
+    add("train", nargs="?", metavar="RATINGS",
+        help="lines of user item rating, also .gz .bz2 .xz (a problem made of the seed, with a test)")  # fmt: skip
+    add("--test", metavar="TEST", help="ratings to measure the error on")
+    add("--rank", type=whole_number(1), metavar="K", help=f"factors of a user and of an item ({RANK})")
+    add("--l2", type=real_number(0), default=0.05, metavar="X", help="weight of the factors' squares (%(default)s)")
+    add("--step", type=real_number(0), default=0.04, metavar="X", help="the first step size (%(default)s)")
+    add("--biases", action="store_true", default=None, help="of users and items, beside the factors (so)")
+    add("--no-biases", dest="biases", action="store_false", help="factors and the mean alone")
+    add("--model", metavar="FILE", help="go on from a model that --save wrote; without RATINGS: measure it on TEST")
+    add_common_options(made, epochs=20, exchange_every=50_000, graph="all", sync="asp")
+    return made
+
+
+class Run:
+    """One rank's part: its users, whose rows are its own, and a replica of the items' rows, a sparse vector."""
+
+    def __init__(self, problem: Problem) -> None:
+        self.problem, self.options = problem, problem.options
+        self.generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
+        self.kernels = factors.kernels(problem.rank)
+        self.mine = np.flatnonzero(problem.owners == malt.rank())
+        self.counts = problem.user_counts[self.mine]
+        self.data = self._shard()
+        self.tests = problem.tests(self.mine, malt.rank())
+        self.users = problem.first_users(self.mine, self.generator)
+        with user_errors():  # the vector checks --graph and --sync
+            self.items = malt.vector(
+                problem.first_items(), kind="sparse", graph=self.options.graph, sync=self.options.sync,
+                capacity=min(len(problem.item_counts), self.options.exchange_every + int(problem.user_counts.max())),
+            )  # fmt: skip
+        self.l2 = tuple(
+            factors.penalties(counts, self.options.l2) for counts in (self.counts, problem.item_counts)
+        )  # fmt: skip
+        self.touched = np.zeros(len(problem.item_counts), bool)
+        self.is_shared = ranks_by_item(self.data.items, len(problem.item_counts)) > 1
+        self.clock, self.trained, self.rows_sent = Clock(), 0, 0
+        self.marks: list[Mark] = []
+        self.kept = Snapshots(problem, self.kernels, self.data, self.tests, self.is_shared, self.options.epochs)
+
+    def _shard(self) -> factors.Shard:
+        train, problem = self.problem.train, self.problem
+        mine = problem.owners[train.users] == malt.rank()
+        rows = np.searchsorted(self.mine, train.users[mine]).astype(np.int32)
+        ratings = problem.scaled(train.ratings[mine])
+        return factors.shard(rows, train.items[mine], ratings, len(self.mine), self.generator)
+
+    def train(self) -> None:
+        """All epochs."""
+        malt.barrier()
+        said = time.monotonic()
+        for epoch in range(self.options.epochs):
+            self.clock.start()
+            step = factors.step_size(self.options.step, epoch, self.options.epochs)
+            kept = factors.keeps(self.l2[0], step), factors.keeps(self.l2[1], step)
+            for order in self._parts():
+                factors.train(
+                    self.kernels, self.data, order, self.users, self.items.array, kept, step, self.touched,
+                    self.problem.biases,
+                )  # fmt: skip
+                self.trained += int(self.counts[order].sum())
+                self._exchange()
+            self.clock.stop()
+            self._take_down(epoch)
+            if time.monotonic() - said > 2:
+                said = time.monotonic()
+                say(f"... epoch {epoch + 1} of {self.options.epochs} after {self.clock.seconds:.1f} s")
+
+    def _parts(self) -> list[Numbers]:
+        """The users in a new order, cut where about --exchange-every ratings are full."""
+        order = self.generator.permutation(len(self.mine)).astype(np.int32)
+        totals = np.cumsum(self.counts[order])
+        if not len(order):
+            return []
+        parts = -(-int(totals[-1]) // self.options.exchange_every)
+        cuts = np.searchsorted(totals, totals[-1] * np.arange(1, parts) / parts)
+        return [part for part in np.split(order, cuts) if len(part)]
+
+    def _exchange(self) -> None:
+        """Send the rows trained on since the last time, merge those that came: row by row the mean of own and theirs.
+
+        A row that a rank does not train on it does not send, so that it dilutes nobody's.
+        """
+        self.touched &= self.is_shared
+        if malt.size() > 1:
+            before = self.items.statistics().sent
+            self.items.scatter(rows=self.touched)
+            self.items.gather(malt.AVG)
+            self.rows_sent += int(np.count_nonzero(self.touched)) * (self.items.statistics().sent - before)
+        self.touched[:] = False
+
+    def _take_down(self, epoch: int) -> None:
+        self.marks.append(
+            mark(self.trained, self.clock.seconds, [self.items.statistics()], [self.items.array.nbytes], self.rows_sent)
+        )
+        self.kept.keep(epoch, self.users, self.items.array)
+
+    def finish(self) -> Model:
+        """One and the same model on all ranks: of items the mean of theirs, by their ratings of each. Collective."""
+        self.items.close()
+        transport = malt.init().transport
+        transport.barrier("finish")
+        problem = self.problem
+        mine = np.bincount(self.data.items, minlength=len(problem.item_counts))
+        items = self.items.array * (mine / problem.item_counts).astype(np.float32)[:, np.newaxis]
+        transport.mean(items)
+        items *= np.float32(malt.size())
+        users = np.empty((len(problem.owners), problem.rank + 1), np.float32)
+        for rank, theirs in enumerate(transport.allgather(self.users.tobytes())):
+            users[problem.owners == rank] = np.frombuffer(theirs, np.float32).reshape(-1, problem.rank + 1)
+        self.users, self.items.array[:] = users[self.mine], items
+        return Model(
+            users, items, problem.train.user_ids, problem.train.item_ids,
+            problem.mean, problem.spread, problem.low, problem.high, problem.biases,
+        )  # fmt: skip
+
+
+def run(arguments: Sequence[str]) -> None:
+    """The program, on every rank. Collective. BadInput, FloatingPointError: as the user must see it."""
+    options = parser().parse_args(arguments)
+    with user_errors():
+        malt.graph(options.graph, malt.size())
+        check_outputs([options.save, options.json])
+        start = succeed(malt.init().transport, lambda: _start(options))
+        if options.train is None and start:
+            return _measure(options, start)
+        train, test = _load(options)
+    problem = Problem(options, train, test, start)
+    compile_first(lambda: factors.kernels(problem.rank))
+    told = header("apps.mf", {**vars(options), "rank": problem.rank, "biases": problem.biases})
+    part = Run(problem)
+    say(_introduction(told, problem))
+    part.train()
+    model = part.finish()
+    marks = over_ranks(malt.init().transport, part.marks)
+    measures = part.kept.measures(part.users, part.items.array)
+    digest = common_hash([model.users, model.items])
+    on_lowest_rank(lambda: _tell(options, Report(told, MEASURES, COLUMNS), marks, measures, digest, model))
+
+
+def _start(options: Namespace) -> Model | None:
+    if options.rank and options.rank > factors.MAX_RANK:
+        raise ValueError(f"--rank must be at most {factors.MAX_RANK}, got {options.rank}")
+    if options.model is None:
+        return None
+    model = factormodel.load(options.model)
+    if options.rank not in (None, model.rank):
+        raise ValueError(f"{options.model} has rank {model.rank}, so --rank {options.rank} does not go with it")
+    if options.train is None and options.test is None:
+        raise ValueError("--model without RATINGS to go on with needs --test, to measure it on")
+    return model
+
+
+def _load(options: Namespace) -> tuple[malt.Ratings, malt.Ratings | None]:
+    if options.train is None:
+        train, test = planted(options.seed)
+        return train, malt.open_ratings(options.test) if options.test else test
+    return malt.open_ratings(options.train), malt.open_ratings(options.test) if options.test else None
+
+
+def _measure(options: Namespace, model: Model) -> None:
+    """How good a saved model is, without training. Collective."""
+    test = malt.open_ratings(options.test)
+    compile_first(lambda: factors.kernels(model.rank))
+    predicted = model.predict(test.user_ids[test.users], test.item_ids[test.items])
+    digest = common_hash([model.users, model.items])
+    report = Report(header("apps.mf", vars(options)), MEASURES)
+    rmse = float(np.sqrt(np.mean(np.square(predicted - test.ratings))))
+    report.final = {"train_rmse": None, "test_rmse": rmse, "model_sha256": digest}
+
+    def tell() -> None:
+        if options.json:
+            report.write(options.json)
+        print(report.last_line(), flush=True)
+
+    on_lowest_rank(tell)
+
+
+def _introduction(told: dict[str, Any], problem: Problem) -> str:
+    options, train = problem.options, problem.train
+    return (
+        f"{told['program']} {told['version']}: {told['mpi']}, {told['ranks']} ranks, graph {options.graph}, "
+        f"sync {options.sync}, seed {options.seed}\n"
+        f"{len(train.ratings):,} ratings of {train.item_ids.size:,} items by {train.user_ids.size:,} users"
+        + (f"; {len(problem.test.ratings):,} test ratings\n" if problem.test else "\n")
+        + f"rank {problem.rank}, {'with' if problem.biases else 'no'} biases, l2 {options.l2:g}, first step "
+        f"{options.step:g}, rows of items exchanged every {options.exchange_every:,} ratings, {options.epochs} epochs\n"
+    )
+
+
+def _tell(
+    options: Namespace, report: Report, marks: Sequence[Mark], measures: list[dict[str, float | None]], digest: str,
+    model: Model,
+) -> None:  # fmt: skip
+    """Print what was measured, and write the files that were asked for."""
+    for epoch, found in zip(marks, measures, strict=False):  # one measure more: that of the final model
+        report.add_epoch(epoch, **found, ratings_per_s=epoch.examples / epoch.seconds if epoch.seconds else None)
+    seconds = marks[-1].seconds if marks else 0.0
+    examples = marks[-1].examples if marks else 0
+    report.final = {
+        **measures[-1],
+        "seconds": seconds,
+        "examples_per_s": examples / seconds if seconds else 0.0,
+        "model_sha256": digest,
+    }
+    print(report.table())
+    if options.save:
+        model.save(options.save)
+    if options.json:
+        report.write(options.json)
+    print(report.last_line(), flush=True)
+
+
+if __name__ == "__main__":
+    main("apps.mf", run)

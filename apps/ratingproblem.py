@@ -1,0 +1,99 @@
+"""What all ranks of a factorization know alike, and which ratings are whose."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import malt
+from apps import factors
+from apps.factormodel import Model, numbered
+from apps.factors import Numbers, Rows
+from malt.data.ratings import shares
+
+RANK: Final = 16
+"""Factors, where neither the options nor a model to go on with say how many."""
+
+
+class Pairs(NamedTuple):
+    """Ratings, in units of the spread around the mean, of users and items by their rows here; -1: none."""
+
+    users: Numbers
+    items: Numbers
+    ratings: Rows
+
+
+class Problem:
+    """What all ranks know alike: the ratings, their scale, who has which users, and where the rows begin."""
+
+    def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
+        self.options, self.train, self.test, self.start = options, train, test, start
+        self.rank = options.rank or (start.rank if start else RANK)
+        self.biases = options.biases if options.biases is not None else (start.biases if start else True)
+        self.mean = start.mean if start else float(train.ratings.mean(dtype=np.float64))
+        self.spread = start.spread if start else float(train.ratings.std(dtype=np.float64)) or 1.0
+        self.low, self.high = float(train.ratings.min()), float(train.ratings.max())
+        if start:
+            self.low, self.high = min(self.low, start.low), max(self.high, start.high)
+        self.owners = shares(train, malt.size())
+        self.user_counts = np.bincount(train.users, minlength=train.user_ids.size)
+        self.item_counts = np.bincount(train.items, minlength=train.item_ids.size)
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The lowest and the highest rating, scaled."""
+        return (self.low - self.mean) / self.spread, (self.high - self.mean) / self.spread
+
+    def scaled(self, ratings: NDArray[np.float32]) -> Rows:
+        """In units of the spread around the mean."""
+        scaled: Rows = ((ratings - self.mean) / self.spread).astype(np.float32)
+        return scaled
+
+    def tests(self, users: NDArray[np.intp], rank: int) -> Pairs:
+        """The test ratings of the users with these numbers; on the lowest rank also of others."""
+        if self.test is None:
+            return Pairs(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
+        whose = numbered(self.train.user_ids, self.test.user_ids)[self.test.users]
+        which = numbered(self.train.item_ids, self.test.item_ids)[self.test.items]
+        mine = (whose < 0) if rank == 0 else np.zeros(whose.size, bool)
+        mine |= (whose >= 0) & (self.owners[whose] == rank)
+        rows = np.where(whose[mine] < 0, -1, np.searchsorted(users, whose[mine])).astype(np.int32)
+        return Pairs(rows, which[mine], self.scaled(self.test.ratings[mine]))
+
+    def tested_items(self) -> Numbers:
+        """The items of training that are in the test, ascending."""
+        if self.test is None:
+            return np.empty(0, np.int32)
+        found = numbered(self.train.item_ids, self.test.item_ids)
+        return np.sort(found[found >= 0])
+
+    def first_items(self) -> Rows:
+        """Rows of all items: the same on all ranks."""
+        rows = factors.first_rows(len(self.item_counts), self.rank, np.random.default_rng(self.options.seed))
+        return self._go_on(rows, self.train.item_ids, self.start and (self.start.item_ids, self.start.items))
+
+    def first_users(self, users: NDArray[np.intp], generator: np.random.Generator) -> Rows:
+        """Rows of these users."""
+        rows = factors.first_rows(len(users), self.rank, generator)
+        return self._go_on(rows, self.train.user_ids[users], self.start and (self.start.user_ids, self.start.users))
+
+    def _go_on(self, rows: Rows, ids: NDArray[Any], start: tuple[NDArray[Any], Rows] | None) -> Rows:
+        if start:
+            places = numbered(start[0], ids)
+            rows[places >= 0] = start[1][places[places >= 0]]
+        if not self.biases:
+            rows[:, -1] = 0
+        return rows
+
+
+def ranks_by_item(items: Numbers, count: int) -> NDArray[np.int32]:
+    """How many ranks have ratings of each of `count` items, given those of this rank's ratings. Collective."""
+    mine = np.zeros(count, bool)
+    mine[items] = True
+    ranks = np.zeros(count, np.int32)
+    for packed in malt.init().transport.allgather(np.packbits(mine).tobytes()):
+        ranks += np.unpackbits(np.frombuffer(packed, np.uint8), count=count)
+    return ranks

@@ -1,0 +1,89 @@
+"""How good a factorization was at the end of each epoch, found when all of it is over: nobody waits, no clock runs.
+
+A rank keeps the rows that the ratings of its own users take, and evaluates those. What it has not got are rows of
+items that no other of its ratings is of: items in the test that one other rank alone trains on, which come from there.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+import malt
+from apps import factors
+from apps.factors import Kernels, Numbers, Rows, Shard
+from apps.ratingproblem import Pairs, Problem
+from malt.agreement import exchange
+
+NBYTES: Final = 1 << 29
+"""What a rank may keep; where that is not enough, only some epochs are measured, the last included."""
+
+
+class Snapshots:
+    """The rows of one rank by epoch. Collective."""
+
+    def __init__(self, problem: Problem, kernels: Kernels, data: Shard, tests: Pairs, is_shared: NDArray[np.bool_],
+                 epochs: int) -> None:  # fmt: skip
+        self._problem, self._kernels, self._tests, self._epochs = problem, kernels, tests, epochs
+        whose = np.repeat(np.arange(len(data.starts) - 1, dtype=np.int32), np.diff(data.starts))
+        self._trained = Pairs(whose, data.items, data.ratings)
+        self._seen = np.unique(np.concatenate((data.items, tests.items[tests.items >= 0])))
+        lone = problem.tested_items()
+        self._lone = lone[~is_shared[lone]]
+        self._mine = np.isin(self._lone, data.items)
+        self._lone_seen = np.isin(self._lone, self._seen)
+        self._kept: dict[int, tuple[Rows, Rows]] = {}
+        nbytes = (len(data.starts) + len(self._seen)) * (problem.rank + 1) * np.dtype(np.float32).itemsize
+        stride = max(1, math.ceil(epochs * nbytes / NBYTES))
+        self._stride = max(exchange(malt.init().transport, stride))
+
+    def keep(self, epoch: int, users: Rows, items: Rows) -> None:
+        """The rows as they are now, after `epoch`, counted from 0. Local."""
+        if (self._epochs - 1 - epoch) % self._stride == 0:
+            self._kept[epoch] = users.copy(), items[self._seen]
+
+    def measures(self, users: Rows, items: Rows) -> list[dict[str, float | None]]:
+        """How good all ranks were at the end of each epoch, and, the last, with these rows. Collective."""
+        kept = [self._kept.get(epoch) for epoch in range(self._epochs)]
+        squares = [one and self._squares(*one) for one in [*kept, (users, items[self._seen])]]
+        said = exchange(malt.init().transport, squares)
+        problem = self._problem
+        counts = [len(problem.train.ratings), 0 if problem.test is None else len(problem.test.ratings)]
+        return [
+            {
+                "train_rmse": _rmse([one and one[0] for one in sums], counts[0], problem.spread),
+                "test_rmse": _rmse([one and one[1] for one in sums], counts[1], problem.spread),
+            }
+            for sums in zip(*said, strict=True)
+        ]
+
+    def _squares(self, users: Rows, items: Rows) -> tuple[float, float]:
+        """The sums of squared errors in training and test, of this rank's users. Collective."""
+        items, (low, high) = self._completed(items), self._problem.bounds
+        trained, tested = (
+            factors.squares(
+                self._kernels, users, items, pairs.users, self._places(pairs.items), pairs.ratings, low, high
+            )
+            for pairs in (self._trained, self._tests)
+        )
+        return trained, tested
+
+    def _completed(self, items: Rows) -> Rows:
+        """The rows of `seen`, those that one rank alone trains on from there."""
+        lone = np.zeros((len(self._lone), items.shape[1]), np.float32)
+        lone[self._mine] = items[self._places(self._lone[self._mine])]
+        transport = malt.init().transport
+        transport.mean(lone)
+        items[self._places(self._lone[self._lone_seen])] = lone[self._lone_seen] * np.float32(transport.size)
+        return items
+
+    def _places(self, items: Numbers) -> Numbers:
+        return np.where(items < 0, -1, np.searchsorted(self._seen, items)).astype(np.int32)
+
+
+def _rmse(sums: Sequence[Any], count: int, spread: float) -> float | None:
+    return None if not count or None in sums else spread * math.sqrt(sum(sums) / count)

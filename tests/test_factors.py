@@ -1,0 +1,146 @@
+"""The compiled kernels of matrix factorization against slow obvious twins."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from apps import factors
+from apps.planted import NOISE, planted
+
+pytestmark = pytest.mark.serial
+RANK = 3
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(5)
+
+
+@pytest.fixture
+def small(generator):
+    """(users, items, ratings) of 6 users and 5 items; user 2 rated nothing."""
+    pairs = [(u, i) for u in (0, 1, 3, 4, 5) for i in range(5) if (u * 3 + i) % 4]
+    users, items = np.array(pairs, np.int32).T.copy()
+    return users, items, generator.standard_normal(len(pairs)).astype(np.float32)
+
+
+def rows(count, generator, rank=RANK):
+    return generator.standard_normal((count, rank + 1)).astype(np.float32)
+
+
+def twin(data, order, users, items, l2, step, biases):
+    """One epoch in double precision, straight from the formula."""
+    users, items = users.astype(float), items.astype(float)
+    for u in order:
+        for n in range(data.starts[u], data.starts[u + 1]):
+            i = data.items[n]
+            p, q = users[u, :-1].copy(), items[i, :-1].copy()
+            e = data.ratings[n] - (p @ q + users[u, -1] + items[i, -1])
+            keep_u, keep_i = 1 / (1 + step * l2[0][u]), 1 / (1 + step * l2[1][i])
+            users[u, :-1], items[i, :-1] = keep_u * p + step * e * q, keep_i * q + step * e * p
+            users[u, -1] = keep_u * users[u, -1] + biases * step * e
+            items[i, -1] = keep_i * items[i, -1] + biases * step * e
+    return users, items
+
+
+@pytest.mark.parametrize("rank", [1, RANK, 16])
+@pytest.mark.parametrize("biases", [True, False])
+def test_train_is_its_twin(small, generator, rank, biases):
+    data = factors.shard(*small, 6, generator)
+    users, items = rows(6, generator, rank), rows(7, generator, rank)
+    l2 = factors.penalties(np.bincount(small[0], minlength=6), 0.3), factors.penalties(np.full(7, 4), 0.3)
+    order = np.array([4, 2, 0, 5], np.int32)
+    expected = twin(data, order, users, items, l2, 0.1, biases)
+    touched = np.zeros(7, bool)
+    kept = tuple(factors.keeps(part, 0.1) for part in l2)
+    factors.train(factors.kernels(rank), data, order, users, items, kept, 0.1, touched, biases)
+    np.testing.assert_allclose(users, expected[0], rtol=2e-5, atol=1e-6)
+    np.testing.assert_allclose(items, expected[1], rtol=2e-5, atol=1e-6)
+    seen = {int(i) for u, i in zip(*small[:2], strict=True) if u in order}
+    assert set(np.flatnonzero(touched)) == seen and seen < set(range(7))
+
+
+def test_squares_and_predict_are_their_twins(generator):
+    users, items = rows(4, generator), rows(5, generator)
+    whose = np.array([0, 3, -1, 2, -1, 1], np.int32)
+    which = np.array([4, -1, 2, 2, -1, 0], np.int32)
+    ratings = generator.standard_normal(6).astype(np.float32)
+    predicted = []
+    for u, i in zip(whose, which, strict=True):
+        p = users[u].astype(float) if u >= 0 else np.zeros(RANK + 1)
+        q = items[i].astype(float) if i >= 0 else np.zeros(RANK + 1)
+        predicted.append(p[:-1] @ q[:-1] + p[-1] + q[-1])
+    made = factors.kernels(RANK)
+    np.testing.assert_allclose(factors.predict(made, users, items, whose, which), predicted, rtol=1e-5, atol=1e-6)
+    low, high = sorted(predicted)[1], sorted(predicted)[-2]  # so that both bounds matter
+    expected = np.square(ratings - np.clip(predicted, low, high)).sum()
+    assert factors.squares(made, users, items, whose, which, ratings, low, high) == pytest.approx(expected, rel=1e-5)
+
+
+def test_shard_has_each_rating_once_with_its_user(small, generator):
+    users, items, ratings = small
+    mixed = generator.permutation(len(users))
+    data = factors.shard(users[mixed], items[mixed], ratings[mixed], 6, generator)
+    found = [
+        (u, int(data.items[n]), float(data.ratings[n]))
+        for u in range(6) for n in range(data.starts[u], data.starts[u + 1])
+    ]  # fmt: skip
+    assert sorted(found) == sorted(zip(users.tolist(), items.tolist(), ratings.tolist(), strict=True))
+    assert data.starts[2] == data.starts[3]
+
+
+def test_shard_shuffles_the_ratings_of_a_user(generator):
+    count = 50
+    data = factors.shard(np.zeros(count, np.int32), np.arange(count, dtype=np.int32), np.zeros(count), 1, generator)
+    assert sorted(data.items.tolist()) == list(range(count)) != data.items.tolist()
+
+
+@pytest.mark.parametrize("users", [[0, 3], [-1, 0], [0]])
+def test_shard_refuses_what_the_kernels_cannot_take(generator, users):
+    with pytest.raises(ValueError, match="user"):
+        factors.shard(np.array(users, np.int32), np.zeros(2, np.int32), np.zeros(2, np.float32), 3, generator)
+
+
+def test_an_empty_shard(generator):
+    nothing = np.empty(0, np.int32)
+    data = factors.shard(nothing, nothing, nothing.astype(np.float32), 0, generator)
+    users, items, touched = rows(0, generator), rows(2, generator), np.zeros(2, bool)
+    before = items.copy()
+    kept = np.empty(0, np.float32), np.ones(2, np.float32)
+    factors.train(factors.kernels(RANK), data, nothing, users, items, kept, 0.1, touched)
+    assert (items == before).all() and not touched.any()
+
+
+def test_divergence_names_the_step(small, generator):
+    data = factors.shard(*small, 6, generator)
+    kept = np.ones(6, np.float32), np.ones(5, np.float32)
+    order = np.tile(np.arange(6, dtype=np.int32), 20)
+    with pytest.raises(FloatingPointError, match=r"step size, 1e\+20, is too large"):
+        factors.train(
+            factors.kernels(RANK), data, order, rows(6, generator), rows(5, generator), kept, 1e20, np.zeros(5, bool)
+        )
+
+
+def test_what_rows_begin_with(generator):
+    first = factors.first_rows(2000, 5, generator)
+    assert (first[:, -1] == 0).all() and first.dtype == np.float32
+    assert first[:, :-1].std() == pytest.approx(factors.START_SPREAD, rel=0.05)
+
+
+def test_penalties_hold_rare_rows_back():
+    assert factors.penalties(np.array([0, 1, 30, 10**6]), 0.5).tolist() == pytest.approx([15.5, 15.5, 1, 0.5], rel=1e-4)
+
+
+def test_the_step_falls_evenly():
+    assert [factors.step_size(0.4, epoch, 4) for epoch in range(4)] == pytest.approx([0.4, 0.3, 0.2, 0.1])
+
+
+def test_planted_ratings_are_low_rank_and_noise():
+    train, test = planted(3)
+    again, _ = planted(3)
+    assert (train.ratings == again.ratings).all() and planted(4)[0].ratings.size != train.ratings.size
+    matrix = np.full((2000, 500), np.nan)
+    matrix[train.users, train.items] = train.ratings
+    assert np.isnan(matrix[test.users, test.items]).all()
+    assert 0.8 < train.ratings.std() < 1.6 > 4 * NOISE

@@ -1,0 +1,291 @@
+"""Ratings of users: what may be between the words, who gets which, the cache, and what is refused."""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import lzma
+import os
+import time
+from pathlib import Path
+from unittest import mock
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from ranks import run_alone, run_ranks, same_error
+
+import malt
+from malt.data import dealing, ratingfile, ratings, ratingtext
+from malt.data.ratings import load_ratings, open_ratings
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture(autouse=True)
+def user_cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+
+
+@pytest.fixture
+def write(tmp_path):
+    def writing(text, name="ratings.txt"):
+        path = tmp_path / name
+        path.write_bytes(text.encode() if isinstance(text, str) else text)
+        return str(path)
+
+    return writing
+
+
+def opened(path):
+    return run_alone(lambda transport: open_ratings(path, transport=transport))
+
+
+def triples(found):
+    """(user, item, rating) as the file names them."""
+    users, items = found.user_ids[found.users].tolist(), found.item_ids[found.items].tolist()
+    return list(zip(users, items, found.ratings.tolist(), strict=True))
+
+
+TRIPLES = [(7, 30, 4.5), (7, 2, -1.0), (12, 30, 0.25)]
+FORMS = {
+    "spaces": "7 30 4.5\n7 2 -1\n12 30 .25\n",
+    "tabs": "7\t30\t4.5\n7\t2\t-1\n12\t30\t.25\n",
+    "commas": "7,30,4.5\n7,2,-1\n12,30,.25",
+    "colons": "7::30::4.5::978300760\n7::2::-1::978302109\n12::30::.25::978301968\n",
+    "titles": "userId,movieId,rating,timestamp\n7,30,4.5,12\n7,2,-1,11\n12,30,.25,10\n",
+    "titles between blank lines": "\n user item rating\n\n7 30 4.5\n7 2 -1\n\n12 30 .25\n\n",
+    "white space of all kinds": "  7  30\t 4.5 \r\n7 , 2 ,-1\r\n12 :: 30 , 2.5e-1 99\r\n",
+    "some with a timestamp": "7 30 4.5\n7 2 -1 5\n12 30 .25 5.5\n",
+    "a byte order mark": "\ufeff7 30 4.5\n7 2 -1\n12 30 .25\n",
+}
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_forms(write, form):
+    found = opened(write(FORMS[form]))
+    assert triples(found) == TRIPLES
+    assert (found.users.dtype, found.items.dtype, found.ratings.dtype) == (np.int32, np.int32, np.float32)
+    assert found.user_ids.tolist() == [7, 12] and found.item_ids.tolist() == [2, 30]
+    assert not any(array.flags.writeable for array in vars(found).values())
+
+
+def test_users_may_stand_anywhere_in_the_file(write):
+    found = opened(write("9 1 1\n2 1 2\n9 0 3\n2 7 4\n"))
+    assert triples(found) == [(2, 1, 2), (2, 7, 4), (9, 1, 1), (9, 0, 3)]
+
+
+@pytest.mark.parametrize("name", ["ann", "Zoë", "a:b", "007", "+7", "-0", "1.5", "1" * 19])
+def test_names(write, name):
+    found = opened(write(f"{name} x 1\n5 y 2\n-3 x 3\n"))
+    expected = sorted([(name.encode(), b"x", 1.0), (b"5", b"y", 2.0), (b"-3", b"x", 3.0)])
+    assert triples(found) == expected
+    assert found.user_ids.dtype.kind == "S" and not found.user_ids.dtype.hasobject
+
+
+def test_numbers_below_zero_are_numbers(write):
+    assert opened(write("-3 5 1\n2 -5 2\n")).user_ids.tolist() == [-3, 2]
+
+
+@pytest.mark.parametrize(("suffix", "module"), [(".gz", gzip), (".bz2", bz2), (".xz", lzma)])
+def test_compressed(write, suffix, module):
+    assert triples(opened(write(module.compress(FORMS["commas"].encode()), "ratings.csv" + suffix))) == TRIPLES
+
+
+BAD = {
+    "a word too few": ("1 2\n", "not `user item rating`"),
+    "a word too many": ("1 2 3 4 5\n", "not `user item rating`"),
+    "a word between commas missing": ("1,,3\n", "not `user item rating`"),
+    "a word before a comma missing": (",2,3\n", "not `user item rating`"),
+    "a word behind a comma missing": ("1,2,3,\n", "not `user item rating`"),
+    "a rating that is no number": ("1 2 good\n", "rating 'good' is not a number"),
+    "not a number": ("1 2 nan\n", "rating 'nan' is not finite"),
+    "infinity": ("1 2 -inf\n", "rating '-inf' is not finite"),
+    "too large for a double": ("1 2 1e999\n", "is not finite"),
+    "too large for a float": ("1 2 1e39\n", "rating '1e39' is too large for float32"),
+    "binary": ("1 \0 3\n", "a zero byte, so this is a binary file"),
+    "a very long name": (f"{'x' * 257} 2 3\n", "is longer than 256 bytes"),
+}
+
+
+@pytest.mark.parametrize("bad", BAD)
+@pytest.mark.parametrize("before", [0, 1, 60_000])
+def test_a_bad_line_is_named(write, bad, before):
+    line, what = BAD[bad]
+    path = write("user item rating\n" + "\n" + "1 2 3\n" * before + line + "1 2 3\n")
+    error = same_error(run_ranks(lambda transport: load_ratings(path, transport=transport), "aab"))
+    assert type(error) is ValueError
+    assert str(error).startswith(f"{path}:{before + 3}: ") and what in str(error)
+    assert repr(line.strip()[:20]).strip("'") in str(error) or "\0" in line
+
+
+def test_titles_are_the_first_line_only(write):
+    with pytest.raises(ValueError, match=":2: rating 'rating' is not a number"):
+        opened(write("1 2 3\nuser item rating\n"))
+    with pytest.raises(ValueError, match=":1: rating 'nan' is not finite"):
+        opened(write("1 2 nan\n1 2 3\n"))
+
+
+@pytest.mark.parametrize("text", ["user item rating\n", "\n \n"])
+def test_no_ratings(write, text):
+    with pytest.raises(ValueError, match="there are no ratings in it"):
+        opened(write(text))
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    path = str(tmp_path / "none.txt")
+    error = same_error(run_ranks(lambda transport: load_ratings(path, transport=transport), "ab"))
+    assert type(error) is FileNotFoundError and error.filename == path
+
+
+WORDS = st.sampled_from(["1", "2", "31", "007", "-4", "x", "y:z"])
+SEPARATORS = st.sampled_from([" ", "\t", ",", "::", " , ", "  "])
+
+
+@settings(max_examples=60)
+@given(st.lists(st.tuples(WORDS, WORDS, st.sampled_from(["1", "-2.5", "3e-1", "+4."]), st.booleans()), min_size=1),
+       SEPARATORS)  # fmt: skip
+def test_both_readers_say_the_same(lines, separator):
+    words = [[user, item, rating, *(["978"] if timed else [])] for user, item, rating, timed in lines]
+    text = "".join(separator.join(line) + "\n" for line in words).encode()
+    fast, careful = ratingtext.parse(text), ratingtext._read_lines(text, 0)
+    assert [array.tolist() for array in vars(fast).values()] == [array.tolist() for array in vars(careful).values()]
+    assert ratingtext.as_text(careful.users).tolist() == [line[0].encode() for line in words]
+
+
+def test_many_lines_are_read_at_once():
+    assert all(ratingtext._read_chunk(FORMS[form].encode()) for form in ("spaces", "tabs", "commas", "colons"))
+
+
+# -- ranks -------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def some(write):
+    rng = np.random.default_rng(1)
+    lines = {(int(u), int(i)) for u, i in zip(rng.zipf(1.5, 4000) % 300, rng.integers(0, 50, 4000), strict=True)}
+    return write("".join(f"{u} {i} {(u * i) % 5}\n" for u, i in sorted(lines)))
+
+
+@pytest.mark.parametrize("hosts", ["a", "aaa", "abab"])
+def test_every_user_is_on_one_rank(some, hosts):
+    whole = opened(some)
+    parts = run_ranks(lambda transport: load_ratings(some, transport=transport), hosts)
+    assert sorted(row for part in parts for row in triples(part)) == sorted(triples(whole))
+    users = [set(part.users.tolist()) for part in parts]
+    assert sum(map(len, users)) == len(set.union(*users))
+    for part in parts:
+        assert (part.user_ids == whole.user_ids).all() and (part.item_ids == whole.item_ids).all()
+        assert abs(part.ratings.size - whole.ratings.size / len(hosts)) <= 0.05 * whole.ratings.size
+        assert (np.diff(part.users) >= 0).all()
+
+
+def test_more_ranks_than_users(write):
+    path = write("1 1 1\n1 2 2\n2 1 3\n")
+    parts = run_ranks(lambda transport: load_ratings(path, transport=transport), "aaaa")
+    assert sorted(part.ratings.size for part in parts) == [0, 0, 1, 2]
+    assert all(part.user_ids.tolist() == [1, 2] for part in parts)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.integers(0, 40), max_size=60), st.integers(1, 9), st.sampled_from([0, 1, 4, 1024]))
+def test_deal_is_even(counts, ranks, heavy):
+    counts = np.array(counts, np.int64)
+    with mock.patch.object(dealing, "HEAVY", heavy):
+        owners = dealing.deal(counts, ranks)
+    loads = np.bincount(owners, weights=counts, minlength=ranks)
+    assert owners.size == counts.size and loads.size == ranks
+    assert loads.max() - loads.min() <= 2 * counts.max(initial=0)
+
+
+def test_ranks_that_disagree(write):
+    paths = [write("1 1 1\n", "a.txt"), write("1 1 1\n", "b.txt")]
+    error = same_error(run_ranks(lambda transport: load_ratings(paths[transport.rank], transport=transport), "ab"))
+    assert "ranks disagree on path" in str(error)
+
+
+# -- cache -------------------------------------------------------------------------------------------------------
+
+
+def count_parses(monkeypatch):
+    parses = []
+    read = ratingtext.read
+    monkeypatch.setattr(ratingtext, "read", lambda path: parses.append(path) or read(path))
+    return parses
+
+
+def kept_file(path):
+    folder, name = os.path.split(path)
+    cache = os.path.join(folder, f".{name}.malt-cache")
+    (entry,) = os.listdir(cache)
+    return Path(cache, entry)
+
+
+def test_parsed_once_by_one_rank_of_a_host(write, monkeypatch):
+    path, parses = write(FORMS["commas"]), count_parses(monkeypatch)
+    for _ in range(2):
+        parts = run_ranks(lambda transport: open_ratings(path, transport=transport), "aaa")
+        assert [triples(part) for part in parts] == [TRIPLES] * 3 and len(parses) == 1
+    assert isinstance(parts[0].ratings.base, np.memmap)
+
+
+def test_a_changed_file_is_parsed_again(write, monkeypatch):
+    path, parses = write(FORMS["commas"]), count_parses(monkeypatch)
+    opened(path)
+    time.sleep(0.05)
+    write("1 2 3\n")
+    assert triples(opened(path)) == [(1, 2, 3)] and len(parses) == 2
+
+
+@pytest.mark.parametrize("place", [0, 9, 60, -1])
+def test_a_damaged_cache_is_not_used(write, monkeypatch, place):
+    path, parses = write(FORMS["commas"]), count_parses(monkeypatch)
+    opened(path)
+    kept = kept_file(path)
+    content = bytearray(kept.read_bytes())
+    content[place] ^= 0x40
+    kept.write_bytes(content)
+    assert triples(opened(path)) == TRIPLES and len(parses) == 2
+    kept.write_bytes(kept.read_bytes()[:-3])
+    assert triples(opened(path)) == TRIPLES and len(parses) == 3
+    opened(path)
+    assert len(parses) == 3
+
+
+def test_nowhere_to_keep_it(write, monkeypatch):
+    path = write(FORMS["commas"])
+
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(ratingfile, "_write", refuse)
+    parts = run_ranks(lambda transport: open_ratings(path, transport=transport), "aab")
+    assert [triples(part) for part in parts] == [TRIPLES] * 3
+
+
+def test_a_file_that_changes_while_it_is_read(write, monkeypatch):
+    path, read = write("1 2 3\n"), ratingtext.read
+
+    def meddle(path):
+        found = read(path)
+        os.utime(path, ns=(1, 1))
+        return found
+
+    monkeypatch.setattr(ratingtext, "read", meddle)
+    with pytest.raises(ValueError, match="changed while it was read"):
+        opened(path)
+
+
+def test_public():
+    assert malt.load_ratings is load_ratings and malt.open_ratings is open_ratings and malt.Ratings is ratings.Ratings
+
+
+def test_real_ratings(data):
+    path = str(data / "jester" / "train.txt.xz")
+    whole = opened(path)
+    assert (whole.ratings.size, whole.user_ids.size, whole.item_ids.size) == (1_629_403, 24_983, 100)
+    assert (whole.users[0], whole.items[0], whole.ratings[0]) == (0, 1, np.float32(8.79))
+    started = time.perf_counter()
+    opened(path)
+    assert time.perf_counter() - started < 0.5
