@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
+import tokenize
 import zipfile
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -90,7 +91,10 @@ def load(path: str) -> Model:
         if str(found.pop("program")) != PROGRAM or int(found.pop("format")) != FORMAT:
             raise ValueError("another program's, or another version's")
         return _checked(found)
-    except (ValueError, KeyError, TypeError, EOFError, NotImplementedError, zipfile.BadZipFile) as error:
+    except (
+        ValueError, KeyError, TypeError, EOFError, SyntaxError, NotImplementedError, tokenize.TokenError,
+        zipfile.BadZipFile,
+    ) as error:  # fmt: skip
         raise ValueError(f"{path}: not a model that {PROGRAM} has saved ({error})") from None
 
 

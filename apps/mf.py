@@ -147,7 +147,10 @@ class Run:
         self.kept.keep(epoch, self.users, self.items.array)
 
     def finish(self) -> Model:
-        """One and the same model on all ranks: of items the mean of theirs, by their ratings of each. Collective."""
+        """One and the same model on all ranks: of items the mean of theirs, by their ratings of each. Collective.
+
+        FloatingPointError: it is not finite.
+        """
         self.items.close()
         transport = malt.init().transport
         transport.barrier("finish")
@@ -156,6 +159,8 @@ class Run:
         items = self.items.array * (mine / problem.item_counts).astype(np.float32)[:, np.newaxis]
         transport.mean(items)
         items *= np.float32(malt.size())
+        if not np.isfinite(items).all():
+            raise FloatingPointError(f"the factors are not finite: the step size, {self.options.step:g}, is too large")
         users = np.empty((len(problem.owners), problem.rank + 1), np.float32)
         for rank, theirs in enumerate(transport.allgather(self.users.tobytes())):
             users[problem.owners == rank] = np.frombuffer(theirs, np.float32).reshape(-1, problem.rank + 1)

@@ -172,9 +172,9 @@ def memory(comm: MPI.Intracomm, quick: bool) -> list[Row]:
 
 
 def _resident() -> float:
-    """Bytes of this process in memory."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE")
+    """Bytes of this process in memory; of pages that ranks share, its part."""
+    lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
+    return 1024 * float(next(line.split()[1] for line in lines if line.startswith("Pss:")))
 
 
 def _size(nbytes: int) -> str:
