@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ranks import run_alone, run_ranks, same_error
 
 import malt
-from malt.data import dealing, ratingfile, ratings, ratingtext
+from malt.data import dealing, ratingfile, ratings, ratingtext, textfile
 from malt.data.ratings import load_ratings, open_ratings
 
 pytestmark = pytest.mark.serial
@@ -84,6 +84,18 @@ def test_names(write, name):
     assert found.user_ids.dtype.kind == "S" and not found.user_ids.dtype.hasobject
 
 
+@pytest.mark.parametrize("name", ["007", "0", "1" * 18, "1" * 19])
+def test_a_number_stands_for_its_text(write, name):
+    found = opened(write(f"{name} 5 1\n5 {name} 2\n"))
+    is_number = str(int(name)) == name and len(name) <= 18
+    expected = sorted([5, int(name)]) if is_number else sorted([b"5", name.encode()])
+    assert found.user_ids.tolist() == found.item_ids.tolist() == expected
+
+
+def test_a_rating_of_many_digits_before_a_timestamp(write):
+    assert opened(write("1 2 0.12345678901234567890123 978\n")).ratings.tolist() == [np.float32(0.123456789)]
+
+
 def test_numbers_below_zero_are_numbers(write):
     assert opened(write("-3 5 1\n2 -5 2\n")).user_ids.tolist() == [-3, 2]
 
@@ -127,6 +139,12 @@ def test_titles_are_the_first_line_only(write):
         opened(write("1 2 nan\n1 2 3\n"))
 
 
+def test_titles_are_not_looked_for_in_later_chunks(write, monkeypatch):
+    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 6)
+    with pytest.raises(ValueError, match=":4: rating 'rating' is not a number"):
+        opened(write("user item rating\n1 2 3\n3 4 5\nuser item rating\n"))
+
+
 @pytest.mark.parametrize("text", ["user item rating\n", "\n \n"])
 def test_no_ratings(write, text):
     with pytest.raises(ValueError, match="there are no ratings in it"):
@@ -164,7 +182,7 @@ def test_many_lines_are_read_at_once():
 @pytest.fixture
 def some(write):
     rng = np.random.default_rng(1)
-    lines = {(int(u), int(i)) for u, i in zip(rng.zipf(1.5, 4000) % 300, rng.integers(0, 50, 4000), strict=True)}
+    lines = {(int(u), int(i)) for u, i in zip(rng.zipf(1.3, 4000) % 300, rng.integers(0, 2000, 4000), strict=True)}
     return write("".join(f"{u} {i} {(u * i) % 5}\n" for u, i in sorted(lines)))
 
 

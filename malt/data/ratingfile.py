@@ -2,7 +2,7 @@
 
     8 bytes      MAGIC
     8 bytes      how long the description is
-    description  JSON: the file that it was read from, dtype, length and CRC-32 of each array; and a SHA-256 of all that
+    description  JSON: the version, the file that it was read from, dtype, length and CRC-32 of each array
     arrays       one after the other, each from a multiple of ALIGNMENT on
 
 It is written under a name that nobody else uses, synced, and renamed to that of the state of the file (size and
@@ -61,7 +61,7 @@ class StoredRatings:
 
     def identity(self) -> str:
         """The same where, and only where, the ratings are the same."""
-        return _digest(_described(self))
+        return hashlib.sha256(json.dumps(_described(self)).encode()).hexdigest()
 
 
 def find(source: Source) -> tuple[str, StoredRatings] | None:
@@ -108,7 +108,7 @@ def _name(source: Source) -> str:
 
 def _write(path: str, source: Source, stored: StoredRatings) -> None:
     body = {"version": VERSION, "source": source.state, "arrays": _described(stored)}
-    about = json.dumps({"body": body, "sha256": _digest(body)}).encode()
+    about = json.dumps(body).encode()
     partial = f"{path}.{os.getpid()}.{time.time_ns()}.partial"
     try:
         with open(partial, "xb") as file:
@@ -137,9 +137,8 @@ def _read(file: Any, source: Source, is_verified: bool) -> StoredRatings | None:
     nbytes = int.from_bytes(head[len(MAGIC) :], "little")
     if not head.startswith(MAGIC) or nbytes > MAX_ABOUT_NBYTES:
         return None
-    about = json.loads(file.read(nbytes))
-    body = about["body"]
-    if about["sha256"] != _digest(body) or (body["version"], body["source"]) != (VERSION, source.state):
+    body = json.loads(file.read(nbytes))
+    if (body["version"], body["source"]) != (VERSION, source.state):
         return None
     stored = StoredRatings(**_maps(file, body["arrays"], len(head) + nbytes))
     return stored if is_verified or _described(stored) == body["arrays"] else None
@@ -153,8 +152,6 @@ def _maps(file: Any, arrays: dict[str, list[Any]], offset: int) -> dict[str, NDA
         if dtype.kind not in "ifS" or not 0 < dtype.itemsize <= MAX_ID_NBYTES or length < 1:
             raise ValueError(f"{name} is not as described")
         offset += -offset % ALIGNMENT
-        if offset + length * dtype.itemsize > size:
-            raise ValueError("the file is too short")
         maps[name] = np.asarray(np.memmap(file, dtype, "r", offset=offset, shape=(length,)))
         offset += length * dtype.itemsize
     if offset != size:
@@ -169,7 +166,3 @@ def _sweep(place: str, name: str) -> None:
             is_ours = entry.name.startswith(_PREFIX) and entry.name != name
             if is_ours and time.time() - entry.stat(follow_symlinks=False).st_mtime > ABANDONED_AFTER_S:
                 os.unlink(entry.path)
-
-
-def _digest(value: Any) -> str:
-    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()

@@ -3,7 +3,7 @@
 There are two readers, as in svmlight.py: `_read_lines` decides what a line means and says what is wrong with it;
 `_read_chunk` reads many lines at once, where it has proved that the other would say the same, and else gives None:
 
-- the separators are single ones once white space around them is left out, with something on both sides of each;
+- separators become one space each, white space around them is left out, and so a missing word shows;
 - every line is digits, digits, one decimal number and perhaps digits, which is looked for mark by mark;
 - user and item are written as int() would write them, so that the number stands for the text.
 """
@@ -111,7 +111,7 @@ def _words(line: bytes) -> list[bytes]:
 def _read_chunk(text: bytes) -> Lines | None:
     """The ratings of `text`, or None where that takes the careful reader."""
     tidied = _tidied(text)
-    if tidied is None or not Marks.are_known(tidied):
+    if not tidied or not Marks.are_known(tidied):
         return None
     marks = Marks(tidied)
     if not marks.follow(_ALLOWED):
@@ -129,8 +129,8 @@ def _read_chunk(text: bytes) -> Lines | None:
     return _numbers(marks, first, begins, is_end)
 
 
-def _tidied(text: bytes) -> bytes | None:
-    """The same ratings with single spaces between words and no blank lines; None where a word may be missing."""
+def _tidied(text: bytes) -> bytes:
+    """The same ratings with one space between words and no blank lines; where a word is missing, two or none between."""
     text = text.replace(b"\r", b" ").replace(b"\t", b" ")
     while b"  " in text:
         text = text.replace(b"  ", b" ")
@@ -141,11 +141,8 @@ def _tidied(text: bytes) -> bytes | None:
     if b":" in text:
         text = text.replace(b"::", b",")
     if b"," in text:
-        text = text.replace(b", ", b",").replace(b" ,", b",")
-        if text.startswith(b",") or any(pair in text for pair in (b",,", b"\n,", b",\n")):
-            return None
-        text = text.replace(b",", b" ")
-    return text or None
+        text = text.replace(b", ", b",").replace(b" ,", b",").replace(b",", b" ")
+    return text
 
 
 def _times(marks: Marks, first: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.intp] | None:
