@@ -130,7 +130,7 @@ def _read_chunk(text: bytes) -> Lines | None:
 
 
 def _tidied(text: bytes) -> bytes:
-    """The same ratings with one space between words and no blank lines; where a word is missing, two or none between."""
+    """The same ratings with one space between words and no blank lines; where a word is missing, that shows."""
     text = text.replace(b"\r", b" ").replace(b"\t", b" ")
     while b"  " in text:
         text = text.replace(b"  ", b" ")
