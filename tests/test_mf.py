@@ -180,7 +180,7 @@ class TestSavedModel:
     def test_is_the_start_of_more(self, mf, saved, tiny):
         assert final(mf(tiny, "--test", tiny, "--model", saved, "--epochs", 0, ranks=2))[:2] == self.trained[:2]
         more = final(mf(tiny, "--test", tiny, "--model", saved, "--epochs", 30, "--step", 0.1, ranks=2))
-        assert more[1] < self.trained[1]
+        assert more[0] < self.trained[0]  # the test error of so few ratings may go either way
 
     def test_with_other_users(self, alone, saved, tmp_path):
         other = tmp_path / "other.txt"
