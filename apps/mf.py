@@ -251,14 +251,7 @@ def _tell(
     """Print what was measured, and write the files that were asked for."""
     for epoch, found in zip(marks, measures, strict=False):  # one measure more: that of the final model
         report.add_epoch(epoch, **found, ratings_per_s=epoch.examples / epoch.seconds if epoch.seconds else None)
-    seconds = marks[-1].seconds if marks else 0.0
-    examples = marks[-1].examples if marks else 0
-    report.final = {
-        **measures[-1],
-        "seconds": seconds,
-        "examples_per_s": examples / seconds if seconds else 0.0,
-        "model_sha256": digest,
-    }
+    report.conclude(marks, digest, **measures[-1])
     print(report.table())
     if options.save:
         model.save(options.save)

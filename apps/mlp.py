@@ -242,14 +242,7 @@ def _tell(part: Run, report: Report, marks: Sequence[Mark], digest: str) -> None
     for epoch, model in zip(marks, part.snapshots, strict=True):
         report.add_epoch(epoch, **part.measures(model))
         malt.init().transport.beat()
-    seconds = marks[-1].seconds if marks else 0.0
-    examples = marks[-1].examples if marks else 0
-    report.final = {
-        **part.measures(part.trainer.weights),
-        "seconds": seconds,
-        "examples_per_s": examples / seconds if seconds else 0.0,
-        "model_sha256": digest,
-    }
+    report.conclude(marks, digest, **part.measures(part.trainer.weights))
     print(report.table())
     if part.options.save:
         modelfile.save(part.options.save, part.trainer.weights)

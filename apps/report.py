@@ -113,6 +113,12 @@ class Report:
         """Take down an epoch: its mark over all ranks, and how good the model was."""
         self.epochs.append({"epoch": len(self.epochs) + 1, **asdict(mark), **measures})
 
+    def conclude(self, marks: Sequence[Mark], digest: str, **measures: float | None) -> None:
+        """Take down the end of the run: how good the final model is, its hash, and what `marks`, over ranks, say."""
+        last = marks[-1] if marks else Mark()
+        rate = last.examples / last.seconds if last.seconds else 0.0
+        self.final = {**measures, "seconds": last.seconds, "examples_per_s": rate, "model_sha256": digest}
+
     def table(self) -> str:
         """The epochs, a line each, under a line of titles."""
         columns = [*_COUNTS, *self.measures, *self.traffic]

@@ -216,14 +216,7 @@ def _tell(part: Run, report: Report, marks: Sequence[Mark], digest: str, train: 
     """Evaluate what was kept, print it, and write the files that were asked for."""
     for epoch, model in zip(marks, part.snapshots, strict=True):
         report.add_epoch(epoch, **part.measures(model))
-    seconds = marks[-1].seconds if marks else 0.0
-    examples = marks[-1].examples if marks else 0
-    report.final = {
-        **part.measures(part.trainer.model),
-        "seconds": seconds,
-        "examples_per_s": examples / seconds if seconds else 0.0,
-        "model_sha256": digest,
-    }
+    report.conclude(marks, digest, **part.measures(part.trainer.model))
     print(report.table())
     if report.final["objective"] > part.objective(np.zeros_like(part.trainer.model)):
         print(f"warning: the model is worse than one of zeros: try a --step below {part.eta0:.3g}", file=sys.stderr)

@@ -4,50 +4,35 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import as_job, in_process, last_line
 
 from apps import factormodel
 from apps.mf import run
 from apps.planted import NOISE
 from apps.program import BadInput
 
-ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.serial
 
 
 @pytest.fixture
 def mf(job_environment):
     """Runs the program as a job of its own."""
-
-    def start(*arguments, ranks):
-        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", "apps.mf", *map(str, arguments)]
-        return subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
-
-    return start
+    return as_job("apps.mf", job_environment)
 
 
 @pytest.fixture
 def alone(capsys):
     """Runs the program here, in a world of one."""
-
-    def call(*arguments):
-        run([str(argument) for argument in arguments])
-        return subprocess.CompletedProcess(arguments, 0, capsys.readouterr().out, "")
-
-    return call
+    return in_process(run, capsys)
 
 
 def final(done):
     """(train RMSE, test RMSE, model) of the last line."""
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
     shape = r"final: (?:train RMSE ([\d.]+) )?(?:test RMSE ([\d.]+) )?model ([0-9a-f]{64})"
-    train, test, model = re.fullmatch(shape, done.stdout.splitlines()[-1]).groups()
+    train, test, model = last_line(done, shape)
     return train and float(train), test and float(test), model
 
 

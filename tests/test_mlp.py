@@ -16,6 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from numpy.lib import format as npy
+from programs import as_job, in_process, last_line
 
 pytest.importorskip("sklearn")
 
@@ -30,30 +31,18 @@ pytestmark = pytest.mark.serial
 @pytest.fixture
 def mlp(job_environment):
     """Runs the program as a job of its own."""
-
-    def start(*arguments, ranks):
-        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", "apps.mlp", *map(str, arguments)]
-        return subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
-
-    return start
+    return as_job("apps.mlp", job_environment)
 
 
 @pytest.fixture
 def alone(capsys):
     """Runs the program here, in a world of one."""
-
-    def call(*arguments):
-        run([str(argument) for argument in arguments])
-        return subprocess.CompletedProcess(arguments, 0, capsys.readouterr().out, "")
-
-    return call
+    return in_process(run, capsys)
 
 
 def final(done):
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
     shape = r"final: training loss ([\d.]+) test accuracy ([\d.]+) model ([0-9a-f]{64})"
-    loss, accuracy, model = re.fullmatch(shape, done.stdout.splitlines()[-1]).groups()
+    loss, accuracy, model = last_line(done, shape)
     return float(loss), float(accuracy), model
 
 

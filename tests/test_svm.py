@@ -4,13 +4,11 @@ from __future__ import annotations
 
 import json
 import re
-import subprocess
-import sys
 from argparse import Namespace
-from pathlib import Path
 
 import numpy as np
 import pytest
+from programs import as_job, in_process, last_line
 
 import malt
 from apps import linear
@@ -18,37 +16,24 @@ from apps.program import BadInput
 from apps.svm import run
 from apps.trainers import trainer
 
-ROOT = Path(__file__).parents[1]
 pytestmark = pytest.mark.serial
 
 
 @pytest.fixture
 def svm(job_environment):
     """Runs the program as a job of its own."""
-
-    def start(*arguments, ranks):
-        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", "apps.svm", *map(str, arguments)]
-        return subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
-
-    return start
+    return as_job("apps.svm", job_environment)
 
 
 @pytest.fixture
 def alone(capsys):
     """Runs the program here, in a world of one."""
-
-    def call(*arguments):
-        run([str(argument) for argument in arguments])
-        return subprocess.CompletedProcess(arguments, 0, capsys.readouterr().out, "")
-
-    return call
+    return in_process(run, capsys)
 
 
 def final(done):
-    assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
     shape = r"final: objective ([\d.]+) (?:test accuracy ([\d.]+) )?model ([0-9a-f]{64})"
-    objective, accuracy, model = re.fullmatch(shape, done.stdout.splitlines()[-1]).groups()
+    objective, accuracy, model = last_line(done, shape)
     return float(objective), accuracy and float(accuracy), model
 
 
