@@ -98,16 +98,13 @@ def kernels(rank: int) -> Kernels:
     """The kernels for rows of `rank` + 1, compiled now or loaded from numba's cache.
 
     Call it before the clock starts, on one rank of each host first, and on the others after a barrier. From then on
-    an argument of a wrong type is a TypeError, not another compilation. A known length makes loops of vectors.
+    an argument of a wrong type is a TypeError, not another compilation. Training is fast as rows have a known length.
+    (A kernel may close over numbers only: what closes over another kernel is compiled anew in every process.)
     """
-    made = Kernels(_train_kernel(rank), *_prediction_kernels(rank))
-    shared = (_READ_TABLE, _READ_TABLE, _READ_I4, _READ_I4, _READ_F4)
-    tables = (_TABLE, _TABLE, _READ_F4, _READ_F4, types.f4, types.b1, _MARKS)
-    for function, signature in zip(made, [(_SHARD, _READ_I4, *tables), (*shared, types.f4, types.f4),
-                                          (*shared[:-1], types.Array(types.f4, 1, "C"))], strict=True):  # fmt: skip
-        function.compile(signature)
-        function.disable_compile()
-    return made
+    train = _made(
+        _train_kernel(rank), _SHARD, _READ_I4, _TABLE, _TABLE, _READ_F4, _READ_F4, types.f4, types.b1, _MARKS
+    )  # fmt: skip
+    return Kernels(train, *_prediction_kernels())
 
 
 def train(
@@ -220,28 +217,45 @@ def _train_kernel(rank: int) -> Any:
     return _compiled(train)
 
 
-def _prediction_kernels(rank: int) -> tuple[Any, Any]:
-    @_compiled
-    def one(users: Any, items: Any, user: Any, item: Any) -> Any:
-        value = np.float32(0)
-        if user >= 0:
-            value += users[user, rank]
-        if item >= 0:
-            value += items[item, rank]
-        if user >= 0 and item >= 0:
-            for f in range(rank):
-                value += users[user, f] * items[item, f]
-        return value
+@_compiled
+def _one(users: Any, items: Any, user: Any, item: Any) -> Any:
+    rank = items.shape[1] - 1
+    value = np.float32(0)
+    if user >= 0:
+        value += users[user, rank]
+    if item >= 0:
+        value += items[item, rank]
+    if user >= 0 and item >= 0:
+        for f in range(rank):
+            value += users[user, f] * items[item, f]
+    return value
 
-    def squares(users: Any, items: Any, whose: Any, which: Any, ratings: Any, low: Any, high: Any) -> float:
-        total = 0.0
-        for n in range(ratings.size):
-            error = ratings[n] - min(max(one(users, items, whose[n], which[n]), low), high)
-            total += np.float64(error) * np.float64(error)
-        return total
 
-    def predict(users: Any, items: Any, whose: Any, which: Any, out: Any) -> None:
-        for n in range(out.size):
-            out[n] = one(users, items, whose[n], which[n])
+@_compiled
+def _squares(users: Any, items: Any, whose: Any, which: Any, ratings: Any, low: Any, high: Any) -> float:
+    total = 0.0
+    for n in range(ratings.size):
+        error = ratings[n] - min(max(_one(users, items, whose[n], which[n]), low), high)
+        total += np.float64(error) * np.float64(error)
+    return total
 
-    return _compiled(squares), _compiled(predict)
+
+@_compiled
+def _predict(users: Any, items: Any, whose: Any, which: Any, out: Any) -> None:
+    for n in range(out.size):
+        out[n] = _one(users, items, whose[n], which[n])
+
+
+@cache
+def _prediction_kernels() -> tuple[Any, Any]:
+    """Compiled; of any rank: they take a small part of the time."""
+    shared = (_READ_TABLE, _READ_TABLE, _READ_I4, _READ_I4)
+    _made(_squares, *shared, _READ_F4, types.f4, types.f4)
+    _made(_predict, *shared, types.Array(types.f4, 1, "C"))
+    return _squares, _predict
+
+
+def _made(function: Any, *signature: Any) -> Any:
+    function.compile(signature)
+    function.disable_compile()
+    return function

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
+
 import numpy as np
 import pytest
 
@@ -10,6 +14,7 @@ from apps.planted import NOISE, planted
 
 pytestmark = pytest.mark.serial
 RANK = 3
+ROOT = Path(__file__).parents[1]
 
 
 @pytest.fixture
@@ -110,6 +115,16 @@ def test_an_empty_shard(generator):
     kept = np.empty(0, np.float32), np.ones(2, np.float32)
     factors.train(factors.kernels(RANK), data, nothing, users, items, kept, 0.1, touched)
     assert (items == before).all() and not touched.any()
+
+
+def test_what_is_compiled_is_kept(job_environment):
+    """A process that comes later finds all kernels in numba's cache."""
+    factors.kernels(RANK)
+    program = f"from apps.factors import kernels; print([len(one.stats.cache_misses) for one in kernels({RANK})])"
+    done = subprocess.run(
+        [sys.executable, "-c", program], cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=100
+    )
+    assert done.stdout == "[0, 0, 0]\n", done.stderr
 
 
 def test_divergence_names_the_step(small, generator):
