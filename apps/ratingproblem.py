@@ -72,7 +72,7 @@ class Problem:
 
     def first_items(self) -> Rows:
         """Rows of all items: the same on all ranks."""
-        rows = factors.first_rows(len(self.item_counts), self.rank, np.random.default_rng([self.options.seed, 0]))
+        rows = factors.first_rows(len(self.item_counts), self.rank, np.random.default_rng([self.options.seed, 0, 1]))
         return self._go_on(rows, self.train.item_ids, self.start and (self.start.item_ids, self.start.items))
 
     def first_users(self, users: NDArray[np.intp], generator: np.random.Generator) -> Rows:
