@@ -77,7 +77,7 @@ class Run:
         self.users = problem.first_users(self.mine, self.generator)
         with user_errors():  # the vector checks --graph and --sync
             self.items = malt.vector(
-                problem.first_items(), kind="sparse", graph=self.options.graph, sync=self.options.sync,
+                problem.first_items(), kind="sparse", track=False, graph=self.options.graph, sync=self.options.sync,
                 capacity=min(len(problem.item_counts), self.options.exchange_every + int(problem.user_counts.max())),
             )  # fmt: skip
         self.l2 = tuple(

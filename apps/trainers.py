@@ -90,7 +90,9 @@ class SparseModelTrainer(ModelTrainer):
         self._rows = linear.Touched(self._data, len(self._params) - 1, self._problem.intercept)
         self._base, self._exchanged = self._params.copy(), 0.0
         carried = np.zeros_like(self._params) if self._delta else self._params
-        self._vector = malt.vector(carried, kind="sparse", graph=options.graph, sync=options.sync, depth=_DEPTH)
+        self._vector = malt.vector(
+            carried, kind="sparse", track=False, graph=options.graph, sync=options.sync, depth=_DEPTH
+        )
         self.vectors = [self._vector]
 
     def _note(self, order: Order) -> None:

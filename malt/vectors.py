@@ -24,7 +24,7 @@ _Arguments = tuple[Array, Graph, Consistency, dict[str, Any]]
 def vector(
     init: Any, kind: str = "dense", graph: Any = "all", sync: str = "asp", depth: int = 2,
     capacity: int | None = None, check_finite: bool = False, name: str | None = None, *,
-    wire: str | None = None, top_k: int | None = None,
+    wire: str | None = None, top_k: int | None = None, track: bool = True,
 ) -> Vector:  # fmt: skip
     """A vector that all ranks share, each with a replica of its own. Collective.
 
@@ -40,7 +40,9 @@ def vector(
     many. `wire`: "float16" for values that travel rounded to it, of a vector of float32 or float64. `top_k`: the
     array holds increments, for malt.SUM: a scatter gives the rows named, else those that are not zero, and sends the
     `top_k` rows of largest norm of all that was given to these peers and not sent yet; the rest, roundings included,
-    waits for later scatters, of a zeroed array say, until one returns 0.
+    waits for later scatters, of a zeroed array say, until one returns 0. `track=False`: changed rows are not looked
+    for, which spares a copy of the array and some time; every scatter names its rows, and what a gather merges does
+    not travel on by itself.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
     ranks: the host, or its /dev/shm, cannot hold it. Nothing has been made then.
@@ -51,7 +53,7 @@ def vector(
         _check_names(name, check_finite)
         _check_options(kind, depth)
         array, mesh, consistency = _array(init), as_graph(graph, world.size), parse(sync)
-        rows = _row_options(kind, array, capacity, wire, top_k)
+        rows = _row_options(kind, array, capacity, wire, top_k, track)
         common = {"kind": kind, "depth": index(depth), **rows}
         return (array, mesh, consistency, rows), {**_description(array, mesh, consistency, world), **common}
 
@@ -130,15 +132,19 @@ def _check_options(kind: str, depth: int) -> None:
 
 
 def _row_options(
-    kind: str, array: Array, capacity: int | None, wire: str | None, top_k: int | None
+    kind: str, array: Array, capacity: int | None, wire: str | None, top_k: int | None, track: bool
 ) -> dict[str, Any]:  # fmt: skip
     """What a sparse vector is made with besides; nothing for a dense one."""
+    if not isinstance(track, (bool, np.bool_)):
+        raise ValueError(f"track must be True or False, got {track!r}")
     if kind == "dense":
         if capacity is not None:
             raise ValueError("capacity is for sparse vectors: a dense one sends the whole array")
         for option, value in (("wire", wire), ("top_k", top_k)):
             if value is not None:
                 raise ValueError(f'{option} is for sparse vectors: kind="sparse"')
+        if not track:
+            raise ValueError('track is for sparse vectors: kind="sparse"')
         return {}
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
         raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k from 1 up, got {array.shape}")
@@ -152,6 +158,7 @@ def _row_options(
         "capacity": None if capacity is None else index(capacity),
         "wire": wire,
         "top_k": None if top_k is None else index(top_k),
+        "track": bool(track),
     }
 
 

@@ -720,3 +720,20 @@ def test_changed_rows_arrive_in_every_mode(sync):
     for seed in range(8):
         ends = malt.simulate(live, 4, seed)
         assert all(end.tobytes() == ends[0].tobytes() for end in ends)
+
+
+@pytest.mark.serial
+def test_without_tracking_rows_are_named():
+    def on_rank(rank):
+        with malt.vector((6, 2), kind="sparse", sync="bsp", track=False) as v:
+            v.array[:] = rank + 1
+            with pytest.raises(ValueError, match="with track=False the rows to send are named"):
+                v.scatter()
+            assert v.step == 0
+            v.scatter([rank, 4])
+            v.gather()
+            return v.array.tolist()
+
+    first, second = malt.simulate(on_rank, 2)
+    assert first == [[1, 1], [1.5, 1.5], [1, 1], [1, 1], [1.5, 1.5], [1, 1]]
+    assert second == [[1.5, 1.5], [2, 2], [2, 2], [2, 2], [1.5, 1.5], [2, 2]]

@@ -36,13 +36,15 @@ class SparseVector(Vector):
 
     `capacity`: the most rows of a message, all if None. `wire`: the dtype of values on their way, the array's if None.
     `top_k`: the array holds increments, and each scatter sends the so many largest rows of what has been given.
+    `track`: whether rows that changed are looked for.
     """
 
     kind = "sparse"
 
     def __init__(
         self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, *,
-        capacity: int | None = None, wire: str | None = None, top_k: int | None = None, **options: Any,
+        capacity: int | None = None, wire: str | None = None, top_k: int | None = None, track: bool = True,
+        **options: Any,
     ) -> None:  # fmt: skip
         n = len(array)
         self._table = array.reshape(n, -1) if array.size else array.reshape(n, 1)
@@ -54,7 +56,7 @@ class SparseVector(Vector):
         super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
         self._top_k = top_k
         self._residuals: dict[tuple[int, ...], Residual] = {}
-        self._dirty = DirtyRows(self._table, graph.targets(self._rank)) if top_k is None else None
+        self._dirty = DirtyRows(self._table, graph.targets(self._rank)) if top_k is None and track else None
         self._travels_on = not _reaches_all(graph)
 
     @property
@@ -66,12 +68,15 @@ class SparseVector(Vector):
 
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         named = None if rows is None else self._named(rows)
-        if self._dirty is None:
+        if self._top_k is not None:
             return self._send_largest(tuple(peers), named, step, weight)
         if named is not None:
             sent = self._send_parts([(named, peers)], self._table, step, weight)
-            self._dirty.settle_rows(peers, named)
+            if self._dirty is not None:
+                self._dirty.settle_rows(peers, named)
             return sent
+        if self._dirty is None:
+            raise ValueError(f"{self.name}: with track=False the rows to send are named: scatter(rows=...)")
         self._dirty.look()
         news = self._dirty.news()
         sent = self._send_parts(self._dirty.owed(peers, news), self._table, step, weight)
