@@ -173,12 +173,17 @@ def step_size(eta0: float, l2: float, t: float) -> float:
     return eta0 / (1 + l2 * eta0 * t)
 
 
-def first_step(problem: Problem, data: Examples, n_features: int, ranks: int = 1) -> float:
+def first_step(
+    problem: Problem, data: Examples, n_features: int, ranks: int = 1, part: slice = slice(None),
+    share: Callable[[list[float]], list[list[float]]] = lambda costs: [costs],
+) -> float:  # fmt: skip
     """The eta0 to begin with, tried out on the first STEP_SAMPLE examples for each rank (1 where there are none).
 
     Bottou's determineEta0, for the mean of `ranks` models each trained on its part of the sample: the mean is less
     noisy, so more ranks bear larger steps. All of 2^k / mean |x|^2 are tried, as costs have hills (a9a). Of those
     about as good as the best, the smallest: noise shows late, after more examples than a trial has.
+
+    Ranks may share the work: each tries `part` of the steps, with a stride, and `share` gives the costs that all found.
     """
     ranks = min(ranks, MAX_TRIAL_RANKS)
     count = min(STEP_SAMPLE, len(data.labels) // ranks) * ranks
@@ -187,7 +192,10 @@ def first_step(problem: Problem, data: Examples, n_features: int, ranks: int = 1
     if square == 0:
         return 1.0
     steps = [2.0**power / square for power in STEP_POWERS]
-    costs = [_trial(problem, sample, n_features, ranks, eta0) for eta0 in steps]
+    found = share([_trial(problem, sample, n_features, ranks, eta0) for eta0 in steps[part]])
+    costs = [0.0] * len(steps)
+    for first, some in enumerate(found):
+        costs[first :: len(found)] = some
     return next(eta0 for eta0, cost in zip(steps, costs, strict=True) if cost <= AS_GOOD * min(costs))
 
 

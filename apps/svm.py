@@ -38,6 +38,7 @@ from apps.program import (
 from apps.report import Clock, Column, Mark, Report, mark, over_ranks
 from apps.trainers import trainer
 from dstorm import Statistics
+from malt.agreement import exchange
 
 EMBEDDED = Path(__file__).parent / "data" / "a9a"
 AVERAGES = ("model", "delta", "gradient", "none")
@@ -84,10 +85,13 @@ class Run:
         self.snapshots: list[Params] = []
 
     def _first_step(self, train: malt.Dataset, dealt: Order) -> float:
-        """The same on all ranks: each tries it on the same rows."""
+        """The same on all ranks: each tries some steps, on the same rows. Collective."""
         ranks = min(malt.size(), linear.MAX_TRIAL_RANKS)
         sample = linear.examples(train.X, train.y, dealt[: ranks * linear.STEP_SAMPLE])
-        return linear.first_step(self.problem, sample, self.n_features, ranks)
+        mine, transport = slice(malt.rank(), None, malt.size()), malt.init().transport
+        return linear.first_step(
+            self.problem, sample, self.n_features, ranks, mine, lambda costs: exchange(transport, costs)
+        )
 
     def train(self) -> None:
         """All epochs, or as many as --tolerance allows. Collective only where that is set."""

@@ -73,6 +73,7 @@ class Inbox:
         self._accept = accept
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into[rank]}
+        self._flush_all = window.prepared_flush(layout.into[rank])
         self._rivals = (
             [] if consistency.waits else [edge for peer, edge in self.edges.items() if peer in transport.rivals]
         )
@@ -148,7 +149,9 @@ class Inbox:
         for edge in fresh:
             self._put(edge, (edge.ring.taken, self._step, WHOLE, 0, 0, 1.0, 0.0))
             edge.acknowledged = edge.ring.taken
-        if fresh:
+        if len(fresh) == len(self.edges):
+            self._flush_all()
+        elif fresh:
             self._window.flush([edge.peer for edge in fresh])
 
     def leave(self, step: int) -> None:
@@ -169,8 +172,10 @@ class Inbox:
         if edge.step >= step or edge.done:
             return True
         self._window.sync()
-        first = edge.ring.next_slot
-        for offset in edge.slots[first:] + edge.slots[:first]:
+        self._note_step(edge, stamp.read(self._view, edge.slots[edge.ring.next_slot]))
+        if edge.step >= step:
+            return True
+        for offset in edge.slots:
             self._note_step(edge, stamp.read(self._view, offset))
             if edge.step >= step:
                 return True

@@ -50,7 +50,7 @@ class OutEdge:
     acknowledgement: int
     """Offset in this rank's memory."""
     state_at: int
-    """Where the low byte of its state lies: 0 as long as nothing has been heard of the peer."""
+    """Where the low byte of its state lies."""
     cell: memoryview
     """Staging for a stamp on its way to this peer."""
     put_stamp: list[Put]
@@ -179,7 +179,7 @@ class Outbox:
             self._window.flush([edge.peer for edge in edges])
 
     def _has_left(self, edge: OutEdge) -> bool:
-        """Whether the peer, of whom something has been heard, has closed its end."""
+        """Whether the peer, as it seems, has closed its end."""
         self._note_acknowledgement(edge)
         return edge.done
 

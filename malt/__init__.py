@@ -1,13 +1,20 @@
 """MALT: data-parallel training for existing machine-learning code, peer to peer and one-sided."""
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from dstorm import ClosedError, DeadlinePassed, PeerLost
-from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
 from malt.replica import Replica
 from malt.session import World, barrier, finalize, init, rank, size
 from malt.shards import shard
 from malt.simulation import simulate
 from malt.vectors import vector
 from vol import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Gathered, Graph, Update, graph
+
+if TYPE_CHECKING:
+    from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
 
 __version__ = "0.1.0"
 
@@ -41,3 +48,16 @@ __all__ = [
     "size",
     "vector",
 ]
+
+_OF_DATA = ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight")
+"""They need scipy.sparse, which takes longer to load than all the rest."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _OF_DATA:
+        return getattr(import_module("malt.data"), name)
+    raise AttributeError(f"module 'malt' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_OF_DATA})

@@ -67,7 +67,7 @@ class DenseVector(Vector):
             return messages
         if self._total is None:
             self._total = np.empty(self._flat.size, wide_dtype(self._array.dtype))
-        blend = average(Own(self._rank, self._weight, self._mass, self._array), [self._term(one) for one in messages])
+        blend = average(Own(self._rank, self._weight, self._mass, self._flat), [self._term(one) for one in messages])
         blend.total(self._total)
         if not self._segment.look_again():
             return None
@@ -76,7 +76,7 @@ class DenseVector(Vector):
 
     def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:
         if isinstance(function, GatherFunction):
-            own = Own(self._rank, self._weight, self._mass, self._array)
+            own = Own(self._rank, self._weight, self._mass, self._flat)
             function.merge(own, [self._term(one) for one in messages])
         else:
             private = [one._replace(payload=one.payload.copy()) for one in messages]
@@ -87,7 +87,8 @@ class DenseVector(Vector):
         return Update(message.sender, message.step, lag, message.weight, message.share, None, self._values(message))
 
     def _term(self, message: Message) -> Term:
-        return Term(message.sender, message.step, message.weight, message.share, self._values(message))
+        values: Array = message.payload.view(self._flat.dtype)
+        return Term(message.sender, message.step, message.weight, message.share, values)
 
     def _values(self, message: Message) -> Array:
         values: Array = message.payload.view(self._array.dtype).reshape(self._array.shape)

@@ -16,7 +16,6 @@ from operator import index, or_
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csgraph
 
 from vol.spectrum import second_by_fft, second_by_matrix, uniform
 from vol.topology import (
@@ -292,6 +291,8 @@ def _renumbered(phases: Phases, living: Sequence[int]) -> Phases:
 
 def _components(table: Table, living: Iterable[int]) -> list[list[int]]:
     """The strongly connected parts of the living, by their lowest rank; each ascending."""
+    from scipy.sparse import csgraph  # which takes longer to load than all of MALT
+
     labels = csgraph.connected_components(uniform(table), directed=True, connection="strong")[1]
     parts: dict[int, list[int]] = {}
     for r in living:
@@ -324,6 +325,8 @@ def _checked_table(peers: Mapping[Any, Iterable[Any]], size: int) -> Table:
         for rank in range(size):
             if not by_rank.get(rank):
                 raise ValueError(f"rank {rank} has no out-peers: every one of the {size} ranks must send to some other")
+    from scipy.sparse import csgraph
+
     table = tuple(by_rank.get(rank, ()) for rank in range(size))
     for way, says in ((table, "from rank 0 to rank {}"), (reverse(table), "from rank {} to rank 0")):
         reached = csgraph.breadth_first_order(uniform(way), 0, return_predecessors=False)

@@ -5,13 +5,14 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import reduce
 from itertools import chain
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.linalg import ArpackNoConvergence, eigs
 
 from vol.topology import Phases, Table, reverse
+
+if TYPE_CHECKING:  # it takes longer to load than all of MALT
+    from scipy.sparse import csr_array
 
 DENSE_RANKS = 64  # above, dense eigenvalues take longer than ARPACK: 0.9 s against 0.03 s at 1024
 # 6: asked for 2 it may return the first and the third; a base of 40, as random graphs have many close to both
@@ -20,6 +21,8 @@ ARPACK: Any = {"k": 6, "ncv": 40, "tol": 1e-8, "maxiter": 100}
 
 def uniform(table: Table) -> csr_array[np.float64, tuple[int, int]]:
     """The sparse matrix with 1 / len(table[r]) at (r, p) for p in table[r]."""
+    from scipy.sparse import csr_array
+
     lengths = np.fromiter(map(len, table), np.int64, len(table))
     indices = np.fromiter(chain.from_iterable(table), np.int64, int(lengths.sum()))
     data = np.repeat(1.0 / np.maximum(lengths, 1), lengths)
@@ -42,6 +45,8 @@ def second_by_matrix(phases: Phases) -> float:
     product = reduce(lambda earlier, later: later @ earlier, matrices)
     size = len(phases[0])
     if size > DENSE_RANKS:
+        from scipy.sparse.linalg import ArpackNoConvergence, eigs
+
         start = 1.0 + np.arange(size)  # given, or it would be random
         with suppress(ArpackNoConvergence):
             few = eigs(product, v0=start, return_eigenvectors=False, **ARPACK)
