@@ -30,7 +30,7 @@ def rows(quick: bool) -> list[Row]:
     """All comparisons of this module; those that lack their data or their peer say so."""
     if not DATA.exists():
         return [Row("SVM on rcv1-ccat", "all peers", None, 1, note=NO_DATA)]
-    rounds = 3 if quick else 7
+    rounds = 2 if quick else 7
     data = malt.open_svmlight(DATA)
     peers: dict[str, Callable[[], float | None]] = {
         "scikit-learn SGDClassifier, 1 core": lambda: _sklearn(data),
@@ -141,7 +141,7 @@ def _liblinear(data: malt.Dataset) -> float | None:
 def _rates(data: malt.Dataset, quick: bool) -> list[Row]:
     """Examples a second: two ranks against one, and one core against the rate at which memory is copied."""
     one, two = [], []
-    for _ in range(3 if quick else 5):
+    for _ in range(2 if quick else 5):
         for ranks, rates in ((1, one), (2, two)):
             options = ("--epochs", 100 if quick else 300, "--exchange-every", 5000)
             rates.append(_report(ranks, *options)["final"]["examples_per_s"])
