@@ -26,6 +26,7 @@ from apps.program import (
     add_common_options,
     check_outputs,
     common_hash,
+    compile_first,
     header,
     main,
     on_lowest_rank,
@@ -169,7 +170,7 @@ def run(arguments: Sequence[str]) -> None:
         malt.graph(options.graph, malt.size())
         check_outputs([options.save, options.json])
         train, test = _load(options)
-    _compile()
+    compile_first(linear.compile_kernels)
     part = Run(options, problem, train, test)
     told = header("apps.svm", vars(options))
     say(_introduction(told, part, train))
@@ -189,18 +190,6 @@ def _load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
     if test_path is None:
         return train, None
     return train, malt.open_svmlight(test_path, zero_based=train.zero_based, labels=train.labels)
-
-
-def _compile() -> None:
-    """Kernels come from numba's cache; where they are not in it, one rank of each host compiles for all."""
-    world = malt.init()
-    first = world.transport.hosts.index(world.transport.hosts[world.rank]) == world.rank
-    if first:
-        linear.compile_kernels()
-    malt.barrier()
-    if not first:
-        linear.compile_kernels()
-    malt.barrier()
 
 
 def _introduction(told: dict[str, Any], part: Run, train: malt.Dataset) -> str:

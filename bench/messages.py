@@ -8,6 +8,7 @@ import json
 import os
 import sys
 import tempfile
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -124,9 +125,9 @@ def _gather(floats: int, messages: int, rate: float, rounds: int) -> Row:
                 v.scatter()
             malt.barrier()
             if rank == 0:
-                start = _now()
+                start = time.perf_counter()
                 merged = v.gather()
-                taken.append(_now() - start)
+                taken.append(time.perf_counter() - start)
                 assert merged.count == messages
             malt.barrier()
 
@@ -135,12 +136,6 @@ def _gather(floats: int, messages: int, rate: float, rounds: int) -> Row:
     name = f"gather(AVG) of {messages} x {floats:,} floats"
     ours = taken[2:]
     return timed(name, "(messages + 2) copies", 1 / 1.25, ours, [limit] * len(ours), f"copies at {rate / 1e9:.1f} GB/s")
-
-
-def _now() -> float:
-    import time
-
-    return time.perf_counter()
 
 
 def svm_exchange(comm: MPI.Intracomm, quick: bool) -> list[Row]:

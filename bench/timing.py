@@ -6,6 +6,7 @@ import statistics
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+import numpy as np
 from mpi4py import MPI
 
 Work = Callable[[], object]
@@ -41,8 +42,6 @@ def ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
 
 def copy_rate(nbytes: int) -> float:
     """Bytes a second that one core copies in blocks of `nbytes`: the best of several."""
-    import numpy as np
-
     source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     best = 0.0
     for _ in range(10):

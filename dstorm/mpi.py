@@ -63,14 +63,17 @@ class MpiWindow:
         return "unified" if self._win.model == MPI.WIN_UNIFIED else "separate"
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """As `Window.put`. One-sided."""
         nbytes = source.nbytes
         self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """As `Window.prepared`: mpi4py need not look at the arguments each time. Local."""
         nbytes = source.nbytes
         return partial(self._win.Put, [source.data, nbytes, MPI.BYTE], peer, (offset, nbytes, MPI.BYTE))
 
     def flush(self, peers: Sequence[int]) -> None:
+        """As `Window.flush`, on the watchdog's clock where peers are on other hosts. One-sided."""
         if self._watchdog is None:
             self._flush(peers)
         else:
@@ -84,6 +87,7 @@ class MpiWindow:
             self._win.Flush_all()
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """As `Window.prepared_flush`. Local."""
         if not peers:
             return _nothing
         if self._watchdog is not None:
@@ -91,12 +95,15 @@ class MpiWindow:
         return partial(self._win.Flush, peers[0]) if len(peers) == 1 else self._win.Flush_all
 
     def sync(self) -> None:
+        """As `Window.sync`. Local."""
         self._win.Sync()
 
     def copy(self, offset: int, destination: Bytes) -> None:
+        """As `Window.copy`. Local."""
         np.copyto(destination, self.memory[offset : offset + destination.nbytes])
 
     def free(self) -> None:
+        """As `Window.free`. Collective."""
         win, self._win = self._win, MPI.WIN_NULL
         if win != MPI.WIN_NULL:
             self.memory = np.empty(0, np.uint8)
@@ -164,6 +171,7 @@ class MpiTransport:
         return window
 
     def allgather(self, data: bytes) -> list[bytes]:
+        """As `Transport.allgather`. Collective."""
         lengths = np.empty(self.size, np.int64)
         with self._meeting("MPI_Allgatherv"):
             self._comm.Allgather(np.array([len(data)], np.int64), lengths)
@@ -173,6 +181,7 @@ class MpiTransport:
         return [everything[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
 
     def mean(self, array: NDArray[np.generic]) -> None:
+        """As `Transport.mean`. Collective."""
         # Reduced at one rank and sent from there: an Allreduce may round differently on each rank.
         wide = array.astype(np.float32) if array.dtype == np.float16 else array
         with self._meeting("MPI_Reduce"):
@@ -200,7 +209,7 @@ class MpiTransport:
     def set_deadline(self, deadline_s: float) -> None:
         self._watchdog.deadline_s = deadline_s
         if self._roster is not None:
-            self._roster._deadline_s = deadline_s
+            self._roster.deadline_s = deadline_s
 
     @contextlib.contextmanager
     def _meeting(self, call: str) -> Iterator[None]:

@@ -155,7 +155,7 @@ class Outbox:
         edges = []
         for parcel in parcels:
             edge = self.edges[parcel.peer]
-            if not (edge.done or (self._view[edge.state_at] and self._has_left(edge))):
+            if not (edge.done or (self._view[edge.state_at] == DONE and self._has_left(edge))):
                 edge.parcel = parcel
                 edges.append(edge)
         if self._acknowledged:

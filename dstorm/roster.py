@@ -36,7 +36,8 @@ class Roster:
         self._transport = transport
         self._clock = transport.clock
         self._window = window
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
+        """How long a meeting lasts without a step of those who are missing."""
         self._others = [rank for rank in range(transport.size) if rank != transport.rank]
         self._meetings = 0
         self._steps = 0
@@ -67,7 +68,7 @@ class Roster:
         while missing := self._missing(self._meetings + 1):
             self._check_names(what)
             now = self._transport.clock()
-            silent = now - max(start, *(self._heard_at[rank] for rank in missing)) > self._deadline_s
+            silent = now - max(start, *(self._heard_at[rank] for rank in missing)) > self.deadline_s
             if silent or (patience_s is not None and now - start > patience_s):
                 silent_s = {rank: now - self._heard_at[rank] for rank in missing}
                 raise DeadlinePassed(what, {rank: self._seen[rank].step for rank in missing}, silent_s)

@@ -56,6 +56,19 @@ def test_vectors(tmp_path, job_environment):
     assert sorted(output.splitlines()) == ["0 (2,) 1.0 1", "1 (0,) 0.5 1", "2 (1,) 1.5 1"]
 
 
+def test_the_program_prints_what_is_shown(job_environment):
+    """But for figures, hashes and the MPI's name."""
+    shown = re.search(r"<!-- expected: make run -->\n(.*?)\n\n#", README, re.DOTALL).group(1)
+    command = [sys.executable, "-m", "malt", "run", "-n", "4", "-m", "apps.svm"]
+    done = subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=100)
+
+    def shape(line):
+        return re.sub(r"[0-9a-f]{64}|\d[\d.,]*", "#", re.sub("Open MPI|MPICH", "MPI", line.strip()))
+
+    printed = {shape(line) for line in done.stdout.splitlines()}
+    assert {shape(line) for line in shown.splitlines()} - printed == {"..."}
+
+
 def test_every_file_that_is_named_is_there():
     for name in re.findall(r"[A-Z]+\.md", README):
         assert (ROOT / name).is_file()
