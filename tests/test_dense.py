@@ -7,6 +7,7 @@ import pytest
 from conftest import SIZE
 
 import malt
+from dstorm import Segment
 from dstorm.ring import ReceiveRing
 from vol import GatherFunction, merge
 
@@ -321,3 +322,23 @@ def test_an_average_in_place_that_is_not_looked_at_again_is_mixed(slow_blocks, m
     with pytest.raises(Mixed):
         for seed in range(20):
             average_while_others_write("asp", seed)
+
+
+@pytest.mark.serial
+def test_after_a_spoiled_average_in_place_copies_are_made_for_a_while(monkeypatch):
+    looked = []
+    monkeypatch.setattr(Segment, "look_again", lambda self: looked.append(gathers[0]))
+    gathers = [0]
+
+    def on_rank(rank):
+        v = malt.vector(4)
+        for gather in range(1, 21):
+            v.scatter()
+            v.barrier()
+            if rank == 0:
+                gathers[0] = gather
+                assert v.gather().count == 1
+            v.barrier()
+
+    malt.simulate(on_rank, 2)
+    assert looked == [1, 9, 17]

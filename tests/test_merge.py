@@ -139,3 +139,17 @@ class TestUserFunction:
         with pytest.raises(TypeError, match=r"returned dtype <U1"):
             apply_user_function(lambda own, updates: ["a", "b", "c"], own, [])
         assert own.tolist() == [1, 1, 1]
+
+
+@pytest.mark.parametrize("messages", [1, 2, 3, 4, 6])
+def test_an_average_has_the_bits_of_a_sum_that_is_divided(messages):
+    """Also where it is multiplied instead, which only powers of two allow."""
+    rng = np.random.default_rng(messages)
+    values = [rng.standard_normal(1000).astype(np.float32) for _ in range(messages + 1)]
+    expected = values[0].copy()
+    for other in values[1:]:
+        expected += other
+    expected /= np.float32(messages + 1)
+    own = values[0].copy()
+    AVG.merge(Own(0, 1.0, 0.5, own), [update(rank, values[rank]) for rank in range(1, messages + 1)])
+    assert own.tobytes() == expected.tobytes()
