@@ -53,8 +53,8 @@ class ModelTrainer:
         self._connect(options)
 
     def _connect(self, options: Namespace) -> None:
-        self._alone = options.average == "none"
-        average = "model" if self._alone else options.average
+        self._alone = options.average == "none" or malt.size() == 1
+        average = "model" if options.average == "none" else options.average
         self._replica = malt.Replica(self._params, average=average, graph=options.graph, sync=options.sync)
         self.vectors = self._replica.vectors
 
