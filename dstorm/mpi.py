@@ -30,6 +30,7 @@ _NAP_S = 2e-4
 """Short: after a barrier the ranks start as far apart as they slept."""
 _MOST_NBYTES = 2**62
 """No window is as large; a figure above it would not go into a message."""
+_LARGEST_ARENA_NBYTES = 1 << 36
 _LOCAL = ("clock", "pause", "copy", "set_deadline")
 """Methods that need no lock where MPI calls are serialized."""
 
@@ -48,12 +49,15 @@ def _nothing() -> None:
 class MpiWindow:
     """This rank's part of an MPI window."""
 
-    def __init__(self, comm: MPI.Intracomm, nbytes: int, watchdog: Watchdog | None = None) -> None:
+    def __init__(
+        self, comm: MPI.Intracomm, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True
+    ) -> None:  # fmt: skip
         self._watchdog = watchdog
         self._win = MPI.Win.Allocate(max(nbytes, 1), 1, comm=comm)
         self._win.Lock_all(MPI.MODE_NOCHECK)
         self.memory: Bytes = np.frombuffer(self._win.tomemory(), np.uint8)  # type: ignore[call-overload]
-        self.memory[:] = 0  # stamps must read EMPTY; and touched pages count in what /dev/shm has left
+        if clear:
+            self.memory[:] = 0  # stamps must read EMPTY; and touched pages count in what /dev/shm has left
         self._win.Sync()
         comm.Barrier()
 
@@ -126,6 +130,8 @@ class MpiTransport:
         self._roster: Roster | None = None
         self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
+        self.mortal = False
+        self.dead: frozenset[int] = frozenset()
         self.rivals = frozenset(rank for rank in range(self.size) if self.hosts[rank] == mine and rank != self.rank)
         if progress.spans_hosts(self.hosts):
             self._help_progress()
@@ -169,6 +175,14 @@ class MpiTransport:
         if self._lock is not None:
             progress.serialize(window, self._lock, _LOCAL, makers=("prepared", "prepared_flush"))
         return window
+
+    def arena(self) -> MpiWindow:
+        """A window of half of what /dev/shm has free, divided by the ranks of the host; of the same size on all ranks.
+        Its memory reads as zeros, and what is never written to takes none. Collective."""
+        share = shared_memory.free_nbytes() // (2 * (len(self.rivals) + 1))
+        nbytes = min(int(text) for text in self.allgather(str(min(share, _LARGEST_ARENA_NBYTES)).encode()))
+        with self._meeting("MPI_Win_allocate"):
+            return MpiWindow(self._comm, nbytes, clear=False)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""

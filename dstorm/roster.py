@@ -1,111 +1,210 @@
 """The roster: how far each rank has come, in every rank's memory. So that whoever waits for all knows for whom.
 
 A cell for each rank, which alone writes it into the memory of all others: how many meetings it has come to, what the
-last of them is called, and how many steps it has made. A meeting is a barrier: a rank leaves it when it has seen all
-others come. Ranks that come to meetings of different names have lost each other's way, and are told at once.
+last of them is called, how many steps it has made, and whom it knows to be dead. A meeting is a barrier: a rank leaves
+it when it has seen all others come; where ranks may die, when those who live have come to the same list of the dead
+(dstorm/membership.py). Ranks that come to meetings of different names have lost each other's way, and are told at once.
 """
 
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from dstorm import stamp
 from dstorm.errors import DeadlinePassed, MismatchedCalls
+from dstorm.membership import Membership, Word, mask, ranks
 from dstorm.stamp import WHOLE, Stamp
 from dstorm.transport import Transport, Window
 
 _BEATS_A_DEADLINE = 10
 _LONGEST_BEAT_S = 1.0
+_CHECK_S = 0.02
+"""How often to look who has died."""
 _NAME_NBYTES = 64
-"""The name of the meeting, cut to this length, lies in front of the stamp, which holds its checksum."""
-_CELL_NBYTES = _NAME_NBYTES + stamp.NBYTES
+"""The name of the meeting, cut to this length, lies in front of the masks of the dead; then comes the stamp, which
+holds the checksums of both."""
+_LINE = 64
+LAST = "malt.finalize"
+"""The meeting that ends a session. Where ranks may die, one that comes to it while others come to another has ended
+before them, and leaves; they wait for that."""
+_CRC_BITS = 30
 
 
 def nbytes(size: int) -> int:
     """The memory that the roster of `size` ranks takes of each."""
-    return size * _CELL_NBYTES
+    return size * _cell_nbytes(size)
+
+
+def _mask_nbytes(size: int) -> int:
+    return -(-size // 8)
+
+
+def _cell_nbytes(size: int) -> int:
+    return _NAME_NBYTES + -(-2 * _mask_nbytes(size) // _LINE) * _LINE + stamp.NBYTES
 
 
 class Roster:
-    """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else."""
+    """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else.
 
-    def __init__(self, transport: Transport, window: Window, deadline_s: float) -> None:
+    `gone`: tells which ranks have died, as far as this one can see for itself; None: a death ends the job.
+    """
+
+    def __init__(
+        self, transport: Transport, window: Window, deadline_s: float,
+        gone: Callable[[], Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
         self._transport = transport
         self._clock = transport.clock
         self._window = window
+        self._gone = gone
         self.deadline_s = deadline_s
         """How long a meeting lasts without a step of those who are missing."""
-        self._others = [rank for rank in range(transport.size) if rank != transport.rank]
-        self._meetings = 0
-        self._steps = 0
-        self._cell = np.zeros(_CELL_NBYTES, np.uint8)
+        self.dead: frozenset[int] = frozenset()
+        """Whom this rank knows to be dead; replaced, never changed."""
+        self._rank, size = transport.rank, transport.size
+        self._membership = Membership(self._rank, size)
+        self._others = [rank for rank in range(size) if rank != self._rank]
+        self._cell_nbytes = _cell_nbytes(size)
+        self._mask_nbytes = _mask_nbytes(size)
+        self._stamp_at = self._cell_nbytes - stamp.NBYTES
+        self._cell = np.zeros(self._cell_nbytes, np.uint8)
         self._name = b""
         now = transport.clock()
-        self._seen = dict.fromkeys(self._others, stamp.BLANK)
         self._heard_at = dict.fromkeys(self._others, now)
         self._beat_s = min(deadline_s / _BEATS_A_DEADLINE, _LONGEST_BEAT_S)
-        self._told_at = now
+        self._told_at = self._checked_at = now
 
     def beat(self) -> None:
-        """Count a step of this rank; now and then tell the others. One-sided."""
-        self._steps += 1
-        if self._clock() - self._told_at > self._beat_s:
-            self._tell(self._meetings)
+        """Count a step of this rank; now and then tell the others, and look who has died. One-sided."""
+        self._membership.step()
+        now = self._clock()
+        if now - self._told_at > self._beat_s:
+            self._tell()
+        if self._gone is not None and now - self._checked_at > _CHECK_S:
+            self.check()
 
-    def meet(self, what: str, patience_s: float | None = None) -> None:
-        """Return when all ranks have come. Collective.
+    def check(self) -> None:
+        """Look who has died, and tell the others of those they may not know of. One-sided."""
+        self._checked_at = self._clock()
+        if self._gone is None:
+            return
+        self._window.sync()
+        found = mask(self._gone())
+        for rank in self._alive():
+            found |= self._look(rank)
+        self._bury(found)
+
+    def check_now_and_then(self) -> None:
+        """`check`, where the last one was a while ago. One-sided."""
+        if self._gone is not None and self._clock() - self._checked_at > _CHECK_S:
+            self.check()
+
+    def meet(self, what: str, patience_s: float | None = None) -> frozenset[int]:
+        """Return when all who live have come; who was dead then, the same on all of them. Collective.
 
         DeadlinePassed: ranks are missing that have made no step for the deadline, or have not come within `patience_s`,
         whatever they do; a later call waits for them again. MismatchedCalls: a rank has come to another meeting.
         """
         self._name = what.encode()[:_NAME_NBYTES]
-        self._tell(self._meetings + 1)
+        meeting = self._membership.come(zlib.crc32(self._name))
+        self._tell()
         start = self._transport.clock()
         polls = 0
-        while missing := self._missing(self._meetings + 1):
-            self._check_names(what)
+        while (lost := self._verdict(meeting, what)) is None:
             now = self._transport.clock()
+            missing = self._membership.missing(meeting) or self._alive()
             silent = now - max(start, *(self._heard_at[rank] for rank in missing)) > self.deadline_s
             if silent or (patience_s is not None and now - start > patience_s):
                 silent_s = {rank: now - self._heard_at[rank] for rank in missing}
-                raise DeadlinePassed(what, {rank: self._seen[rank].step for rank in missing}, silent_s)
+                steps = {rank: self._membership.words[rank].steps for rank in missing}
+                self._membership.stay_away()
+                raise DeadlinePassed(what, steps, silent_s)
             self._transport.pause(polls)
+            self.check_now_and_then()
             polls += 1
-        self._check_names(what)
-        self._meetings += 1
+        self._check_names(what, meeting)
+        return ranks(lost)
 
-    def _check_names(self, what: str) -> None:
+    def _verdict(self, meeting: int, what: str) -> int | None:
+        """Who was dead at `meeting`, once that is certain; None before."""
+        self._window.sync()
+        found = 0
+        for rank in self._alive():
+            if self._gone is not None or self._membership.words[rank].come < meeting:
+                found |= self._look(rank)
+        if not self._check_names(what, meeting):
+            self._bury(found)
+            return None
+        if self._gone is None:
+            return None if self._membership.missing(meeting) else 0
+        if found:
+            self._bury(found)
+        lost = self._membership.verdict(meeting)
+        if lost is not None:
+            self._bury(lost)
+            self._tell()  # also where another decided, who may have died before all heard it
+        return lost
+
+    def _bury(self, found: int) -> None:
+        """`found` are dead: tell those who live."""
+        fresh = found & ~self._membership.own.dead
+        if not fresh:
+            return
+        self._membership.bury(fresh)
+        self.dead = ranks(self._membership.own.dead)
+        self._tell()
+
+    def _alive(self) -> list[int]:
+        dead = self.dead
+        return [rank for rank in self._others if rank not in dead] if dead else self._others
+
+    def _check_names(self, what: str, meeting: int) -> bool:
+        """Whether all who have come to the meeting call it the same. MismatchedCalls: one does not, and stays."""
         mine = zlib.crc32(self._name)
-        for rank in self._others:
-            seen = self._seen[rank]
-            if seen.number == self._meetings + 1 and seen.encoding != mine:
-                raise MismatchedCalls(self._transport.rank, what, rank, self._name_of(rank))
+        for rank in self._alive():
+            word = self._membership.words[rank]
+            if word.come == meeting and word.name != mine:
+                if self._gone is not None and word.name == zlib.crc32(LAST.encode()):
+                    return False
+                raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
+        return True
 
     def _name_of(self, rank: int) -> str:
         """What `rank` calls the meeting it has come to."""
-        start = rank * _CELL_NBYTES
+        start = rank * self._cell_nbytes
         name = self._window.memory[start : start + _NAME_NBYTES].tobytes().rstrip(b"\0")
-        return name.decode(errors="replace") if zlib.crc32(name) == self._seen[rank].encoding else "another call"
+        same = zlib.crc32(name) == self._membership.words[rank].name
+        return name.decode(errors="replace") if same else "another call"
 
-    def _tell(self, meetings: int) -> None:
-        self._cell[:_NAME_NBYTES] = np.frombuffer(self._name.ljust(_NAME_NBYTES, b"\0"), np.uint8)
-        stamp.write(self._cell.data, _NAME_NBYTES, Stamp(meetings, self._steps, WHOLE, zlib.crc32(self._name)))
-        for peer in self._others:
-            self._window.put(self._cell, peer, self._transport.rank * _CELL_NBYTES)
-        self._window.flush(self._others)
+    def _tell(self) -> None:
+        own = self._membership.own
+        masks = own.dead.to_bytes(self._mask_nbytes, "little") + own.lost.to_bytes(self._mask_nbytes, "little")
+        text = self._name.ljust(_NAME_NBYTES, b"\0") + masks
+        self._cell[: len(text)] = np.frombuffer(text, np.uint8)
+        checks = zlib.crc32(self._name) << _CRC_BITS | zlib.crc32(masks) & (1 << _CRC_BITS) - 1
+        stamp.write(self._cell.data, self._stamp_at, Stamp(own.come, own.steps, WHOLE, checks, own.decided))
+        living = self._alive()
+        for peer in living:
+            self._window.put(self._cell, peer, self._rank * self._cell_nbytes)
+        if living:
+            self._window.flush(living)
         self._told_at = self._transport.clock()
 
-    def _missing(self, meeting: int) -> Sequence[int]:
-        self._window.sync()
-        return [rank for rank in self._others if self._look(rank).number < meeting]
-
-    def _look(self, rank: int) -> Stamp:
-        """The newest that is known of `rank`."""
-        seen = stamp.read(self._window.memory.data, rank * _CELL_NBYTES + _NAME_NBYTES)
-        if seen is not None and seen != self._seen[rank]:
-            self._seen[rank] = seen
+    def _look(self, rank: int) -> int:
+        """Take down the newest that is known of `rank`; whom it has buried, and this rank has not."""
+        start = rank * self._cell_nbytes
+        seen = stamp.read(self._window.memory.data, start + self._stamp_at)
+        before = self._membership.words[rank]
+        if seen is None or seen.state != WHOLE:
+            return 0
+        masks = self._window.memory[start + _NAME_NBYTES :][: 2 * self._mask_nbytes].tobytes()
+        if zlib.crc32(masks) & (1 << _CRC_BITS) - 1 != seen.encoding & (1 << _CRC_BITS) - 1:
+            return 0  # being written
+        dead, lost = (int.from_bytes(part, "little") for part in (masks[: len(masks) // 2], masks[len(masks) // 2 :]))
+        word = Word(seen.number, seen.step, dead, seen.nbytes, lost, seen.encoding >> _CRC_BITS)
+        if word != before:
             self._heard_at[rank] = self._transport.clock()
-        return self._seen[rank]
+        return self._membership.heard(rank, word)

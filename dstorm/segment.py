@@ -35,7 +35,8 @@ class Segment:
     ) -> None:
         self._consistency = consistency
         self._window = transport.window(layout.window_nbytes(transport.rank))
-        self._waiting = Waiting(transport, deadline_s)
+        self._transport, self._dead = transport, transport.dead
+        self._waiting = Waiting(transport, deadline_s, self._notice_deaths)
         self._out = Outbox(transport, self._window, layout, consistency, self._waiting)
         self._in = Inbox(transport, self._window, layout, consistency, self._waiting, accept)
         self._step = 0
@@ -65,6 +66,7 @@ class Segment:
         On return the data is in the peers' memory and the parcels' may change. Peers that have left are skipped.
         Waits only where the consistency wants acknowledgements. DeadlinePassed: nothing was sent.
         """
+        self._notice_deaths()
         sent = self._out.send(parcels, step, weight, mass, timeout_s)
         self._step = step
         return sent
@@ -80,6 +82,7 @@ class Segment:
         in-neighbours; under lockstep from `sources` alone, and of this very step. `newest`: only the newest
         message of each sender; those before it count as overwritten. DeadlinePassed: nothing was taken.
         """
+        self._notice_deaths()
         self._in.wait(sources, self._step, timeout_s)
         return self._in.take(newest)
 
@@ -89,6 +92,7 @@ class Segment:
 
         Waits as `receive`. Not under lockstep. Local. DeadlinePassed.
         """
+        self._notice_deaths()
         self._in.wait(sources, self._step, timeout_s)
         return self._in.look()
 
@@ -109,6 +113,17 @@ class Segment:
         self._window.sync()
         peers = sorted(self._out.edges.keys() | self._in.edges.keys())
         return total({peer: self._edge_statistics(peer) for peer in peers}, self._waiting.total_s)
+
+    def _notice_deaths(self) -> None:
+        """Who has died has left: nobody waits for it, nobody sends to it; what it sent whole can still be gathered."""
+        dead = self._transport.dead
+        if dead is self._dead:
+            return
+        for rank in dead - self._dead:
+            for edge in (self._out.edges.get(rank), self._in.edges.get(rank)):
+                if edge is not None:
+                    edge.done = True
+        self._dead = dead
 
     def _edge_statistics(self, peer: int) -> EdgeStatistics:
         sending, receiving = self._out.edges.get(peer), self._in.edges.get(peer)

@@ -9,7 +9,7 @@ Time is virtual.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from random import Random
@@ -36,11 +36,21 @@ class _Stopped(BaseException):
     """Another rank failed, or the caller was interrupted: this one unwinds."""
 
 
-class Group:
-    """What the ranks share: the baton, the clock and the Puts under way."""
+class _Killed(BaseException):
+    """This rank is dead: its thread unwinds, and nothing that it does on the way has any effect."""
 
-    def __init__(self, size: int, seed: int = 0) -> None:
+
+class Group:
+    """What the ranks share: the baton, the clock and the Puts under way.
+
+    `deaths`: ranks that die, and after how many of their turns. Of the Puts that a rank has under way then, any pieces
+    may still arrive, or none.
+    """
+
+    def __init__(self, size: int, seed: int = 0, deaths: Mapping[int, int] | None = None) -> None:
         self.size = size
+        self.dead: set[int] = set()
+        self._turns_left = dict(deaths or {})
         self.now = 0.0
         self.random = Random(seed)
         self.pending: list[list[tuple[int, Bytes, Bytes]]] = [[] for _ in range(size)]
@@ -67,7 +77,7 @@ class Group:
             try:
                 if self._failure is None:
                     results[rank] = function(rank)
-            except _Stopped:
+            except (_Stopped, _Killed):
                 pass
             except BaseException as error:
                 self._failure = self._failure or (rank, error)
@@ -94,6 +104,8 @@ class Group:
 
     def switch(self, rank: int, pause_s: float = 0.0) -> None:
         """Let others run; return when it is this rank's turn again, `pause_s` of virtual time later at the earliest."""
+        if rank in self.dead:
+            raise _Killed
         self.now += _TICK_S
         self._deliver_some()
         self._wake_at[rank] = self.now + pause_s
@@ -113,10 +125,10 @@ class Group:
         """What every rank gave, by rank: they all return only after the last has come."""
         self._collective[rank] = thing
         del self._wake_at[rank]
-        if len(self._collective) == self.size:
-            self._gathered = [self._collective[peer] for peer in range(self.size)]
+        if len(self._collective) == self.size - len(self.dead):
+            self._gathered = [self._collective.get(peer) for peer in range(self.size)]
+            self._wake_at = dict.fromkeys(sorted(self._collective), self.now)
             self._collective.clear()
-            self._wake_at = dict.fromkeys(range(self.size), self.now)
         gathered = self._gathered
         if self.size > 1:
             self._wait_for_turn(rank)
@@ -128,6 +140,18 @@ class Group:
         self._turns[rank].acquire()
         if self._failure is not None:
             raise _Stopped
+        if rank in self._turns_left:
+            self._turns_left[rank] -= 1
+            if self._turns_left[rank] <= 0:
+                self._die(rank)
+
+    def _die(self, rank: int) -> None:
+        if rank not in self.dead:
+            self.dead.add(rank)
+            while self.pending[rank] and self.random.random() < 0.5:
+                self._deliver_one(self.pending[rank])
+            self.pending[rank].clear()
+        raise _Killed
 
     def _leave(self, rank: int) -> None:
         self._wake_at.pop(rank, None)
@@ -159,6 +183,8 @@ class Group:
 
     def send(self, origin: int, peer: int, source: Bytes, target: Bytes) -> None:
         """Start a Put, in pieces."""
+        if origin in self.dead:
+            raise _Killed
         cuts = sorted(self.random.randint(0, source.nbytes) for _ in range(self.random.randint(0, 2)))
         edges = [0, *cuts, source.nbytes]
         self.pending[origin] += [(peer, source[a:b], target[a:b]) for a, b in pairwise(edges)]
@@ -244,10 +270,16 @@ class SimulatedTransport:
         self.size = group.size
         self.hosts = ("simulated",) * group.size
         self.rivals: frozenset[int] = frozenset()
+        self.mortal = False
+        self.dead: frozenset[int] = frozenset()
         self.library = "in process"
 
     def window(self, nbytes: int) -> SimulatedWindow:
         return SimulatedWindow(self._group, self.rank, nbytes)
+
+    def gone(self) -> Sequence[int]:
+        """The ranks that have died. Local."""
+        return sorted(self._group.dead)
 
     def allgather(self, data: bytes) -> list[bytes]:
         return self._meet("allgather", data)

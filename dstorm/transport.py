@@ -59,17 +59,24 @@ class Transport(Protocol):
     library: str
     """The MPI library and its version in one line, or what stands in for it."""
 
+    mortal: bool
+    """Whether the others go on where a rank dies; else a death ends the job."""
+
+    @property
+    def dead(self) -> frozenset[int]:
+        """Ranks that have died, as far as this one knows; replaced, never changed. Local."""
+
     def window(self, nbytes: int) -> Window:
         """A window with `nbytes` of zeroed memory on this rank; peers may give other sizes. Collective."""
 
     def allgather(self, data: bytes) -> list[bytes]:
-        """What every rank gave, by rank; lengths may differ. Collective."""
+        """What every rank gave, by rank; lengths may differ; b"" of those who are dead. Collective."""
 
     def mean(self, array: NDArray[np.generic]) -> None:
-        """Replace `array` by the mean over ranks, the same bits on all. Collective."""
+        """Replace `array` by the mean over those who live, the same bits on all. Collective."""
 
     def broadcast(self, array: NDArray[np.generic]) -> None:
-        """Replace `array` by rank 0's, the same shape and dtype on all. Collective."""
+        """Replace `array` by that of the lowest rank that lives, the same shape and dtype on all. Collective."""
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
         """Return when all ranks have called it. Collective.

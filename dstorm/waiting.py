@@ -23,8 +23,11 @@ class Awaited(Protocol):
 class Waiting:
     """All waits of one segment."""
 
-    def __init__(self, transport: Transport, deadline_s: float) -> None:
+    def __init__(
+        self, transport: Transport, deadline_s: float, notice: Callable[[], None] = lambda: None
+    ) -> None:  # fmt: skip
         self._transport = transport
+        self._notice = notice
         self._deadline_s = deadline_s
         self.total_s = 0.0
         """Time on the clock, in which several peers may have been awaited."""
@@ -42,6 +45,7 @@ class Waiting:
                 self._check(what, edges, start, now, timeout_s)
                 before = now
                 self._transport.pause(polls)
+                self._notice()
                 polls += 1
                 now = self._transport.clock()
                 for edge in edges:

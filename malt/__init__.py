@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dstorm import ClosedError, DeadlinePassed, PeerLost
 from malt.replica import Replica
-from malt.session import World, barrier, finalize, init, rank, size
+from malt.session import World, alive, barrier, finalize, init, on_death, rank, size
 from malt.shards import shard
 from malt.simulation import simulate
 from malt.vectors import vector
@@ -34,12 +34,14 @@ __all__ = [
     "Replica",
     "Update",
     "World",
+    "alive",
     "barrier",
     "finalize",
     "graph",
     "init",
     "load_ratings",
     "load_svmlight",
+    "on_death",
     "open_ratings",
     "open_svmlight",
     "rank",

@@ -19,14 +19,14 @@ _KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError, F
 
 
 def exchange(transport: Transport, value: Any) -> list[Any]:
-    """What every rank gave, by rank: anything that JSON can say. Collective."""
-    return [json.loads(text) for text in transport.allgather(json.dumps(value).encode())]
+    """What every rank gave, by rank: anything that JSON can say; None of those who are dead. Collective."""
+    return [json.loads(text) if text else None for text in transport.allgather(json.dumps(value).encode())]
 
 
 def agree(
     transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]]
 ) -> tuple[Checked, list[dict[str, Any]]]:
-    """check()'s first result, and what all ranks said of theirs, by rank. Collective.
+    """check()'s first result, and what the living said of theirs, by rank. Collective.
 
     check() looks at this rank's arguments and describes those that must be the same everywhere, in JSON; keys with
     a leading underscore may differ. The same on all ranks: ValueError, where a rank's check failed or two ranks
@@ -43,28 +43,30 @@ def agree(
     except Exception as error:  # whatever it is, the others must hear of it
         unforeseen = error
         mine = json.dumps({"call": what, "_error": f"{type(error).__name__}: {error}", "_memory": False})
-    said: list[dict[str, Any]] = [json.loads(text) for text in transport.allgather(mine.encode())]
-    problem, kind = _failure(said, transport.size) or (_difference(said), ValueError)
+    texts = dict(enumerate(transport.allgather(mine.encode())))
+    said: dict[int, dict[str, Any]] = {rank: json.loads(text) for rank, text in texts.items() if text}
+    problem, kind = _failure(said) or (_difference(said), ValueError)
     if problem or checked is None:
         raise kind(f"{what}: {problem}") from unforeseen
-    return checked, said
+    return checked, list(said.values())
 
 
-def _failure(said: list[dict[str, Any]], size: int) -> tuple[str, type[Exception]] | None:
+def _failure(said: Mapping[int, dict[str, Any]]) -> tuple[str, type[Exception]] | None:
     """What failed first, by rank, and the kind of error that it is told as; None: nothing did."""
-    failed = [(rank, one["_error"]) for rank, one in enumerate(said) if "_error" in one]
+    failed = [(rank, one["_error"]) for rank, one in said.items() if "_error" in one]
     if not failed:
         return None
     rank, error = failed[0]
-    everywhere = len(failed) == size and len({text for _, text in failed}) == 1
+    everywhere = len(failed) == len(said) and len({text for _, text in failed}) == 1
     return error if everywhere else f"on rank {rank}: {error}", MemoryError if said[rank]["_memory"] else ValueError
 
 
-def _difference(said: list[dict[str, Any]]) -> str:
-    for key in said[0]:
-        for rank, other in enumerate(said):
-            if not key.startswith("_") and other.get(key) != said[0][key]:
-                return f"ranks disagree on {key}: rank 0 has {said[0][key]}, rank {rank} has {other.get(key)}"
+def _difference(said: Mapping[int, dict[str, Any]]) -> str:
+    lowest = min(said)
+    for key, value in said[lowest].items():
+        for rank, other in said.items():
+            if not key.startswith("_") and other.get(key) != value:
+                return f"ranks disagree on {key}: rank {lowest} has {value}, rank {rank} has {other.get(key)}"
     return ""
 
 

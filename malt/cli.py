@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from malt import doctor, job
-from malt.launcher import Job, check_program, compose, hosts, this_machine
+from malt.launcher import BEST_EFFORT, Job, check_program, compose, hosts, this_machine
 from malt.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 
 
@@ -48,11 +48,13 @@ _WITH_VALUE = ("-n", "--mpi", "--hosts")
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    run.usage = "malt run -n N [--mpi NAME] [--hosts H1,H2:SLOTS] [--dry-run] [-m] PROGRAM ARGS..."
+    run.usage = "malt run -n N [--mpi NAME] [--hosts H1,H2:SLOTS] [--survive[=best-effort]] [--dry-run] [-m] PROGRAM ARGS..."
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_ranks, required=True, metavar="N", help="how many ranks")
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
+    run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
+        help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
     run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
     run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
 
@@ -74,7 +76,7 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 def _run(options: argparse.Namespace, program: list[str]) -> int:
     if not program:
         raise LaunchError("no PROGRAM to run (see malt run --help)")
-    wanted = Job(options.n, ("-m", *program) if options.module else tuple(program), options.hosts)
+    wanted = Job(options.n, ("-m", *program) if options.module else tuple(program), options.hosts, options.survive)
     check_program(wanted.program)
     library = _library(options.mpi)
     line = compose(wanted, library, find_mpiexec(library, os.environ), this_machine(os.environ), os.environ)

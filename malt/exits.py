@@ -10,6 +10,7 @@ from __future__ import annotations
 import builtins
 import dis
 import os
+import signal
 import sys
 import tempfile
 import threading
@@ -22,6 +23,7 @@ from typing import Any, NamedTuple, NoReturn
 _abort: Callable[[int], None] | None = None
 _rank = 0
 _hooked = False
+_leaves_alone = False
 _last_exit: _Exit | None = None
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
@@ -44,6 +46,23 @@ def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
             if hasattr(builtins, name):
                 setattr(builtins, name, _noting_exit(getattr(builtins, name)))
     _abort, _rank = abort, rank
+
+
+def leave_on_failure() -> None:
+    """From here on a failure ends this process alone, at once: the others go on without it. Local."""
+    global _abort, _leaves_alone
+    _abort, _leaves_alone = (lambda status: leave()), True
+
+
+def leaves_alone() -> bool:
+    """Whether a failure ends this process alone. Local."""
+    return _leaves_alone and _abort is not None
+
+
+def leave() -> NoReturn:
+    """End this process, and leave nothing for MPI to wait for: it takes an exit for the end of the job. Local."""
+    os.kill(os.getpid(), signal.SIGKILL)
+    raise AssertionError("killed")
 
 
 def stand_down() -> None:
@@ -80,7 +99,8 @@ def session_is_over() -> bool:
 
 def end_job(why: str) -> None:
     """Say why, and end the job with status 1. Local."""
-    print(why, file=sys.stderr)
+    if why:
+        print(why, file=sys.stderr)
     _end(1)
 
 

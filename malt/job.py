@@ -22,9 +22,9 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 
-from malt.launcher import Line
+from malt.launcher import SURVIVE, Line
 from malt.mpi_library import LaunchError
-from malt.program import FAILURE_DIR, SESSION_BASE
+from malt.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 
 GRACE_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""
@@ -40,8 +40,12 @@ def run(line: Line, environ: Mapping[str, str]) -> int:
     """Run `line` and return its status; on failure print the traceback of the rank that failed first, again."""
     with tempfile.TemporaryDirectory(prefix="malt-") as folder:
         ours = {SESSION_BASE: folder, **environ, **line.settings, FAILURE_DIR: folder}
+        ended = _failed_with
+        if SURVIVE in line.settings:
+            ours[JOB_DIR] = folder
+            ended = _survived
         job = _Supervised(line.arguments, ours)
-        status = job.wait(lambda: _failed_with(Path(folder)))
+        status = job.wait(lambda: ended(Path(folder)))
         if status != 0 and job.signalled is None:
             print(first_failure(Path(folder)), end="", file=sys.stderr, flush=True)
     return status
@@ -51,6 +55,33 @@ def _failed_with(folder: Path) -> int | None:
     """The status that a rank has failed with, as a file status-<n> tells; None: none has."""
     statuses = (path.name.removeprefix("status-") for path in folder.glob("status-*"))
     return min((int(status) for status in statuses if status.isdecimal()), default=None)
+
+
+def _survived(folder: Path) -> int | None:
+    """0, where ranks may die: those that did not have ended well. Else as `_failed_with`."""
+    status = _failed_with(folder)
+    if status is not None:
+        return status
+    ranks = {kind: _ranks(folder, kind) for kind in ("started", "ready", "finished")}
+    gone = {rank for rank in ranks["started"] if rank not in ranks["finished"] and _is_gone(folder, rank)}
+    if gone and not ranks["ready"]:
+        names = ", ".join(sorted(gone))
+        print(f"malt run: rank {names} died before the session began: ending the job", file=sys.stderr, flush=True)
+        return 1
+    return 0 if ranks["finished"] and ranks["finished"] | gone == ranks["started"] else None
+
+
+def _ranks(folder: Path, kind: str) -> set[str]:
+    return {path.name.removeprefix(f"{kind}-") for path in folder.glob(f"{kind}-*") if path.suffix == ""}
+
+
+def _is_gone(folder: Path, rank: str) -> bool:
+    """Whether the process that started as `rank` has ended."""
+    number = (folder / f"started-{rank}").read_text()
+    try:
+        return (Path("/proc") / number / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
+    except OSError:
+        return True
 
 
 def first_failure(folder: Path) -> str:
@@ -100,7 +131,8 @@ class _Supervised:
             signal.signal(number, previous)
         if self.signalled is not None:
             return 128 + self.signalled
-        return failure() or (128 - status if status < 0 else status)
+        told = failure()
+        return told if told is not None else 128 - status if status < 0 else status
 
     def _wait(self, process: subprocess.Popen[bytes], failure: Callable[[], int | None]) -> int:
         """What mpiexec ends with, or is ended with where a rank has failed and it goes on."""

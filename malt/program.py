@@ -21,6 +21,7 @@ import sys
 if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
     sys.path.pop(0)  # the folder of this file, which Python put there: nothing may be imported from it by chance
 
+import atexit
 import builtins
 import contextlib
 import io
@@ -38,6 +39,10 @@ FAILURE_DIR = "MALT_FAILURE_DIR"
 
 A rank takes it out of its environment: what the rank starts in its turn is not of this job.
 """
+
+JOB_DIR = "MALT_JOB_DIR"
+"""The variable that names the same folder where ranks may die: they say there that they have started, have come to the
+session (malt/survival.py), and have ended well."""
 
 SESSION_BASE = "PRTE_MCA_prte_local_tmpdir_base"
 """Where Open MPI's mpiexec keeps its files, for the launcher to set. By default that is a folder named for its process
@@ -66,6 +71,9 @@ def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         sys.path.insert(0, os.getcwd() if as_module else os.path.dirname(os.path.realpath(sys.argv[0])))
     _write_whole_lines()
+    if JOB_DIR in os.environ:
+        _leave(f"started-{_rank()}", str(_process))
+        atexit.register(_note_end)
     threading.excepthook = _ending_job(threading.excepthook)
     try:
         if as_module:
@@ -102,8 +110,7 @@ def _run_file(path: str) -> None:
 
 
 def _leave_traceback(error: BaseException) -> None:
-    rank = next((os.environ[name] for name in _RANKS if name in os.environ), None)
-    if rank is not None:
+    if (rank := _rank()) != "?":
         lines = traceback.format_exception(type(error), error, error.__traceback__)
         _leave(f"rank-{rank}.txt", "".join(lines))
 
@@ -119,8 +126,22 @@ def _leave(name: str, text: str) -> None:
         os.replace(file.name, path)
 
 
+def _rank() -> str:
+    return next((os.environ[name] for name in _RANKS if name in os.environ), "?")
+
+
+def _note_end() -> None:
+    """Where ranks may die: tell the launcher that this one did not, and has ended well."""
+    if os.getpid() == _process and _session_is_over():
+        _leave(f"finished-{_rank()}", "")
+
+
 def _end_job(status: int) -> NoReturn:
-    """End all ranks at once with `status`, whether or not MPI runs here yet. Does not return."""
+    """End all ranks at once with `status`, whether or not MPI runs here yet; or this one, where the others can go on.
+    Does not return."""
+    exits = sys.modules.get("malt.exits")
+    if exits is not None and exits.leaves_alone():
+        exits.leave()
     _leave(f"status-{status}", "")
     for stream in (sys.stdout, sys.stderr):
         with contextlib.suppress(OSError, ValueError, AttributeError):  # a broken pipe, closed, or None

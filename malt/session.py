@@ -6,12 +6,14 @@ import atexit
 import os
 import sys
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport, Transport
-from malt import exits
+from dstorm.roster import LAST
+from malt import exits, survival
 
 if TYPE_CHECKING:
     from vol import Vector
@@ -43,6 +45,10 @@ class World:
         self.deadline_s = deadline_s
         self.vectors: list[Vector] = []
         """Those that are not freed yet, in the order in which all ranks made them."""
+        self.lost: dict[int, float] = {}
+        """Ranks that have died, and when that was found out, in seconds since 1970."""
+        self.callbacks: list[Callable[[int], None]] = []
+        """What malt.on_death was given."""
         self.made = 0
         """Vectors made so far."""
         self.closed = False
@@ -62,6 +68,12 @@ class World:
         """The MPI library and its version, or what stands in for it."""
         return self.transport.library
 
+    @property
+    def alive(self) -> tuple[int, ...]:
+        """The ranks that live, as far as this one knows, ascending."""
+        dead = self.transport.dead
+        return tuple(rank for rank in range(self.size) if rank not in dead)
+
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.
 
@@ -72,7 +84,7 @@ class World:
         self.closed = True
         for vector in self.vectors:
             vector.close()
-        self.transport.barrier("malt.finalize", patience_s)
+        self.transport.barrier(LAST, patience_s)
         for vector in self.vectors:
             vector.free()
         self.vectors.clear()
@@ -92,7 +104,8 @@ def init(
 ) -> World:  # fmt: skip
     """The world of this process, made by the first call; any call that needs it makes it. Collective at first.
 
-    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD; without an MPI library, or started alone, a world
+    `survive`: where a rank dies the others go on (also by MALT_SURVIVE=1, which `malt run --survive` sets); one that is
+    stopped for `suspect_after_s` (5) is killed. `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD; without an MPI library, or started alone, a world
     of one. `deadline_s`: how long a wait lasts without a step of the rank that is waited for; a later call that gives
     another changes it for this rank's meetings, and for the vectors that are made from then on. From here on an
     uncaught exception, in any thread, and a non-zero sys.exit end the whole job.
@@ -101,19 +114,20 @@ def init(
     started several processes and MPI sees only one, which would train alone.
     """
     global _world
-    if survive or suspect_after_s is not None:
-        wanted = "survive=True" if survive else "suspect_after_s, which is for survive=True,"
-        raise RuntimeError(f"{wanted} is not available: this version of malt ends the job when a rank dies")
-    if not isinstance(deadline_s, (int, float, np.number)) or isinstance(deadline_s, bool) or not deadline_s > 0:
-        raise ValueError(f"deadline_s must be a positive number of seconds, got {deadline_s!r}")
+    if suspect_after_s is not None:
+        suspect_after_s = _checked_seconds("suspect_after_s", suspect_after_s)
+    deadline_given = deadline_s is not _DEADLINE_S
+    deadline_s = _checked_seconds("deadline_s", deadline_s)
     current = _current()
     if current is None:
-        _world = _opened(comm, float(deadline_s))
+        _world = _opened(comm, deadline_s, survive or survival.is_asked_for(os.environ), suspect_after_s)
         return _world
+    if survive and not current.transport.mortal and current.size > 1:
+        raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
     if comm is not None and _checked(comm) != current.comm:
         raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
-    if deadline_s is not _DEADLINE_S:
-        current.deadline_s = float(deadline_s)
+    if deadline_given:
+        current.deadline_s = deadline_s
         current.transport.set_deadline(current.deadline_s)
     return current
 
@@ -140,6 +154,22 @@ def barrier() -> None:
     DeadlinePassed: ranks are missing that have made no step for the session's deadline.
     """
     world().transport.barrier("malt.barrier")
+
+
+def alive() -> tuple[int, ...]:
+    """The ranks that live, as far as this one knows, ascending: all of them, but for survive=True. Local."""
+    return world().alive
+
+
+def on_death(callback: Callable[[int], None]) -> None:
+    """From here on callback(rank) is called for each rank that dies, on every rank that lives: in the thread that calls
+    malt, at one of its calls. What it raises comes out of that call. Local; without survive=True it is never called.
+
+    TypeError: it cannot be called.
+    """
+    if not callable(callback):
+        raise TypeError(f"malt.on_death takes a function of a rank, got {callback!r}")
+    world().callbacks.append(callback)
 
 
 def finalize() -> None:
@@ -187,7 +217,13 @@ def _current() -> World | None:
     return _world
 
 
-def _opened(comm: Any, deadline_s: float) -> World:
+def _checked_seconds(name: str, seconds: Any) -> float:
+    if not isinstance(seconds, (int, float, np.number)) or isinstance(seconds, bool) or not seconds > 0:
+        raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r}")
+    return float(seconds)
+
+
+def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float | None) -> World:
     """A world of the ranks of `comm`, by default of all. Collective."""
     expected = max((int(os.environ[name]) for name in _PROCESS_COUNTS if os.environ.get(name, "").isdigit()), default=1)
     try:
@@ -209,7 +245,16 @@ def _opened(comm: Any, deadline_s: float) -> World:
     comm = MPI.COMM_WORLD if comm is None else _checked(comm)
     if MPI.COMM_WORLD.size > 1:
         exits.end_job_on_failure(MPI.COMM_WORLD.Abort, MPI.COMM_WORLD.rank)
-    return World(MpiTransport(comm, deadline_s) if comm.size > 1 else SoloTransport(library()), deadline_s, comm)
+    if comm.size == 1:
+        return World(SoloTransport(library()), deadline_s, comm)
+    if not survive:
+        return World(MpiTransport(comm, deadline_s), deadline_s, comm)
+    survival.check_support(library(), os.environ)
+    transport = survival.transport(MpiTransport(comm, deadline_s), deadline_s, suspect_after_s)
+    exits.leave_on_failure()
+    opened = World(transport, deadline_s, comm)
+    transport.on_death(lambda ranks: survival.tell(opened, ranks))
+    return opened
 
 
 def _checked(comm: Any) -> Any:
@@ -230,7 +275,9 @@ def _finalize_at_exit() -> None:
     exits.end_job_if_failing()
     try:
         finalize()
-    except (DeadlinePassed, MismatchedCalls) as error:  # MPI's own end of the session would wait for ever
+    except MismatchedCalls as error:
+        exits.end_job("" if _world is not None and _world.transport.mortal else f"malt: {error}")
+    except DeadlinePassed as error:  # MPI's own end of the session would wait for ever
         exits.end_job(f"malt: {error}")
 
 

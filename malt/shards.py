@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Set
+from collections.abc import Collection, Mapping, Set
 from operator import index
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from malt import session
 
@@ -14,11 +17,25 @@ def bounds(count: int, rank: int, size: int) -> tuple[int, int]:
     return count * rank // size, count * (rank + 1) // size
 
 
+def living_rows(count: int, rank: int, size: int, dead: Collection[int]) -> NDArray[np.intp]:
+    """The rows of `rank`, ascending, after the ranks of `dead` have died: its own, and a part of those of each of them,
+    dealt to the living alike. Who died first does not matter, and no living rank ever loses a row. Pure."""
+    living = [other for other in range(size) if other not in dead]
+    place = living.index(rank)
+    parts = [np.arange(*bounds(count, rank, size))]
+    for lost in sorted(dead):
+        first, last = bounds(count, lost, size)
+        start, stop = bounds(last - first, place, len(living))
+        parts.append(np.arange(first + start, first + stop))
+    return np.sort(np.concatenate(parts))
+
+
 def shard(rows: Any) -> Any:
     """This rank's part of `rows`. Local, once initialized.
 
-    Of a number of rows: a slice. Of an array, or anything that has a length and can be sliced: its rows, a view
-    where slicing gives one. The parts of all ranks cover each row once. More ranks than rows: some parts are empty.
+    Of a number of rows: a slice, or, once a rank has died, an array of row numbers, ascending. Of an array, or anything
+    that has a length and can be sliced: its rows, a view where slicing gives one. The parts of all ranks that live cover
+    each row once: call it again every epoch. More ranks than rows: some parts are empty.
     TypeError: neither a number nor what can be sliced by rows; ValueError: a negative number.
     """
     world = session.world()
@@ -32,7 +49,10 @@ def shard(rows: Any) -> Any:
         raise TypeError(what) from None
     if isinstance(rows, bool) or count < 0:
         raise ValueError(f"malt.shard takes a number of rows from 0 up, got {rows!r}")
-    part = slice(*bounds(count, world.rank, world.size))
+    dead = world.transport.dead
+    part: Any = slice(*bounds(count, world.rank, world.size))
+    if dead:
+        part = living_rows(count, world.rank, world.size, dead)
     if is_count:
         return part
     try:

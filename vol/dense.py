@@ -34,7 +34,7 @@ class DenseVector(Vector):
         self._total: Array | None = None
         """Where the mean of what may still be overwritten is made, on first use."""
         self._parcels = {
-            peer: Parcel(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in graph.targets(self._rank)
+            peer: Parcel(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers
         }
         self._averages_to_copy = 0
         for parcel in self._parcels.values():

@@ -56,7 +56,7 @@ class SparseVector(Vector):
         super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
         self._top_k = top_k
         self._residuals: dict[tuple[int, ...], Residual] = {}
-        self._dirty = DirtyRows(self._table, graph.targets(self._rank)) if top_k is None and track else None
+        self._dirty = DirtyRows(self._table, self._peers) if top_k is None and track else None
         self._travels_on = not _reaches_all(graph)
 
     @property

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dstorm import ClosedError, Layout, Message, Segment, Statistics, Transport
+from dstorm import ClosedError, Layout, Message, PeerLost, Segment, Statistics, Transport
 from dstorm.consistency import Consistency
 from vol import arguments
 from vol.graph import Graph
@@ -60,21 +60,24 @@ class Vector(ABC):
         self._bytes = array.reshape(-1).view(np.uint8)
         self._transport = transport
         self._rank = transport.rank
-        self._graph = graph
         self._consistency = consistency
         self._check_finite = check_finite and array.dtype.kind == "f"
         self._step = 0
         self._weight = 1.0
         self._mass = 1.0
         self._gathered_at = 0
-        self._outs = [graph.out(self._rank, phase + 1) for phase in range(graph.period)]
-        self._intos = [graph.into(self._rank, phase + 1) for phase in range(graph.period)]
+        self._whole_graph, self._dead = graph, transport.dead
+        self._follow(graph.without(transport.dead))
+        everyone = [[peer for peer in range(transport.size) if peer != rank] for rank in range(transport.size)]
+        # Where ranks may die, the graph may be mended by any edge.
         layout = Layout(
-            into=[graph.sources(rank) for rank in range(transport.size)],
-            out=[graph.targets(rank) for rank in range(transport.size)],
+            into=everyone if transport.mortal else [graph.sources(rank) for rank in range(transport.size)],
+            out=everyone if transport.mortal else [graph.targets(rank) for rank in range(transport.size)],
             depth=depth,
             capacity=slot_nbytes,
         )
+        self._peers = layout.out[self._rank]
+        """All that this rank may ever send to."""
         self._segment = Segment(transport, layout, consistency, deadline_s, self._accepts)
         self._final: Statistics | None = None
 
@@ -116,6 +119,8 @@ class Vector(ABC):
         """
         if self._segment.closed:
             self._check_open()
+        if self._transport.dead is not self._dead:
+            self._mend()
         if type(weight) is not float or not 0 <= weight < math.inf:
             weight = _checked_weight(self.name, weight)
         step = self._step + 1
@@ -139,6 +144,8 @@ class Vector(ABC):
         updates count as gathered, as also where f raises. ClosedError. DeadlinePassed: nothing was gathered.
         """
         self._check_open()
+        if self._transport.dead is not self._dead:
+            self._mend()
         self._check_function(function)
         timeout_s = arguments.timeout(self.name, timeout_s)
         lockstep = self._consistency.lockstep
@@ -189,6 +196,17 @@ class Vector(ABC):
 
     # -- private ----------------------------------------------------------------------------------------------
 
+    def _follow(self, graph: Graph) -> None:
+        """From here on updates travel along `graph`."""
+        self._graph = graph
+        self._outs = [graph.out(self._rank, phase + 1) for phase in range(graph.period)]
+        self._intos = [graph.into(self._rank, phase + 1) for phase in range(graph.period)]
+
+    def _mend(self) -> None:
+        """Go round those who have died."""
+        self._dead = self._transport.dead
+        self._follow(self._whole_graph.without(self._dead))
+
     def _sources(self) -> Sequence[int]:
         """Whom a gather at this step may wait for: under lockstep, those whose message goes along this step's edges."""
         if self._consistency.lockstep:
@@ -201,6 +219,9 @@ class Vector(ABC):
             chosen = sorted({arguments.rank(peer) for peer in wanted})
         except TypeError:
             raise TypeError(f"{self.name}: to must be a rank or a list of ranks, got {to!r}") from None
+        for peer in chosen:
+            if peer in self._dead:
+                raise PeerLost(peer, f"{self.name} cannot scatter to it")
         strangers = [peer for peer in chosen if peer not in peers]
         if strangers:
             raise ValueError(

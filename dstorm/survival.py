@@ -1,0 +1,152 @@
+"""A group of ranks of which some may die: the others go on.
+
+Everything that the underlying transport does for all ranks together happens before the first death can do harm: one
+window is made, the arena, and what it holds from then on, the roster, the mailboxes, all vectors, is dealt out of it by
+the living (MPI's own collective calls hang or crash when a rank dies in them). A slice of the arena serves one window
+only and is not used again, so that no late Put of a rank that died can land in what is another's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstorm import assembly, roster
+from dstorm.assembly import Assembly
+from dstorm.roster import Roster
+from dstorm.transport import Bytes, Put, Transport, Window
+
+_ALIGNMENT = 4096
+
+
+class Slice:
+    """A part of the arena that lies at the same place on all ranks, used as a window of its own."""
+
+    def __init__(self, arena: Window, start: int, nbytes: int) -> None:
+        self._arena, self._start = arena, start
+        self.memory: Bytes = arena.memory[start : start + nbytes]
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """As `Window.put`. One-sided."""
+        self._arena.put(source, peer, self._start + offset)
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """As `Window.prepared`. Local."""
+        return self._arena.prepared(source, peer, self._start + offset)
+
+    def flush(self, peers: Sequence[int]) -> None:
+        """As `Window.flush`. One-sided."""
+        self._arena.flush(peers)
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """As `Window.prepared_flush`. Local."""
+        return self._arena.prepared_flush(peers)
+
+    def sync(self) -> None:
+        """As `Window.sync`. Local."""
+        self._arena.sync()
+
+    def copy(self, offset: int, destination: Bytes) -> None:
+        """As `Window.copy`. Local."""
+        self._arena.copy(self._start + offset, destination)
+
+    def free(self) -> None:
+        """Nothing: the arena goes as a whole, at the end of the job."""
+
+
+class SurvivingTransport:
+    """The ranks of `inner` while some of them die. Collective.
+
+    `arena`: a window of `inner` whose memory reads as zeros, of the same size on all ranks. `gone`: tells which ranks
+    have ended, as far as this one can see for itself; never one that may come back.
+    """
+
+    def __init__(
+        self, inner: Transport, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0
+    ) -> None:  # fmt: skip
+        self._inner = inner
+        self.rank, self.size = inner.rank, inner.size
+        self.hosts, self.rivals, self.library = inner.hosts, inner.rivals, inner.library
+        self.mortal = True
+        self.clock = inner.clock
+        self._arena = arena
+        self._used = 0
+        self._callbacks: list[Callable[[frozenset[int]], None]] = []
+        self._announced: frozenset[int] = frozenset()
+        self._roster = Roster(self, self._slice(roster.nbytes(self.size)), deadline_s, gone)
+        self._assembly = Assembly(self, self._slice(assembly.nbytes(self.size)), self._roster)
+
+    @property
+    def dead(self) -> frozenset[int]:
+        """As `Transport.dead`."""
+        return self._roster.dead
+
+    def on_death(self, callback: Callable[[frozenset[int]], None]) -> None:
+        """From here on `callback(ranks)` is called, in the thread that finds out, with those who have died. Local."""
+        self._callbacks.append(callback)
+
+    def window(self, nbytes: int) -> Slice:
+        """As `Transport.window`. MemoryError, on all ranks alike: the arena has no room for it."""
+        wanted = [int(text) for text in self._assembly.allgather(str(nbytes).encode(), "window") if text]
+        longest, free = max(wanted), self._arena.memory.nbytes - self._used
+        if longest > free:
+            raise MemoryError(
+                f"this vector takes {longest / 1e6:,.1f} MB of each rank, and {free / 1e6:,.1f} MB are left of what was "
+                "set aside for vectors when the session began: make room in /dev/shm, or make fewer vectors "
+                "(those that were closed count: with survive=True memory is not used twice)"
+            )
+        made = self._slice(longest)
+        made.memory[:] = 0
+        self.barrier("window")
+        return made
+
+    def _slice(self, nbytes: int) -> Slice:
+        start = self._used
+        self._used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
+        if self._used > self._arena.memory.nbytes:
+            raise MemoryError("/dev/shm is too small for survive=True: docker run --shm-size, or --survive off")
+        return Slice(self._arena, start, nbytes)
+
+    def allgather(self, data: bytes) -> list[bytes]:
+        """As `Transport.allgather`. Collective."""
+        return self._assembly.allgather(data)
+
+    def mean(self, array: NDArray[np.generic]) -> None:
+        """As `Transport.mean`. Collective."""
+        self._assembly.mean(array)
+
+    def broadcast(self, array: NDArray[np.generic]) -> None:
+        """As `Transport.broadcast`. Collective."""
+        self._assembly.broadcast(array)
+
+    def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
+        """As `Transport.barrier`. Collective."""
+        self._roster.meet(what, patience_s)
+        self._announce()
+
+    def set_deadline(self, deadline_s: float) -> None:
+        """As `Transport.set_deadline`. Local."""
+        self._inner.set_deadline(deadline_s)
+        self._roster.deadline_s = deadline_s
+
+    def beat(self) -> None:
+        """As `Transport.beat`. One-sided."""
+        self._roster.beat()
+        self._announce()
+
+    def pause(self, polls: int) -> None:
+        """As `Transport.pause`; now and then it looks who has died. One-sided."""
+        self._inner.pause(polls)
+        self._roster.check_now_and_then()
+
+    def _announce(self) -> None:
+        dead = self._roster.dead
+        if dead is not self._announced:
+            fresh, self._announced = dead - self._announced, dead
+            for callback in self._callbacks:
+                callback(fresh)
+
+    def close(self) -> None:
+        """Nothing: to free the arena all ranks would have to come."""

@@ -1,0 +1,83 @@
+"""Whether the processes of other ranks on this host are alive, as the system sees them (/proc, Linux). All is *Local.*
+
+A process is known by its number and the moment it started, so that another one of the same number does not pass for it.
+One that was stopped (SIGSTOP, a debugger) and stands still for `suspect_after_s` is killed: it can then not wake up and
+write into memory that has another use by now.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+SUSPECT_AFTER_S = 5.0
+"""How long a stopped process may stand still by default: nothing stops one for so long by itself."""
+
+_GONE, _STOPPED = "ZX", "Tt"
+
+
+class Process(NamedTuple):
+    """A process, as others can find it. All of -1: there is no way to tell."""
+
+    number: int = -1
+    started: int = -1
+    """Clock ticks after the system."""
+    namespace: int = -1
+    """In which numbers mean the same."""
+
+
+def this_process() -> Process:
+    """The one that calls."""
+    number = os.getpid()
+    seen = _look(number)
+    try:
+        namespace = os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return Process()
+    return Process(number, seen[1], namespace) if seen is not None else Process()
+
+
+class Vitals:
+    """A watch over the processes of some ranks; those that this one cannot see are never reported."""
+
+    def __init__(
+        self, processes: Mapping[int, Process], clock: Callable[[], float], suspect_after_s: float | None = None
+    ) -> None:
+        here = this_process().namespace
+        self._processes = {
+            rank: process for rank, process in processes.items() if process.namespace == here and process.number > 0
+        }
+        self._clock = clock
+        self._suspect_after_s = SUSPECT_AFTER_S if suspect_after_s is None else suspect_after_s
+        self._stopped_at: dict[int, float] = {}
+
+    def gone(self) -> Sequence[int]:
+        """The ranks whose processes have ended; those that stand still for too long are ended."""
+        return [rank for rank in self._processes if self._is_gone(rank)]
+
+    def _is_gone(self, rank: int) -> bool:
+        process = self._processes[rank]
+        seen = _look(process.number)
+        if seen is None or seen[1] != process.started or seen[0] in _GONE:
+            return True
+        if seen[0] not in _STOPPED:
+            self._stopped_at.pop(rank, None)
+            return False
+        now = self._clock()
+        if now - self._stopped_at.setdefault(rank, now) > self._suspect_after_s:
+            with contextlib.suppress(OSError):
+                os.kill(process.number, signal.SIGKILL)
+        return False
+
+
+def _look(number: int) -> tuple[str, int] | None:
+    """(state, start) of a process; None: there is none."""
+    try:
+        with open(f"/proc/{number}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()  # after the name, which may contain anything
+    except OSError:
+        return None
+    return fields[0].decode(), int(fields[19])

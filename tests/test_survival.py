@@ -1,0 +1,128 @@
+"""Ranks that die, at any moment: the others agree on who is dead, and their collective calls come to the same."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from dstorm import Group, SimulatedTransport
+from dstorm.survival import SurvivingTransport
+
+pytestmark = pytest.mark.serial
+
+ARENA = 1 << 23
+
+
+def run(size, seed, deaths, live):
+    """live(transport) on each rank; the results by rank, None of those who died, and who did."""
+    group = Group(size, seed, deaths)
+
+    def start(rank):
+        inner = SimulatedTransport(group, rank)
+        return live(SurvivingTransport(inner, inner.window(ARENA), inner.gone, 5.0))
+
+    return group.run(start), group.dead
+
+
+def doomed(size, seed):
+    """Up to size - 1 ranks that die, each after so many of its turns: early, late, or never."""
+    choose = random.Random(seed)
+    ranks = choose.sample(range(size), choose.randrange(1, size))
+    return {rank: int(2 ** choose.uniform(3, 9)) for rank in ranks}
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_a_meeting_ends_with_the_same_list_of_the_dead(seed):
+    size = 2 + seed % 4
+
+    def live(transport):
+        return [transport._roster.meet("a test") for _ in range(8)]
+
+    lists, dead = run(size, seed, doomed(size, seed), live)
+    ends = [lists[rank] for rank in range(size) if rank not in dead]
+    assert ends and all(other == ends[0] for other in ends)
+    assert ends[0] == sorted(ends[0], key=len)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_whoever_decides_may_die_at_any_moment(seed):
+    """Rank 0 decides; where it dies rank 1 does, who may die a little later: at every turn of both."""
+
+    def live(transport):
+        return [transport._roster.meet("a test") for _ in range(3)]
+
+    for turn in range(4, 60):
+        for deaths in ({0: turn}, {0: turn, 1: turn + seed % 6}):
+            lists, dead = run(4, seed, deaths, live)
+            ends = [lists[rank] for rank in range(4) if rank not in dead]
+            assert all(other == ends[0] for other in ends), deaths
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_allgather_gives_all_the_same(seed):
+    size = 2 + seed % 4
+
+    def live(transport):
+        return [transport.allgather(bytes([transport.rank, turn]) * (1 + turn)) for turn in range(6)]
+
+    lists, dead = run(size, seed, doomed(size, seed), live)
+    ends = [lists[rank] for rank in range(size) if rank not in dead]
+    assert all(other == ends[0] for other in ends)
+    for turn, found in enumerate(ends[0]):
+        for rank, data in enumerate(found):
+            assert data == bytes([rank, turn]) * (1 + turn) or (data == b"" and rank in dead)
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_mean_and_broadcast_are_those_of_the_living(seed, monkeypatch):
+    monkeypatch.setattr("dstorm.assembly.PIECE_NBYTES", 64)  # many rounds
+    size = 2 + seed % 4
+
+    def live(transport):
+        made = []
+        for _ in range(3):
+            array = np.full(50, 2.0**transport.rank, np.float32)
+            transport.mean(array)
+            made.append(array.copy())
+            array[:] = transport.rank
+            transport.broadcast(array)
+            made.append(array.copy())
+        return made
+
+    lists, dead = run(size, seed, doomed(size, seed), live)
+    ends = [lists[rank] for rank in range(size) if rank not in dead]
+    for mine in ends:
+        for one, other in zip(mine, ends[0], strict=True):
+            assert one.tobytes() == other.tobytes()
+            assert len(set(one.tolist())) == 1  # one and the same group for all elements
+    assert ends[0][-1][0] <= min(set(range(size)) - dead)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_windows_are_dealt_out_of_the_arena(seed):
+    size = 2 + seed % 4
+
+    def live(transport):
+        for turn in range(4):
+            window = transport.window(100 * (1 + transport.rank))
+            others = [rank for rank in range(size) if rank != transport.rank and rank not in transport.dead]
+            for peer in others:
+                window.put(np.full(8, 10 * turn + transport.rank, np.uint8), peer, 8 * transport.rank)
+            window.flush(others)
+            transport.barrier()
+            for peer in set(others) - transport.dead:
+                assert set(window.memory[8 * peer :][:8].tolist()) == {10 * turn + peer}
+        return transport.dead
+
+    found, dead = run(size, seed, doomed(size, seed), live)
+    assert all(found[rank] <= dead for rank in range(size) if rank not in dead)
+
+
+def test_an_arena_that_is_full_says_so():
+    def live(transport):
+        with pytest.raises(MemoryError, match="left of what was set aside"):
+            transport.window(ARENA)
+
+    run(2, 0, {}, live)
