@@ -337,6 +337,10 @@ class Touched:
         self._marks = np.zeros(n_features + 1, np.uint8)
         self._intercept = intercept
 
+    def follow(self, data: Examples) -> None:
+        """From here on `order` names examples of `data`."""
+        self._data = data
+
     def note(self, order: Order) -> None:
         """Count the examples named in `order`."""
         _mark(self._data, order, self._marks)

@@ -10,6 +10,7 @@ their own and what they got.
 
 from __future__ import annotations
 
+import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -36,10 +37,11 @@ from apps.program import (
     user_errors,
     whole_number,
 )  # fmt: skip
-from apps.ratingproblem import RANK, Problem, ranks_by_item
+from apps.ratingproblem import RANK, Problem
 from apps.report import TRAFFIC, Clock, Column, Mark, Report, mark, over_ranks
+from apps.shares import ENDED, listed
 from apps.snapshots import Snapshots
-from malt.agreement import succeed
+from malt.agreement import exchange, succeed
 
 MEASURES = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test RMSE", ".4f"))
 COLUMNS = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
@@ -70,24 +72,44 @@ class Run:
         self.problem, self.options = problem, problem.options
         self.generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
         self.kernels = factors.kernels(problem.rank)
-        self.mine = np.flatnonzero(problem.owners == malt.rank())
-        self.counts = problem.user_counts[self.mine]
-        self.data = self._shard()
-        self.tests = problem.tests(self.mine, malt.rank())
-        self.users = problem.first_users(self.mine, self.generator)
+        self.alive = malt.alive()
+        self.lost: list[dict[str, Any]] = []
+        self.began = time.time()
+        self.mine = np.empty(0, np.intp)
+        self.users = np.empty((0, problem.rank + 1), np.float32)
+        self._take_users()
         with user_errors():  # the vector checks --graph and --sync
             self.items = malt.vector(
                 problem.first_items(), kind="sparse", track=False, graph=self.options.graph, sync=self.options.sync,
                 capacity=min(len(problem.item_counts), self.options.exchange_every + int(problem.user_counts.max())),
             )  # fmt: skip
-        self.l2 = tuple(
-            factors.penalties(counts, self.options.l2) for counts in (self.counts, problem.item_counts)
-        )  # fmt: skip
         self.touched = np.zeros(len(problem.item_counts), bool)
-        self.is_shared = ranks_by_item(self.data.items, len(problem.item_counts)) > 1
         self.clock, self.trained, self.rows_sent = Clock(), 0, 0
         self.marks: list[Mark] = []
+
+    def _take_users(self) -> None:
+        """The users that are this rank's now: those that it had keep their rows."""
+        problem, (had, rows) = self.problem, (self.mine, self.users)
+        self.mine = np.flatnonzero(problem.owners == malt.rank())
+        self.counts = problem.user_counts[self.mine]
+        self.data = self._shard()
+        self.tests = problem.tests(self.mine, malt.rank())
+        self.users = problem.first_users(self.mine, self.generator)
+        self.users[np.searchsorted(self.mine, had)] = rows
+        self.l2 = tuple(factors.penalties(counts, self.options.l2) for counts in (self.counts, problem.item_counts))
+        self.is_shared = problem.is_shared()
         self.kept = Snapshots(problem, self.kernels, self.data, self.tests, self.is_shared, self.options.epochs)
+
+    def _bury(self, alive: tuple[int, ...]) -> None:
+        """The users of those who have died are dealt to the living: their rows are gone, and begin anew."""
+        for rank in sorted(set(self.alive) - set(alive)):
+            count = int((self.problem.owners == rank).sum())
+            self.lost.append({"rank": rank, "at_s": time.time() - self.began, "reason": ENDED, "rows": count})
+            if malt.rank() == alive[0]:
+                print(f"malt: {count:,} users of rank {rank} are dealt to {listed(alive)}", file=sys.stderr, flush=True)
+        self.alive = alive
+        self.problem.deal(set(range(malt.size())) - set(alive))
+        self._take_users()
 
     def _shard(self) -> factors.Shard:
         train, problem = self.problem.train, self.problem
@@ -101,6 +123,8 @@ class Run:
         malt.barrier()
         said = time.monotonic()
         for epoch in range(self.options.epochs):
+            if malt.alive() != self.alive:
+                self._bury(malt.alive())
             self.clock.start()
             step = factors.step_size(self.options.step, epoch, self.options.epochs)
             kept = factors.keeps(self.l2[0], step), factors.keeps(self.l2[1], step)
@@ -154,15 +178,21 @@ class Run:
         self.items.close()
         transport = malt.init().transport
         transport.barrier("finish")
+        living = tuple(rank for rank in exchange(transport, malt.rank()) if rank is not None)
+        if living != self.alive:
+            self._bury(living)
         problem = self.problem
-        mine = np.bincount(self.data.items, minlength=len(problem.item_counts))
-        items = self.items.array * (mine / problem.item_counts).astype(np.float32)[:, np.newaxis]
-        transport.mean(items)
-        items *= np.float32(malt.size())
+        mine = np.bincount(self.data.items, minlength=len(problem.item_counts)).astype(np.float32)[:, np.newaxis]
+        share = mine / np.float32(1 + problem.item_counts.max())
+        sums = np.concatenate((self.items.array * share, share), axis=1)
+        transport.mean(sums)
+        items = np.divide(sums[:, :-1], sums[:, -1:], out=self.items.array.copy(), where=sums[:, -1:] > 0)
         if not np.isfinite(items).all():
             raise FloatingPointError(f"the factors are not finite: the step size, {self.options.step:g}, is too large")
-        users = np.empty((len(problem.owners), problem.rank + 1), np.float32)
+        users = np.zeros((len(problem.owners), problem.rank + 1), np.float32)
         for rank, theirs in enumerate(transport.allgather(self.users.tobytes())):
+            if not theirs:
+                continue
             users[problem.owners == rank] = np.frombuffer(theirs, np.float32).reshape(-1, problem.rank + 1)
         self.users, self.items.array[:] = users[self.mine], items
         return Model(
@@ -191,7 +221,8 @@ def run(arguments: Sequence[str]) -> None:
     marks = over_ranks(malt.init().transport, part.marks)
     measures = part.kept.measures(part.users, part.items.array)
     digest = common_hash([model.users, model.items])
-    on_lowest_rank(lambda: _tell(options, Report(told, MEASURES, COLUMNS), marks, measures, digest, model))
+    report = Report(told, MEASURES, COLUMNS, lost_ranks=part.lost)
+    on_lowest_rank(lambda: _tell(options, report, marks, measures, digest, model))
 
 
 def _start(options: Namespace) -> Model | None:

@@ -29,6 +29,7 @@ from apps.program import (
     check_outputs,
     common_hash,
     header,
+    keeps_snapshots,
     main,
     on_lowest_rank,
     real_number,
@@ -37,6 +38,7 @@ from apps.program import (
     whole_number,
 )  # fmt: skip
 from apps.report import Clock, Column, Mark, Report, mark, over_ranks
+from apps.shares import Shares
 from malt.agreement import succeed
 
 MEASURES = (Column("train_loss", "training loss", ".4f"), Column("test_accuracy", "test accuracy", ".4f"))
@@ -73,15 +75,21 @@ class Trainer:
     """One rank's replica of the network; `vectors` carry it, a layer each, and are its weights."""
 
     def __init__(self, weights: Sequence[Weights], mine: Pictures, options: Namespace) -> None:
-        self.weights, self._mine, self._every = weights, mine, options.exchange_every
+        self.weights, self._every = weights, options.exchange_every
         self._network = Network(weights, options.l2)
         self._optimizers = [OPTIMIZERS[options.optimizer].make(layer) for layer in weights]
         self.vectors = [
             malt.vector(layer, graph=options.graph, sync=options.sync, check_finite=True, name=f"layer {place}")
             for place, layer in enumerate(weights, 1)
         ]
-        self._chosen = np.empty((min(options.batch, len(mine)), mine.pixels.shape[1]), np.uint8)
+        self._batch = options.batch
+        self.take(mine)
         self._batches = 0
+
+    def take(self, mine: Pictures) -> None:
+        """From here on `order` names examples of `mine`. Local."""
+        self._mine = mine
+        self._chosen = np.empty((min(self._batch, len(mine)), mine.pixels.shape[1]), np.uint8)
 
     def learn(self, order: Sequence[int], step: float) -> None:
         """Take one step on the examples named in `order`; exchange where that is due. One-sided."""
@@ -143,6 +151,7 @@ class Run:
     def __init__(self, options: Namespace, weights: Sequence[Weights], train: Pictures, test: Pictures) -> None:
         self.options, self.everything, self.test = options, train, test
         dealt = np.random.default_rng(options.seed).permutation(len(train))
+        self._dealt, self.shares = dealt, Shares(len(train))
         self.mine = train.chosen(malt.shard(dealt))
         self.first_step = OPTIMIZERS[options.optimizer].step if options.step is None else options.step
         for layer in weights:
@@ -160,19 +169,22 @@ class Run:
         malt.barrier()
         said = time.monotonic()
         for epoch in range(1, self.options.epochs + 1):
+            if self.shares.changed():
+                self.mine = self.everything.chosen(malt.shard(self._dealt))
+                self.trainer.take(self.mine)
             self.clock.start()
-            self._train_epoch(generator.permutation(len(self.mine)))
+            self._train_epoch(epoch, generator.permutation(len(self.mine)))
             self.clock.stop()
             self._take_down()
             if time.monotonic() - said > 2:
                 said = time.monotonic()
                 say(f"... epoch {epoch} of {self.options.epochs} after {self.clock.seconds:.1f} s")
 
-    def _train_epoch(self, order: Any) -> None:
-        in_all = len(order) * self.options.epochs
+    def _train_epoch(self, epoch: int, order: Any) -> None:
         for start in range(0, len(order), self.options.batch):
             batch = order[start : start + self.options.batch]
-            self.trainer.learn(batch, step_at(self.first_step, self.trained / in_all))
+            done = (epoch - 1) * len(order) + start
+            self.trainer.learn(batch, step_at(self.first_step, done / (len(order) * self.options.epochs)))
             self.trained += len(batch)
 
     def _take_down(self) -> None:
@@ -180,7 +192,7 @@ class Run:
         vectors = self.trainer.vectors
         traffic = [vector.statistics() for vector in vectors]
         self.marks.append(mark(self.trained, self.clock.seconds, traffic, [vector.array.nbytes for vector in vectors]))
-        if malt.rank() == 0:
+        if keeps_snapshots():
             self.snapshots.append([layer.copy() for layer in self.trainer.weights])
 
     def measures(self, weights: Sequence[Weights]) -> dict[str, float | None]:
@@ -212,7 +224,8 @@ def run(arguments: Sequence[str]) -> None:
         part.trainer.finish()
         marks = over_ranks(transport, part.marks)
         digest = common_hash(weights)
-        on_lowest_rank(lambda: _tell(part, Report(told, MEASURES), marks, digest))
+        report = Report(told, MEASURES, lost_ranks=part.shares.lost())
+        on_lowest_rank(lambda: _tell(part, report, marks, digest))
 
 
 def _load(options: Namespace) -> tuple[list[Weights], Pictures, Pictures]:

@@ -14,7 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import malt
-from malt.agreement import succeed
+from malt.agreement import exchange, succeed
 
 
 class BadInput(Exception):
@@ -123,6 +123,16 @@ def check_outputs(paths: Sequence[str | None]) -> None:
     succeed(malt.init().transport, check)
 
 
+def lowest() -> int:
+    """The lowest rank that lives: it prints, measures and saves. Local."""
+    return malt.alive()[0]
+
+
+def keeps_snapshots() -> bool:
+    """Whether this rank may be the one that measures in the end: where ranks may die, each. Local."""
+    return malt.rank() == 0 or malt.init().transport.mortal
+
+
 def compile_first(kernels: Callable[[], Any]) -> None:
     """kernels() on one rank of each host, which compiles into numba's cache, then on the others. Collective."""
     transport = malt.init().transport
@@ -134,11 +144,16 @@ def compile_first(kernels: Callable[[], Any]) -> None:
 
 
 def on_lowest_rank(work: Callable[[], None]) -> None:
-    """work() on the lowest rank, while the others wait. Collective.
+    """work() on the lowest rank, while the others wait; where it dies over it, on the next. Collective.
 
     BadInput, on all: its file cannot be written, or what it has to tell is not finite."""
+    transport = malt.init().transport
     with user_errors():
-        succeed(malt.init().transport, work if malt.rank() == 0 else lambda: None)
+        while True:
+            one = min(rank for rank in exchange(transport, malt.rank()) if rank is not None)
+            succeed(transport, work if malt.rank() == one else lambda: None)
+            if exchange(transport, malt.rank())[one] is not None:
+                return
 
 
 def save_npz(path: str, **arrays: Any) -> None:
@@ -175,16 +190,16 @@ def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def say(text: str) -> None:
     """Print on the lowest rank."""
-    if malt.rank() == 0:
+    if malt.rank() == lowest():
         print(text, flush=True)
 
 
 def common_hash(arrays: Sequence[np.ndarray[Any, Any]]) -> str:
     """SHA-256 of the final model; every rank's is printed. Collective. RuntimeError: they differ."""
     digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
-    digests = [text.decode() for text in malt.init().transport.allgather(digest.encode())]
-    say("\n".join(f"model on rank {rank}: {text}" for rank, text in enumerate(digests)))
-    if len(set(digests)) > 1:
+    digests = exchange(malt.init().transport, digest)
+    say("\n".join(f"model on rank {rank}: {text}" for rank, text in enumerate(digests) if text))
+    if len({text for text in digests if text}) > 1:
         raise RuntimeError("the ranks ended with different models")
     return digest
 
@@ -195,7 +210,7 @@ def main(program: str, run: Callable[[Sequence[str]], None]) -> None:
     try:
         run(sys.argv[1:])
     except BadInput as error:
-        if malt.rank() == 0:
+        if malt.rank() == lowest():
             print(f"{program}: error: {error}", file=sys.stderr)
         malt.finalize()
         sys.exit(2)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Collection
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,6 +13,7 @@ import malt
 from apps import factors
 from apps.factormodel import Model, numbered
 from apps.factors import Numbers, Rows
+from malt.data.dealing import inherit
 from malt.data.ratings import shares
 
 RANK: Final = 16
@@ -38,9 +40,24 @@ class Problem:
         self.low, self.high = float(train.ratings.min()), float(train.ratings.max())
         if start:
             self.low, self.high = min(self.low, start.low), max(self.high, start.high)
-        self.owners = shares(train, malt.size())
+        self._dealt = shares(train, malt.size())
+        self.owners = self._dealt
+        """The rank of each user."""
         self.user_counts = np.bincount(train.users, minlength=train.user_ids.size)
         self.item_counts = np.bincount(train.items, minlength=train.item_ids.size)
+
+    def deal(self, dead: Collection[int]) -> None:
+        """Give the users of `dead` to the living. Local."""
+        self.owners = inherit(self._dealt, dead, malt.size())
+
+    def is_shared(self) -> NDArray[np.bool_]:
+        """Which items several ranks have ratings of."""
+        ranks = self.owners[self.train.users]
+        lowest = np.full(len(self.item_counts), malt.size())
+        highest = np.full(len(self.item_counts), -1)
+        np.minimum.at(lowest, self.train.items, ranks)
+        np.maximum.at(highest, self.train.items, ranks)
+        return lowest < highest
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -58,7 +75,7 @@ class Problem:
             return Pairs(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
         whose = numbered(self.train.user_ids, self.test.user_ids)[self.test.users]
         which = numbered(self.train.item_ids, self.test.item_ids)[self.test.items]
-        mine = (whose < 0) if rank == 0 else np.zeros(whose.size, bool)
+        mine = (whose < 0) if rank == malt.alive()[0] else np.zeros(whose.size, bool)
         mine |= (whose >= 0) & (self.owners[whose] == rank)
         rows = np.where(whose[mine] < 0, -1, np.searchsorted(users, whose[mine])).astype(np.int32)
         return Pairs(rows, which[mine], self.scaled(self.test.ratings[mine]))
@@ -87,13 +104,3 @@ class Problem:
         if not self.biases:
             rows[:, -1] = 0
         return rows
-
-
-def ranks_by_item(items: Numbers, count: int) -> NDArray[np.int32]:
-    """How many ranks have ratings of each of `count` items, given those of this rank's ratings. Collective."""
-    mine = np.zeros(count, bool)
-    mine[items] = True
-    ranks = np.zeros(count, np.int32)
-    for packed in malt.init().transport.allgather(np.packbits(mine).tobytes()):
-        ranks += np.unpackbits(np.frombuffer(packed, np.uint8), count=count)
-    return ranks

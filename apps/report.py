@@ -10,6 +10,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dstorm import Statistics, Transport
+from malt.agreement import exchange
 
 
 @dataclass
@@ -56,14 +57,12 @@ def mark(
 
 
 def over_ranks(transport: Transport, marks: Sequence[Mark]) -> list[Mark]:
-    """The marks of all ranks, epoch by epoch: counts summed, the seconds of the slowest. Collective.
+    """The marks of all who live, epoch by epoch: counts summed, the seconds of the slowest. Collective.
 
     A rank with fewer epochs stands at its last.
     """
-    everyone = [
-        [Mark(**one) for one in json.loads(text)]
-        for text in transport.allgather(json.dumps([asdict(one) for one in marks]).encode())
-    ]
+    told = exchange(transport, [asdict(one) for one in marks])
+    everyone = [[Mark(**one) for one in theirs] for theirs in told if theirs is not None]
     epochs = max(map(len, everyone))
     padded = [theirs + [theirs[-1] if theirs else Mark()] * (epochs - len(theirs)) for theirs in everyone]
     return [_combined(at_epoch) for at_epoch in zip(*padded, strict=True)]
@@ -108,6 +107,8 @@ class Report:
     """What it took: the last columns."""
     epochs: list[dict[str, Any]] = field(default_factory=list)
     final: dict[str, Any] = field(default_factory=dict)
+    lost_ranks: Sequence[Mapping[str, Any]] = ()
+    """Those that died on the way."""
 
     def add_epoch(self, mark: Mark, **measures: float | None) -> None:
         """Take down an epoch: its mark over all ranks, and how good the model was."""
@@ -140,7 +141,9 @@ class Report:
 
     def write(self, path: str) -> None:
         """Write all of it as JSON, complete or not at all. OSError: the file cannot be written."""
-        text = json.dumps({**self.header, "epochs": self.epochs, "final": self.final, "lost_ranks": []}, indent=1)
+        text = json.dumps(
+            {**self.header, "epochs": self.epochs, "final": self.final, "lost_ranks": list(self.lost_ranks)}, indent=1
+        )
         partial = f"{path}.{os.getpid()}.partial"
         with open(partial, "w", encoding="utf-8") as file:
             file.write(text + "\n")

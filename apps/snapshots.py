@@ -24,7 +24,7 @@ NBYTES: Final = 1 << 29
 
 
 class Snapshots:
-    """The rows of one rank by epoch. Collective."""
+    """The rows of one rank by epoch. Local, all but `measures`."""
 
     def __init__(self, problem: Problem, kernels: Kernels, data: Shard, tests: Pairs, is_shared: NDArray[np.bool_],
                  epochs: int) -> None:  # fmt: skip
@@ -37,9 +37,9 @@ class Snapshots:
         self._mine = np.isin(self._lone, data.items)
         self._lone_seen = np.isin(self._lone, self._seen)
         self._kept: dict[int, tuple[Rows, Rows]] = {}
-        nbytes = (len(data.starts) + len(self._seen)) * (problem.rank + 1) * np.dtype(np.float32).itemsize
-        stride = max(1, math.ceil(epochs * nbytes / NBYTES))
-        self._stride = max(exchange(malt.init().transport, stride))
+        rows = len(problem.user_counts) + len(problem.item_counts)  # all of them: so it is the same on all ranks
+        nbytes = rows * (problem.rank + 1) * np.dtype(np.float32).itemsize
+        self._stride = max(1, math.ceil(epochs * nbytes / NBYTES))
 
     def keep(self, epoch: int, users: Rows, items: Rows) -> None:
         """The rows as they are now, after `epoch`, counted from 0. Local."""
@@ -48,9 +48,11 @@ class Snapshots:
 
     def measures(self, users: Rows, items: Rows) -> list[dict[str, float | None]]:
         """How good all ranks were at the end of each epoch, and, the last, with these rows. Collective."""
-        kept = [self._kept.get(epoch) for epoch in range(self._epochs)]
+        theirs = exchange(malt.init().transport, sorted(self._kept))
+        common = set.intersection(*(set(epochs) for epochs in theirs if epochs is not None))
+        kept = [self._kept[epoch] if epoch in common else None for epoch in range(self._epochs)]
         squares = [one and self._squares(*one) for one in [*kept, (users, items[self._seen])]]
-        said = exchange(malt.init().transport, squares)
+        said = [theirs for theirs in exchange(malt.init().transport, squares) if theirs is not None]
         problem = self._problem
         counts = [len(problem.train.ratings), 0 if problem.test is None else len(problem.test.ratings)]
         return [
@@ -74,11 +76,12 @@ class Snapshots:
 
     def _completed(self, items: Rows) -> Rows:
         """The rows of `seen`, those that one rank alone trains on from there."""
-        lone = np.zeros((len(self._lone), items.shape[1]), np.float32)
-        lone[self._mine] = items[self._places(self._lone[self._mine])]
-        transport = malt.init().transport
-        transport.mean(lone)
-        items[self._places(self._lone[self._lone_seen])] = lone[self._lone_seen] * np.float32(transport.size)
+        lone = np.zeros((len(self._lone), items.shape[1] + 1), np.float32)
+        lone[self._mine, :-1] = items[self._places(self._lone[self._mine])]
+        lone[self._mine, -1] = 1
+        malt.init().transport.mean(lone)
+        known = self._lone_seen & (lone[:, -1] > 0)
+        items[self._places(self._lone[known])] = lone[known, :-1] / lone[known, -1:]
         return items
 
     def _places(self, items: Numbers) -> Numbers:

@@ -28,6 +28,7 @@ from apps.program import (
     common_hash,
     compile_first,
     header,
+    keeps_snapshots,
     main,
     on_lowest_rank,
     positive_number,
@@ -37,6 +38,7 @@ from apps.program import (
     user_errors,
 )  # fmt: skip
 from apps.report import Clock, Column, Mark, Report, mark, over_ranks
+from apps.shares import Shares
 from apps.trainers import trainer
 from dstorm import Statistics
 from malt.agreement import exchange
@@ -75,6 +77,8 @@ class Run:
         self.test = None if test is None else linear.examples(test.X, test.y)
         # Dealt by a permutation: a file that is sorted by label must not give a rank one label only.
         dealt = np.random.default_rng(options.seed).permutation(len(train.y))
+        self._train, self._dealt = train, dealt
+        self.shares = Shares(len(train.y))
         self.mine = linear.examples(train.X, train.y, malt.shard(dealt))
         self.most_rows = -(-len(train.y) // malt.size())
         self.eta0 = self._first_step(train, dealt) if options.step is None else options.step
@@ -100,6 +104,9 @@ class Run:
         malt.barrier()
         said = time.monotonic()
         for epoch in range(1, self.options.epochs + 1):
+            if self.shares.changed():
+                self.mine = linear.examples(self._train.X, self._train.y, malt.shard(self._dealt))
+                self.trainer.take(self.mine)
             self.clock.start()
             for order, due in self._parts(linear.visiting_order(len(self.mine.labels), generator)):
                 self.trainer.learn(order, due)
@@ -133,13 +140,13 @@ class Run:
         vectors = self.trainer.vectors
         traffic: list[Statistics] = [vector.statistics() for vector in vectors]
         self.marks.append(mark(self.trained, self.clock.seconds, traffic, [vector.array.nbytes for vector in vectors]))
-        if malt.rank() == 0:
+        if keeps_snapshots():
             self.snapshots.append(self.trainer.model.copy())
 
     def _stands_still(self) -> bool:
         """Whether rank 0's last epoch improved its objective by less than the tolerance. Collective."""
         verdict = np.zeros(1)
-        if malt.rank() == 0 and len(self.snapshots) > 1:
+        if keeps_snapshots() and len(self.snapshots) > 1:
             before, now = (self.objective(model) for model in self.snapshots[-2:])
             # Also where one is not a number, and no epoch will be better.
             verdict[0] = not before - now >= self.options.tolerance * abs(before)
@@ -178,7 +185,8 @@ def run(arguments: Sequence[str]) -> None:
     part.trainer.finish()
     marks = over_ranks(malt.init().transport, part.marks)
     digest = common_hash([part.trainer.model])
-    on_lowest_rank(lambda: _tell(part, Report(told, MEASURES), marks, digest, train))
+    report = Report(told, MEASURES, lost_ranks=part.shares.lost())
+    on_lowest_rank(lambda: _tell(part, report, marks, digest, train))
 
 
 def _load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:

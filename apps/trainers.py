@@ -29,6 +29,9 @@ class Trainer(Protocol):
     def learn(self, order: Order, due: bool) -> None:
         """Train on the examples named in `order`; then, where that is `due`, exchange."""
 
+    def take(self, data: Examples) -> None:
+        """From here on `order` names examples of `data`."""
+
     def finish(self) -> None:
         """Make `model` one and the same on all ranks. Collective."""
 
@@ -68,6 +71,9 @@ class ModelTrainer:
         elif not self._blended:
             self.model[:] = self._params
 
+    def take(self, data: Examples) -> None:
+        self._data = data
+
     def _note(self, order: Order) -> None:
         """What an exchange must know of the examples just trained on."""
 
@@ -94,6 +100,10 @@ class SparseModelTrainer(ModelTrainer):
             carried, kind="sparse", track=False, graph=options.graph, sync=options.sync, depth=_DEPTH
         )
         self.vectors = [self._vector]
+
+    def take(self, data: Examples) -> None:
+        super().take(data)
+        self._rows.follow(data)
 
     def _note(self, order: Order) -> None:
         self._rows.note(order)
@@ -144,6 +154,9 @@ class GradientTrainer:
         )
         self.vectors = [self._vector]
 
+    def take(self, data: Examples) -> None:
+        self._data = data
+
     def learn(self, order: Order, due: bool) -> None:
         gradient = self._vector.array
         linear.subgradient(self._problem, self._data, order, self.model, gradient)
@@ -169,6 +182,10 @@ class SparseGradientTrainer(GradientTrainer):
     def __init__(self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace) -> None:
         super().__init__(problem, data, n_features, eta0, options)
         self._rows = linear.Touched(data, n_features, problem.intercept)
+
+    def take(self, data: Examples) -> None:
+        super().take(data)
+        self._rows.follow(data)
 
     def _average(self, order: Order, gradient: Params) -> None:
         self._rows.note(order)

@@ -194,7 +194,7 @@ class Outbox:
         if seen is None:
             return
         edge.ring.acknowledged(seen.number)
-        edge.done = seen.state == DONE
+        edge.done = edge.done or seen.state == DONE
         if seen.step > edge.step or edge.done:
             edge.step = seen.step
             edge.heard_at = self._transport.clock()

@@ -94,8 +94,8 @@ class SurvivingTransport:
         if longest > free:
             raise MemoryError(
                 f"this vector takes {longest / 1e6:,.1f} MB of each rank, and {free / 1e6:,.1f} MB are left of what was "
-                "set aside for vectors when the session began: make room in /dev/shm, or make fewer vectors "
-                "(those that were closed count: with survive=True memory is not used twice)"
+                "set aside for vectors at the start: make room in /dev/shm, or fewer vectors (those that were closed "
+                "count: with survive=True memory is not used twice)"
             )
         made = self._slice(longest)
         made.memory[:] = 0
@@ -124,7 +124,8 @@ class SurvivingTransport:
     def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
         """As `Transport.barrier`. Collective."""
         self._roster.meet(what, patience_s)
-        self._announce()
+        if what != roster.LAST:  # after that one, those who have come have gone
+            self._announce()
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""

@@ -13,7 +13,7 @@ import signal
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
-SUSPECT_AFTER_S = 5.0
+SUSPECT_AFTER_S = 2.0
 """How long a stopped process may stand still by default: nothing stops one for so long by itself."""
 
 _GONE, _STOPPED = "ZX", "Tt"

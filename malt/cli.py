@@ -48,7 +48,9 @@ _WITH_VALUE = ("-n", "--mpi", "--hosts")
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
-    run.usage = "malt run -n N [--mpi NAME] [--hosts H1,H2:SLOTS] [--survive[=best-effort]] [--dry-run] [-m] PROGRAM ARGS..."
+    run.usage = (
+        "malt run -n N [--mpi NAME] [--hosts H1,H2:SLOTS] [--survive[=best-effort]] [--dry-run] [-m] PROGRAM ARGS..."
+    )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_ranks, required=True, metavar="N", help="how many ranks")
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")

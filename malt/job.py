@@ -25,6 +25,7 @@ from types import FrameType
 from malt.launcher import SURVIVE, Line
 from malt.mpi_library import LaunchError
 from malt.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
+from malt.rollcall import RollCall, failed_with
 
 GRACE_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""
@@ -40,48 +41,16 @@ def run(line: Line, environ: Mapping[str, str]) -> int:
     """Run `line` and return its status; on failure print the traceback of the rank that failed first, again."""
     with tempfile.TemporaryDirectory(prefix="malt-") as folder:
         ours = {SESSION_BASE: folder, **environ, **line.settings, FAILURE_DIR: folder}
-        ended = _failed_with
-        if SURVIVE in line.settings:
+        roll = RollCall(Path(folder)) if SURVIVE in line.settings else None
+        if roll is not None:
             ours[JOB_DIR] = folder
-            ended = _survived
         job = _Supervised(line.arguments, ours)
-        status = job.wait(lambda: ended(Path(folder)))
+        status = job.wait(roll.status if roll is not None else lambda: failed_with(Path(folder)))
+        if roll is not None:
+            roll.clean()
         if status != 0 and job.signalled is None:
             print(first_failure(Path(folder)), end="", file=sys.stderr, flush=True)
     return status
-
-
-def _failed_with(folder: Path) -> int | None:
-    """The status that a rank has failed with, as a file status-<n> tells; None: none has."""
-    statuses = (path.name.removeprefix("status-") for path in folder.glob("status-*"))
-    return min((int(status) for status in statuses if status.isdecimal()), default=None)
-
-
-def _survived(folder: Path) -> int | None:
-    """0, where ranks may die: those that did not have ended well. Else as `_failed_with`."""
-    status = _failed_with(folder)
-    if status is not None:
-        return status
-    ranks = {kind: _ranks(folder, kind) for kind in ("started", "ready", "finished")}
-    gone = {rank for rank in ranks["started"] if rank not in ranks["finished"] and _is_gone(folder, rank)}
-    if gone and not ranks["ready"]:
-        names = ", ".join(sorted(gone))
-        print(f"malt run: rank {names} died before the session began: ending the job", file=sys.stderr, flush=True)
-        return 1
-    return 0 if ranks["finished"] and ranks["finished"] | gone == ranks["started"] else None
-
-
-def _ranks(folder: Path, kind: str) -> set[str]:
-    return {path.name.removeprefix(f"{kind}-") for path in folder.glob(f"{kind}-*") if path.suffix == ""}
-
-
-def _is_gone(folder: Path, rank: str) -> bool:
-    """Whether the process that started as `rank` has ended."""
-    number = (folder / f"started-{rank}").read_text()
-    try:
-        return (Path("/proc") / number / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-    except OSError:
-        return True
 
 
 def first_failure(folder: Path) -> str:

@@ -17,7 +17,7 @@ from malt.cores import usable_cores
 from malt.mpi_library import LaunchError, Library
 
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
-"""The variable that says that the others go on where a rank dies: 1, or best-effort, on any MPI and without a promise."""
+"""The variable that says that the others go on where a rank dies: 1; or best-effort: on any MPI, without a promise."""
 
 RUNNER = str(Path(__file__).with_name("program.py"))
 """What each rank runs, and what runs the program: malt/program.py."""
@@ -172,7 +172,8 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
 def _surviving(how: str, library: Library) -> list[str]:
     """LaunchError: with this MPI a death ends the job."""
     if library.family == "openmpi" and library.version[0] >= 5:
-        return ["--with-ft", "ulfm"]
+        # Not --with-ft ulfm: survivors call nothing of MPI that it would help, and it warns about what they do call.
+        return ["--rtos", "recoverable,error-nonzero-status=0"]
     if how != BEST_EFFORT:
         raise LaunchError(
             f"--survive needs Open MPI 5 or newer, this is {library}, which ends the job when a rank dies: "

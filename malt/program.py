@@ -73,7 +73,7 @@ def main() -> None:
     _write_whole_lines()
     if JOB_DIR in os.environ:
         _leave(f"started-{_rank()}", str(_process))
-        atexit.register(_note_end)
+        atexit.register(_end_alone)
     threading.excepthook = _ending_job(threading.excepthook)
     try:
         if as_module:
@@ -130,10 +130,15 @@ def _rank() -> str:
     return next((os.environ[name] for name in _RANKS if name in os.environ), "?")
 
 
-def _note_end() -> None:
-    """Where ranks may die: tell the launcher that this one did not, and has ended well."""
-    if os.getpid() == _process and _session_is_over():
+def _end_alone() -> None:
+    """Where ranks may die: tell the launcher that this one did not, and has ended well. Does not return: what comes
+    after it, MPI_Finalize, would wait for the dead."""
+    if os.getpid() != _process:
+        return
+    if _session_is_over():
         _leave(f"finished-{_rank()}", "")
+    _flush()
+    os._exit(0)
 
 
 def _end_job(status: int) -> NoReturn:
@@ -143,9 +148,7 @@ def _end_job(status: int) -> NoReturn:
     if exits is not None and exits.leaves_alone():
         exits.leave()
     _leave(f"status-{status}", "")
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # a broken pipe, closed, or None
-            stream.flush()
+    _flush()
     time.sleep(_DRAIN_S)
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized():
@@ -153,6 +156,12 @@ def _end_job(status: int) -> NoReturn:
     elif not mpi.Is_finalized():
         mpi.COMM_WORLD.Abort(status)
     os._exit(status)
+
+
+def _flush() -> None:
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # a broken pipe, closed, or None
+            stream.flush()
 
 
 def _ask_process_manager(status: int) -> None:

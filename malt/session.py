@@ -104,11 +104,14 @@ def init(
 ) -> World:  # fmt: skip
     """The world of this process, made by the first call; any call that needs it makes it. Collective at first.
 
-    `survive`: where a rank dies the others go on (also by MALT_SURVIVE=1, which `malt run --survive` sets); one that is
-    stopped for `suspect_after_s` (5) is killed. `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD; without an MPI library, or started alone, a world
+    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD; without an MPI library, or started alone, a world
     of one. `deadline_s`: how long a wait lasts without a step of the rank that is waited for; a later call that gives
     another changes it for this rank's meetings, and for the vectors that are made from then on. From here on an
     uncaught exception, in any thread, and a non-zero sys.exit end the whole job.
+
+    `survive`: they end that rank alone, and where a rank ends, whatever the reason, the others go on; also asked for by
+    MALT_SURVIVE=1, which `malt run --survive` sets. A rank that stands still (SIGSTOP) for `suspect_after_s`, by
+    default 2, is killed. All ranks must be on one host.
 
     ValueError: an argument, or another comm than before. RuntimeError: `survive` cannot be had; or a launcher
     started several processes and MPI sees only one, which would train alone.

@@ -19,7 +19,7 @@ def bounds(count: int, rank: int, size: int) -> tuple[int, int]:
 
 def living_rows(count: int, rank: int, size: int, dead: Collection[int]) -> NDArray[np.intp]:
     """The rows of `rank`, ascending, after the ranks of `dead` have died: its own, and a part of those of each of them,
-    dealt to the living alike. Who died first does not matter, and no living rank ever loses a row. Pure."""
+    dealt to the living alike. Who died first does not matter. Pure."""
     living = [other for other in range(size) if other not in dead]
     place = living.index(rank)
     parts = [np.arange(*bounds(count, rank, size))]
@@ -33,9 +33,9 @@ def living_rows(count: int, rank: int, size: int, dead: Collection[int]) -> NDAr
 def shard(rows: Any) -> Any:
     """This rank's part of `rows`. Local, once initialized.
 
-    Of a number of rows: a slice, or, once a rank has died, an array of row numbers, ascending. Of an array, or anything
-    that has a length and can be sliced: its rows, a view where slicing gives one. The parts of all ranks that live cover
-    each row once: call it again every epoch. More ranks than rows: some parts are empty.
+    Of a number of rows: a slice; once a rank has died, an array of row numbers, ascending. Of an array, or anything
+    that has a length and can be sliced: its rows, a view where slicing gives one. The parts of all who live cover each
+    row once, so call it again every epoch. More ranks than rows: some parts are empty.
     TypeError: neither a number nor what can be sliced by rows; ValueError: a negative number.
     """
     world = session.world()

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
+from dstorm import shared_memory
 from dstorm.survival import SurvivingTransport
 from dstorm.vitals import Process, Vitals, this_process
 from malt.launcher import BEST_EFFORT, SURVIVE
@@ -40,7 +41,7 @@ def check_support(library: str, environ: Mapping[str, str]) -> None:
     number = re.match(r"\d+", version)
     if name != "Open MPI" or number is None or int(number[0]) < 5:
         raise RuntimeError(f"survive=True: {library} ends the job when a rank dies: {_REMEDY}")
-    if environ.get("OMPI_MCA_mpi_ft_enable") != "1":
+    if JOB_DIR not in environ and environ.get("OMPI_MCA_mpi_ft_enable") != "1":
         raise RuntimeError(
             "survive=True: this mpiexec ends the job when a rank dies: start with malt run --survive, "
             "or with mpiexec --with-ft ulfm"
@@ -57,8 +58,10 @@ def transport(inner: MpiTransport, deadline_s: float, suspect_after_s: float | N
     made = SurvivingTransport(inner, inner.arena(), vitals.gone, deadline_s)
     made.barrier("malt.init")
     if folder := os.environ.get(JOB_DIR):
-        with contextlib.suppress(OSError), open(os.path.join(folder, f"ready-{inner.rank}"), "w"):
-            pass
+        with contextlib.suppress(OSError):
+            for name, text in (("memory", "\n".join(shared_memory.mapped())), ("ready", "")):
+                with open(os.path.join(folder, f"{name}-{inner.rank}"), "w", encoding="utf-8") as file:
+                    file.write(text)
     return made
 
 
@@ -71,4 +74,3 @@ def tell(world: World, ranks: Iterable[int]) -> None:
             print(f"malt: rank {rank} is lost: its process has ended; {told}", file=sys.stderr, flush=True)
         for callback in world.callbacks:
             callback(rank)
-

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import malt
+from malt import survival
 
 ROOT = Path(__file__).parents[1]
 
@@ -73,14 +74,40 @@ def test_numbers_of_numpy_are_seconds():
     malt.init(deadline_s=300)
 
 
-def test_suspect_after_s_needs_survive():
-    with pytest.raises(RuntimeError, match="suspect_after_s, which is for survive=True, is not available"):
-        malt.init(suspect_after_s=3)
+@pytest.mark.parametrize("seconds", [0, -1, "3", True, float("nan")])
+def test_suspect_after_s_is_checked(seconds):
+    with pytest.raises(ValueError, match="suspect_after_s must be a positive number of seconds"):
+        malt.init(suspect_after_s=seconds)
 
 
-def test_survive_is_refused_while_it_cannot_be_had():
-    with pytest.raises(RuntimeError, match="survive=True is not available"):
+@pytest.mark.parallel
+def test_survive_comes_too_late():
+    with pytest.raises(RuntimeError, match="before, without survive=True: call it first"):
         malt.init(survive=True)
+
+
+@pytest.mark.parametrize(
+    ("library", "environ", "problem"),
+    [
+        ("Open MPI 5.0.11", {"OMPI_MCA_mpi_ft_enable": "1"}, None),
+        ("Open MPI 5.0.11", {}, "this mpiexec ends the job when a rank dies: start with malt run --survive"),
+        ("Open MPI 4.1.4", {"OMPI_MCA_mpi_ft_enable": "1"}, "Open MPI 4.1.4 ends the job when a rank dies: start with"),
+        ("MPICH 5.0.2", {}, "MPICH 5.0.2 ends the job when a rank dies: start with malt run --survive, on Open MPI 5"),
+        ("MPICH 5.0.2", {"MALT_SURVIVE": "best-effort"}, None),
+    ],
+)
+def test_what_survival_needs(library, environ, problem):
+    if problem is None:
+        survival.check_support(library, environ)
+    else:
+        with pytest.raises(RuntimeError, match=problem):
+            survival.check_support(library, environ)
+
+
+def test_the_variable_that_asks_for_survival_is_checked():
+    assert [survival.is_asked_for({"MALT_SURVIVE": value}) for value in ("", "0", "1", "best-effort")] == [0, 0, 1, 1]
+    with pytest.raises(RuntimeError, match="MALT_SURVIVE must be 1, 0 or best-effort, got 'yes'"):
+        survival.is_asked_for({"MALT_SURVIVE": "yes"})
 
 
 def test_any_intracommunicator():

@@ -33,9 +33,7 @@ class DenseVector(Vector):
         self._flat = array.reshape(-1)
         self._total: Array | None = None
         """Where the mean of what may still be overwritten is made, on first use."""
-        self._parcels = {
-            peer: Parcel(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers
-        }
+        self._parcels = {peer: Parcel(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers}
         self._averages_to_copy = 0
         for parcel in self._parcels.values():
             self._segment.prepare(parcel)

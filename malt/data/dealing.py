@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from typing import Any, Final
 
 import numpy as np
@@ -29,6 +30,26 @@ def deal(counts: NDArray[np.integer[Any]], ranks: int) -> NDArray[np.int32]:
         middles = np.cumsum(counts[light], dtype=np.float64) - counts[light] / 2
         rank_of[light] = np.searchsorted(np.cumsum(_room(loads, counts[light].sum()))[:-1], middles)
     return rank_of
+
+
+def inherit(owners: NDArray[np.int32], dead: Collection[int], ranks: int) -> NDArray[np.int32]:
+    """Who has what once the ranks of `dead` have died: what was theirs is dealt to the living, as if at random. Who
+    died first does not matter, and what a living rank has it keeps, also when more die (highest random weight: Thaler
+    and Ravishankar 1998)."""
+    lost = np.flatnonzero(np.isin(owners, sorted(dead)))
+    living = np.array([rank for rank in range(ranks) if rank not in dead])
+    weights = _mixed(lost.astype(np.uint64)[:, np.newaxis] * np.uint64(ranks) + living.astype(np.uint64))
+    heirs = owners.copy()
+    heirs[lost] = living[weights.argmax(axis=1)]
+    return heirs
+
+
+def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    """Numbers that look random, of different ones (splitmix64)."""
+    mixed = (numbers + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    mixed = (mixed ^ (mixed >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return mixed ^ (mixed >> np.uint64(31))
 
 
 def _room(loads: NDArray[np.int64], total: int) -> NDArray[np.float64]:

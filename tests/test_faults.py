@@ -1,0 +1,235 @@
+"""Ranks of real jobs that die, fail, or stand still at random moments. MALT_FAULTS=long makes many runs of each."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import re
+import signal
+import statistics
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from pathlib import Path
+
+import pytest
+
+from bench.training import DATA as RCV1
+from malt.mpi_library import bound_library
+
+ROOT = Path(__file__).parents[1]
+LONG = os.environ.get("MALT_FAULTS") == "long"
+LIMIT_S = 60
+NAMED = "MALT_TEST_JOB"
+SURVIVES = bound_library().family == "openmpi"
+
+SVM = ["-m", "apps.svm", *([str(RCV1), "--no-intercept", "--l2", "1e-4"] if RCV1.exists() else [])]
+BOUND = 0.1915 if RCV1.exists() else 0.357
+
+pytestmark = pytest.mark.serial
+needs_openmpi = pytest.mark.skipif(not SURVIVES, reason="survivors need Open MPI 5")
+
+
+class Job:
+    """A job whose processes can be found, and that must leave nothing behind."""
+
+    def __init__(self, arguments, environment, folder, ranks=4, options=("--survive",)):
+        self.name = uuid.uuid4().hex
+        self._scratch = folder / self.name
+        self._scratch.mkdir()
+        self._shared = set()
+        environment = {**environment, NAMED: self.name, "TMPDIR": str(self._scratch)}
+        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), *options, *arguments]
+        self._process = subprocess.Popen(
+            command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+        self._timer = threading.Timer(LIMIT_S, self._process.terminate)
+        self._timer.start()
+        self.output = ""
+
+    def until(self, mark):
+        """Wait for a line that holds `mark`."""
+        for line in self._process.stdout:
+            self.output += line
+            if mark in line:
+                return
+        raise AssertionError(f"{mark!r} never came: {self.output}")
+
+    def ranks(self):
+        """The processes of the ranks that are there, by rank."""
+        found = {}
+        for process, environ in self._processes():
+            command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
+            rank = environ.get("PMIX_RANK", environ.get("PMI_RANK"))
+            if rank is not None and any(word.endswith(b"malt/program.py") for word in command[:3]):
+                found[int(rank)] = process
+                self._shared |= set(re.findall(r"/dev/shm/\S+", Path(f"/proc/{process}/maps").read_text()))
+        return found
+
+    def end(self):
+        """Wait for the end; the status. Nothing may be left of it."""
+        with self._process.stdout as output:
+            self.output += output.read()
+        status = self._process.wait()
+        in_time = self._timer.is_alive()
+        self._timer.cancel()
+        assert in_time, f"still running after {LIMIT_S} s: {self.output}"
+        assert not list(self._processes())
+        assert not [path for path in self._shared if os.path.exists(path)]
+        assert not list(self._scratch.iterdir())
+        return status
+
+    def _processes(self):
+        for path in Path("/proc").glob("[0-9]*/environ"):
+            try:
+                words = path.read_bytes().split(b"\0")
+            except OSError:
+                continue
+            environ = dict(word.decode(errors="replace").partition("=")[::2] for word in words)
+            if environ.get(NAMED) == self.name and int(path.parent.name) != os.getpid():
+                yield int(path.parent.name), environ
+
+
+def strike(job, number, choose, deaths=1, within_s=1.5):
+    """Send the signal to random ranks, at random moments; who they were."""
+    time.sleep(choose.uniform(0, within_s))
+    there = job.ranks()
+    struck = choose.sample(sorted(there), min(deaths, len(there)))
+    for rank in struck:
+        os.kill(there[rank], number)
+        time.sleep(choose.choice([0, choose.uniform(0, 0.3)]))
+    return struck
+
+
+def runs(short, long):
+    return range(long if LONG else short)
+
+
+CASES = [
+    *[(SVM, "--epochs 500", "first step", signal.SIGKILL, 1, seed) for seed in runs(3, 100)],
+    *[(SVM, "--epochs 500", "first step", signal.SIGKILL, 2, 100 + seed) for seed in runs(1, 25)],
+    *[(SVM, "--epochs 500", "first step", signal.SIGKILL, 3, 200 + seed) for seed in runs(1, 10)],
+    *[(SVM, "--epochs 500", "first step", signal.SIGINT, 1, 300 + seed) for seed in runs(1, 25)],
+    *[(SVM, "--epochs 4000", "first step", signal.SIGSTOP, 1, 400 + seed) for seed in runs(1, 10)],
+    *[
+        (SVM, f"--epochs 300 --sync {sync}", "first step", signal.SIGKILL, 1, 500 + seed)
+        for sync in ("bsp", "ssp:2", "notify-ack")
+        for seed in runs(1, 10)
+    ],
+    *[(["-m", "apps.mf"], "--epochs 60", "first step", signal.SIGKILL, 1, 600 + seed) for seed in runs(1, 10)],
+    *[(["-m", "apps.mlp"], "--epochs 150", "first step", signal.SIGKILL, 1, 700 + seed) for seed in runs(1, 10)],
+]
+
+
+@needs_openmpi
+@pytest.mark.parametrize(
+    ("program", "options", "mark", "number", "deaths", "seed"),
+    CASES,
+    ids=[f"{case[0][1]} {case[1]} {case[3].name} {case[4]} {case[5]}" for case in CASES],
+)
+def test_the_others_go_on(program, options, mark, number, deaths, seed, job_environment, tmp_path):
+    report = tmp_path / "report.json"
+    job = Job([*program, *options.split(), "--json", str(report)], job_environment, tmp_path)
+    job.until(mark)
+    struck = strike(job, number, random.Random(seed), deaths)
+    assert job.end() == 0, job.output
+    told = json.loads(report.read_text())
+    lost = {one["rank"] for one in told["lost_ranks"]}
+    assert lost <= set(struck), job.output  # a rank that was struck at its very end is not lost
+    assert all(f"rank {rank} is lost" in job.output for rank in lost)
+    assert sum("model on rank" in line for line in job.output.splitlines()) >= 4 - len(struck)
+    if "apps.svm" in program:
+        assert told["final"]["objective"] <= BOUND, job.output
+    if number == signal.SIGINT and lost:
+        assert "KeyboardInterrupt" in job.output
+
+
+TIMED = """
+import os, signal, sys, time, numpy as np, malt
+malt.init(survive=True)
+replica = malt.Replica(np.zeros(1000, np.float32), graph="all", sync=sys.argv[1])
+gaps, before, step = [], time.time(), 0
+while step < 700 and (sys.argv[1] == "asp" or len(malt.alive()) == 4 or step < 650):
+    step += 1
+    if malt.rank() == 2 and step == 300:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replica.step()
+    now = time.time()
+    gaps.append(now - before)
+    before = now
+    time.sleep(0.001)
+replica.finish()
+rows = malt.shard(1000)
+print(f"rank {malt.rank()}: alive {malt.alive()} longest {max(gaps):.3f} rows {len(rows)}", flush=True)
+"""
+
+
+@needs_openmpi
+@pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"])
+def test_the_next_exchange_is_soon(sync, job_environment, tmp_path):
+    program = tmp_path / "timed.py"
+    program.write_text(TIMED)
+    longest = []
+    for _ in runs(1, 5):
+        job = Job([str(program), sync], job_environment, tmp_path)
+        assert job.end() == 0, job.output
+        told = re.findall(r"rank (\d): alive \(0, 1, 3\) longest ([\d.]+) rows (\d+)", job.output)
+        assert sorted(rank for rank, _, _ in told) == ["0", "1", "3"], job.output
+        assert sum(int(rows) for _, _, rows in told) == 1000
+        longest += [float(seconds) for _, seconds, _ in told]
+    print(f"{sync}: from a death to the next exchange: median {statistics.median(longest)}, most {max(longest)} s")
+    assert max(longest) < 5
+
+
+FAILING = """
+import sys, time, malt
+malt.init()
+print("it begins", flush=True)
+while True:
+    malt.barrier()
+    time.sleep(0.001)
+"""
+
+
+@pytest.mark.parametrize("seed", runs(1, 25))
+def test_without_survive_a_failure_ends_the_job(seed, job_environment, tmp_path):
+    program = tmp_path / "failing.py"
+    program.write_text(FAILING)
+    job = Job([str(program)], job_environment, tmp_path, options=())
+    job.until("it begins")
+    strike(job, signal.SIGINT, random.Random(seed), within_s=0.3)
+    struck_at = time.time()
+    assert job.end() != 0
+    assert time.time() - struck_at < 10
+    assert "Traceback" in job.output and "KeyboardInterrupt" in job.output
+
+
+@pytest.mark.skipif(SURVIVES, reason="this MPI carries it")
+def test_an_mpi_that_cannot_carry_it_is_told_at_once(job_environment, tmp_path):
+    job = Job(["-m", "apps.svm"], job_environment, tmp_path)
+    assert job.end() == 2
+    assert "--survive needs Open MPI 5 or newer" in job.output and "--survive=best-effort" in job.output
+
+
+EARLY = """
+import os, signal, sys, time
+if os.environ.get("PMIX_RANK") == "1":
+    time.sleep(0.5)
+    os.kill(os.getpid(), signal.SIGKILL)
+import malt
+malt.init(survive=True)
+"""
+
+
+@needs_openmpi
+def test_who_dies_before_the_session_is_named(job_environment, tmp_path):
+    program = tmp_path / "early.py"
+    program.write_text(EARLY)
+    start = time.time()
+    job = Job([str(program)], job_environment, tmp_path)
+    assert job.end() != 0
+    assert time.time() - start < 15
+    assert "rank 1 died before the session began" in job.output
