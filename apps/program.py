@@ -14,6 +14,7 @@ from typing import Any, NoReturn
 import numpy as np
 
 import malt
+from malt import atomicfile
 from malt.agreement import succeed
 
 
@@ -143,19 +144,7 @@ def on_lowest_rank(work: Callable[[], None]) -> None:
 
 def save_npz(path: str, **arrays: Any) -> None:
     """Write a model as .npz, complete or not at all. OSError, of `path`: nothing of it is left, `path` is as before."""
-    partial = f"{path}.{os.getpid()}.partial"
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, path) from error
-        raise
+    atomicfile.write(path, lambda file: np.savez(file, **arrays))
 
 
 def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:

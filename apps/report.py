@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dstorm import Statistics, Transport
+from malt import atomicfile
 
 
 @dataclass
@@ -140,13 +140,9 @@ class Report:
 
     def write(self, path: str) -> None:
         """Write all of it as JSON, complete or not at all. OSError: the file cannot be written."""
-        text = json.dumps({**self.header, "epochs": self.epochs, "final": self.final, "lost_ranks": []}, indent=1)
-        partial = f"{path}.{os.getpid()}.partial"
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        epochs = {"resumed_from": self.resumed_from or None, "epochs": self.epochs}
+        text = json.dumps({**self.header, **epochs, "final": self.final, "lost_ranks": []}, indent=1)
+        atomicfile.write(path, lambda file: file.write(f"{text}\n".encode()))
 
 
 def _shown(row: Mapping[str, Any], column: Column) -> str:
