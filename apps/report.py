@@ -55,10 +55,10 @@ def mark(
     )
 
 
-def over_ranks(transport: Transport, marks: Sequence[Mark]) -> list[Mark]:
+def over_ranks(transport: Transport, marks: Sequence[Mark], before: Mark = Mark()) -> list[Mark]:
     """The marks of all ranks, epoch by epoch: counts summed, the seconds of the slowest. Collective.
 
-    A rank with fewer epochs stands at its last.
+    A rank with fewer epochs stands at its last. `before`: what all ranks have done before this run.
     """
     everyone = [
         [Mark(**one) for one in json.loads(text)]
@@ -66,7 +66,13 @@ def over_ranks(transport: Transport, marks: Sequence[Mark]) -> list[Mark]:
     ]
     epochs = max(map(len, everyone))
     padded = [theirs + [theirs[-1] if theirs else Mark()] * (epochs - len(theirs)) for theirs in everyone]
-    return [_combined(at_epoch) for at_epoch in zip(*padded, strict=True)]
+    return [after(before, _combined(at_epoch)) for at_epoch in zip(*padded, strict=True)]
+
+
+def after(before: Mark, mark: Mark) -> Mark:
+    """`mark`, counted on from `before`."""
+    totals = asdict(before)
+    return Mark(**{key: totals[key] + number for key, number in asdict(mark).items()})
 
 
 def _combined(marks: Iterable[Mark]) -> Mark:
@@ -106,16 +112,20 @@ class Report:
     """How good the model is: the columns between the seconds and the traffic."""
     traffic: Sequence[Column] = TRAFFIC
     """What it took: the last columns."""
+    resumed_from: int = 0
+    """The epoch after which this run has resumed the training."""
+    before: Mark = field(default_factory=Mark)
+    """What all ranks had done by then."""
     epochs: list[dict[str, Any]] = field(default_factory=list)
     final: dict[str, Any] = field(default_factory=dict)
 
     def add_epoch(self, mark: Mark, **measures: float | None) -> None:
         """Take down an epoch: its mark over all ranks, and how good the model was."""
-        self.epochs.append({"epoch": len(self.epochs) + 1, **asdict(mark), **measures})
+        self.epochs.append({"epoch": self.resumed_from + len(self.epochs) + 1, **asdict(mark), **measures})
 
     def conclude(self, marks: Sequence[Mark], digest: str, **measures: float | None) -> None:
         """Take down the end of the run: how good the final model is, its hash, and what `marks`, over ranks, say."""
-        last = marks[-1] if marks else Mark()
+        last = marks[-1] if marks else self.before
         rate = last.examples / last.seconds if last.seconds else 0.0
         self.final = {**measures, "seconds": last.seconds, "examples_per_s": rate, "model_sha256": digest}
 

@@ -24,10 +24,10 @@ NBYTES: Final = 1 << 29
 
 
 class Snapshots:
-    """The rows of one rank by epoch. Collective."""
+    """The rows of one rank by epoch, for those epochs, counted from 0, that it trains. Collective."""
 
     def __init__(self, problem: Problem, kernels: Kernels, data: Shard, tests: Pairs, is_shared: NDArray[np.bool_],
-                 epochs: int) -> None:  # fmt: skip
+                 epochs: range) -> None:  # fmt: skip
         self._problem, self._kernels, self._tests, self._epochs = problem, kernels, tests, epochs
         whose = np.repeat(np.arange(len(data.starts) - 1, dtype=np.int32), np.diff(data.starts))
         self._trained = Pairs(whose, data.items, data.ratings)
@@ -38,17 +38,17 @@ class Snapshots:
         self._lone_seen = np.isin(self._lone, self._seen)
         self._kept: dict[int, tuple[Rows, Rows]] = {}
         nbytes = (len(data.starts) + len(self._seen)) * (problem.rank + 1) * np.dtype(np.float32).itemsize
-        stride = max(1, math.ceil(epochs * nbytes / NBYTES))
+        stride = max(1, math.ceil(len(epochs) * nbytes / NBYTES))
         self._stride = max(exchange(malt.init().transport, stride))
 
     def keep(self, epoch: int, users: Rows, items: Rows) -> None:
         """The rows as they are now, after `epoch`, counted from 0. Local."""
-        if (self._epochs - 1 - epoch) % self._stride == 0:
+        if (self._epochs.stop - 1 - epoch) % self._stride == 0:
             self._kept[epoch] = users.copy(), items[self._seen]
 
     def measures(self, users: Rows, items: Rows) -> list[dict[str, float | None]]:
         """How good all ranks were at the end of each epoch, and, the last, with these rows. Collective."""
-        kept = [self._kept.get(epoch) for epoch in range(self._epochs)]
+        kept = [self._kept.get(epoch) for epoch in self._epochs]
         squares = [one and self._squares(*one) for one in [*kept, (users, items[self._seen])]]
         said = exchange(malt.init().transport, squares)
         problem = self._problem
