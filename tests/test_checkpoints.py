@@ -153,12 +153,23 @@ def test_on_another_number_of_ranks(dying, tmp_path, file, name, wrote, goes_on,
     assert rest["final"][MEASURE[name]] < 1.02 * max(whole["final"][MEASURE[name]] for whole in wholes)
 
 
+@pytest.mark.parametrize("name", ["apps.svm", "apps.mlp"])
+def test_exchanges_fall_where_they_would_have(dying, tmp_path, file, name):
+    every = {"apps.svm": 3000, "apps.mlp": 17}[name]
+    options = ["--sync", "bsp", "--exchange-every", every, "--json", tmp_path / "report.json", "--epochs", 6]
+    keeping = ["--checkpoint", file, "--checkpoint-every", 0]
+    dying(3, lambda: simulated(name, 2, *options, *keeping))
+    rest = simulated(name, 2, *options, *keeping, "--resume")["epochs"]
+    whole = simulated(name, 2, *options)["epochs"]
+    assert [epoch["merged"] for epoch in rest] == [epoch["merged"] - whole[2]["merged"] for epoch in whole[3:]]
+
+
 def test_factors_of_a_job_go_on_in_another(job_environment, tmp_path, file):
     """... whose ranks have other users."""
-    keeping = ["--checkpoint", file, "--checkpoint-every", 0, "--exchange-every", 5000]
-    start, report = as_job("apps.mf", job_environment), tmp_path / "report.json"
-    assert start(*keeping, "--epochs", 6, ranks=3).stderr == ""
-    done = start(*keeping, "--epochs", 9, "--resume", "--json", report, ranks=2)
+    report = tmp_path / "report.json"
+    options = ["--checkpoint", file, "--checkpoint-every", 0, "--exchange-every", 5000, "--json", report, "--epochs"]
+    simulated("apps.mf", 3, *options, 6)
+    done = as_job("apps.mf", job_environment)(*options, 9, "--resume", ranks=2)
     assert done.returncode == 0 and done.stderr == "" and "9 epochs, resumed after epoch 6" in done.stdout
     told = json.loads(report.read_text())
     assert told["resumed_from"] == 6 and [epoch["epoch"] for epoch in told["epochs"]] == [7, 8, 9]
