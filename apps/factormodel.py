@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import tempfile
-import tokenize
 import zipfile
 from dataclasses import dataclass, fields
 from typing import Any, Final
@@ -14,6 +11,8 @@ from numpy.typing import NDArray
 
 from apps import factors
 from apps.factors import Numbers, Rows
+from apps.program import save_npz
+from malt import npz
 
 PROGRAM: Final = "apps.mf"
 FORMAT: Final = 1
@@ -56,16 +55,7 @@ class Model:
 
     def save(self, path: str) -> None:
         """Write it as .npz, complete or not at all. OSError: the file cannot be written."""
-        folder = os.path.dirname(os.path.abspath(path))
-        with tempfile.NamedTemporaryFile(dir=folder, suffix=".partial", delete=False) as file:
-            try:
-                np.savez(file, program=PROGRAM, format=FORMAT, **vars(self))
-                file.flush()
-                os.fsync(file.fileno())
-                os.replace(file.name, path)
-            except BaseException:
-                os.unlink(file.name)
-                raise
+        save_npz(path, program=PROGRAM, format=FORMAT, **vars(self))
 
 
 def numbered(known: NDArray[Any], ids: NDArray[Any]) -> Numbers:
@@ -85,34 +75,14 @@ def load(path: str) -> Model:
     """A model that `Model.save` wrote. OSError: the file cannot be read; ValueError: it is no such model."""
     try:
         with zipfile.ZipFile(path) as archive:
-            _check_sizes(archive)
+            npz.check_sizes(archive)
         with np.load(path, allow_pickle=False) as file:
             found = {name: file[name] for name in file.files}
         if str(found.pop("program")) != PROGRAM or int(found.pop("format")) != FORMAT:
             raise ValueError("another program's, or another version's")
         return _checked(found)
-    except (
-        ValueError, KeyError, TypeError, EOFError, SyntaxError, NotImplementedError, tokenize.TokenError,
-        zipfile.BadZipFile,
-    ) as error:  # fmt: skip
+    except npz.DAMAGES as error:
         raise ValueError(f"{path}: not a model that {PROGRAM} has saved ({error})") from None
-
-
-def _check_sizes(archive: zipfile.ZipFile) -> None:
-    """Before memory is taken: every array is as long as its head says, and none is compressed."""
-    for member in archive.infolist():
-        if member.compress_type != zipfile.ZIP_STORED or member.file_size != member.compress_size:
-            raise ValueError(f"{member.filename} is compressed")
-        with archive.open(member) as file:
-            if np.lib.format.read_magic(file) != (1, 0):
-                raise ValueError(f"{member.filename} is of another version")
-            shape, _, dtype = np.lib.format.read_array_header_1_0(file)
-            head = file.tell()
-        length = 1
-        for number in shape:
-            length *= number
-        if dtype.hasobject or head + length * dtype.itemsize != member.file_size:
-            raise ValueError(f"{member.filename} is not as described")
 
 
 def _checked(found: dict[str, Any]) -> Model:

@@ -20,8 +20,9 @@ import numpy as np
 
 import malt
 from apps import factormodel, factors
+from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
 from apps.factormodel import Model
-from apps.factors import Numbers
+from apps.factors import Numbers, Rows
 from apps.planted import planted
 from apps.program import (
     Parser,
@@ -47,6 +48,9 @@ MEASURES = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test
 COLUMNS = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
            Column("bytes_dense", "bytes dense", ",d"), *TRAFFIC[1:])  # fmt: skip
 
+_SAME = ("l2", "step", "seed")
+"""Options that a resumed run must have been begun with."""
+
 
 def parser() -> Parser:
     """The command line."""
@@ -68,8 +72,8 @@ def parser() -> Parser:
 class Run:
     """One rank's part: its users, whose rows are its own, and a replica of the items' rows, a sparse vector."""
 
-    def __init__(self, problem: Problem) -> None:
-        self.problem, self.options = problem, problem.options
+    def __init__(self, problem: Problem, checkpoints: Checkpoints) -> None:
+        self.problem, self.options, self.checkpoints = problem, problem.options, checkpoints
         self.generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
         self.kernels = factors.kernels(problem.rank)
         self.alive = malt.alive()
@@ -77,15 +81,20 @@ class Run:
         self.began = time.time()
         self.mine = np.empty(0, np.intp)
         self.users = np.empty((0, problem.rank + 1), np.float32)
+        self.epochs = range(checkpoints.epoch, self.options.epochs)
         self._take_users()
+        first_items = problem.first_items()
+        if checkpoints.state:
+            self.users[:], first_items[:] = checkpoints.state["users"][self.mine], checkpoints.state["items"]
         with user_errors():  # the vector checks --graph and --sync
             self.items = malt.vector(
-                problem.first_items(), kind="sparse", track=False, graph=self.options.graph, sync=self.options.sync,
+                first_items, kind="sparse", track=False, graph=self.options.graph, sync=self.options.sync,
                 capacity=min(len(problem.item_counts), self.options.exchange_every + int(problem.user_counts.max())),
             )  # fmt: skip
         self.touched = np.zeros(len(problem.item_counts), bool)
         self.clock, self.trained, self.rows_sent = Clock(), 0, 0
         self.marks: list[Mark] = []
+        self.exchanges = self._exchanges()
 
     def _take_users(self) -> None:
         """The users that are this rank's now: those that it had keep their rows."""
@@ -98,7 +107,7 @@ class Run:
         self.users[np.searchsorted(self.mine, had)] = rows
         self.l2 = tuple(factors.penalties(counts, self.options.l2) for counts in (self.counts, problem.item_counts))
         self.is_shared = problem.is_shared()
-        self.kept = Snapshots(problem, self.kernels, self.data, self.tests, self.is_shared, self.options.epochs)
+        self.kept = Snapshots(problem, self.kernels, self.data, self.tests, self.is_shared, self.epochs)
 
     def _bury(self, alive: tuple[int, ...]) -> None:
         """The users of those who have died are dealt to the living: their rows are gone, and begin anew."""
@@ -118,11 +127,22 @@ class Run:
         ratings = problem.scaled(train.ratings[mine])
         return factors.shard(rows, train.items[mine], ratings, len(self.mine), self.generator)
 
+    def _exchanges(self) -> int:
+        """How many there are in an epoch: about --exchange-every ratings apart. Collective.
+
+        Where ranks meet after epochs, for checkpoints, they all make as many in one: a rank that waits in an exchange
+        for one that waits in the meeting would wait long.
+        """
+        exchanges = -(-int(self.counts.sum()) // self.options.exchange_every)
+        return max(exchange(malt.init().transport, exchanges)) if self.checkpoints.is_on else exchanges
+
     def train(self) -> None:
-        """All epochs."""
+        """All epochs. Collective only where there are checkpoints."""
+        for _ in range(self.checkpoints.epoch):
+            self.generator.permutation(len(self.mine))  # drawn again, for the following to be other ones
         malt.barrier()
         said = time.monotonic()
-        for epoch in range(self.options.epochs):
+        for epoch in self.epochs:
             if malt.alive() != self.alive:
                 self._bury(malt.alive())
             self.clock.start()
@@ -137,19 +157,20 @@ class Run:
                 self._exchange()
             self.clock.stop()
             self._take_down(epoch)
+            self._keep(epoch + 1)
             if time.monotonic() - said > 2:
                 said = time.monotonic()
                 say(f"... epoch {epoch + 1} of {self.options.epochs} after {self.clock.seconds:.1f} s")
 
     def _parts(self) -> list[Numbers]:
-        """The users in a new order, cut where about --exchange-every ratings are full."""
+        """The users in a new order, cut where an exchange is due."""
         order = self.generator.permutation(len(self.mine)).astype(np.int32)
-        totals = np.cumsum(self.counts[order])
-        if not len(order):
+        if not self.exchanges:
             return []
-        parts = -(-int(totals[-1]) // self.options.exchange_every)
-        cuts = np.searchsorted(totals, totals[-1] * np.arange(1, parts) / parts)
-        return [part for part in np.split(order, cuts) if len(part)]
+        totals = np.cumsum(self.counts[order])
+        whole = int(self.counts.sum())
+        cuts = np.searchsorted(totals, whole * np.arange(1, self.exchanges) / self.exchanges)
+        return [part for part in np.split(order, cuts) if len(part) or self.checkpoints.is_on]
 
     def _exchange(self) -> None:
         """Send the rows trained on since the last time, merge those that came: row by row the mean of own and theirs.
@@ -170,18 +191,35 @@ class Run:
         )
         self.kept.keep(epoch, self.users, self.items.array)
 
-    def finish(self) -> Model:
-        """One and the same model on all ranks: of items the mean of theirs, by their ratings of each. Collective.
+    def _keep(self, epochs: int) -> None:
+        """Write a checkpoint, where one is due or there will be no other: the model of all ranks. Collective, where
+        there are checkpoints."""
+        if self.checkpoints.due_together(epochs == self.options.epochs):
+            users, items = self._common()
+            examples = (epochs - self.checkpoints.epoch) * len(self.problem.train.ratings)
+            self.checkpoints.save(epochs, examples, self.clock, lambda: {"users": users, "items": items}, force=True)
 
-        FloatingPointError: it is not finite.
-        """
+    def finish(self) -> Model:
+        """One and the same model on all ranks, which are done. Collective. FloatingPointError: it is not finite."""
         self.items.close()
-        transport = malt.init().transport
-        transport.barrier("finish")
+        malt.init().transport.barrier("finish")
+        users, items = self._common()
+        self.users, self.items.array[:] = users[self.mine], items
+        problem = self.problem
+        return Model(
+            users, items, problem.train.user_ids, problem.train.item_ids,
+            problem.mean, problem.spread, problem.low, problem.high, problem.biases,
+        )  # fmt: skip
+
+    def _common(self) -> tuple[Rows, Rows]:
+        """Users, each from the rank that has it, and items: the mean of theirs, by their ratings of each. Collective.
+
+        FloatingPointError: they are not finite.
+        """
+        transport, problem = malt.init().transport, self.problem
         living = tuple(rank for rank in exchange(transport, malt.rank()) if rank is not None)
         if living != self.alive:
             self._bury(living)
-        problem = self.problem
         mine = np.bincount(self.data.items, minlength=len(problem.item_counts)).astype(np.float32)[:, np.newaxis]
         share = mine / np.float32(1 + problem.item_counts.max())
         sums = np.concatenate((self.items.array * share, share), axis=1)
@@ -194,11 +232,7 @@ class Run:
             if not theirs:
                 continue
             users[problem.owners == rank] = np.frombuffer(theirs, np.float32).reshape(-1, problem.rank + 1)
-        self.users, self.items.array[:] = users[self.mine], items
-        return Model(
-            users, items, problem.train.user_ids, problem.train.item_ids,
-            problem.mean, problem.spread, problem.low, problem.high, problem.biases,
-        )  # fmt: skip
+        return users, items
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -206,22 +240,25 @@ def run(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     with user_errors():
         malt.graph(options.graph, malt.size())
-        check_outputs([options.save, options.json])
+        check_outputs([options.save, options.json, options.checkpoint])
+        check_checkpoint(options)
         start = succeed(malt.init().transport, lambda: _start(options))
         if options.train is None and start:
             return _measure(options, start)
         train, test = _load(options)
-    problem = Problem(options, train, test, start)
+        problem = Problem(options, train, test, start)
+        checkpoints = Checkpoints(options, "apps.mf", _match(problem))
     compile_first(lambda: factors.kernels(problem.rank))
     told = header("apps.mf", {**vars(options), "rank": problem.rank, "biases": problem.biases})
-    part = Run(problem)
-    say(_introduction(told, problem))
+    part = Run(problem, checkpoints)
+    say(_introduction(told, problem, checkpoints))
     part.train()
     model = part.finish()
-    marks = over_ranks(malt.init().transport, part.marks)
+    marks = over_ranks(malt.init().transport, part.marks, checkpoints.before)
     measures = part.kept.measures(part.users, part.items.array)
     digest = common_hash([model.users, model.items])
-    report = Report(told, MEASURES, COLUMNS, lost_ranks=part.lost)
+    lost, resumed = part.lost, checkpoints.epoch
+    report = Report(told, MEASURES, COLUMNS, resumed_from=resumed, before=checkpoints.before, lost_ranks=lost)
     on_lowest_rank(lambda: _tell(options, report, marks, measures, digest, model))
 
 
@@ -235,6 +272,8 @@ def _start(options: Namespace) -> Model | None:
         raise ValueError(f"{options.model} has rank {model.rank}, so --rank {options.rank} does not go with it")
     if options.train is None and options.test is None:
         raise ValueError("--model without RATINGS to go on with needs --test, to measure it on")
+    if options.train is None and options.checkpoint:
+        raise ValueError("--checkpoint is for training: --model without RATINGS is measured")
     return model
 
 
@@ -263,7 +302,16 @@ def _measure(options: Namespace, model: Model) -> None:
     on_lowest_rank(tell)
 
 
-def _introduction(told: dict[str, Any], problem: Problem) -> str:
+def _match(problem: Problem) -> dict[str, Any]:
+    """What a checkpoint must have been written with."""
+    options, train = problem.options, problem.train
+    same = {"rank": problem.rank, "biases": problem.biases, **{name: getattr(options, name) for name in _SAME}}
+    data = {"ratings": len(train.ratings), "users": train.user_ids.size, "items": train.item_ids.size}
+    scale = {"mean rating": problem.mean, "spread of ratings": problem.spread}
+    return {**same, **data, **scale, "CRC-32 of ids": fingerprint(train.user_ids, train.item_ids)}
+
+
+def _introduction(told: dict[str, Any], problem: Problem, checkpoints: Checkpoints) -> str:
     options, train = problem.options, problem.train
     return (
         f"{told['program']} {told['version']}: {told['mpi']}, {told['ranks']} ranks, graph {options.graph}, "
@@ -271,7 +319,8 @@ def _introduction(told: dict[str, Any], problem: Problem) -> str:
         f"{len(train.ratings):,} ratings of {train.item_ids.size:,} items by {train.user_ids.size:,} users"
         + (f"; {len(problem.test.ratings):,} test ratings\n" if problem.test else "\n")
         + f"rank {problem.rank}, {'with' if problem.biases else 'no'} biases, l2 {options.l2:g}, first step "
-        f"{options.step:g}, rows of items exchanged every {options.exchange_every:,} ratings, {options.epochs} epochs\n"
+        f"{options.step:g}, rows of items exchanged every {options.exchange_every:,} ratings, {options.epochs} epochs"
+        f"{checkpoints}\n"
     )
 
 

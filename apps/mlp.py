@@ -13,13 +13,14 @@ import argparse
 import math
 import time
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 import malt
 from apps import modelfile, pictures
+from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
 from apps.network import Network, Weights, cross_entropy, first_weights
 from apps.optimizer import OPTIMIZERS, step_at
 from apps.pictures import Pictures
@@ -107,6 +108,21 @@ class Trainer:
             for vector in reversed(self.vectors):
                 vector.gather(malt.AVG)
 
+    def state(self) -> dict[str, Any]:
+        """What a trainer of as many neurons, also on another number of ranks, goes on with: views."""
+        state: dict[str, Any] = {}
+        for place, (layer, optimizer) in enumerate(zip(self.weights, self._optimizers, strict=True), 1):
+            state[f"layer_{place}"] = layer
+            state |= {f"layer_{place}_{name}": value for name, value in optimizer.state().items()}
+        return state
+
+    def restore(self, state: Mapping[str, Any], epochs: int) -> None:
+        """Go on with `state`, the same on all ranks, after so many epochs."""
+        for place, (layer, optimizer) in enumerate(zip(self.weights, self._optimizers, strict=True), 1):
+            layer[:] = state[f"layer_{place}"]
+            optimizer.restore({name: state[f"layer_{place}_{name}"] for name in optimizer.state()})
+        self._batches = epochs * -(-len(self._mine) // self._batch)
+
     def finish(self) -> None:
         """Make the weights one and the same on all ranks: the mean over those that have trained. Collective."""
         for vector in self.vectors:
@@ -148,8 +164,10 @@ def evaluate(weights: Sequence[Weights], some: Pictures) -> tuple[float, float]:
 class Run:
     """One rank's part of a training run: what `mark` and the report need of it."""
 
-    def __init__(self, options: Namespace, weights: Sequence[Weights], train: Pictures, test: Pictures) -> None:
-        self.options, self.everything, self.test = options, train, test
+    def __init__(
+        self, options: Namespace, weights: Sequence[Weights], train: Pictures, test: Pictures, checkpoints: Checkpoints
+    ) -> None:
+        self.options, self.everything, self.test, self.checkpoints = options, train, test, checkpoints
         dealt = np.random.default_rng(options.seed).permutation(len(train))
         self._dealt, self.shares = dealt, Shares(len(train))
         self.mine = train.chosen(malt.shard(dealt))
@@ -158,6 +176,8 @@ class Run:
             malt.init().transport.broadcast(layer)
         with user_errors():  # the vectors check --graph and --sync
             self.trainer = Trainer(weights, self.mine, options)
+        if checkpoints.state:
+            self.trainer.restore(checkpoints.state, checkpoints.epoch)
         self.clock = Clock()
         self.trained = 0
         self.marks: list[Mark] = []
@@ -166,9 +186,11 @@ class Run:
     def train(self) -> None:
         """All epochs."""
         generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
+        for _ in range(self.checkpoints.epoch):
+            generator.permutation(len(self.mine))  # drawn again, for the following to be other ones
         malt.barrier()
         said = time.monotonic()
-        for epoch in range(1, self.options.epochs + 1):
+        for epoch in range(1 + self.checkpoints.epoch, self.options.epochs + 1):
             if self.shares.changed():
                 self.mine = self.everything.chosen(malt.shard(self._dealt))
                 self.trainer.take(self.mine)
@@ -176,6 +198,7 @@ class Run:
             self._train_epoch(epoch, generator.permutation(len(self.mine)))
             self.clock.stop()
             self._take_down()
+            self._keep(epoch)
             if time.monotonic() - said > 2:
                 said = time.monotonic()
                 say(f"... epoch {epoch} of {self.options.epochs} after {self.clock.seconds:.1f} s")
@@ -194,6 +217,13 @@ class Run:
         self.marks.append(mark(self.trained, self.clock.seconds, traffic, [vector.array.nbytes for vector in vectors]))
         if keeps_snapshots():
             self.snapshots.append([layer.copy() for layer in self.trainer.weights])
+
+    def _keep(self, epoch: int) -> None:
+        """Write a checkpoint, where one is due or there will be no other."""
+        examples = (epoch - self.checkpoints.epoch) * len(self.everything)
+        if self.trained and all(np.isfinite(layer).all() for layer in self.trainer.weights):
+            is_last = epoch == self.options.epochs
+            self.checkpoints.save(epoch, examples, self.clock, self.trainer.state, is_last)
 
     def measures(self, weights: Sequence[Weights]) -> dict[str, float | None]:
         """How good a model is: its mean cross-entropy over all training rows, its accuracy on others."""
@@ -214,17 +244,20 @@ def run(arguments: Sequence[str]) -> None:
     transport = malt.init().transport
     with user_errors():
         malt.graph(options.graph, malt.size())
-        check_outputs([options.save, options.json])
+        check_outputs([options.save, options.json, options.checkpoint])
+        check_checkpoint(options)
         weights, train, test = succeed(transport, lambda: _load(options))
+        checkpoints = Checkpoints(options, "apps.mlp", _match(options, weights, train))
     told = header("apps.mlp", vars(options))
-    part = Run(options, weights, train, test)
+    part = Run(options, weights, train, test, checkpoints)
     say(_introduction(told, part))
     with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is found and told
         part.train()
         part.trainer.finish()
-        marks = over_ranks(transport, part.marks)
+        marks = over_ranks(transport, part.marks, checkpoints.before)
         digest = common_hash(weights)
-        report = Report(told, MEASURES, lost_ranks=part.shares.lost())
+        lost, resumed = part.shares.lost(), checkpoints.epoch
+        report = Report(told, MEASURES, resumed_from=resumed, before=checkpoints.before, lost_ranks=lost)
         on_lowest_rank(lambda: _tell(part, report, marks, digest))
 
 
@@ -238,6 +271,13 @@ def _load(options: Namespace) -> tuple[list[Weights], Pictures, Pictures]:
     return first_weights(sizes, np.random.default_rng(options.seed)), train, test
 
 
+def _match(options: Namespace, weights: Sequence[Weights], train: Pictures) -> dict[str, Any]:
+    """What a checkpoint must have been written with."""
+    same = {name: getattr(options, name) for name in ("optimizer", "step", "l2", "seed")}
+    neurons = [len(weights[0]) - 1, *(layer.shape[1] for layer in weights)]
+    return {"neurons": neurons, **same, "pictures": len(train), "CRC-32 of labels": fingerprint(train.labels)}
+
+
 def _introduction(told: dict[str, Any], part: Run) -> str:
     options, layers = part.options, part.trainer.weights
     sizes = [len(layers[0]) - 1, *(layer.shape[1] for layer in layers)]
@@ -246,7 +286,8 @@ def _introduction(told: dict[str, Any], part: Run) -> str:
         f"sync {options.sync}, seed {options.seed}\n"
         f"{len(part.everything):,} pictures of {sizes[0]:,} pixels; {len(part.test):,} to test on\n"
         f"{'-'.join(map(str, sizes))} neurons, {options.optimizer}, first step {part.first_step:g}, l2 {options.l2:g}, "
-        f"batches of {options.batch:,}, averaging every {options.exchange_every:,} batches, {options.epochs} epochs\n"
+        f"batches of {options.batch:,}, averaging every {options.exchange_every:,} batches, {options.epochs} epochs"
+        f"{part.checkpoints}\n"
     )
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
@@ -22,6 +22,12 @@ class Optimizer(Protocol):
 
     def update(self, gradient: Weights, step: float) -> None:
         """Take a step of size `step` against `gradient`, of the weights' shape and dtype, which is overwritten."""
+
+    def state(self) -> dict[str, Any]:
+        """What it remembers, by name: views of the arrays, and numbers."""
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        """Go on with what `state` of such an optimizer returned."""
 
 
 class Momentum:
@@ -46,6 +52,12 @@ class Momentum:
         self._updates += 1
         if self._updates % SWEEP_EVERY == 0:
             _sweep(self._velocity)
+
+    def state(self) -> dict[str, Any]:
+        return {"velocity": self._velocity, "updates": self._updates}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._velocity[:], self._updates = state["velocity"], int(state["updates"])
 
 
 class Adam:
@@ -83,6 +95,12 @@ class Adam:
         if self._updates % SWEEP_EVERY == 0:
             _sweep(self._mean)
             _sweep(self._square)
+
+    def state(self) -> dict[str, Any]:
+        return {"mean": self._mean, "square": self._square, "updates": self._updates}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._mean[:], self._square[:], self._updates = state["mean"], state["square"], int(state["updates"])
 
 
 class Kind(NamedTuple):

@@ -14,7 +14,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 import malt
+from malt import atomicfile
 from malt.agreement import exchange, succeed
+from malt.session import is_lowest
 
 
 class BadInput(Exception):
@@ -51,6 +53,10 @@ def add_common_options(
     add("--sync", default=sync, help="asp, bsp, ssp:S or notify-ack (%(default)s)")
     add("--seed", type=whole_number(0), default=0, metavar="N", help="of all that is random (%(default)s)")
     add("--save", metavar="FILE", help="write the final model there, as .npz")
+    add("--checkpoint", metavar="FILE", help="keep there what a run that died goes on from, at the end of epochs")
+    add("--checkpoint-every", type=real_number(0), default=60.0, metavar="SECONDS",
+        help="write it when so many have passed; 0: after every epoch (%(default)g)")  # fmt: skip
+    add("--resume", action="store_true", help="go on from the --checkpoint FILE, also on another number of ranks")
     add("--json", metavar="FILE", help="write a report there")
 
 
@@ -123,11 +129,6 @@ def check_outputs(paths: Sequence[str | None]) -> None:
     succeed(malt.init().transport, check)
 
 
-def lowest() -> int:
-    """The lowest rank that lives: it prints, measures and saves. Local."""
-    return malt.alive()[0]
-
-
 def keeps_snapshots() -> bool:
     """Whether this rank may be the one that measures in the end: where ranks may die, each. Local."""
     return malt.rank() == 0 or malt.init().transport.mortal
@@ -158,19 +159,7 @@ def on_lowest_rank(work: Callable[[], None]) -> None:
 
 def save_npz(path: str, **arrays: Any) -> None:
     """Write a model as .npz, complete or not at all. OSError, of `path`: nothing of it is left, `path` is as before."""
-    partial = f"{path}.{os.getpid()}.partial"
-    try:
-        with open(partial, "wb") as file:
-            np.savez(file, **arrays)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except BaseException as error:
-        with contextlib.suppress(OSError):
-            os.unlink(partial)
-        if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, path) from error
-        raise
+    atomicfile.write(path, lambda file: np.savez(file, **arrays))
 
 
 def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -190,7 +179,7 @@ def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:
 
 def say(text: str) -> None:
     """Print on the lowest rank."""
-    if malt.rank() == lowest():
+    if is_lowest():
         print(text, flush=True)
 
 
@@ -210,7 +199,7 @@ def main(program: str, run: Callable[[Sequence[str]], None]) -> None:
     try:
         run(sys.argv[1:])
     except BadInput as error:
-        if malt.rank() == lowest():
+        if is_lowest():
             print(f"{program}: error: {error}", file=sys.stderr)
         malt.finalize()
         sys.exit(2)

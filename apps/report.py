@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dstorm import Statistics, Transport
+from malt import atomicfile
 from malt.agreement import exchange
 
 
@@ -56,16 +56,22 @@ def mark(
     )
 
 
-def over_ranks(transport: Transport, marks: Sequence[Mark]) -> list[Mark]:
+def over_ranks(transport: Transport, marks: Sequence[Mark], before: Mark = Mark()) -> list[Mark]:
     """The marks of all who live, epoch by epoch: counts summed, the seconds of the slowest. Collective.
 
-    A rank with fewer epochs stands at its last.
+    A rank with fewer epochs stands at its last. `before`: what all ranks have done before this run.
     """
     told = exchange(transport, [asdict(one) for one in marks])
     everyone = [[Mark(**one) for one in theirs] for theirs in told if theirs is not None]
     epochs = max(map(len, everyone))
     padded = [theirs + [theirs[-1] if theirs else Mark()] * (epochs - len(theirs)) for theirs in everyone]
-    return [_combined(at_epoch) for at_epoch in zip(*padded, strict=True)]
+    return [after(before, _combined(at_epoch)) for at_epoch in zip(*padded, strict=True)]
+
+
+def after(before: Mark, mark: Mark) -> Mark:
+    """`mark`, counted on from `before`."""
+    totals = asdict(before)
+    return Mark(**{key: totals[key] + number for key, number in asdict(mark).items()})
 
 
 def _combined(marks: Iterable[Mark]) -> Mark:
@@ -105,6 +111,10 @@ class Report:
     """How good the model is: the columns between the seconds and the traffic."""
     traffic: Sequence[Column] = TRAFFIC
     """What it took: the last columns."""
+    resumed_from: int = 0
+    """The epoch after which this run has resumed the training."""
+    before: Mark = field(default_factory=Mark)
+    """What all ranks had done by then."""
     epochs: list[dict[str, Any]] = field(default_factory=list)
     final: dict[str, Any] = field(default_factory=dict)
     lost_ranks: Sequence[Mapping[str, Any]] = ()
@@ -112,11 +122,11 @@ class Report:
 
     def add_epoch(self, mark: Mark, **measures: float | None) -> None:
         """Take down an epoch: its mark over all ranks, and how good the model was."""
-        self.epochs.append({"epoch": len(self.epochs) + 1, **asdict(mark), **measures})
+        self.epochs.append({"epoch": self.resumed_from + len(self.epochs) + 1, **asdict(mark), **measures})
 
     def conclude(self, marks: Sequence[Mark], digest: str, **measures: float | None) -> None:
         """Take down the end of the run: how good the final model is, its hash, and what `marks`, over ranks, say."""
-        last = marks[-1] if marks else Mark()
+        last = marks[-1] if marks else self.before
         rate = last.examples / last.seconds if last.seconds else 0.0
         self.final = {**measures, "seconds": last.seconds, "examples_per_s": rate, "model_sha256": digest}
 
@@ -141,15 +151,9 @@ class Report:
 
     def write(self, path: str) -> None:
         """Write all of it as JSON, complete or not at all. OSError: the file cannot be written."""
-        text = json.dumps(
-            {**self.header, "epochs": self.epochs, "final": self.final, "lost_ranks": list(self.lost_ranks)}, indent=1
-        )
-        partial = f"{path}.{os.getpid()}.partial"
-        with open(partial, "w", encoding="utf-8") as file:
-            file.write(text + "\n")
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        epochs = {"resumed_from": self.resumed_from or None, "epochs": self.epochs}
+        text = json.dumps({**self.header, **epochs, "final": self.final, "lost_ranks": list(self.lost_ranks)}, indent=1)
+        atomicfile.write(path, lambda file: file.write(f"{text}\n".encode()))
 
 
 def _shown(row: Mapping[str, Any], column: Column) -> str:

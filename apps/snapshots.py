@@ -24,10 +24,10 @@ NBYTES: Final = 1 << 29
 
 
 class Snapshots:
-    """The rows of one rank by epoch. Local, all but `measures`."""
+    """The rows of one rank by epoch, for those epochs, counted from 0, that it trains. Local, all but `measures`."""
 
     def __init__(self, problem: Problem, kernels: Kernels, data: Shard, tests: Pairs, is_shared: NDArray[np.bool_],
-                 epochs: int) -> None:  # fmt: skip
+                 epochs: range) -> None:  # fmt: skip
         self._problem, self._kernels, self._tests, self._epochs = problem, kernels, tests, epochs
         whose = np.repeat(np.arange(len(data.starts) - 1, dtype=np.int32), np.diff(data.starts))
         self._trained = Pairs(whose, data.items, data.ratings)
@@ -39,18 +39,18 @@ class Snapshots:
         self._kept: dict[int, tuple[Rows, Rows]] = {}
         rows = len(problem.user_counts) + len(problem.item_counts)  # all of them: so it is the same on all ranks
         nbytes = rows * (problem.rank + 1) * np.dtype(np.float32).itemsize
-        self._stride = max(1, math.ceil(epochs * nbytes / NBYTES))
+        self._stride = max(1, math.ceil(len(epochs) * nbytes / NBYTES))
 
     def keep(self, epoch: int, users: Rows, items: Rows) -> None:
         """The rows as they are now, after `epoch`, counted from 0. Local."""
-        if (self._epochs - 1 - epoch) % self._stride == 0:
+        if (self._epochs.stop - 1 - epoch) % self._stride == 0:
             self._kept[epoch] = users.copy(), items[self._seen]
 
     def measures(self, users: Rows, items: Rows) -> list[dict[str, float | None]]:
         """How good all ranks were at the end of each epoch, and, the last, with these rows. Collective."""
         theirs = exchange(malt.init().transport, sorted(self._kept))
         common = set.intersection(*(set(epochs) for epochs in theirs if epochs is not None))
-        kept = [self._kept[epoch] if epoch in common else None for epoch in range(self._epochs)]
+        kept = [self._kept[epoch] if epoch in common else None for epoch in self._epochs]
         squares = [one and self._squares(*one) for one in [*kept, (users, items[self._seen])]]
         said = [theirs for theirs in exchange(malt.init().transport, squares) if theirs is not None]
         problem = self._problem

@@ -20,6 +20,7 @@ import numpy as np
 
 import malt
 from apps import linear
+from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
 from apps.linear import Order, Params, Problem
 from apps.program import (
     Parser,
@@ -70,9 +71,13 @@ def parser() -> Parser:
 class Run:
     """One rank's part of a training run: what `mark` and the report need of it."""
 
-    def __init__(self, options: Namespace, problem: Problem, train: malt.Dataset, test: malt.Dataset | None) -> None:
+    def __init__(
+        self, options: Namespace, problem: Problem, train: malt.Dataset, test: malt.Dataset | None,
+        checkpoints: Checkpoints,
+    ) -> None:  # fmt: skip
         self.options, self.problem = options, problem
-        self.n_features = max(train.X.shape[1], 0 if test is None else test.X.shape[1])
+        self.checkpoints = checkpoints
+        self.n_features = n_features(train, test)
         self.everything = linear.examples(train.X, train.y)
         self.test = None if test is None else linear.examples(test.X, test.y)
         # Dealt by a permutation: a file that is sorted by label must not give a rank one label only.
@@ -81,12 +86,19 @@ class Run:
         self.shares = Shares(len(train.y))
         self.mine = linear.examples(train.X, train.y, malt.shard(dealt))
         self.most_rows = -(-len(train.y) // malt.size())
-        self.eta0 = self._first_step(train, dealt) if options.step is None else options.step
+        state = checkpoints.state
+        if state:
+            self.eta0 = float(state["first_step"])
+        else:
+            self.eta0 = self._first_step(train, dealt) if options.step is None else options.step
         with user_errors():  # the vector checks --graph and --sync
-            self.trainer = trainer(problem, self.mine, self.n_features, self.eta0, options)
+            self.trainer = trainer(problem, self.mine, self.n_features, self.eta0, options, state)
         self.clock = Clock()
-        self.trained = 0
+        self.trained, self.before = 0, int(state.get("trained", 0))
+        """Examples of this run, and of the runs that it goes on from: those that one rank has trained on."""
         self.marks: list[Mark] = []
+        self.resumed = [self.trainer.model.copy()] if state else []
+        """The model that it goes on from."""
         self.snapshots: list[Params] = []
 
     def _first_step(self, train: malt.Dataset, dealt: Order) -> float:
@@ -101,9 +113,11 @@ class Run:
     def train(self) -> None:
         """All epochs, or as many as --tolerance allows. Collective only where that is set."""
         generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
+        for _ in range(self.checkpoints.epoch):
+            linear.visiting_order(len(self.mine.labels), generator)  # drawn again, for the following to be other ones
         malt.barrier()
         said = time.monotonic()
-        for epoch in range(1, self.options.epochs + 1):
+        for epoch in range(1 + self.checkpoints.epoch, self.options.epochs + 1):
             if self.shares.changed():
                 self.mine = linear.examples(self._train.X, self._train.y, malt.shard(self._dealt))
                 self.trainer.take(self.mine)
@@ -116,7 +130,9 @@ class Run:
             if time.monotonic() - said > 2:
                 said = time.monotonic()
                 say(f"... epoch {epoch} of {self.options.epochs} after {self.clock.seconds:.1f} s")
-            if self.options.tolerance and self._stands_still():
+            is_over = bool(self.options.tolerance) and self._stands_still()
+            self._keep(epoch, is_over or epoch == self.options.epochs)
+            if is_over:
                 break
 
     def _parts(self, order: Order) -> Iterator[tuple[Order, bool]]:
@@ -130,7 +146,7 @@ class Run:
             exchanges = -(-self.most_rows // every)
             yield from ((part, True) for part in np.array_split(order, exchanges))
             return
-        first = every - self.trained % every
+        first = every - (self.before + self.trained) % every
         ends = [*range(first, len(order) + 1, every)]
         yield from ((part, True) for part in np.split(order, ends)[: len(ends)])
         if (rest := order[ends[-1] if ends else 0 :]).size:
@@ -143,11 +159,19 @@ class Run:
         if keeps_snapshots():
             self.snapshots.append(self.trainer.model.copy())
 
+    def _keep(self, epoch: int, is_last: bool) -> None:
+        """Write a checkpoint, where one is due or there will be no other."""
+        examples = (epoch - self.checkpoints.epoch) * len(self.everything.labels)
+        if self.trained:  # where there are more ranks than rows, this one may have none, and nothing to tell
+            state = self.trainer.state
+            self.checkpoints.save(epoch, examples, self.clock, lambda: {"first_step": self.eta0, **state()}, is_last)
+
     def _stands_still(self) -> bool:
         """Whether rank 0's last epoch improved its objective by less than the tolerance. Collective."""
         verdict = np.zeros(1)
-        if keeps_snapshots() and len(self.snapshots) > 1:
-            before, now = (self.objective(model) for model in self.snapshots[-2:])
+        models = [*self.resumed, *self.snapshots]
+        if keeps_snapshots() and len(models) > 1:
+            before, now = (self.objective(model) for model in models[-2:])
             # Also where one is not a number, and no epoch will be better.
             verdict[0] = not before - now >= self.options.tolerance * abs(before)
         malt.init().transport.broadcast(verdict)
@@ -175,17 +199,20 @@ def run(arguments: Sequence[str]) -> None:
     with user_errors():
         problem = Problem(options.loss, options.l2, options.intercept)
         malt.graph(options.graph, malt.size())
-        check_outputs([options.save, options.json])
+        check_outputs([options.save, options.json, options.checkpoint])
+        check_checkpoint(options)
         train, test = _load(options)
+        checkpoints = Checkpoints(options, "apps.svm", _match(options, train, test))
     compile_first(linear.compile_kernels)
-    part = Run(options, problem, train, test)
+    part = Run(options, problem, train, test, checkpoints)
     told = header("apps.svm", vars(options))
     say(_introduction(told, part, train))
     part.train()
     part.trainer.finish()
-    marks = over_ranks(malt.init().transport, part.marks)
+    marks = over_ranks(malt.init().transport, part.marks, checkpoints.before)
     digest = common_hash([part.trainer.model])
-    report = Report(told, MEASURES, lost_ranks=part.shares.lost())
+    lost, resumed = part.shares.lost(), checkpoints.epoch
+    report = Report(told, MEASURES, resumed_from=resumed, before=checkpoints.before, lost_ranks=lost)
     on_lowest_rank(lambda: _tell(part, report, marks, digest, train))
 
 
@@ -200,6 +227,18 @@ def _load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
     return train, malt.open_svmlight(test_path, zero_based=train.zero_based, labels=train.labels)
 
 
+def n_features(train: malt.Dataset, test: malt.Dataset | None) -> int:
+    """Of all rows."""
+    return max(train.X.shape[1], 0 if test is None else test.X.shape[1])
+
+
+def _match(options: Namespace, train: malt.Dataset, test: malt.Dataset | None) -> dict[str, Any]:
+    """What a checkpoint must have been written with."""
+    same = {name: getattr(options, name) for name in ("loss", "l2", "intercept", "average", "step", "seed")}
+    data = {"rows": len(train.y), "non-zeros": train.X.nnz, "features": n_features(train, test)}
+    return {**same, **data, "labels": list(train.labels), "CRC-32 of labels": fingerprint(train.y)}
+
+
 def _introduction(told: dict[str, Any], part: Run, train: malt.Dataset) -> str:
     options = part.options
     return (
@@ -209,7 +248,7 @@ def _introduction(told: dict[str, Any], part: Run, train: malt.Dataset) -> str:
         + (f"; {len(part.test.labels):,} test rows\n" if part.test else "\n")
         + f"{options.loss}, l2 {options.l2:g}, {'with' if options.intercept else 'no'} intercept, "
         f"first step {part.eta0:g}, {options.average} averaging every {options.exchange_every:,} examples, "
-        f"{options.vector} vectors, {options.epochs} epochs\n"
+        f"{options.vector} vectors, {options.epochs} epochs{part.checkpoints}\n"
     )
 
 

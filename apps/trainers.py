@@ -7,7 +7,7 @@ exchange is due, finish.
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
@@ -16,6 +16,7 @@ import malt
 from apps import linear
 from apps.linear import Examples, Order, Params, Problem
 
+State = Mapping[str, Any]
 _DEPTH = 8
 """Messages that wait from each sender: one that is overwritten takes rows with it that may not come again soon."""
 
@@ -35,24 +36,38 @@ class Trainer(Protocol):
     def finish(self) -> None:
         """Make `model` one and the same on all ranks. Collective."""
 
+    def state(self) -> State:
+        """What another trainer of this kind, also on another number of ranks, goes on with: views."""
 
-def trainer(problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace) -> Trainer:
-    """The one that --average and --vector ask for. Collective. ValueError: --graph or --sync."""
+
+def trainer(
+    problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace, state: State | None = None
+) -> Trainer:
+    """The one that --average and --vector ask for; it goes on with `state`, the same on all ranks. Collective.
+
+    ValueError: --graph or --sync."""
     gradient, sparse = options.average == "gradient", options.vector == "sparse" and options.average != "none"
     if gradient:
-        return (SparseGradientTrainer if sparse else GradientTrainer)(problem, data, n_features, eta0, options)
-    return (SparseModelTrainer if sparse else ModelTrainer)(problem, data, n_features, eta0, options)
+        kind = SparseGradientTrainer if sparse else GradientTrainer
+        return kind(problem, data, n_features, eta0, options, state)
+    return (SparseModelTrainer if sparse else ModelTrainer)(problem, data, n_features, eta0, options, state)
 
 
 class ModelTrainer:
     """Every rank descends on its own; models, or their changes, are averaged on the way. The result is a mean of the
     models so far (`linear.blend`): the last one alone still carries the noise of its last examples."""
 
-    def __init__(self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace) -> None:
+    def __init__(
+        self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace,
+        state: State | None = None,
+    ) -> None:  # fmt: skip
         self._problem, self._data, self._eta0 = problem, data, eta0
         self._params: Params = np.zeros(n_features + 1, np.float32)
         self.model: Params = np.zeros_like(self._params)
         self._trained, self._blended = 0.0, 0
+        if state:
+            self._params[:], self.model[:] = state["params"], state["model"]
+            self._trained, self._blended = float(state["trained"]), int(state["blended"])
         self._connect(options)
 
     def _connect(self, options: Namespace) -> None:
@@ -86,6 +101,11 @@ class ModelTrainer:
         self._replica.finish()
         self.model[:] = self._params
 
+    def state(self) -> State:
+        return {
+            "params": self._params, "model": self.model, "trained": self._trained, "blended": self._blended
+        }  # fmt: skip
+
 
 class SparseModelTrainer(ModelTrainer):
     """The same, but only the weights of features that were in the rows since the last exchange travel. Shrinking, which
@@ -94,7 +114,7 @@ class SparseModelTrainer(ModelTrainer):
     def _connect(self, options: Namespace) -> None:
         self._delta = options.average == "delta"
         self._rows = linear.Touched(self._data, len(self._params) - 1, self._problem.intercept)
-        self._base, self._exchanged = self._params.copy(), 0.0
+        self._base, self._exchanged = self._params.copy(), self._trained
         carried = np.zeros_like(self._params) if self._delta else self._params
         self._vector = malt.vector(
             carried, kind="sparse", track=False, graph=options.graph, sync=options.sync, depth=_DEPTH
@@ -145,10 +165,15 @@ class GradientTrainer:
 
     kind = "dense"
 
-    def __init__(self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace) -> None:
+    def __init__(
+        self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace,
+        state: State | None = None,
+    ) -> None:  # fmt: skip
         self._problem, self._data, self._eta0 = problem, data, eta0
         self._trained = 0
         self.model: Params = np.zeros(n_features + 1, np.float32)
+        if state:
+            self.model[:], self._trained = state["model"], int(state["trained"])
         self._vector = malt.vector(
             n_features + 1, kind=self.kind, graph=options.graph, sync=options.sync, check_finite=True
         )
@@ -173,14 +198,20 @@ class GradientTrainer:
         self._vector.close()
         malt.init().transport.mean(self.model)
 
+    def state(self) -> State:
+        return {"model": self.model, "trained": self._trained}
+
 
 class SparseGradientTrainer(GradientTrainer):
     """The same, but of the gradient only what the rows gave travels; that of the penalty each rank knows."""
 
     kind = "sparse"
 
-    def __init__(self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace) -> None:
-        super().__init__(problem, data, n_features, eta0, options)
+    def __init__(
+        self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace,
+        state: State | None = None,
+    ) -> None:  # fmt: skip
+        super().__init__(problem, data, n_features, eta0, options, state)
         self._rows = linear.Touched(data, n_features, problem.intercept)
 
     def take(self, data: Examples) -> None:

@@ -93,9 +93,9 @@ class SurvivingTransport:
         longest, free = max(wanted), self._arena.memory.nbytes - self._used
         if longest > free:
             raise MemoryError(
-                f"this vector takes {longest / 1e6:,.1f} MB of each rank, and {free / 1e6:,.1f} MB are left of what was "
-                "set aside for vectors at the start: make room in /dev/shm, or fewer vectors (those that were closed "
-                "count: with survive=True memory is not used twice)"
+                f"this vector takes {longest / 1e6:,.1f} MB of each rank, and {free / 1e6:,.1f} MB are left of what "
+                "was set aside for vectors at the start: make room in /dev/shm, or fewer vectors (those that were "
+                "closed count: with survive=True memory is not used twice)"
             )
         made = self._slice(longest)
         made.memory[:] = 0

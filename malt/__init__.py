@@ -14,6 +14,7 @@ from malt.vectors import vector
 from vol import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Gathered, Graph, Update, graph
 
 if TYPE_CHECKING:
+    from malt.checkpoint import Checkpoint
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
 
 __version__ = "0.1.0"
@@ -24,6 +25,7 @@ __all__ = [
     "REPLACE",
     "SUM",
     "WEIGHTED",
+    "Checkpoint",
     "ClosedError",
     "Dataset",
     "DeadlinePassed",
@@ -51,15 +53,20 @@ __all__ = [
     "vector",
 ]
 
-_OF_DATA = ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight")
-"""They need scipy.sparse, which takes longer to load than all the rest."""
+_LATER = {
+    "Checkpoint": "malt.checkpoint",
+    **dict.fromkeys(
+        ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
+    ),
+}
+"""What is loaded when it is asked for. Data needs scipy.sparse, which takes longer than all the rest."""
 
 
 def __getattr__(name: str) -> Any:
-    if name in _OF_DATA:
-        return getattr(import_module("malt.data"), name)
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'malt' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_OF_DATA})
+    return sorted({*globals(), *_LATER})

@@ -5,11 +5,11 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from malt import doctor, job
-from malt.launcher import BEST_EFFORT, Job, check_program, compose, hosts, this_machine
+from malt import doctor, restarts
+from malt.launcher import BEST_EFFORT, Job, Line, check_program, compose, hosts, this_machine
 from malt.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 
 
@@ -43,16 +43,19 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_WITH_VALUE = ("-n", "--mpi", "--hosts")
+_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts")
 """The options of `malt run` that take the next word."""
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
-        "malt run -n N [--mpi NAME] [--hosts H1,H2:SLOTS] [--survive[=best-effort]] [--dry-run] [-m] PROGRAM ARGS..."
+        "malt run -n N [--survive[=best-effort]] [--restarts K] [--mpi NAME] [--hosts H1,H2:SLOTS] [--dry-run] [-m] "
+        "PROGRAM ARGS..."
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_ranks, required=True, metavar="N", help="how many ranks")
+    run.add_argument("--restarts", type=_restarts, default=0, metavar="K",
+                     help="run a job that died again, up to K times, with MALT_RESTART set (0)")  # fmt: skip
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
@@ -81,11 +84,15 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
     wanted = Job(options.n, ("-m", *program) if options.module else tuple(program), options.hosts, options.survive)
     check_program(wanted.program)
     library = _library(options.mpi)
-    line = compose(wanted, library, find_mpiexec(library, os.environ), this_machine(os.environ), os.environ)
+    mpiexec, machine = find_mpiexec(library, os.environ), this_machine(os.environ)
+
+    def line(environ: Mapping[str, str]) -> Line:
+        return compose(wanted, library, mpiexec, machine, environ)
+
     if options.dry_run:
-        print(line)
+        print(line(os.environ))
         return 0
-    return job.run(line, os.environ)
+    return restarts.run(line, os.environ, options.restarts)
 
 
 def _library(family: str) -> Library:
@@ -101,6 +108,12 @@ def _library(family: str) -> Library:
 def _ranks(word: str) -> int:
     if not (word.isdecimal() and int(word) > 0):
         raise argparse.ArgumentTypeError(f"the number of ranks is 1 or more, not {word!r}")
+    return int(word)
+
+
+def _restarts(word: str) -> int:
+    if not word.isdecimal():
+        raise argparse.ArgumentTypeError(f"the number of restarts is 0 or more, not {word!r}")
     return int(word)
 
 

@@ -21,6 +21,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
+from typing import NamedTuple
 
 from malt.launcher import SURVIVE, Line
 from malt.mpi_library import LaunchError
@@ -37,8 +38,16 @@ _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 
 
-def run(line: Line, environ: Mapping[str, str]) -> int:
-    """Run `line` and return its status; on failure print the traceback of the rank that failed first, again."""
+class End(NamedTuple):
+    """How a job has ended."""
+
+    status: int
+    is_told: bool = False
+    """Whether a signal told the launcher to end it."""
+
+
+def run(line: Line, environ: Mapping[str, str]) -> End:
+    """Run `line` to its end; on failure print the traceback of the rank that failed first, again."""
     with tempfile.TemporaryDirectory(prefix="malt-") as folder:
         ours = {SESSION_BASE: folder, **environ, **line.settings, FAILURE_DIR: folder}
         roll = RollCall(Path(folder)) if SURVIVE in line.settings else None
@@ -50,7 +59,12 @@ def run(line: Line, environ: Mapping[str, str]) -> int:
             roll.clean()
         if status != 0 and job.signalled is None:
             print(first_failure(Path(folder)), end="", file=sys.stderr, flush=True)
-    return status
+    return End(status, job.signalled is not None)
+
+
+def end_leftovers() -> None:
+    """Kill what the job that has ended left running."""
+    _kill(_children)
 
 
 def first_failure(folder: Path) -> str:

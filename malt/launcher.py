@@ -33,6 +33,9 @@ THREADS = {
 }
 """The variables that set how many threads a rank computes with, and whether OMP_NUM_THREADS stands in for each."""
 
+RESTART = "MALT_RESTART"
+"""The variable by which ranks know that their job is run again, in place of one that died: which time it is, from 1."""
+
 _BINDING_POLICIES = ("PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy")
 
 
@@ -159,7 +162,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         settings |= _openmpi_settings(library, machine, crowded)
         if not machine.terminal and "FORCE_COLOR" not in environ:
             settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
-        exported = [name for name in THREADS if name in environ or name in settings]
+        exported = [name for name in (*THREADS, RESTART) if name in environ or name in settings]
         options += _openmpi_options(environ) + _openmpi_hosts(placed, exported)
     elif library.family == "intel":
         options += _intel_hosts(placed)

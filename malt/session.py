@@ -151,6 +151,11 @@ def size() -> int:
     return world().size
 
 
+def is_lowest() -> bool:
+    """Whether this is the lowest live rank: the one that writes files and tells of the job. Local, once initialized."""
+    return rank() == alive()[0]
+
+
 def barrier() -> None:
     """Return when all ranks have called it. Collective.
 

@@ -9,6 +9,7 @@ import sys
 import pytest
 
 from malt import cli
+from malt.job import End
 from malt.launcher import RUNNER, Host, Line
 from malt.mpi_library import Library
 
@@ -22,6 +23,8 @@ REFUSED = {
     "run -n 0 x.py": "malt run: .*the number of ranks is 1 or more, not '0'",
     "run -n -3 x.py": "malt run: .*-n",
     "run -n two x.py": "malt run: .*'two'",
+    "run -n 2 --restarts x.py": "malt run: .*the number of restarts is 0 or more, not 'x.py'",
+    "run -n 2 --restarts -1 x.py": "malt run: .*--restarts",
     "run -n 2": "malt run: no PROGRAM",
     "run -n 2 --": "malt run: no PROGRAM",
     "run -n 2 -m": "malt run: no PROGRAM",
@@ -68,8 +71,10 @@ def test_help(words, capsys):
 
 
 @pytest.mark.parametrize(
-    "words", ["-n 2 x.py", "-n2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit"]
-)
+    "words",
+    ["-n 2 x.py", "-n2 x.py", "--mpi openmpi -n 2 x.py", "--mpi=auto -n=2 -- x.py", "-n 2 -m timeit",
+     "--restarts 3 -n 2 x.py"],
+)  # fmt: skip
 @pytest.mark.parametrize("arguments", [[], ["-n", "9", "--dry-run", "--", "-m", "a b", "--help"]], ids=str)
 def test_dry_run(words, arguments, capsys):
     assert status(["run", "--dry-run", *words.split(), *arguments]) == 0
@@ -84,9 +89,9 @@ def test_ends_with_the_status_of_the_job(monkeypatch):
 
     def run(line, environ):
         seen.append(line)
-        return 7
+        return End(7)
 
-    monkeypatch.setattr(cli.job, "run", run)
+    monkeypatch.setattr(cli.restarts.job, "run", run)
     assert status(["run", "-n", "3", "--hosts", "a:1,b", "x.py", "--dry-run"]) == 7
     (line,) = seen
     assert isinstance(line, Line) and line.arguments[-2:] == ["x.py", "--dry-run"]

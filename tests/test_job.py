@@ -101,7 +101,7 @@ def supervise(folder, environ, script):
         from malt import job
         from malt.launcher import Line
         job.GRACE_S = job._FAILED_S = 0.3
-        sys.exit(job.run(Line({{"NAME": "value"}}, ["{folder}/mpiexec"]), {{"PATH": "/usr/bin:/bin"}}))"""
+        sys.exit(job.run(Line({{"NAME": "value"}}, ["{folder}/mpiexec"]), {{"PATH": "/usr/bin:/bin"}}).status)"""
     return subprocess.Popen(
         [sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )

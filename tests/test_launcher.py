@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from malt import launcher
 from malt.launcher import RUNNER, THREADS, Host, Job, Line, Machine, check_program, compose, hosts, this_machine
 from malt.mpi_library import LaunchError, Library
 
@@ -138,6 +139,12 @@ def test_hosts_share_the_load():
     assert line(ranks=4, at="a:64").settings["OMP_NUM_THREADS"] == "2"
     assert "OMPI_MCA_mpi_yield_when_idle" in settings(ranks=20, at="a,b")
     assert settings(ranks=32, machine=Machine(8, infiniband=True, nodes=4)) == {}
+
+
+def test_openmpi_sends_other_hosts_the_attempt():
+    words = options(OPENMPI5, at="a", environ={launcher.RESTART: "1"})
+    assert words[words.index(launcher.RESTART) - 1] == "-x"
+    assert launcher.RESTART not in options(OPENMPI5, at="a") + options(environ={launcher.RESTART: "1"})
 
 
 def test_too_few_slots():

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import pytest
 
+import malt
+from malt import checkpointfile
+
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text()
 pytestmark = pytest.mark.serial
@@ -54,6 +57,22 @@ def test_the_port_is_as_good_as_its_serial_twin(tmp_path, job_environment):
 def test_vectors(tmp_path, job_environment):
     output = run(example("vector"), tmp_path, job_environment, ranks=3)
     assert sorted(output.splitlines()) == ["0 (2,) 1.0 1", "1 (0,) 0.5 1", "2 (1,) 1.5 1"]
+
+
+def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
+    """The port with a checkpoint, killed after an epoch and after another, ends as if it had never been killed."""
+    port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")
+    start, end = port[: port.index("w = np.zeros")], port[port.index("print(") :]
+    monkeypatch.chdir(tmp_path)
+    for epoch in (0, 1):
+        dying = loop.replace("epoch + 1})", f"epoch + 1}}); epoch < {epoch} or 1 / 0")
+        with pytest.raises(ZeroDivisionError):
+            malt.simulate(lambda rank, program=start + dying: exec(program, {}), 1)
+    for program in (start + loop + end, port):
+        malt.simulate(lambda rank, program=program: exec(program, {}), 1)
+    resumed, whole = losses(capsys.readouterr().out)
+    assert resumed == whole
+    assert int(checkpointfile.read("train.ckpt").arrays["epoch"]) == 3
 
 
 def test_the_program_prints_what_is_shown(job_environment):

@@ -5,8 +5,8 @@
     description  JSON: the version, the file that it was read from, dtype, length and CRC-32 of each array
     arrays       one after the other, each from a multiple of ALIGNMENT on
 
-It is written under a name that nobody else uses, synced, and renamed to that of the state of the file (size and
-modification time): whatever has the name is complete. A map outlives the name.
+Its name is that of the state of the file (size and modification time), and whatever has the name is complete. A map
+outlives the name.
 """
 
 from __future__ import annotations
@@ -18,11 +18,12 @@ import time
 import zlib
 from contextlib import suppress
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from malt import atomicfile
 from malt.data.ratingtext import MAX_ID_NBYTES, Ids, Lines
 from malt.data.rowcache import ABANDONED_AFTER_S, Source, folder_mode, places
 
@@ -109,20 +110,14 @@ def _name(source: Source) -> str:
 def _write(path: str, source: Source, stored: StoredRatings) -> None:
     body = {"version": VERSION, "source": source.state, "arrays": _described(stored)}
     about = json.dumps(body).encode()
-    partial = f"{path}.{os.getpid()}.{time.time_ns()}.partial"
-    try:
-        with open(partial, "xb") as file:
-            file.write(MAGIC + len(about).to_bytes(_LENGTH_NBYTES, "little") + about)
-            for array in vars(stored).values():
-                file.write(bytes(-file.tell() % ALIGNMENT))
-                file.write(array.view(np.uint8).data)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
-    except OSError:
-        with suppress(OSError):
-            os.unlink(partial)
-        raise
+
+    def fill(file: IO[bytes]) -> None:
+        file.write(MAGIC + len(about).to_bytes(_LENGTH_NBYTES, "little") + about)
+        for array in vars(stored).values():
+            file.write(bytes(-file.tell() % ALIGNMENT))
+            file.write(array.view(np.uint8).data)
+
+    atomicfile.write(path, fill)
 
 
 def _described(stored: StoredRatings) -> dict[str, list[Any]]:

@@ -25,6 +25,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
+from malt.atomicfile import sync_folder
 from malt.data import rowfolder
 from malt.data.rowfolder import StoredRows, Summary
 
@@ -118,7 +119,7 @@ def publish(source: Source, folder: str) -> None:
         except OSError:
             if rowfolder.open_folder(final, source.state) is None:  # what has the name is damaged
                 _replace(folder, final)
-        rowfolder.sync_folder(place)
+        sync_folder(place)
     discard(folder)
     _sweep(place, source.key)
 

@@ -29,6 +29,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
+from malt.atomicfile import sync_folder
 from malt.data.svmlight import MAX_INDEX, Rows
 
 FORMAT: Final = "malt rows"
@@ -156,15 +157,6 @@ def seal(folder: str, source: Any, summary: Summary, checksums: Checksums) -> No
         file.flush()
         os.fsync(file.fileno())
     sync_folder(folder)
-
-
-def sync_folder(folder: str) -> None:
-    """Bring the names in a folder to the disk. Local. Raises OSError."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def open_folder(folder: str, source: Any, part: int = 0, parts: int = 1) -> StoredRows | None:

@@ -1,0 +1,34 @@
+"""Jobs that died altogether and are run again: `malt run --restarts`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from malt import job
+from malt.launcher import RESTART, Line
+
+BAD_INPUT: Final = 2
+"""The status of a program that was used wrongly: it would end alike the next time."""
+
+
+def run(compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str], restarts: int) -> int:
+    """Run the line that compose(environ) gives, and again where the job died, `restarts` times at most; the status.
+
+    A job that was told to end, by a signal to the launcher, has not died. RESTART in the environment tells the ranks
+    of the second and later ones which it is, from 1 on.
+    """
+    try:
+        for attempt in range(restarts + 1):
+            again = {**environ, RESTART: str(attempt)} if attempt else environ
+            end = job.run(compose(again), again)
+            if end.status in (0, BAD_INPUT) or end.is_told or attempt == restarts:
+                break
+            job.end_leftovers()
+            print(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+        return end.status
+    except KeyboardInterrupt:  # between two jobs: in one it is passed on
+        return 128 + signal.SIGINT

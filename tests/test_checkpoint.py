@@ -1,0 +1,253 @@
+"""malt.Checkpoint: when it writes and who, what comes back, and that no kill harms the file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import malt
+from malt import checkpointfile, session
+
+ROOT = Path(__file__).parents[1]
+KILLS = 20
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where a checkpoint may be: the same on all ranks."""
+    name = np.frombuffer(str(tmp_path / "train.ckpt").encode().ljust(500), np.uint8).copy()
+    malt.init().transport.broadcast(name)
+    malt.barrier()
+    return name.tobytes().decode().rstrip()
+
+
+def same_error(call, kind=ValueError):
+    """What call() raises, the same on all ranks."""
+    with pytest.raises(kind) as raised:
+        call()
+    texts = malt.init().transport.allgather(str(raised.value).encode())
+    assert len(set(texts)) == 1 and b"\n" not in texts[0]
+    return str(raised.value)
+
+
+STATE = {"w": np.arange(6, dtype=np.float32).reshape(2, 3), "epoch": 3, "rate": 0.1, "name": "café", "on": True,
+         "no rows": np.zeros((0, 2), np.int8), "text": np.array(["a", "bc"])}  # fmt: skip
+
+
+def test_all_ranks_get_what_the_lowest_has_saved(path):
+    rank = malt.rank()
+    one = malt.Checkpoint(path, every_s=0)
+    assert one.load() is None
+    assert one.save({**STATE, "rank": rank}) == (rank == 0)
+    back = malt.Checkpoint(path).load()
+    assert list(back) == [*STATE, "rank"] and int(back["rank"]) == 0
+    for name, value in STATE.items():
+        expected = np.asarray(value)
+        assert back[name].dtype == expected.dtype and np.array_equal(back[name], expected)
+        assert back[name].flags.writeable and back[name].flags.c_contiguous
+    back["w"][:] = rank
+    malt.barrier()
+    assert (back["w"] == rank).all()  # no rank's array is another's
+    assert (int(back["epoch"]), float(back["rate"]), str(back["name"]), bool(back["on"])) == (3, 0.1, "café", True)
+
+
+def test_large_arrays_are_sent_in_pieces(path, monkeypatch):
+    monkeypatch.setattr("malt.checkpoint._PIECE_NBYTES", 1000)
+    one = malt.Checkpoint(path, every_s=0)
+    one.save({"w": np.arange(1234), "v": np.arange(125.0)})
+    back = one.load()
+    assert np.array_equal(back["w"], np.arange(1234)) and np.array_equal(back["v"], np.arange(125.0))
+
+
+def test_all_ranks_refuse_a_bad_file(path):
+    if malt.rank() == 0:
+        Path(path).write_text("something else")
+    assert same_error(malt.Checkpoint(path).load) == f"{path}: not a checkpoint of malt: name another file"
+    if malt.rank() == 0:
+        assert Path(path).read_text() == "something else"
+
+
+def test_all_ranks_refuse_what_does_not_match(path):
+    one = malt.Checkpoint(path, 0, program="this", match={"l2": 0.1, "layers": (3, 4)})
+    one.save({"n": 1})
+    assert one.load()["n"] == malt.Checkpoint(path).load()["n"] == 1
+    other = malt.Checkpoint(path, 0, program="that")
+    assert same_error(other.load) == f"{path}: a checkpoint of this, not of that: name another file"
+    for match, told in [
+        ({"l2": 0.2, "layers": [3, 4]}, "with l2 0.1, not 0.2 as here"),
+        ({"l2": 0.1}, "with layers [3, 4], not None as here"),
+        ({"l2": 0.1, "layers": [3, 4], "seed": 0}, "with seed None, not 0 as here"),
+        ({}, "with l2 0.1, not None as here"),
+    ]:
+        message = same_error(malt.Checkpoint(path, 0, match=match).load)
+        assert message == f"{path}: a checkpoint {told}: go on as it was begun, or name another file"
+
+
+def test_a_folder_that_is_not_there_is_told_at_once(path):
+    gone = os.path.join(os.path.dirname(path), "gone", "train.ckpt")
+    assert "gone" in same_error(malt.Checkpoint(gone).load, FileNotFoundError)
+
+
+def test_ranks_agree_on_whether_a_save_is_due(path):
+    every_s = 0 if malt.rank() == 0 else 1e9
+    assert malt.Checkpoint(path, every_s).due_together()
+    assert not malt.Checkpoint(path, 1e9 - every_s).due_together()
+
+
+def test_when_a_save_is_due(tmp_path):
+    """By the clock of each rank; those that do not write begin anew with the one that does."""
+
+    def live(rank):
+        clock = session.world().transport
+        one = malt.Checkpoint(tmp_path / "train.ckpt", every_s=1.0)
+        told = [one.due(), one.save({"n": 0})]
+        for _ in range(2):
+            start = clock.clock()
+            while not one.due():
+                clock.pause(40)
+            told += [clock.clock() - start >= 1.0, one.save({"n": 1}), one.due(), one.save({"n": 2})]
+        told += [one.save({"n": 3}, force=True), one.due()]
+        return told
+
+    first, other = malt.simulate(live, 2)
+    assert first == [False, False, *2 * [True, True, False, False], True, False]
+    assert other == [False, False, *2 * [True, False, False, False], False, False]
+    assert int(checkpointfile.read(str(tmp_path / "train.ckpt")).arrays["n"]) == 3
+
+
+BAD_STATES = {
+    "an object": ({"w": object()}, TypeError, r"state\['w'\] must be an array of numbers or text, a number or"),
+    "None": ({"w": None}, TypeError, "got NoneType"),
+    "an array of objects": ({"w": np.array([{}])}, TypeError, "got an array of object"),
+    "a huge number": ({"w": 10**30}, TypeError, "got int"),
+    "a record": ({"w": np.zeros(2, "i4,f4")}, TypeError, "got an array of"),
+    "a mask": ({"w": np.ma.masked_array([1], [True])}, TypeError, "got MaskedArray"),
+    "text that ends in NUL": ({"w": "a\0"}, ValueError, "ends in NUL"),
+    "a name that is none": ({1: 2}, TypeError, "names must be strings, got 1"),
+    "no name": ({"": 2}, ValueError, "1 to 255 characters"),
+    "a long name": ({"a" * 256: 2}, ValueError, "1 to 255 characters"),
+    "a name with a NUL": ({"a\0": 2}, ValueError, "can be printed"),
+    "a name of ours": ({"malt.about": 2}, ValueError, "not begin with 'malt.'"),
+}
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("name", BAD_STATES)
+def test_states_that_cannot_be_saved_are_told_before_they_are_due(tmp_path, name):
+    state, kind, message = BAD_STATES[name]
+    with pytest.raises(kind, match=message):
+        malt.Checkpoint(tmp_path / "train.ckpt").save(state)
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize(
+    ("arguments", "kind"),
+    [((1.5,), TypeError), (("x", "1"), TypeError), (("x", True), TypeError), (("x", -1), ValueError),
+     (("x", float("nan")), ValueError)],
+)  # fmt: skip
+def test_arguments(arguments, kind):
+    with pytest.raises(kind):
+        malt.Checkpoint(*arguments)
+    with pytest.raises(TypeError):
+        malt.Checkpoint("x", match={"a": object()})
+
+
+@pytest.mark.serial
+class TestTrouble:
+    def test_what_cannot_be_written_does_not_end_the_training(self, tmp_path, monkeypatch, capsys):
+        path = tmp_path / "train.ckpt"
+        one = malt.Checkpoint(path, every_s=0)
+        assert one.save({"n": 1})
+        fsync = os.fsync
+
+        def full(descriptor):
+            raise OSError(28, "No space left on device")
+
+        for _ in range(2):
+            monkeypatch.setattr(os, "fsync", full)
+            assert [one.save({"n": 2}), one.save({"n": 3})] == [False, False]  # told once
+            assert capsys.readouterr().err == (
+                f"malt: checkpoint {path} was not written: No space left on device; training goes on, and the next "
+                "one that is due is tried\n"
+            )
+            assert int(one.load()["n"]) in (1, 4) and os.listdir(tmp_path) == ["train.ckpt"]
+            monkeypatch.setattr(os, "fsync", fsync)
+            assert one.save({"n": 4}) and int(one.load()["n"]) == 4
+        assert capsys.readouterr().err == ""
+
+    def test_it_is_tried_again_when_the_next_is_due(self, tmp_path, capsys):
+        def live(rank):
+            clock = session.world().transport
+            one = malt.Checkpoint(tmp_path / "gone" / "train.ckpt", every_s=1.0)
+            first = one.save({"n": 1}, force=True), one.due()
+            (tmp_path / "gone").mkdir()
+            while not one.due():
+                clock.pause(40)
+            return [*first, one.save({"n": 2})]
+
+        assert malt.simulate(live, 1) == [[False, False, True]]
+        assert capsys.readouterr().err.count("No such file or directory") == 1
+
+    @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+    def test_a_folder_that_is_read_only(self, tmp_path, capsys):
+        tmp_path.chmod(0o500)
+        try:
+            assert not malt.Checkpoint(tmp_path / "train.ckpt", 0).save({"n": 1})
+        finally:
+            tmp_path.chmod(0o700)
+        assert "Permission denied" in capsys.readouterr().err
+
+
+SAVING = """if True:
+    import os, random, signal, sys, time
+    import numpy as np
+    import malt
+    from malt import checkpointfile
+
+    path, kills = sys.argv[1], int(sys.argv[2])
+
+    def save_on_and_on(first):
+        checkpoint = malt.Checkpoint(path, every_s=0)
+        for n in range(first, 10**9):
+            checkpoint.save({"n": n, "a": np.full(1 << 17, n), "b": np.full(n % 1000, n), "text": str(n)})
+
+    def consistent(path):
+        state = checkpointfile.read(path).arrays
+        n = int(state["n"])
+        assert (state["a"] == n).all() and state["a"].size == 1 << 17, n
+        assert (state["b"] == n).all() and state["b"].size == n % 1000 and str(state["text"]) == str(n), n
+        return n
+
+    draw, last, unfinished = random.Random(), -1, 0
+    for _ in range(kills):
+        child = os.fork()
+        if child == 0:
+            malt.simulate(lambda rank: save_on_and_on(last + 1), 1)
+        time.sleep(0.02 + 0.1 * draw.random())
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+        if os.path.exists(path):
+            n = consistent(path)
+            assert n >= last, (n, last)
+            last = n
+        unfinished += len(os.listdir(os.path.dirname(path))) > 1
+    checkpointfile.write(path, checkpointfile.Content("", {}, {}))
+    print(last, unfinished, *os.listdir(os.path.dirname(path)))
+"""
+
+
+@pytest.mark.serial
+def test_kills_at_random_moments_leave_a_state_that_was_saved(tmp_path):
+    """... of one process that saves on and on, many of them within a write."""
+    done = subprocess.run(
+        [sys.executable, "-c", SAVING, str(tmp_path / "train.ckpt"), str(KILLS)],
+        cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    last, unfinished, *left = done.stdout.split()
+    assert int(last) > KILLS and int(unfinished) > 0 and left == ["train.ckpt"]

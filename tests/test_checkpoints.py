@@ -1,0 +1,391 @@
+"""--checkpoint and --resume of the programs: a run that died goes on, on any number of ranks, and ends as well."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import random
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from programs import ROOT, as_job, in_process, last_line
+from test_job import wait_for
+
+import malt
+from apps import checkpoints, mf, mlp, svm
+from apps.program import BadInput
+from malt import checkpointfile
+
+pytestmark = pytest.mark.serial
+
+KILLS = int(os.environ.get("MALT_TEST_KILLS", "2"))
+"""How often the job of `test_kills_of_all_ranks` is killed."""
+PROGRAMS = {"apps.svm": svm, "apps.mf": mf, "apps.mlp": mlp}
+MEASURE = {"apps.svm": "objective", "apps.mf": "test_rmse", "apps.mlp": "train_loss"}
+every_program = pytest.mark.parametrize("name", PROGRAMS)
+
+
+@pytest.fixture(autouse=True)
+def digits(request):
+    """apps.mlp trains on those of scikit-learn."""
+    if "apps.mlp" in request.node.name:
+        pytest.importorskip("sklearn")
+
+
+@pytest.fixture
+def file(tmp_path):
+    """Where the checkpoint may be."""
+    return tmp_path / "train.ckpt"
+
+
+@pytest.fixture
+def alone(capsys, tmp_path):
+    """alone(name, *arguments): the report of a run of that program here, in a world of one."""
+
+    def alone(name, *arguments):
+        report = tmp_path / "report.json"
+        in_process(PROGRAMS[name].run, capsys)(*arguments, "--json", report)
+        return json.loads(report.read_text())
+
+    return alone
+
+
+class Died(BaseException):
+    """In place of a kill."""
+
+
+@pytest.fixture
+def dying(monkeypatch):
+    """dying(epochs, run): run(), which dies after so many epochs."""
+
+    def dying(epochs, run):
+        save = checkpoints.Checkpoints.save
+
+        def save_and_die(self, epoch, *rest, **named):
+            save(self, epoch, *rest, **named)
+            if epoch == epochs and malt.rank() == 0:
+                raise Died
+
+        with monkeypatch.context() as patch:
+            patch.setattr(checkpoints.Checkpoints, "save", save_and_die)
+            with pytest.raises(Died):
+                run()
+
+    return dying
+
+
+OPTIONS = {
+    "apps.svm": [
+        [], ["--average", "gradient"], ["--vector", "sparse"], ["--average", "none"],
+        ["--exchange-every", 700, "--loss", "logistic", "--step", 0.01],
+    ],
+    "apps.mf": [["--exchange-every", 3000]],
+    "apps.mlp": [[], ["--optimizer", "adam", "--batch", 50, "--hidden", "20,10"]],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "options"), [(name, options) for name, some in OPTIONS.items() for options in some], ids=str
+)
+def test_ends_bit_by_bit_as_if_it_had_never_died(alone, dying, file, name, options):
+    options = [*options, "--epochs", 4]
+    whole = alone(name, *options)
+    keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
+    dying(1, lambda: alone(name, *keeping))
+    dying(3, lambda: alone(name, *keeping, "--resume"))
+    rest = alone(name, *keeping, "--resume")
+    assert rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert (whole["resumed_from"], rest["resumed_from"]) == (None, 3)
+    [last] = rest["epochs"]
+    for field in ("epoch", "examples", MEASURE[name]):
+        assert last[field] == whole["epochs"][-1][field], field
+    assert last["seconds"] == rest["final"]["seconds"] > checkpointfile.read(str(file)).arrays["seconds"] / 2
+    over = alone(name, *keeping, "--resume")
+    assert over["epochs"] == [] and over["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert over["final"]["seconds"] == rest["final"]["seconds"]
+
+
+@every_program
+def test_a_checkpoint_changes_nothing_and_the_last_epoch_writes_one(alone, file, name):
+    whole, kept = alone(name, "--epochs", 2), alone(name, "--epochs", 2, "--checkpoint", file)
+    assert kept["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    program, _, arrays = checkpointfile.read(str(file))
+    assert program == name and int(arrays["epoch"]) == 2 and int(arrays["examples"]) == whole["epochs"][1]["examples"]
+
+
+def test_the_tolerance_goes_on_too(alone, dying, file):
+    options = ["--tolerance", 0.05, "--epochs", 50]
+    whole = alone("apps.svm", *options)
+    keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
+    dying(1, lambda: alone("apps.svm", *keeping))
+    rest = alone("apps.svm", *keeping, "--resume")
+    assert rest["epochs"][-1]["epoch"] == whole["epochs"][-1]["epoch"]
+    assert rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+
+
+def simulated(name, ranks, *arguments):
+    """The report of a run on so many ranks in this process."""
+    report = str(arguments[arguments.index("--json") + 1])
+    malt.simulate(lambda rank: PROGRAMS[name].run([str(argument) for argument in arguments]), ranks)
+    return json.loads(Path(report).read_text())
+
+
+@pytest.mark.parametrize(("wrote", "goes_on", "sync"), [(3, 2, "bsp"), (2, 4, "asp")])
+@every_program
+def test_on_another_number_of_ranks(dying, tmp_path, file, name, wrote, goes_on, sync):
+    """Half of the epochs on some ranks, half on others: as good as all on either."""
+    every = {"apps.svm": 500, "apps.mf": 5000, "apps.mlp": 3}[name]
+    options = ["--sync", sync, "--exchange-every", every, "--json", tmp_path / "report.json", "--epochs", 8]
+    keeping = ["--checkpoint", file, "--checkpoint-every", 0]
+    dying(4, lambda: simulated(name, wrote, *options, *keeping))
+    rest = simulated(name, goes_on, *options, *keeping, "--resume")
+    wholes = [simulated(name, ranks, *options) for ranks in (wrote, goes_on)]
+    assert [epoch["epoch"] for epoch in rest["epochs"]] == [5, 6, 7, 8] and rest["resumed_from"] == 4
+    assert rest["epochs"][-1]["examples"] == wholes[0]["epochs"][-1]["examples"]
+    assert rest["final"][MEASURE[name]] < 1.02 * max(whole["final"][MEASURE[name]] for whole in wholes)
+
+
+@pytest.mark.parametrize("name", ["apps.svm", "apps.mlp"])
+def test_exchanges_fall_where_they_would_have(dying, tmp_path, file, name):
+    every = {"apps.svm": 3000, "apps.mlp": 17}[name]
+    options = ["--sync", "bsp", "--exchange-every", every, "--json", tmp_path / "report.json", "--epochs", 6]
+    keeping = ["--checkpoint", file, "--checkpoint-every", 0]
+    dying(3, lambda: simulated(name, 2, *options, *keeping))
+    rest = simulated(name, 2, *options, *keeping, "--resume")["epochs"]
+    whole = simulated(name, 2, *options)["epochs"]
+    assert [epoch["merged"] for epoch in rest] == [epoch["merged"] - whole[2]["merged"] for epoch in whole[3:]]
+
+
+def test_factors_of_a_job_go_on_in_another(job_environment, tmp_path, file):
+    """... whose ranks have other users."""
+    report = tmp_path / "report.json"
+    options = ["--checkpoint", file, "--checkpoint-every", 0, "--exchange-every", 5000, "--json", report, "--epochs"]
+    simulated("apps.mf", 3, *options, 6)
+    done = as_job("apps.mf", job_environment)(*options, 9, "--resume", ranks=2)
+    assert done.returncode == 0 and done.stderr == "" and "9 epochs, resumed after epoch 6" in done.stdout
+    told = json.loads(report.read_text())
+    assert told["resumed_from"] == 6 and [epoch["epoch"] for epoch in told["epochs"]] == [7, 8, 9]
+    assert told["final"]["test_rmse"] < 0.5  # 0.6 after 6 epochs
+
+
+@pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"])
+def test_ranks_that_meet_for_a_checkpoint_do_not_wait_for_each_other_elsewhere(tmp_path, file, sync):
+    """Also where one has more ratings than another, or none."""
+    data = tmp_path / "ratings.txt"
+    data.write_text("".join(f"1 {item} {item}\n" for item in range(9)) + "7 1 3\n")
+    options = ["--exchange-every", 1, "--sync", sync, "--checkpoint", file, "--checkpoint-every", 0, "--epochs", 3]
+    simulated("apps.mf", 3, data, *options, "--json", tmp_path / "report.json")
+    assert epoch_of(file) == 3
+
+
+def test_the_first_step_is_not_chosen_again(alone, file, capsys):
+    alone("apps.svm", "--epochs", 1, "--checkpoint", file)
+    content = checkpointfile.read(str(file))
+    checkpointfile.write(str(file), content._replace(arrays={**content.arrays, "first_step": np.array(0.0123)}))
+    svm.run(["--checkpoint", str(file), "--resume", "--epochs", "1"])
+    assert "first step 0.0123," in capsys.readouterr().out
+
+
+def test_a_model_that_is_not_finite_does_not_take_the_place_of_one_that_is(alone, file, monkeypatch):
+    pytest.importorskip("sklearn")
+    options = ["--checkpoint", file, "--checkpoint-every", 0, "--exchange-every", 10**6]
+    alone("apps.mlp", "--epochs", 1, *options)
+    before = file.read_bytes()
+    monkeypatch.setattr(mlp, "step_at", lambda step, progress: 1e30)
+    with pytest.raises(BadInput, match="the training loss is not finite"):
+        alone("apps.mlp", "--epochs", 3, *options, "--resume")
+    assert file.read_bytes() == before
+
+
+def processes_of(launcher):
+    """It and all that came from it."""
+    parents = {}
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended
+            parents[int(stat.parent.name)] = int(stat.read_text().rpartition(")")[2].split()[1])
+    found = [launcher]
+    for process in found:
+        found += [child for child, parent in parents.items() if parent == process]
+    return found
+
+
+def kill_when(launcher, condition, pause_s):
+    """Kill all that came from the launcher, so long after the condition has come true."""
+    wait_for(lambda: condition() or launcher.poll() is not None, 60)
+    time.sleep(pause_s)
+    assert launcher.poll() is None
+    for process in processes_of(launcher.pid):
+        os.kill(process, signal.SIGKILL)
+    launcher.wait(20)
+
+
+def test_kills_of_all_ranks(job_environment, file, tmp_path):
+    """At random moments, between the writes and in them; each time another number of ranks goes on."""
+    draw = random.Random()
+    options = ["--checkpoint", file, "--epochs"]
+    begun = 0
+    for kill in range(KILLS):
+        ranks = (3, 2, 4)[kill % 3]
+        words = [*options, 10**6, "--checkpoint-every", 0, *(["--resume"] if kill else [])]
+        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", "apps.svm", *map(str, words)]
+        with open(tmp_path / "told", "wb") as told:
+            launcher = subprocess.Popen(command, cwd=ROOT, env=job_environment, stdout=told, stderr=told)
+        kill_when(launcher, lambda begun=begun: file.exists() and epoch_of(file) > begun, 0.3 * draw.random())
+        begun = epoch_of(file)
+    report = tmp_path / "report.json"
+    done = as_job("apps.svm", job_environment)(*options, begun + 3, "--resume", "--json", report, ranks=4)
+    last_line(done, r"final: objective (.*)")
+    told = json.loads(report.read_text())
+    assert [epoch["epoch"] for epoch in told["epochs"]] == [begun + 1, begun + 2, begun + 3]
+    assert told["epochs"][-1]["examples"] == 32_561 * (begun + 3)
+    assert told["final"]["objective"] < 0.3545  # 0.3531 at best; after 10 epochs without a death, 0.3538
+    assert sorted(os.listdir(tmp_path)) == ["report.json", "told", "train.ckpt"]
+
+
+def epoch_of(file):
+    return int(checkpointfile.read(str(file)).arrays["epoch"])
+
+
+class TestRefused:
+    """In one line, on all ranks, and nothing is overwritten."""
+
+    @pytest.fixture
+    def kept(self, alone, file):
+        """kept(name): the file of that program after an epoch."""
+
+        def kept(name):
+            alone(name, "--epochs", 1, "--checkpoint", file)
+            return file.read_bytes()
+
+        return kept
+
+    @every_program
+    def test_a_file_that_is_there(self, kept, file, name):
+        before = kept(name)
+        with pytest.raises(BadInput, match=r"the file is there: --resume goes on from it; remove it to start anew"):
+            PROGRAMS[name].run(["--checkpoint", str(file)])
+        assert file.read_bytes() == before
+
+    @every_program
+    def test_a_file_that_is_not_there(self, file, name):
+        with pytest.raises(BadInput, match="no such checkpoint to resume from: leave out --resume"):
+            PROGRAMS[name].run(["--checkpoint", str(file), "--resume"])
+        with pytest.raises(BadInput, match="--resume needs --checkpoint FILE"):
+            PROGRAMS[name].run(["--resume"])
+        with pytest.raises(BadInput, match="gone"):
+            PROGRAMS[name].run(["--checkpoint", str(file.parent / "gone" / "train.ckpt")])
+        assert not file.exists()
+
+    @every_program
+    def test_a_file_for_two_things(self, file, name):
+        with pytest.raises(BadInput, match="--checkpoint needs a file of its own"):
+            PROGRAMS[name].run(["--checkpoint", str(file), "--save", str(file.parent / "." / file.name)])
+
+    OTHERS = {  # noqa: RUF012
+        "apps.svm": ["--loss logistic", "--l2 0.1", "--no-intercept", "--average gradient", "--step 0.5", "--seed 1"],
+        "apps.mf": ["--rank 4", "--no-biases", "--l2 0.1", "--step 0.5", "--seed 1"],
+        "apps.mlp": ["--hidden 7", "--hidden 128,128", "--optimizer adam", "--step 0.5", "--l2 0.1", "--seed 1"],
+    }
+
+    @every_program
+    def test_another_problem(self, kept, file, name):
+        before = kept(name)
+        for other in self.OTHERS[name]:
+            with pytest.raises(BadInput, match=rf"^{re.escape(str(file))}: a checkpoint with .*, not .* as here: "):
+                PROGRAMS[name].run(["--checkpoint", str(file), "--resume", *other.split()])
+            assert file.read_bytes() == before
+
+    def test_other_data(self, kept, file, tmp_path):
+        before = kept("apps.svm")
+        text = "".join(f"{k % 2} {1 + k % 3}:{k}\n" for k in range(9))
+        for number, (old, new) in enumerate([("", ""), ("0 1:0", "0 7:0"), ("0 1:0", "1 1:0"), ("8", "8 4:1")]):
+            data = tmp_path / f"{number}.svm"
+            data.write_text(text.replace(old, new, 1))
+            if number == 0:
+                file.unlink()
+                svm.run([str(data), "--checkpoint", str(file), "--epochs", "1"])
+                before = file.read_bytes()
+            else:
+                with pytest.raises(BadInput, match="a checkpoint with"):
+                    svm.run([str(data), "--checkpoint", str(file), "--resume"])
+            assert file.read_bytes() == before
+
+    def test_other_ratings(self, file, tmp_path):
+        data = tmp_path / "ratings.txt"
+        data.write_text("1 1 1\n1 2 2\n7 1 3\n")
+        mf.run([str(data), "--checkpoint", str(file), "--epochs", "1"])
+        for other in ("1 1 1\n1 2 2\n8 1 3\n", "1 1 1\n1 2 2\n7 1 4\n", "1 1 1\n1 2 2\n7 1 3\n7 2 2\n"):
+            data.write_text(other)
+            with pytest.raises(BadInput, match="a checkpoint with"):
+                mf.run([str(data), "--checkpoint", str(file), "--resume"])
+
+    def test_of_another_program(self, kept, file):
+        kept("apps.svm")
+        with pytest.raises(BadInput, match="a checkpoint of apps.svm, not of apps.mf: name another file"):
+            mf.run(["--checkpoint", str(file), "--resume"])
+
+    def test_a_damaged_one(self, kept, file):
+        whole = kept("apps.svm")
+        file.write_bytes(whole[:-1])
+        with pytest.raises(BadInput, match="a damaged checkpoint"):
+            svm.run(["--checkpoint", str(file), "--resume"])
+        assert file.read_bytes() == whole[:-1]
+
+    def test_a_model_that_is_only_measured(self, file, tmp_path):
+        model = tmp_path / "model.npz"
+        mf.run(["--epochs", "0", "--save", str(model)])
+        with pytest.raises(BadInput, match="--checkpoint is for training"):
+            mf.run(["--model", str(model), "--test", "x", "--checkpoint", str(file)])
+
+    def test_on_all_ranks_with_status_2(self, kept, job_environment, file):
+        before = kept("apps.svm")
+        done = as_job("apps.svm", job_environment)("--checkpoint", file, "--resume", "--l2", 3, ranks=2)
+        assert done.returncode == 2 and done.stderr.count("\n") == 1
+        assert done.stderr.startswith(f"apps.svm: error: {file}: a checkpoint with l2 0.0001, not 3.0 as here")
+        assert file.read_bytes() == before
+
+
+@every_program
+def test_a_job_that_is_run_again_resumes_if_it_can(alone, dying, file, monkeypatch, name):
+    keeping = ["--epochs", 3, "--checkpoint", file, "--checkpoint-every", 0]
+    whole = alone(name, "--epochs", 3)
+    monkeypatch.setenv("MALT_RESTART", "1")
+    dying(1, lambda: alone(name, *keeping))  # there is none yet: from the start
+    for options in ([], ["--resume"]):
+        shutil.copy(file, copy := file.with_name("copy"))
+        rest = alone(name, *keeping[:3], copy, *options)
+        assert rest["resumed_from"] == 1 and rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+
+
+def test_a_restarted_job_ends_well(job_environment, file, tmp_path):
+    """Its first attempt is killed within an epoch."""
+    program = tmp_path / "program.py"
+    program.write_text(
+        "import os, signal, sys\nfrom apps import checkpoints, program, svm\n"
+        "save = checkpoints.Checkpoints.save\n"
+        "def save_and_die(self, epoch, *rest):\n    save(self, epoch, *rest)\n"
+        "    if epoch == 2 and 'MALT_RESTART' not in os.environ: os.kill(os.getpid(), signal.SIGKILL)\n"
+        "checkpoints.Checkpoints.save = save_and_die\nprogram.main('apps.svm', svm.run)\n"
+    )
+    words = ["--epochs", "4", "--checkpoint", file, "--checkpoint-every", "0"]
+    command = [sys.executable, "-m", "malt", "run", "-n", "2", "--restarts", "3", program, *words]
+    environment = {**job_environment, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0 and "resumed after epoch 2" in done.stdout, done.stderr
+    assert re.findall("malt run: the job ended with status .*: restart . of 3", done.stderr)[1:] == []
+    assert [line.split()[0] for line in done.stdout.splitlines() if re.match(r"\d ", line)] == ["3", "4"]
+
+
+def test_fingerprints():
+    a = np.arange(6.0)
+    assert checkpoints.fingerprint(a) == checkpoints.fingerprint(a.copy()) != checkpoints.fingerprint(a + 1)
+    assert checkpoints.fingerprint(a[::2]) == checkpoints.fingerprint(a[::2].copy())
+    assert checkpoints.fingerprint(a, a) != checkpoints.fingerprint(a)
