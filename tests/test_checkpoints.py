@@ -155,7 +155,7 @@ def test_on_another_number_of_ranks(dying, tmp_path, file, name, wrote, goes_on,
 
 @pytest.mark.parametrize("name", ["apps.svm", "apps.mlp"])
 def test_exchanges_fall_where_they_would_have(dying, tmp_path, file, name):
-    every = {"apps.svm": 3000, "apps.mlp": 17}[name]
+    every = {"apps.svm": 3000, "apps.mlp": 14}[name]
     options = ["--sync", "bsp", "--exchange-every", every, "--json", tmp_path / "report.json", "--epochs", 6]
     keeping = ["--checkpoint", file, "--checkpoint-every", 0]
     dying(3, lambda: simulated(name, 2, *options, *keeping))
