@@ -220,8 +220,8 @@ class Run:
         living = tuple(rank for rank in exchange(transport, malt.rank()) if rank is not None)
         if living != self.alive:
             self._bury(living)
-        mine = np.bincount(self.data.items, minlength=len(problem.item_counts)).astype(np.float32)[:, np.newaxis]
-        share = mine / np.float32(1 + problem.item_counts.max())
+        mine = np.bincount(self.data.items, minlength=len(problem.item_counts))
+        share = (mine / problem.item_counts).astype(np.float32)[:, np.newaxis]
         sums = np.concatenate((self.items.array * share, share), axis=1)
         transport.mean(sums)
         items = np.divide(sums[:, :-1], sums[:, -1:], out=self.items.array.copy(), where=sums[:, -1:] > 0)
