@@ -51,21 +51,24 @@ class Assembly:
         mine = np.frombuffer(data, np.uint8)
         parts: list[list[bytes]] = [[] for _ in range(self._size)]
         lost: frozenset[int] = frozenset()
-        for lost, _, pieces in self._exchange(mine, what):
-            for rank, piece in pieces.items():
+        for one in self._exchange(mine, what):
+            lost = one.lost
+            for rank, piece in one.pieces.items():
                 parts[rank].append(piece.tobytes())
         return [b"" if rank in lost else b"".join(part) for rank, part in enumerate(parts)]
 
     def broadcast(self, array: NDArray[np.generic]) -> None:
         """Replace `array` by that of the lowest who lives, the same shape and dtype on all. Collective."""
-        what, lost = "broadcast", self._roster.meet("broadcast")
+        what = "broadcast"
+        lost = self._roster.meet(what)
         mine = array.reshape(-1).view(np.uint8)
         while True:
             root = min(rank for rank in range(self._size) if rank not in lost)
             given = np.empty(mine.nbytes, np.uint8)
-            for lost, start, pieces in self._exchange(mine if self._rank == root else mine[:0], what):
-                if root in pieces:
-                    given[start : start + len(pieces[root])] = pieces[root]
+            for one in self._exchange(mine if self._rank == root else mine[:0], what):
+                lost = one.lost
+                if root in one.pieces:
+                    given[one.start : one.start + len(one.pieces[root])] = one.pieces[root]
             if root not in lost:
                 mine[:] = given
                 return

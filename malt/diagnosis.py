@@ -324,7 +324,7 @@ def _progress(facts: Facts, found: Examination) -> str:
 
 def _death(facts: Facts, found: Examination) -> Finding:
     if found.ulfm and facts.accepts_ulfm:
-        return Finding(OK, "a rank dies", f"{facts.library} has what survivors need (ULFM); not tested here")
+        return Finding(OK, "a rank dies", f"the others go on under malt run --survive, with this {facts.library}")
     remedy = "for survivors to go on: Open MPI 5 or newer"
     return Finding(WARN, "a rank dies", f"the whole job ends with this {facts.library}", remedy)
 
