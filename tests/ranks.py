@@ -42,6 +42,8 @@ class ThreadTransport:
     """One of them."""
 
     library = "threads"
+    mortal = False
+    dead = frozenset()
 
     def __init__(self, ranks, rank):
         self._ranks = ranks

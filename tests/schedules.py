@@ -122,6 +122,8 @@ class OneEnd:
 
     size = 2
     rivals = frozenset()
+    mortal = False
+    dead = frozenset()
 
     def __init__(self, rank: int, window) -> None:
         self.rank = rank
