@@ -89,6 +89,7 @@ class Run:
         with user_errors():  # the vector checks --graph and --sync
             self.items = malt.vector(
                 first_items, kind="sparse", track=False, graph=self.options.graph, sync=self.options.sync,
+                check_finite=True,
                 capacity=min(len(problem.item_counts), self.options.exchange_every + int(problem.user_counts.max())),
             )  # fmt: skip
         self.touched = np.zeros(len(problem.item_counts), bool)

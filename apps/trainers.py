@@ -117,7 +117,13 @@ class SparseModelTrainer(ModelTrainer):
         self._base, self._exchanged = self._params.copy(), self._trained
         carried = np.zeros_like(self._params) if self._delta else self._params
         self._vector = malt.vector(
-            carried, kind="sparse", track=False, graph=options.graph, sync=options.sync, depth=_DEPTH
+            carried,
+            kind="sparse",
+            track=False,
+            graph=options.graph,
+            sync=options.sync,
+            depth=_DEPTH,
+            check_finite=True,
         )
         self.vectors = [self._vector]
 

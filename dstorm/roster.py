@@ -21,8 +21,8 @@ from dstorm.transport import Transport, Window
 
 _BEATS_A_DEADLINE = 10
 _LONGEST_BEAT_S = 1.0
-_CHECK_S = 0.02
-"""How often to look who has died."""
+_CHECK_S, _OFTEN = 0.02, 8
+"""How often to look who has died, where there are up to so many others."""
 _NAME_NBYTES = 64
 """The name of the meeting, cut to this length, lies in front of the masks of the dead; then comes the stamp, which
 holds the checksums of both."""
@@ -75,6 +75,7 @@ class Roster:
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
         self._beat_s = min(deadline_s / _BEATS_A_DEADLINE, _LONGEST_BEAT_S)
+        self._check_s = _CHECK_S * max(1.0, len(self._others) / _OFTEN)
         self._told_at = self._checked_at = now
 
     def beat(self) -> None:
@@ -83,7 +84,7 @@ class Roster:
         now = self._clock()
         if now - self._told_at > self._beat_s:
             self._tell()
-        if self._gone is not None and now - self._checked_at > _CHECK_S:
+        if self._gone is not None and now - self._checked_at > self._check_s:
             self.check()
 
     def check(self) -> None:
@@ -99,7 +100,7 @@ class Roster:
 
     def check_now_and_then(self) -> None:
         """`check`, where the last one was a while ago. One-sided."""
-        if self._gone is not None and self._clock() - self._checked_at > _CHECK_S:
+        if self._gone is not None and self._clock() - self._checked_at > self._check_s:
             self.check()
 
     def meet(self, what: str, patience_s: float | None = None) -> frozenset[int]:

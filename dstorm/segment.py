@@ -35,7 +35,8 @@ class Segment:
     ) -> None:
         self._consistency = consistency
         self._window = transport.window(layout.window_nbytes(transport.rank))
-        self._transport, self._dead = transport, transport.dead
+        self._transport = transport
+        self._dead: frozenset[int] = frozenset()
         self._waiting = Waiting(transport, deadline_s, self._notice_deaths)
         self._out = Outbox(transport, self._window, layout, consistency, self._waiting)
         self._in = Inbox(transport, self._window, layout, consistency, self._waiting, accept)

@@ -135,8 +135,7 @@ def _end_alone() -> None:
     after it, MPI_Finalize, would wait for the dead."""
     if os.getpid() != _process:
         return
-    if _session_is_over():
-        _leave(f"finished-{_rank()}", "")
+    _leave(f"finished-{_rank()}", "")
     _flush()
     os._exit(0)
 

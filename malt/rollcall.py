@@ -29,8 +29,8 @@ class RollCall:
         self._status: int | None = None
 
     def status(self) -> int | None:
-        """0: those who did not die have ended well; another: the job has failed; None: neither, yet. Says, once, who
-        died too early for the others to go on."""
+        """0: those who did not die have ended well; another: the job has failed, or nobody is left; None: neither, yet.
+        Says, once, who died too early for the others to go on."""
         if self._status is None:
             self._status = self._found()
         return self._status
@@ -52,7 +52,9 @@ class RollCall:
             names = ", ".join(sorted(gone))
             print(f"malt run: rank {names} died before the session began: ending the job", file=sys.stderr, flush=True)
             return 1
-        return 0 if finished and finished | gone == started else None
+        if finished | gone != started:
+            return None
+        return 0 if finished or not started else 1
 
     def _ranks(self, kind: str) -> set[str]:
         words = (path.name.removeprefix(f"{kind}-") for path in self._folder.glob(f"{kind}-*"))

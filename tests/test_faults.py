@@ -214,6 +214,69 @@ def test_an_mpi_that_cannot_carry_it_is_told_at_once(job_environment, tmp_path):
     assert "--survive needs Open MPI 5 or newer" in job.output and "--survive=best-effort" in job.output
 
 
+DYING = """
+import os, signal, time, malt
+malt.init(survive=True)
+malt.barrier()
+time.sleep(0.2 * malt.rank())
+if os.environ.get("MALT_RESTART") != "1":
+    os.kill(os.getpid(), signal.SIGKILL)
+malt.barrier()
+print("rank", malt.rank(), "ends well", flush=True)
+"""
+
+
+@needs_openmpi
+@pytest.mark.parametrize("restarts", [0, 1])
+def test_a_job_of_which_nobody_is_left_has_failed(restarts, job_environment, tmp_path):
+    program = tmp_path / "dying.py"
+    program.write_text(DYING)
+    job = Job([str(program)], job_environment, tmp_path, ranks=2, options=("--survive", "--restarts", str(restarts)))
+    assert (job.end() == 0) == (restarts == 1), job.output
+    assert job.output.count("ends well") == 2 * restarts
+
+
+@needs_openmpi
+def test_a_program_without_malt_ends_as_ever(job_environment, tmp_path):
+    program = tmp_path / "plain.py"
+    program.write_text("import os\nprint('hello', flush=True)")
+    job = Job([str(program)], job_environment, tmp_path, ranks=2)
+    assert job.end() == 0, job.output
+    assert job.output.count("hello") == 2
+
+
+AGAIN = """
+import os, signal, malt
+malt.init(survive=True)
+if malt.rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+malt.barrier()
+v = malt.vector(4, sync="bsp")
+for _ in range(5):
+    v.scatter()
+    v.gather()
+try:
+    v.scatter(to=1)
+except malt.PeerLost as error:
+    print("lost", error.rank, flush=True)
+malt.finalize()
+try:
+    malt.init(survive=True)
+except RuntimeError as error:
+    print(error, flush=True)
+"""
+
+
+@needs_openmpi
+def test_vectors_are_made_after_a_death_and_no_session_is(job_environment, tmp_path):
+    program = tmp_path / "again.py"
+    program.write_text(AGAIN)
+    job = Job([str(program)], job_environment, tmp_path, ranks=3)
+    assert job.end() == 0, job.output
+    assert job.output.count("lost 1\n") == 2
+    assert job.output.count("ranks have died in the session before") == 2
+
+
 EARLY = """
 import os, signal, sys, time
 if os.environ.get("PMIX_RANK") == "1":
