@@ -23,7 +23,7 @@ from pathlib import Path
 from types import FrameType
 from typing import NamedTuple
 
-from malt.launcher import SURVIVE, Line
+from malt.launcher import Line
 from malt.mpi_library import LaunchError
 from malt.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 from malt.rollcall import RollCall, failed_with
@@ -50,7 +50,7 @@ def run(line: Line, environ: Mapping[str, str]) -> End:
     """Run `line` to its end; on failure print the traceback of the rank that failed first, again."""
     with tempfile.TemporaryDirectory(prefix="malt-") as folder:
         ours = {SESSION_BASE: folder, **environ, **line.settings, FAILURE_DIR: folder}
-        roll = RollCall(Path(folder)) if SURVIVE in line.settings else None
+        roll = RollCall(Path(folder), line.mortal_ranks) if line.mortal_ranks else None
         if roll is not None:
             ours[JOB_DIR] = folder
         job = _Supervised(line.arguments, ours)

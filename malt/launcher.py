@@ -83,6 +83,8 @@ class Line:
 
     settings: dict[str, str]
     arguments: list[str]
+    mortal_ranks: int = 0
+    """How many ranks it starts, where they may die and the others go on."""
 
     def __str__(self) -> str:
         """As a shell takes it."""
@@ -169,7 +171,8 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     elif placed:
         options += ["-hosts", _joined(placed)]
     added = {name: value for name, value in settings.items() if name not in environ}
-    return Line(added, [mpiexec, *options, sys.executable, RUNNER, *job.program])
+    command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
+    return Line(added, command, job.ranks if job.survive else 0)
 
 
 def _surviving(how: str, library: Library) -> list[str]:

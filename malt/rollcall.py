@@ -24,8 +24,8 @@ def failed_with(folder: Path) -> int | None:
 class RollCall:
     """How a job ends whose ranks may die."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, folder: Path, ranks: int) -> None:
+        self._folder, self._ranks_of_job = folder, ranks
         self._status: int | None = None
 
     def status(self) -> int | None:
@@ -52,9 +52,9 @@ class RollCall:
             names = ", ".join(sorted(gone))
             print(f"malt run: rank {names} died before the session began: ending the job", file=sys.stderr, flush=True)
             return 1
-        if finished | gone != started:
+        if len(finished | gone) < self._ranks_of_job:
             return None
-        return 0 if finished or not started else 1
+        return 0 if finished else 1
 
     def _ranks(self, kind: str) -> set[str]:
         words = (path.name.removeprefix(f"{kind}-") for path in self._folder.glob(f"{kind}-*"))

@@ -55,6 +55,20 @@ def test_openmpi_with_room_infiniband_and_no_root():
     assert options() == ["-n", "4", "--bind-to", "none"]
 
 
+def test_ranks_that_may_die():
+    made = compose(Job(4, ("x.py",), survive="1"), OPENMPI5, "/opt/bin/mpiexec", CLUSTER, {})
+    assert made.arguments[3:5] == ["--rtos", "recoverable,error-nonzero-status=0"]
+    assert made.settings["MALT_SURVIVE"] == "1" and made.mortal_ranks == 4 and line().mortal_ranks == 0
+
+
+@pytest.mark.parametrize("library", [OPENMPI4, MPICH, INTEL], ids=str)
+def test_an_mpi_that_ends_the_job_is_refused(library):
+    with pytest.raises(LaunchError, match="--survive needs Open MPI 5 or newer, this is .*best-effort"):
+        compose(Job(4, ("x.py",), survive="1"), library, "/opt/bin/mpiexec", CLUSTER, {})
+    made = compose(Job(4, ("x.py",), survive="best-effort"), library, "/opt/bin/mpiexec", CLUSTER, {})
+    assert ("-disable-auto-cleanup" in made.arguments) == (library == MPICH)
+
+
 def test_no_colours_into_a_file():
     """Open MPI's ranks print to a pseudo-terminal, wherever that goes."""
     machine = Machine(8, infiniband=True, terminal=False)

@@ -309,3 +309,20 @@ def test_real_ratings(data):
     started = time.perf_counter()
     opened(path)
     assert time.perf_counter() - started < 0.5
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_users_of_the_dead_are_inherited_and_nobody_loses_one(seed):
+    choose = np.random.default_rng(seed)
+    ranks = int(choose.integers(2, 9))
+    owners = choose.integers(0, ranks, 3000).astype(np.int32)
+    before, dead = owners, set()
+    for rank in choose.permutation(ranks)[: ranks - 1].tolist():
+        dead.add(rank)
+        heirs = dealing.inherit(owners, dead, ranks)
+        living = [one for one in range(ranks) if one not in dead]
+        assert set(heirs.tolist()) <= set(living)
+        assert (heirs[before != rank] == before[before != rank]).all()  # whoever lives keeps what it had
+        inherited = np.bincount(heirs[before == rank], minlength=ranks)[living]
+        assert inherited.max() < 2 * inherited.mean() + 50
+        before = heirs

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 from itertools import pairwise
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import malt
+from malt import shards
 from malt.shards import bounds
 
 
@@ -55,3 +57,19 @@ BAD = [
 def test_bad_rows(bad, error):
     with pytest.raises(error, match="malt.shard takes a number of rows"):
         malt.shard(bad)
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("seed", range(30))
+def test_rows_of_the_dead_are_dealt_to_the_living(seed):
+    choose = random.Random(seed)
+    size, count = choose.randrange(2, 9), choose.randrange(0, 200)
+    dead = set(choose.sample(range(size), choose.randrange(1, size)))
+    parts = {rank: shards.living_rows(count, rank, size, dead) for rank in range(size) if rank not in dead}
+    everything = np.concatenate(list(parts.values()))
+    assert sorted(everything) == list(range(count))  # each row belongs to exactly one
+    for rank, rows in parts.items():
+        first, last = shards.bounds(count, rank, size)
+        assert set(range(first, last)) <= set(rows.tolist())
+        assert (np.diff(rows) > 0).all()
+    assert max(map(len, parts.values())) - min(map(len, parts.values())) <= 1 + len(dead)

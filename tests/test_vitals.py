@@ -1,0 +1,82 @@
+"""Processes that end, are stopped, or are others than they seem."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dstorm.vitals import Process, Vitals, _look, this_process
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def sleeper():
+    """A process, and what others know of it."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    mine = this_process()
+    yield child, Process(child.pid, _look(child.pid)[1], mine.namespace)
+    child.kill()
+    child.wait()
+
+
+def watch(process, clock=time.monotonic, suspect_after_s=None):
+    return Vitals({3: process}, clock, suspect_after_s)
+
+
+def test_who_lives_is_not_gone(sleeper):
+    assert watch(sleeper[1]).gone() == []
+    assert watch(this_process()).gone() == []
+
+
+def test_who_was_killed_is_gone_also_while_nobody_has_waited_for_it(sleeper):
+    child, process = sleeper
+    vitals = watch(process)
+    child.kill()
+    end = time.monotonic() + 5
+    while not vitals.gone() and time.monotonic() < end:
+        time.sleep(0.001)
+    assert vitals.gone() == [3]  # a zombie
+    child.wait()
+    assert vitals.gone() == [3]
+
+
+def test_another_process_of_the_same_number_does_not_pass_for_it(sleeper):
+    assert watch(sleeper[1]._replace(started=sleeper[1].started - 1)).gone() == [3]
+
+
+def test_who_cannot_be_seen_is_never_reported(sleeper):
+    child, process = sleeper
+    elsewhere, unknown = watch(process._replace(namespace=1)), watch(Process())
+    child.kill()
+    child.wait()
+    assert elsewhere.gone() == unknown.gone() == []
+
+
+def test_who_is_stopped_for_too_long_is_killed(sleeper):
+    child, process = sleeper
+    clock = [0.0]
+    vitals = watch(process, lambda: clock[0], 2.0)
+    child.send_signal(signal.SIGSTOP)
+    while _look(child.pid)[0] not in "Tt":
+        time.sleep(0.001)
+    for clock[0] in (0.0, 1.0, 1.9):
+        assert vitals.gone() == []
+    child.send_signal(signal.SIGCONT)
+    while _look(child.pid)[0] in "Tt":
+        time.sleep(0.001)
+    clock[0] = 2.5
+    assert vitals.gone() == []  # it has gone on in time
+    child.send_signal(signal.SIGSTOP)
+    while _look(child.pid)[0] not in "Tt":
+        time.sleep(0.001)
+    clock[0] = 3.0
+    assert vitals.gone() == []
+    clock[0] = 5.1
+    vitals.gone()
+    assert child.wait(5) == -signal.SIGKILL
+    assert vitals.gone() == [3]
