@@ -25,10 +25,6 @@ _HEAD_START = 1
 """Steps that a rank under asp may be ahead of one on the same host before it gives way."""
 _PATIENCE_S = 0.05
 """How long it gives way in all, over the life of a segment."""
-_UNUSED_YIELDS = 100
-"""So many yields on end that nobody took: those who are behind do not wait for this core."""
-_SWITCH_S = 2e-5
-"""A yield that returns sooner was not taken."""
 
 
 class Message(NamedTuple):
@@ -196,16 +192,12 @@ class Inbox:
         behind = [edge for edge in self._rivals if not self._has_reached(edge, step)]
         if not behind:
             return
-        start = before = self._transport.clock()
-        polls = unused = 0
-        while behind and (polls == 0 or (before - start < self._patience_s and unused < _UNUSED_YIELDS)):
+        start, polls = self._transport.clock(), 0
+        while behind and (polls == 0 or self._transport.clock() - start < self._patience_s):
             self._transport.pause(polls)
             polls += 1
-            now = self._transport.clock()
-            unused = unused + 1 if now - before < _SWITCH_S else 0
-            before = now
             behind = [edge for edge in behind if not self._has_reached(edge, step)]
-        self._patience_s -= before - start
+        self._patience_s -= self._transport.clock() - start
 
     def _note_step(self, edge: InEdge, seen: Stamp | None) -> None:
         if seen is None or seen.state == WRITING:
