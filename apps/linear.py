@@ -12,7 +12,7 @@ kernels release the GIL, allocate nothing, and numba keeps them on disk: see `co
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar, cast
@@ -175,7 +175,7 @@ def step_size(eta0: float, l2: float, t: float) -> float:
 
 def first_step(
     problem: Problem, data: Examples, n_features: int, ranks: int = 1, part: slice = slice(None),
-    share: Callable[[list[float]], list[list[float]]] = lambda costs: [costs],
+    share: Callable[[list[float]], Mapping[int, list[float]]] = lambda costs: {0: costs},
 ) -> float:  # fmt: skip
     """The eta0 to begin with, tried out on the first STEP_SAMPLE examples for each rank (1 where there are none).
 
@@ -183,7 +183,8 @@ def first_step(
     noisy, so more ranks bear larger steps. All of 2^k / mean |x|^2 are tried, as costs have hills (a9a). Of those
     about as good as the best, the smallest: noise shows late, after more examples than a trial has.
 
-    Ranks may share the work: each tries `part` of the steps, with a stride, and `share` gives the costs that all found.
+    Ranks may share the work: each tries `part` of the steps, with a stride, and `share` gives the costs that all found,
+    by where they began. What is missing of them, of a rank that has died, all try.
     """
     ranks = min(ranks, MAX_TRIAL_RANKS)
     count = min(STEP_SAMPLE, len(data.labels) // ranks) * ranks
@@ -192,10 +193,15 @@ def first_step(
     if square == 0:
         return 1.0
     steps = [2.0**power / square for power in STEP_POWERS]
-    found = share([_trial(problem, sample, n_features, ranks, eta0) for eta0 in steps[part]])
+
+    def tried(some: Iterable[float]) -> list[float]:
+        return [_trial(problem, sample, n_features, ranks, eta0) for eta0 in some]
+
+    found = dict(share(tried(steps[part])))
+    stride = part.step or 1
     costs = [0.0] * len(steps)
-    for first, some in enumerate(found):
-        costs[first :: len(found)] = some
+    for first in range(stride):
+        costs[first::stride] = found[first] if first in found else tried(steps[first::stride])
     return next(eta0 for eta0, cost in zip(steps, costs, strict=True) if cost <= AS_GOOD * min(costs))
 
 

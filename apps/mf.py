@@ -76,7 +76,7 @@ class Run:
         self.problem, self.options, self.checkpoints = problem, problem.options, checkpoints
         self.generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
         self.kernels = factors.kernels(problem.rank)
-        self.alive = malt.alive()
+        self.alive = tuple(range(malt.size()))
         self.lost: list[dict[str, Any]] = []
         self.began = time.time()
         self.mine = np.empty(0, np.intp)
@@ -85,7 +85,7 @@ class Run:
         self._take_users()
         first_items = problem.first_items()
         if checkpoints.state:
-            self.users[:], first_items[:] = checkpoints.state["users"][self.mine], checkpoints.state["items"]
+            first_items[:] = checkpoints.state["items"]
         with user_errors():  # the vector checks --graph and --sync
             self.items = malt.vector(
                 first_items, kind="sparse", track=False, graph=self.options.graph, sync=self.options.sync,
@@ -105,16 +105,20 @@ class Run:
         self.data = self._shard()
         self.tests = problem.tests(self.mine, malt.rank())
         self.users = problem.first_users(self.mine, self.generator)
+        if self.checkpoints.state:
+            self.users[:] = self.checkpoints.state["users"][self.mine]
         self.users[np.searchsorted(self.mine, had)] = rows
         self.l2 = tuple(factors.penalties(counts, self.options.l2) for counts in (self.counts, problem.item_counts))
         self.is_shared = problem.is_shared()
         self.kept = Snapshots(problem, self.kernels, self.data, self.tests, self.is_shared, self.epochs)
 
     def _bury(self, alive: tuple[int, ...]) -> None:
-        """The users of those who have died are dealt to the living: their rows are gone, and begin anew."""
+        """The users of those who have died are dealt to the living: their rows are gone, and begin anew, or as in the
+        checkpoint that this run goes on from."""
         for rank in sorted(set(self.alive) - set(alive)):
             count = int((self.problem.owners == rank).sum())
-            self.lost.append({"rank": rank, "at_s": time.time() - self.began, "reason": ENDED, "rows": count})
+            at = malt.init().lost.get(rank, time.time())
+            self.lost.append({"rank": rank, "at_s": max(0.0, at - self.began), "reason": ENDED, "rows": count})
             if malt.rank() == alive[0]:
                 print(f"malt: {count:,} users of rank {rank} are dealt to {listed(alive)}", file=sys.stderr, flush=True)
         self.alive = alive
@@ -135,7 +139,7 @@ class Run:
         for one that waits in the meeting would wait long.
         """
         exchanges = -(-int(self.counts.sum()) // self.options.exchange_every)
-        return max(exchange(malt.init().transport, exchanges)) if self.checkpoints.is_on else exchanges
+        return max(exchange(malt.init().transport, exchanges).values()) if self.checkpoints.is_on else exchanges
 
     def train(self) -> None:
         """All epochs. Collective only where there are checkpoints."""
@@ -218,7 +222,7 @@ class Run:
         FloatingPointError: they are not finite.
         """
         transport, problem = malt.init().transport, self.problem
-        living = tuple(rank for rank in exchange(transport, malt.rank()) if rank is not None)
+        living = tuple(exchange(transport, None))
         if living != self.alive:
             self._bury(living)
         mine = np.bincount(self.data.items, minlength=len(problem.item_counts))

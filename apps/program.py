@@ -151,9 +151,9 @@ def on_lowest_rank(work: Callable[[], None]) -> None:
     transport = malt.init().transport
     with user_errors():
         while True:
-            one = min(rank for rank in exchange(transport, malt.rank()) if rank is not None)
+            one = min(exchange(transport, None))
             succeed(transport, work if malt.rank() == one else lambda: None)
-            if exchange(transport, malt.rank())[one] is not None:
+            if one in exchange(transport, None):
                 return
 
 
@@ -187,8 +187,8 @@ def common_hash(arrays: Sequence[np.ndarray[Any, Any]]) -> str:
     """SHA-256 of the final model; every rank's is printed. Collective. RuntimeError: they differ."""
     digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
     digests = exchange(malt.init().transport, digest)
-    say("\n".join(f"model on rank {rank}: {text}" for rank, text in enumerate(digests) if text))
-    if len({text for text in digests if text}) > 1:
+    say("\n".join(f"model on rank {rank}: {text}" for rank, text in digests.items()))
+    if len(set(digests.values())) > 1:
         raise RuntimeError("the ranks ended with different models")
     return digest
 

@@ -62,7 +62,7 @@ def over_ranks(transport: Transport, marks: Sequence[Mark], before: Mark = Mark(
     A rank with fewer epochs stands at its last. `before`: what all ranks have done before this run.
     """
     told = exchange(transport, [asdict(one) for one in marks])
-    everyone = [[Mark(**one) for one in theirs] for theirs in told if theirs is not None]
+    everyone = [[Mark(**one) for one in theirs] for theirs in told.values()]
     epochs = max(map(len, everyone))
     padded = [theirs + [theirs[-1] if theirs else Mark()] * (epochs - len(theirs)) for theirs in everyone]
     return [after(before, _combined(at_epoch)) for at_epoch in zip(*padded, strict=True)]

@@ -18,7 +18,7 @@ class Shares:
 
     def __init__(self, count: int) -> None:
         self._count = count
-        self._alive = malt.alive()
+        self._alive = tuple(range(malt.size()))
         self._began = time.time()
 
     def changed(self) -> bool:
@@ -34,9 +34,9 @@ class Shares:
 
     def lost(self) -> list[dict[str, Any]]:
         """What the report says of those that died."""
-        found = sorted(malt.init().lost.items())
         return [
-            {"rank": rank, "at_s": at - self._began, "reason": ENDED, "rows": self._rows(rank)} for rank, at in found
+            {"rank": rank, "at_s": max(0.0, at - self._began), "reason": ENDED, "rows": self._rows(rank)}
+            for rank, at in sorted(malt.init().lost.items())
         ]
 
     def _rows(self, rank: int) -> int:

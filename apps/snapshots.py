@@ -49,10 +49,10 @@ class Snapshots:
     def measures(self, users: Rows, items: Rows) -> list[dict[str, float | None]]:
         """How good all ranks were at the end of each epoch, and, the last, with these rows. Collective."""
         theirs = exchange(malt.init().transport, sorted(self._kept))
-        common = set.intersection(*(set(epochs) for epochs in theirs if epochs is not None))
+        common = set.intersection(*map(set, theirs.values()))
         kept = [self._kept[epoch] if epoch in common else None for epoch in self._epochs]
         squares = [one and self._squares(*one) for one in [*kept, (users, items[self._seen])]]
-        said = [theirs for theirs in exchange(malt.init().transport, squares) if theirs is not None]
+        said = exchange(malt.init().transport, squares).values()
         problem = self._problem
         counts = [len(problem.train.ratings), 0 if problem.test is None else len(problem.test.ratings)]
         return [

@@ -18,9 +18,13 @@ Description = Mapping[str, Any]
 _KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError, FloatingPointError)}
 
 
-def exchange(transport: Transport, value: Any) -> list[Any]:
-    """What every rank gave, by rank: anything that JSON can say; None of those who are dead. Collective."""
-    return [json.loads(text) if text else None for text in transport.allgather(json.dumps(value).encode())]
+def exchange(transport: Transport, value: Any) -> dict[int, Any]:
+    """What every rank that lives gave, by rank, ascending: anything that JSON can say. Collective."""
+    return _said(transport, json.dumps(value))
+
+
+def _said(transport: Transport, text: str) -> dict[int, Any]:
+    return {rank: json.loads(told) for rank, told in enumerate(transport.allgather(text.encode())) if told}
 
 
 def agree(
@@ -43,8 +47,7 @@ def agree(
     except Exception as error:  # whatever it is, the others must hear of it
         unforeseen = error
         mine = json.dumps({"call": what, "_error": f"{type(error).__name__}: {error}", "_memory": False})
-    texts = dict(enumerate(transport.allgather(mine.encode())))
-    said: dict[int, dict[str, Any]] = {rank: json.loads(text) for rank, text in texts.items() if text}
+    said: dict[int, dict[str, Any]] = _said(transport, mine)
     problem, kind = _failure(said) or (_difference(said), ValueError)
     if problem or checked is None:
         raise kind(f"{what}: {problem}") from unforeseen
@@ -82,7 +85,7 @@ def succeed(transport: Transport, work: Callable[[], Result]) -> Result:
         results.append(work())
     except Exception as raised:  # whatever it is, the others must hear of it
         error = raised
-    for rank, told in enumerate(exchange(transport, None if error is None else _told(error))):
+    for rank, told in exchange(transport, None if error is None else _told(error)).items():
         if told is not None:
             problem = _rebuilt(told, _place(transport, rank))
             raise problem from (error if isinstance(problem, RuntimeError) else None)

@@ -65,7 +65,7 @@ class Checkpoint:
 
     def due_together(self) -> bool:
         """What `due` says on the lowest rank. Collective: for a state that all ranks must come together to make."""
-        return any(exchange(session.world().transport, session.is_lowest() and self.due()))
+        return any(exchange(session.world().transport, session.is_lowest() and self.due()).values())
 
     def save(self, state: Mapping[str, Any], force: bool = False) -> bool:
         """Write the state if that is due, or at once with `force`; whether it was written. Local.
@@ -96,7 +96,7 @@ class Checkpoint:
         transport = session.world().transport
         found = succeed(transport, lambda: self._read() if session.is_lowest() else None)
         mine = None if found is None else [[name, one.dtype.str, one.shape] for name, one in found.items()]
-        heads = next((one for one in exchange(transport, mine) if one is not None), None)
+        heads = next((one for one in exchange(transport, mine).values() if one is not None), None)
         if heads is None:
             return None
         arrays = succeed(transport, lambda: _empty(heads) if found is None else found)

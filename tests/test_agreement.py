@@ -31,7 +31,7 @@ def test_every_rank_keeps_its_own_result():
 def test_exchange_gives_all_values_by_rank():
     assert (
         run_ranks(lambda transport: exchange(transport, {"rank": transport.rank}), "ab")
-        == [[{"rank": 0}, {"rank": 1}]] * 2
+        == [{0: {"rank": 0}, 1: {"rank": 1}}] * 2
     )
 
 

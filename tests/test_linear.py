@@ -253,6 +253,20 @@ def test_first_step_follows_the_scale_of_the_data(loss, ranks, generator):
     assert linear.first_step(tiny, in_thousandths, 20, ranks) == pytest.approx(1e6 * eta0, rel=1e-3)
 
 
+@pytest.mark.parametrize("died", [[], [1], [0, 2]])
+def test_ranks_that_share_the_trials_find_the_same_step_also_where_some_die(died, generator):
+    X, y = some_rows(generator)
+    data, found = linear.examples(X, y), {}
+    alone = linear.first_step(Problem(), data, 20, 3)
+    for rank in range(3):
+        share = lambda costs, rank=rank: found.update({rank: costs}) or {rank: costs}  # noqa: E731
+        linear.first_step(Problem(), data, 20, 3, slice(rank, None, 3), share)
+    for rank in died:
+        del found[rank]
+    for rank in found:
+        assert linear.first_step(Problem(), data, 20, 3, slice(rank, None, 3), lambda costs: found) == alone
+
+
 @pytest.mark.parametrize("rows", [0, 1, 2])
 def test_few_rows_or_none(rows, generator):
     X, y = some_rows(generator)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 
 from dstorm import Group, SimulatedTransport
 from dstorm.survival import SurvivingTransport
+from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
 
 pytestmark = pytest.mark.serial
 
@@ -126,3 +128,40 @@ def test_an_arena_that_is_full_says_so():
             transport.window(ARENA)
 
     run(2, 0, {}, live)
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("kind", ["svmlight", "ratings"])
+def test_those_who_live_load_the_whole_file_whoever_dies_meanwhile(tmp_path, kind, seed):
+    path = tmp_path / "rows"
+    if kind == "svmlight":
+        path.write_text("".join(f"{1 if row % 3 else -1} {row % 7 + 1}:1 9:{row}\n" for row in range(50)))
+        load = lambda transport: open_svmlight(path, transport=transport).X[:, [8]].toarray().ravel().tolist()  # noqa: E731
+        whole = [float(row) for row in range(50)]
+    else:
+        path.write_text("".join(f"{row // 3} {row % 11} {row}\n" for row in range(50)))
+        load = lambda transport: open_ratings(path, transport=transport).ratings.tolist()  # noqa: E731
+        whole = [float(row) for row in range(50)]
+    os.utime(path, (1, 1))  # one that was written to just now is waited for
+    deaths = doomed(4, seed)
+    loaded, dead = run(4, seed, deaths, load)
+    assert [loaded[rank] for rank in range(4) if rank not in dead] == [whole] * (4 - len(dead))
+    assert any(rank not in dead for rank in range(4))
+
+
+def test_the_parts_of_those_who_live_when_they_load_are_all_rows(tmp_path):
+    path = tmp_path / "rows"
+    path.write_text("".join(f"{1 if row % 3 else -1} 1:{row}\n" for row in range(50)))
+
+    def live(transport):
+        for _ in range(200):
+            transport.barrier()
+        return load_svmlight(path, transport=transport), load_ratings(ratings, transport=transport)
+
+    ratings = tmp_path / "ratings"
+    ratings.write_text("".join(f"{row // 3} {row % 11} {row}\n" for row in range(50)))
+    loaded, dead = run(4, 1, {2: 40}, live)
+    assert dead == {2}
+    parts = [loaded[rank] for rank in (0, 1, 3)]
+    assert [part.rows for part, _ in parts] == [slice(0, 16), slice(16, 33), slice(33, 50)]
+    assert sorted(value for _, part in parts for value in part.ratings) == list(range(50))

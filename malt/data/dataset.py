@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from dstorm import Transport
 from malt import session
-from malt.agreement import agree, succeed
+from malt.agreement import agree, exchange, succeed
 from malt.data.rowbuild import shared_rows
 from malt.data.rowfolder import StoredRows
 from malt.data.svmlight import MAX_INDEX
@@ -57,7 +57,8 @@ def load_svmlight(
     path: str | os.PathLike[str], n_features: int | None = None, *, transport: Transport | None = None,
     zero_based: bool | None = None, labels: Sequence[float] | None = None,
 ) -> Dataset:  # fmt: skip
-    """This rank's rows of an svmlight file: of n rows, rank * n // size up to (rank + 1) * n // size. Collective.
+    """This rank's rows of an svmlight file: of n rows, rank * n // size up to (rank + 1) * n // size, where none of the
+    ranks has died; else as if there were only those that live. Collective.
 
     `path`: plain text, or .gz, .bz2 or .xz. It is parsed once, a part by each rank of a host, and kept as a folder
     beside it (or in ~/.cache/malt, or else in memory); later loads map that into memory until the file's size or time
@@ -73,7 +74,8 @@ def load_svmlight(
     are bad or differ between ranks.
     """
     transport = transport or session.world().transport
-    return _load(path, n_features, transport, zero_based, labels, rank=transport.rank, size=transport.size)
+    living = list(exchange(transport, None))
+    return _load(path, n_features, transport, zero_based, labels, living.index(transport.rank), len(living))
 
 
 def open_svmlight(

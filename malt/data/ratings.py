@@ -14,10 +14,10 @@ from dstorm import Transport
 from malt import session
 from malt.agreement import agree, exchange, succeed
 from malt.data import ratingfile, ratingtext
-from malt.data.dealing import deal
+from malt.data.dealing import deal, inherit
 from malt.data.ratingfile import StoredRatings
 from malt.data.ratingtext import Ids
-from malt.data.rowbuild import CLOCK_TICK_NS, Team, ranks_beside
+from malt.data.rowbuild import CLOCK_TICK_NS, Team, with_a_team
 from malt.data.rowcache import Source
 
 
@@ -50,7 +50,8 @@ def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
     """
     transport = transport or session.world().transport
     whole = open_ratings(path, transport=transport)
-    return of_users(whole, shares(whole, transport.size) == transport.rank)
+    dead = set(range(transport.size)) - exchange(transport, None).keys()
+    return of_users(whole, inherit(shares(whole, transport.size), dead, transport.size) == transport.rank)
 
 
 def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = None) -> Ratings:
@@ -81,10 +82,13 @@ def of_users(ratings: Ratings, chosen: NDArray[np.bool_]) -> Ratings:
 
 def _shared(path: str, transport: Transport) -> StoredRatings:
     """All ratings, the same on all ranks: found or parsed by the first rank of each host, for all of them."""
-    team = Team(transport)
+    return with_a_team(transport, lambda team: _of_team(path, transport, team))
+
+
+def _of_team(path: str, transport: Transport, team: Team) -> StoredRatings:
     source = succeed(transport, lambda: Source.of(path))
     kept = succeed(transport, lambda: _made(source) if team.index == 0 else None)
-    place = exchange(transport, None if kept is None else kept[0])[team.ranks[0]]
+    place = team.exchange(None if kept is None else kept[0])[team.ranks[0]]
 
     def opened() -> StoredRatings:
         found = None
@@ -93,10 +97,7 @@ def _shared(path: str, transport: Transport) -> StoredRatings:
         return found or (kept[1] if kept else _parsed(source))
 
     stored = succeed(transport, opened)
-    identities = exchange(transport, stored.identity() if team.index == 0 else None)
-    for rank in range(transport.size):
-        if identities[ranks_beside(transport, rank)[0]] != identities[0]:
-            raise ValueError(f"{path}: hosts {transport.hosts[0]} and {transport.hosts[rank]} have different files")
+    team.check_same(path, stored.identity())
     return stored
 
 

@@ -7,10 +7,11 @@ host made is used by its ranks only, and that all hosts have the same rows is ch
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -26,16 +27,42 @@ CLOCK_TICK_NS: Final = 20_000_000
 REPORTED_LABELS: Final = 3
 """As many different labels tell two classes from more."""
 PLACES: Final = 2
+Result = TypeVar("Result")
+
+
+class Incomplete(Exception):
+    """A rank of the team has died."""
 
 
 class Team:
-    """The ranks of this rank's host, which share memory and files."""
+    """The ranks that live, and those of them that share memory and files with this one: those of its host. Collective.
+
+    Where one dies all that its members do together raises Incomplete, on all of them alike."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.ranks = ranks_beside(transport, transport.rank)
+        self.living = list(exchange(transport, None))
+        self.ranks = self.beside(transport.rank)
         self.index = self.ranks.index(transport.rank)
         self.size = len(self.ranks)
+
+    def beside(self, rank: int) -> list[int]:
+        """Those of the host of `rank`, ascending."""
+        return [other for other in self.living if self.transport.hosts[other] == self.transport.hosts[rank]]
+
+    def exchange(self, value: Any) -> dict[int, Any]:
+        """What each member gave, by rank, as `malt.agreement.exchange`. Collective. Incomplete."""
+        said = exchange(self.transport, value)
+        if said.keys() != set(self.living):
+            raise Incomplete
+        return said
+
+    def check_same(self, path: str, identity: str) -> None:
+        """ValueError: hosts have different files at `path`. Collective. Incomplete."""
+        found, hosts = self.exchange(identity if self.index == 0 else None), self.transport.hosts
+        for rank in self.living:
+            if found[self.beside(rank)[0]] != found[self.living[0]]:
+                raise ValueError(f"{path}: hosts {hosts[self.living[0]]} and {hosts[rank]} have different files")
 
     def step(self, work: Callable[[], Any] | None) -> list[Any] | None:
         """What work() gave, by rank of this host; None where one had none to do or met an OSError. Collective."""
@@ -46,14 +73,16 @@ class Team:
             except OSError:  # no place to write, or no room: there may be another
                 return None
 
-        said = exchange(self.transport, succeed(self.transport, tried))
+        said = self.exchange(succeed(self.transport, tried))
         done = [said[rank] for rank in self.ranks if said[rank] is not None]
         return [result for (result,) in done] if len(done) == self.size else None
 
 
-def ranks_beside(transport: Transport, rank: int) -> list[int]:
-    """The ranks of the host of `rank`, ascending."""
-    return [other for other, host in enumerate(transport.hosts) if host == transport.hosts[rank]]
+def with_a_team(transport: Transport, work: Callable[[Team], Result]) -> Result:
+    """What work(team) returned, of a team of which nobody died meanwhile. Collective."""
+    while True:
+        with suppress(Incomplete):
+            return work(Team(transport))
 
 
 @dataclass(frozen=True)
@@ -120,27 +149,27 @@ def shared_rows(path: str, transport: Transport) -> StoredRows:
     On all ranks alike: OSError, where the file cannot be read; ValueError, where it is not svmlight, has no rows,
     changes meanwhile or is not the same on all hosts.
     """
-    team = Team(transport)
+    return with_a_team(transport, lambda team: _rows_of_team(path, transport, team))
+
+
+def _rows_of_team(path: str, transport: Transport, team: Team) -> StoredRows:
     source = succeed(transport, lambda: Source.of(path))
     stored = succeed(transport, lambda: rowcache.find(source, team.index, team.size))
-    found = exchange(transport, stored and stored.identity())
-    if None in found or any(found[rank] != found[ranks_beside(transport, rank)[0]] for rank in range(transport.size)):
+    found = team.exchange(stored and stored.identity())
+    if None in found.values() or any(found[rank] != found[team.beside(rank)[0]] for rank in team.living):
         has_cache = len({found[rank] for rank in team.ranks}) == 1
         stored = _build(source, team, stored if has_cache else None)
-        found = exchange(transport, stored.identity())
-    for rank, identity in enumerate(found):
-        if identity != found[0]:
-            raise ValueError(f"{path}: hosts {transport.hosts[0]} and {transport.hosts[rank]} have different files")
     assert stored is not None
+    team.check_same(path, stored.identity())
     return stored
 
 
 def _build(source: Source, team: Team, stored: StoredRows | None) -> StoredRows:
     """Parse the file and keep the rows if there is a place; with `stored`, only take part in the calls. Collective."""
     part = succeed(team.transport, lambda: None if stored else _parse(source, team.index, team.size))
-    told = exchange(team.transport, part and vars(Report.of(part)))
-    reports = [None if one is None else Report(**one) for one in told]
-    _raise_first_problem(source.path, team.transport, reports)
+    told = team.exchange(part and vars(Report.of(part)))
+    reports = {rank: None if one is None else Report(**one) for rank, one in told.items()}
+    _raise_first_problem(source.path, team, reports)
     layout = Layout.of([one for rank in team.ranks if (one := reports[rank])], team.index)
     for number in range(PLACES):
         making = _Making(source, team, part, layout, number) if stored is None and part is not None else None
@@ -160,10 +189,10 @@ def _parse(source: Source, part: int, parts: int) -> Part:
     return result
 
 
-def _raise_first_problem(path: str, transport: Transport, reports: list[Report | None]) -> None:
+def _raise_first_problem(path: str, team: Team, reports: Mapping[int, Report | None]) -> None:
     """ValueError for the first bad line of the first host that has one, or where a host found no rows."""
-    for rank, report in enumerate(reports):
-        beside = [one for other in ranks_beside(transport, rank) if (one := reports[other])]
+    for rank, report in reports.items():
+        beside = [one for other in team.beside(rank) if (one := reports[other])]
         if report and report.problem:
             line, what = report.problem
             # The parts before are whole, or theirs would have been the first problem.
@@ -216,8 +245,13 @@ class _Making:
 def _make(making: _Making | None, team: Team) -> StoredRows | None:
     """Take all steps of `making`, or only take part in the calls. None where a step failed. Collective."""
     given: list[Any] | None = []
-    for step in (_Making.begin, _Making.write, _Making.take_checksums, _Making.seal, _Making.open):
-        given = team.step(None if making is None or given is None else partial(step, making, given))
+    try:
+        for step in (_Making.begin, _Making.write, _Making.take_checksums, _Making.seal, _Making.open):
+            given = team.step(None if making is None or given is None else partial(step, making, given))
+    except Incomplete:
+        if making is not None and making.folder:
+            rowcache.discard(making.folder)
+        raise
     if making is None:
         return None
     making.end(is_made=given is not None)
