@@ -24,7 +24,7 @@ hold a receiver."""
 _HEAD_START = 1
 """Steps that a rank under asp may be ahead of one on the same host before it gives way."""
 _PATIENCE_S = 0.05
-"""How long it gives way in all, over the life of a segment."""
+"""How long it gives way in all, over the life of a segment, or after a death."""
 
 
 class Message(NamedTuple):
@@ -182,6 +182,12 @@ class Inbox:
         self._note_step(edge, stamp.read(self._view, edge.progress))
         return edge.step >= step or edge.done
 
+    def bury(self, rank: int) -> None:
+        """The peer has died: it has left. What patience was spent on it while nobody knew is given back."""
+        if rank in self.edges:
+            self.edges[rank].done = True
+        self._patience_s = _PATIENCE_S
+
     def _give_way(self) -> None:
         """Yield the core to ranks of this host that have fallen behind, where nothing else ever waits for them.
 
@@ -195,6 +201,7 @@ class Inbox:
         start, polls = self._transport.clock(), 0
         while behind and (polls == 0 or self._transport.clock() - start < self._patience_s):
             self._transport.pause(polls)
+            self._waiting.notice()
             polls += 1
             behind = [edge for edge in behind if not self._has_reached(edge, step)]
         self._patience_s -= self._transport.clock() - start

@@ -22,15 +22,11 @@ from numpy.typing import NDArray
 from dstorm import progress, roster, shared_memory
 from dstorm.roster import Roster
 from dstorm.transport import Bytes, Put
+from dstorm.waiting import give_way
 from dstorm.watchdog import Watchdog
 
-_YIELD_POLLS = 2_000
-"""Polls of a wait that only yield the core; those after them sleep."""
-_NAP_S = 2e-4
-"""Short: after a barrier the ranks start as far apart as they slept."""
 _MOST_NBYTES = 2**62
 """No window is as large; a figure above it would not go into a message."""
-_LARGEST_ARENA_NBYTES = 1 << 36
 _LOCAL = ("clock", "pause", "copy", "set_deadline")
 """Methods that need no lock where MPI calls are serialized."""
 
@@ -40,6 +36,23 @@ def library() -> str:
     words = MPI.Get_library_version().replace(",", " ").replace("Version:", "").split()
     version = next(place for place, word in enumerate(words) if word.lstrip("v")[:1].isdigit())
     return " ".join([*words[:version], words[version].lstrip("v")])
+
+
+def members(comm: MPI.Intracomm) -> tuple[int, ...]:
+    """The ranks of MPI.COMM_WORLD that are those of `comm`, in its order. Local."""
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    found = MPI.Group.Translate_ranks(group, range(comm.size), world)
+    group.Free()
+    world.Free()
+    return tuple(found)
+
+
+def fence() -> Callable[[], None]:
+    """A call that orders what this process has loaded and stored in shared memory before it with what comes after it:
+    MPI_Win_sync (MPI-4.1, 12.5.4), on a window that no other process is part of. Local."""
+    win = MPI.Win.Allocate(1, 1, comm=MPI.COMM_SELF)
+    win.Lock_all(MPI.MODE_NOCHECK)
+    return win.Sync
 
 
 def _nothing() -> None:
@@ -179,8 +192,8 @@ class MpiTransport:
     def arena(self) -> MpiWindow:
         """A window of half of what /dev/shm has free, divided by the ranks of the host; of the same size on all ranks.
         Its memory reads as zeros, and what is never written to takes none. Collective."""
-        share = shared_memory.free_nbytes() // (2 * (len(self.rivals) + 1))
-        nbytes = min(int(text) for text in self.allgather(str(min(share, _LARGEST_ARENA_NBYTES)).encode()))
+        share = shared_memory.share_nbytes(len(self.rivals) + 1)
+        nbytes = min(int(text) for text in self.allgather(str(share).encode()))
         with self._meeting("MPI_Win_allocate"):
             return MpiWindow(self._comm, nbytes, clear=False)
 
@@ -238,10 +251,7 @@ class MpiTransport:
     def pause(self, polls: int) -> None:
         if self._poll is not None:  # what is waited for may come over a network, and only while MPI is called
             self._poll()
-        if polls < _YIELD_POLLS:
-            os.sched_yield()
-        else:
-            time.sleep(_NAP_S)
+        give_way(polls)
 
     def close(self) -> None:
         """Give the communicator back. Collective."""

@@ -100,6 +100,11 @@ class Outbox:
             heard_at=self._transport.clock(),
         )
 
+    def bury(self, rank: int) -> None:
+        """The peer has died: it has left. Local."""
+        if rank in self.edges:
+            self.edges[rank].done = True
+
     def prepare(self, parcel: Parcel) -> None:
         """From here on this very parcel, of a body alone, is sent in less time. Local."""
         edge = self.edges[parcel.peer]

@@ -121,9 +121,8 @@ class Segment:
         if dead is self._dead:
             return
         for rank in dead - self._dead:
-            for edge in (self._out.edges.get(rank), self._in.edges.get(rank)):
-                if edge is not None:
-                    edge.done = True
+            self._out.bury(rank)
+            self._in.bury(rank)
         self._dead = dead
 
     def _edge_statistics(self, peer: int) -> EdgeStatistics:

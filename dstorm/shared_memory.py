@@ -5,9 +5,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from pathlib import Path
 
 _FOLDER = "/dev/shm"
 _OF_OPEN_MPI = ("sm_segment.", "osc_sm.", "vader_segment.")
+_LARGEST_SHARE_NBYTES = 1 << 36
 
 
 def free_nbytes() -> int:
@@ -17,6 +19,22 @@ def free_nbytes() -> int:
     except OSError:
         return 2**62
     return room.f_bavail * room.f_frsize
+
+
+def share_nbytes(ranks: int) -> int:
+    """What each of so many ranks of this host may take for all its vectors, where that is settled at the start: half
+    of what /dev/shm has left, divided among them. Local."""
+    return min(free_nbytes() // (2 * ranks), _LARGEST_SHARE_NBYTES)
+
+
+def file_of(job: str, session: str) -> Path:
+    """The file that the ranks of a session share. `job`: a name of it that no other job has. Pure."""
+    return Path(_FOLDER, f"{job}-{session}")
+
+
+def files_of(job: str) -> list[Path]:
+    """The files of its sessions that were not removed. Local."""
+    return list(Path(_FOLDER).glob(f"{job}-*"))
 
 
 def host_nbytes() -> int:

@@ -9,6 +9,7 @@ only and is not used again, so that no late Put of a rank that died can land in 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,9 +17,23 @@ from numpy.typing import NDArray
 from dstorm import assembly, roster
 from dstorm.assembly import Assembly
 from dstorm.roster import Roster
-from dstorm.transport import Bytes, Put, Transport, Window
+from dstorm.transport import Bytes, Put, Window
 
 _ALIGNMENT = 4096
+
+
+class Place(Protocol):
+    """Who the ranks are and how they wait: the part of a `Transport` in which no rank needs another."""
+
+    rank: int
+    size: int
+    hosts: tuple[str, ...]
+    rivals: frozenset[int]
+    library: str
+
+    def set_deadline(self, deadline_s: float) -> None: ...
+    def clock(self) -> float: ...
+    def pause(self, polls: int) -> None: ...
 
 
 class Slice:
@@ -57,20 +72,20 @@ class Slice:
 
 
 class SurvivingTransport:
-    """The ranks of `inner` while some of them die. Collective.
+    """The ranks of a place while some of them die, or have died before. Local.
 
-    `arena`: a window of `inner` whose memory reads as zeros, of the same size on all ranks. `gone`: tells which ranks
-    have ended, as far as this one can see for itself; never one that may come back.
+    `arena`: a window whose memory reads as zeros, of the same size on all ranks. `gone`: tells which ranks have ended,
+    as far as this one can see for itself; never one that may come back.
     """
 
     def __init__(
-        self, inner: Transport, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0
+        self, place: Place, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0
     ) -> None:  # fmt: skip
-        self._inner = inner
-        self.rank, self.size = inner.rank, inner.size
-        self.hosts, self.rivals, self.library = inner.hosts, inner.rivals, inner.library
+        self._place = place
+        self.rank, self.size = place.rank, place.size
+        self.hosts, self.rivals, self.library = place.hosts, place.rivals, place.library
         self.mortal = True
-        self.clock = inner.clock
+        self.clock = place.clock
         self._arena = arena
         self._used = 0
         self._callbacks: list[Callable[[frozenset[int]], None]] = []
@@ -84,8 +99,11 @@ class SurvivingTransport:
         return self._roster.dead
 
     def on_death(self, callback: Callable[[frozenset[int]], None]) -> None:
-        """From here on `callback(ranks)` is called, in the thread that finds out, with those who have died. Local."""
+        """From here on `callback(ranks)` is called, in the thread that finds out, with those who have died: at once
+        with those of whom it is known. Local."""
         self._callbacks.append(callback)
+        if self._announced:
+            callback(self._announced)
 
     def window(self, nbytes: int) -> Slice:
         """As `Transport.window`. MemoryError, on all ranks alike: the arena has no room for it."""
@@ -106,7 +124,7 @@ class SurvivingTransport:
         start = self._used
         self._used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
         if self._used > self._arena.memory.nbytes:
-            raise MemoryError("/dev/shm is too small for survive=True: docker run --shm-size, or --survive off")
+            raise MemoryError("/dev/shm is too small for survive=True: docker run --shm-size, or no --survive")
         return Slice(self._arena, start, nbytes)
 
     def allgather(self, data: bytes) -> list[bytes]:
@@ -129,7 +147,7 @@ class SurvivingTransport:
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""
-        self._inner.set_deadline(deadline_s)
+        self._place.set_deadline(deadline_s)
         self._roster.deadline_s = deadline_s
 
     def beat(self) -> None:
@@ -139,7 +157,7 @@ class SurvivingTransport:
 
     def pause(self, polls: int) -> None:
         """As `Transport.pause`; now and then it looks who has died. One-sided."""
-        self._inner.pause(polls)
+        self._place.pause(polls)
         self._roster.check_now_and_then()
 
     def _announce(self) -> None:

@@ -40,6 +40,16 @@ def this_process() -> Process:
     return Process(number, seen[1], namespace) if seen is not None else Process()
 
 
+def process(number: int, started: int) -> Process:
+    """One that numbers its processes as this one does."""
+    return this_process()._replace(number=number, started=started)
+
+
+def has_ended(process: Process) -> bool:
+    """Whether it has: also while nobody has waited for it."""
+    return _is_over(process, _look(process.number))
+
+
 class Vitals:
     """A watch over the processes of some ranks; those that this one cannot see are never reported."""
 
@@ -61,7 +71,7 @@ class Vitals:
     def _is_gone(self, rank: int) -> bool:
         process = self._processes[rank]
         seen = _look(process.number)
-        if seen is None or seen[1] != process.started or seen[0] in _GONE:
+        if seen is None or _is_over(process, seen):
             return True
         if seen[0] not in _STOPPED:
             self._stopped_at.pop(rank, None)
@@ -71,6 +81,10 @@ class Vitals:
             with contextlib.suppress(OSError):
                 os.kill(process.number, signal.SIGKILL)
         return False
+
+
+def _is_over(process: Process, seen: tuple[str, int] | None) -> bool:
+    return seen is None or seen[1] != process.started or seen[0] in _GONE
 
 
 def _look(number: int) -> tuple[str, int] | None:

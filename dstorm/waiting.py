@@ -2,11 +2,26 @@
 
 from __future__ import annotations
 
+import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from dstorm.errors import DeadlinePassed
 from dstorm.transport import Transport
+
+_YIELD_POLLS = 2_000
+"""Polls of a wait that only yield the core; those after them sleep."""
+_NAP_S = 2e-4
+"""Short: after a barrier the ranks start as far apart as they slept."""
+
+
+def give_way(polls: int) -> None:
+    """Let other processes of this host run between two polls of a wait, longer after so many polls. Local."""
+    if polls < _YIELD_POLLS:
+        os.sched_yield()
+    else:
+        time.sleep(_NAP_S)
 
 
 class Awaited(Protocol):
@@ -27,7 +42,8 @@ class Waiting:
         self, transport: Transport, deadline_s: float, notice: Callable[[], None] = lambda: None
     ) -> None:  # fmt: skip
         self._transport = transport
-        self._notice = notice
+        self.notice = notice
+        """Takes down who has died: to be called between two polls."""
         self._deadline_s = deadline_s
         self.total_s = 0.0
         """Time on the clock, in which several peers may have been awaited."""
@@ -45,7 +61,7 @@ class Waiting:
                 self._check(what, edges, start, now, timeout_s)
                 before = now
                 self._transport.pause(polls)
-                self._notice()
+                self.notice()
                 polls += 1
                 now = self._transport.clock()
                 for edge in edges:

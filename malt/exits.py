@@ -8,6 +8,7 @@ not caught, is read off the outermost frame when the interpreter exits: it stopp
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import os
 import signal
@@ -20,15 +21,12 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
+from malt.program import FAILURE_DIR, JOB_DIR
+
 _abort: Callable[[int], None] | None = None
 _rank = 0
 _hooked = False
-_leaves_alone = False
 _last_exit: _Exit | None = None
-
-FAILURE_DIR = "MALT_FAILURE_DIR"
-"""The variable that names the folder where a failing rank leaves its traceback for the launcher."""
-
 
 _DRAIN_S = 0.1
 """What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
@@ -50,19 +48,17 @@ def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
 
 def leave_on_failure() -> None:
     """From here on a failure ends this process alone, at once: the others go on without it. Local."""
-    global _abort, _leaves_alone
-    _abort, _leaves_alone = (lambda status: leave()), True
+    global _abort
+    _abort = _leave
 
 
-def leaves_alone() -> bool:
-    """Whether a failure ends this process alone. Local."""
-    return _leaves_alone and _abort is not None
-
-
-def leave() -> NoReturn:
-    """End this process, and leave nothing for MPI to wait for: it takes an exit for the end of the job. Local."""
+def _leave(status: int) -> None:
+    """End this process, and leave nothing for MPI to wait for: it takes an exit for the end of the job. What it would
+    have ended with is for the launcher to know, where nobody is left."""
+    if folder := os.environ.get(JOB_DIR):
+        with contextlib.suppress(OSError), open(os.path.join(folder, f"left-{_rank}"), "w") as file:
+            file.write(str(status))
     os.kill(os.getpid(), signal.SIGKILL)
-    raise AssertionError("killed")
 
 
 def stand_down() -> None:

@@ -51,6 +51,7 @@ def run(line: Line, environ: Mapping[str, str]) -> End:
     with tempfile.TemporaryDirectory(prefix="malt-") as folder:
         ours = {SESSION_BASE: folder, **environ, **line.settings, FAILURE_DIR: folder}
         roll = RollCall(Path(folder), line.mortal_ranks) if line.mortal_ranks else None
+        ours.pop(JOB_DIR, None)  # of a job that this one is started by
         if roll is not None:
             ours[JOB_DIR] = folder
         job = _Supervised(line.arguments, ours)

@@ -26,6 +26,7 @@ import builtins
 import contextlib
 import io
 import runpy
+import signal
 import stat
 import threading
 import time
@@ -72,7 +73,7 @@ def main() -> None:
         sys.path.insert(0, os.getcwd() if as_module else os.path.dirname(os.path.realpath(sys.argv[0])))
     _write_whole_lines()
     if JOB_DIR in os.environ:
-        _leave(f"started-{_rank()}", str(_process))
+        _leave(f"started-{_rank()}", f"{_process} {_started()}")
         atexit.register(_end_alone)
     threading.excepthook = _ending_job(threading.excepthook)
     try:
@@ -141,20 +142,29 @@ def _end_alone() -> None:
 
 
 def _end_job(status: int) -> NoReturn:
-    """End all ranks at once with `status`, whether or not MPI runs here yet; or this one, where the others can go on.
-    Does not return."""
-    exits = sys.modules.get("malt.exits")
-    if exits is not None and exits.leaves_alone():
-        exits.leave()
-    _leave(f"status-{status}", "")
+    """End all ranks at once with `status`, whether or not MPI runs here yet; or this one alone, where the others can go
+    on. Does not return."""
+    alone = JOB_DIR in os.environ
+    _leave(f"left-{_rank()}" if alone else f"status-{status}", str(status))
     _flush()
     time.sleep(_DRAIN_S)
+    if alone:
+        os.kill(_process, signal.SIGKILL)  # leaves nothing for MPI to wait for
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized():
         _ask_process_manager(status)
     elif not mpi.Is_finalized():
         mpi.COMM_WORLD.Abort(status)
     os._exit(status)
+
+
+def _started() -> int:
+    """When this process has started, in clock ticks after the system (proc_pid_stat(5)); -1: it does not tell."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            return int(file.read().rpartition(b")")[2].split()[19])
+    except OSError:
+        return -1
 
 
 def _flush() -> None:

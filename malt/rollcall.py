@@ -1,10 +1,13 @@
 """What the ranks of a job have said of themselves to the launcher, as files in its folder.
 
 status-<n>       a rank has failed, and the job ends with status n
-started-<rank>   the number of its process               where ranks may die: these and
-ready-<rank>     it has come to the session              from here on the others can go on without it
-memory-<rank>    files of /dev/shm that it has mapped
-finished-<rank>  it has ended well
+where they may die, also:
+started-<rank>      its process, by number and start
+memory-<process>    files of /dev/shm that it has mapped
+*-came-<rank>       it has come to the session (malt/muster.py)
+ready-<process>     the session has begun for it
+left-<rank>         it has failed, with a status, and the others go on
+finished-<rank>     it has ended well
 """
 
 from __future__ import annotations
@@ -12,7 +15,16 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+import time
+from collections.abc import Mapping
 from pathlib import Path
+
+from dstorm import shared_memory, vitals
+from dstorm.vitals import Process, Vitals
+
+_GRACE_S = 5.5
+"""How long the others may take to come to the session after one has died that had not: it may have died in MPI_Init,
+where they would wait for it for ever."""
 
 
 def failed_with(folder: Path) -> int | None:
@@ -21,12 +33,25 @@ def failed_with(folder: Path) -> int | None:
     return min((int(status) for status in statuses if status.isdecimal()), default=None)
 
 
+def started(folder: Path) -> dict[int, Process]:
+    """The processes of those ranks that have started."""
+    found = {}
+    for rank in _ranks(folder, "started"):
+        number, began = (folder / f"started-{rank}").read_text().split()
+        found[rank] = vitals.process(int(number), int(began))
+    return found
+
+
 class RollCall:
     """How a job ends whose ranks may die."""
 
     def __init__(self, folder: Path, ranks: int) -> None:
-        self._folder, self._ranks_of_job = folder, ranks
+        self._folder, self._all = folder, set(range(ranks))
         self._status: int | None = None
+        self._processes: Mapping[int, Process] = {}
+        self._vitals = Vitals({}, time.monotonic)
+        self._lacking: set[int] = set()
+        self._lacking_since = 0.0
 
     def status(self) -> int | None:
         """0: those who did not die have ended well; another: the job has failed, or nobody is left; None: neither, yet.
@@ -36,34 +61,53 @@ class RollCall:
         return self._status
 
     def clean(self) -> None:
-        """Remove what Open MPI leaves in /dev/shm where ranks end without it. Call it after the end of the job."""
+        """Remove what ranks that have ended early left in /dev/shm, also Open MPI. Call it after the end of the job."""
         for path in self._folder.glob("memory-*"):
             for name in path.read_text(encoding="utf-8").splitlines():
                 with contextlib.suppress(OSError):
                     os.unlink(name)
+        for left in shared_memory.files_of(self._folder.name):
+            left.unlink(missing_ok=True)
 
     def _found(self) -> int | None:
         status = failed_with(self._folder)
         if status is not None:
             return status
-        started, finished = self._ranks("started"), self._ranks("finished")
-        gone = {rank for rank in started - finished if self._is_gone(rank)}
-        if gone and not self._ranks("ready"):
-            names = ", ".join(sorted(gone))
-            print(f"malt run: rank {names} died before the session began: ending the job", file=sys.stderr, flush=True)
+        processes, finished = started(self._folder), set(_ranks(self._folder, "finished"))
+        has_begun = any(self._folder.glob("ready-*"))
+        gone = self._gone(processes, not has_begun) - finished
+        if processes and not has_begun and self._is_lacking(self._all - (processes.keys() - gone)):
+            names = ", ".join(map(str, sorted(self._lacking)))
+            print(
+                f"malt run: rank {names} died before the session began, and the others wait for it: ending the job",
+                file=sys.stderr, flush=True,
+            )  # fmt: skip
             return 1
-        if len(finished | gone) < self._ranks_of_job:
+        if finished | gone != self._all:
             return None
-        return 0 if finished else 1
+        return 0 if finished else max(_left_with(self._folder), default=1)
 
-    def _ranks(self, kind: str) -> set[str]:
-        words = (path.name.removeprefix(f"{kind}-") for path in self._folder.glob(f"{kind}-*"))
-        return {word for word in words if word.isdecimal()}
+    def _gone(self, processes: Mapping[int, Process], and_end_stopped: bool) -> set[int]:
+        """Who has ended. Once the session has begun its ranks see to those who stand still."""
+        if processes.keys() != self._processes.keys():
+            self._processes, self._vitals = processes, Vitals(processes, time.monotonic)
+        if and_end_stopped:
+            return set(self._vitals.gone())
+        return {rank for rank, process in processes.items() if vitals.has_ended(process)}
 
-    def _is_gone(self, rank: str) -> bool:
-        """Whether the process that started as `rank` has ended."""
-        number = (self._folder / f"started-{rank}").read_text()
-        try:
-            return (Path("/proc") / number / "stat").read_text().rpartition(")")[2].split()[0] in "ZX"
-        except OSError:
-            return True
+    def _is_lacking(self, lacking: set[int]) -> bool:
+        """Whether those who do not live and have not come either have been lacking for too long."""
+        lacking = lacking - set(_ranks(self._folder, "*-came"))
+        if lacking != self._lacking:
+            self._lacking, self._lacking_since = lacking, time.monotonic()
+        return bool(lacking) and time.monotonic() - self._lacking_since > _GRACE_S
+
+
+def _ranks(folder: Path, kind: str) -> list[int]:
+    """The ranks that have left a file of this kind."""
+    words = (path.name.rpartition("-")[2] for path in folder.glob(f"{kind}-*"))
+    return [int(word) for word in words if word.isdecimal()]
+
+
+def _left_with(folder: Path) -> list[int]:
+    return [int((folder / f"left-{rank}").read_text()) for rank in _ranks(folder, "left")]

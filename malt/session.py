@@ -95,8 +95,6 @@ class World:
 
 
 _world: World | None = None
-_has_lost = False
-"""Whether a session has ended in which ranks had died."""
 _simulated = threading.local()
 """The world of a simulated rank, which is a thread."""
 
@@ -189,7 +187,7 @@ def finalize() -> None:
     handled, as in `finally: malt.finalize()`, the others must come within 5 s, as they do where all have failed alike;
     where they go on, the exception ends the job.
     """
-    global _world, _has_lost
+    global _world
     current = _current()
     if current is None:
         return
@@ -202,7 +200,6 @@ def finalize() -> None:
         exits.end_job_for(error)  # `finally: malt.finalize()` would hold the job until the others, who go on, are done
         raise
     if current is _world:
-        _has_lost = _has_lost or bool(current.transport.dead)
         _world = None
         exits.stand_down()
 
@@ -260,10 +257,8 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
         return World(SoloTransport(library()), deadline_s, comm)
     if not survive:
         return World(MpiTransport(comm, deadline_s), deadline_s, comm)
-    if _has_lost:
-        raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
     survival.check_support(library(), os.environ)
-    transport = survival.transport(MpiTransport(comm, deadline_s), deadline_s, suspect_after_s)
+    transport = survival.transport(comm, deadline_s, suspect_after_s)
     exits.leave_on_failure()
     opened = World(transport, deadline_s, comm)
     transport.on_death(lambda ranks: survival.tell(opened, ranks))

