@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 import malt
 from apps import factormodel, factors
@@ -95,6 +96,8 @@ class Run:
         self.touched = np.zeros(len(problem.item_counts), bool)
         self.clock, self.trained, self.rows_sent = Clock(), 0, 0
         self.marks: list[Mark] = []
+        self.model: Model | None = None
+        """The final one."""
         self.exchanges = self._exchanges()
 
     def _take_users(self) -> None:
@@ -113,8 +116,9 @@ class Run:
         self.kept = Snapshots(problem, self.kernels, self.data, self.tests, self.is_shared, self.epochs)
 
     def _bury(self, alive: tuple[int, ...]) -> None:
-        """The users of those who have died are dealt to the living: their rows are gone, and begin anew, or as in the
-        checkpoint that this run goes on from."""
+        """The users of those who have died are dealt to the living. Their rows are gone, and begin anew, or as in the
+        checkpoint that this run goes on from; they are trained for as many epochs as have been, on items that stand.
+        """
         for rank in sorted(set(self.alive) - set(alive)):
             count = int((self.problem.owners == rank).sum())
             at = malt.init().lost.get(rank, time.time())
@@ -123,7 +127,28 @@ class Run:
                 print(f"malt: {count:,} users of rank {rank} are dealt to {listed(alive)}", file=sys.stderr, flush=True)
         self.alive = alive
         self.problem.deal(set(range(malt.size())) - set(alive))
+        had = self.mine
         self._take_users()
+        self._catch_up(np.flatnonzero(~np.isin(self.mine, had)).astype(np.int32))
+
+    def _catch_up(self, users: Numbers) -> None:
+        """Train these users, places in `mine`, as they would have been in the epochs so far, and no items."""
+        for epoch in range(self.checkpoints.epoch, self.checkpoints.epoch + len(self.marks)):
+            items = self.items.array.copy()
+            self._train(self.generator.permutation(users), items, np.zeros(len(items), bool), *self._steps(epoch))
+            malt.init().transport.beat()
+
+    def _steps(self, epoch: int) -> tuple[tuple[Rows, Rows], float]:
+        """What is kept of rows at an example, and the step size."""
+        step = factors.step_size(self.options.step, epoch, self.options.epochs)
+        return (factors.keeps(self.l2[0], step), factors.keeps(self.l2[1], step)), step
+
+    def _train(
+        self, users: Numbers, items: Rows, touched: NDArray[np.bool_], kept: tuple[Rows, Rows], step: float
+    ) -> None:
+        factors.train(
+            self.kernels, self.data, users, self.users, items, kept, step, touched, self.problem.biases
+        )  # fmt: skip
 
     def _shard(self) -> factors.Shard:
         train, problem = self.problem.train, self.problem
@@ -151,13 +176,9 @@ class Run:
             if malt.alive() != self.alive:
                 self._bury(malt.alive())
             self.clock.start()
-            step = factors.step_size(self.options.step, epoch, self.options.epochs)
-            kept = factors.keeps(self.l2[0], step), factors.keeps(self.l2[1], step)
+            steps = self._steps(epoch)
             for order in self._parts():
-                factors.train(
-                    self.kernels, self.data, order, self.users, self.items.array, kept, step, self.touched,
-                    self.problem.biases,
-                )  # fmt: skip
+                self._train(order, self.items.array, self.touched, *steps)
                 self.trained += int(self.counts[order].sum())
                 self._exchange()
             self.clock.stop()
@@ -211,10 +232,11 @@ class Run:
         users, items = self._common()
         self.users, self.items.array[:] = users[self.mine], items
         problem = self.problem
-        return Model(
+        self.model = Model(
             users, items, problem.train.user_ids, problem.train.item_ids,
             problem.mean, problem.spread, problem.low, problem.high, problem.biases,
         )  # fmt: skip
+        return self.model
 
     def _common(self) -> tuple[Rows, Rows]:
         """Users, each from the rank that has it, and items: the mean of theirs, by their ratings of each. Collective.
@@ -222,22 +244,38 @@ class Run:
         FloatingPointError: they are not finite.
         """
         transport, problem = malt.init().transport, self.problem
-        living = tuple(exchange(transport, None))
-        if living != self.alive:
-            self._bury(living)
+        while True:
+            living = tuple(exchange(transport, None))
+            if living != self.alive:
+                self._bury(living)
+            items = self._common_items()
+            users = np.zeros((len(problem.owners), problem.rank + 1), np.float32)
+            for rank, theirs in enumerate(transport.allgather(self.users.tobytes())):
+                if theirs:
+                    users[problem.owners == rank] = np.frombuffer(theirs, np.float32).reshape(-1, problem.rank + 1)
+            if tuple(exchange(transport, None)) == living:  # else the users of one may be missing
+                return users, items
+
+    def _common_items(self) -> Rows:
+        problem = self.problem
         mine = np.bincount(self.data.items, minlength=len(problem.item_counts))
         share = (mine / problem.item_counts).astype(np.float32)[:, np.newaxis]
         sums = np.concatenate((self.items.array * share, share), axis=1)
-        transport.mean(sums)
-        items = np.divide(sums[:, :-1], sums[:, -1:], out=self.items.array.copy(), where=sums[:, -1:] > 0)
+        malt.init().transport.mean(sums)
+        items: Rows = np.divide(sums[:, :-1], sums[:, -1:], out=self.items.array.copy(), where=sums[:, -1:] > 0)
         if not np.isfinite(items).all():
             raise FloatingPointError(f"the factors are not finite: the step size, {self.options.step:g}, is too large")
-        users = np.zeros((len(problem.owners), problem.rank + 1), np.float32)
-        for rank, theirs in enumerate(transport.allgather(self.users.tobytes())):
-            if not theirs:
-                continue
-            users[problem.owners == rank] = np.frombuffer(theirs, np.float32).reshape(-1, problem.rank + 1)
-        return users, items
+        return items
+
+    def measures(self) -> list[dict[str, float | None]]:
+        """How good all ranks were at the end of each epoch, and are now, after `finish`. Collective."""
+        while True:
+            found, living = self.kept.measures(self.users, self.items.array)
+            if living == self.alive:
+                return found
+            self._bury(living)  # the errors of its users' ratings are missing: those who have them now find them
+            assert self.model is not None
+            self.users[:] = self.model.users[self.mine]
 
 
 def run(arguments: Sequence[str]) -> None:
@@ -260,7 +298,7 @@ def run(arguments: Sequence[str]) -> None:
     part.train()
     model = part.finish()
     marks = over_ranks(malt.init().transport, part.marks, checkpoints.before)
-    measures = part.kept.measures(part.users, part.items.array)
+    measures = part.measures()
     digest = common_hash([model.users, model.items])
     lost, resumed = part.lost, checkpoints.epoch
     report = Report(told, MEASURES, COLUMNS, resumed_from=resumed, before=checkpoints.before, lost_ranks=lost)

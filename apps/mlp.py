@@ -190,7 +190,7 @@ class Run:
             generator.permutation(len(self.mine))  # drawn again, for the following to be other ones
         malt.barrier()
         said = time.monotonic()
-        for epoch in range(1 + self.checkpoints.epoch, self.options.epochs + 1):
+        for epoch in self.shares.epochs(1 + self.checkpoints.epoch, self.options.epochs, self.options.sync):
             if self.shares.changed():
                 self.mine = self.everything.chosen(malt.shard(self._dealt))
                 self.trainer.take(self.mine)

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any
 
 import malt
+from malt.agreement import exchange
 from malt.shards import bounds
 
 ENDED = "its process ended"
@@ -20,12 +22,43 @@ class Shares:
         self._count = count
         self._alive = tuple(range(malt.size()))
         self._began = time.time()
+        self._ended: list[float] = []
+        """When each epoch ended."""
+        self._dealt: dict[int, float] = {}
+        """When the rows of each of the dead were dealt to others."""
+
+    def epochs(self, first: int, last: int, sync: str) -> Iterator[int]:
+        """The epochs from `first` to `last`, to be trained one by one.
+
+        Where ranks may die, and do not wait for each other, one may stand still for most of a short training before
+        that is found out. So the last epochs are trained again, as many as went by without its rows, unless as many
+        have followed with them. Collective at the end.
+        """
+        more = last - first + 1
+        while more > 0:
+            for epoch in range(last - more + 1, last + 1):
+                yield epoch
+                self._ended.append(time.time())
+            more = self._owed(last - first + 1) if sync == "asp" else 0
+
+    def _owed(self, most: int) -> int:
+        """How many epochs are to follow. Collective."""
+        if not malt.init().transport.mortal:
+            return 0
+        malt.barrier()  # one that stands still is found out at the latest here
+        owed = 0
+        for rank, at in malt.init().lost.items():
+            dealt_at = self._dealt.get(rank, float("inf"))
+            without = sum(at < ended <= dealt_at for ended in self._ended)
+            owed = max(owed, without - sum(ended > dealt_at for ended in self._ended))
+        return min(max(exchange(malt.init().transport, owed).values()), most)
 
     def changed(self) -> bool:
         """Whether ranks have died since the last call: `malt.shard` gives this rank other rows now. The lowest living
         rank says what became of theirs."""
         before, self._alive = self._alive, malt.alive()
         dead = set(before) - set(self._alive)
+        self._dealt |= dict.fromkeys(dead, time.time())
         if dead and malt.rank() == self._alive[0]:
             for rank in sorted(dead):
                 print(f"malt: {self._rows(rank):,} rows of rank {rank} are dealt to {listed(self._alive)}",

@@ -46,22 +46,24 @@ class Snapshots:
         if (self._epochs.stop - 1 - epoch) % self._stride == 0:
             self._kept[epoch] = users.copy(), items[self._seen]
 
-    def measures(self, users: Rows, items: Rows) -> list[dict[str, float | None]]:
-        """How good all ranks were at the end of each epoch, and, the last, with these rows. Collective."""
+    def measures(self, users: Rows, items: Rows) -> tuple[list[dict[str, float | None]], tuple[int, ...]]:
+        """How good all ranks were at the end of each epoch, and, the last, with these rows; and whose errors are in it,
+        those of all who live. Collective."""
         theirs = exchange(malt.init().transport, sorted(self._kept))
         common = set.intersection(*map(set, theirs.values()))
         kept = [self._kept[epoch] if epoch in common else None for epoch in self._epochs]
         squares = [one and self._squares(*one) for one in [*kept, (users, items[self._seen])]]
-        said = exchange(malt.init().transport, squares).values()
+        said = exchange(malt.init().transport, squares)
         problem = self._problem
         counts = [len(problem.train.ratings), 0 if problem.test is None else len(problem.test.ratings)]
-        return [
+        found = [
             {
                 "train_rmse": _rmse([one and one[0] for one in sums], counts[0], problem.spread),
                 "test_rmse": _rmse([one and one[1] for one in sums], counts[1], problem.spread),
             }
-            for sums in zip(*said, strict=True)
+            for sums in zip(*said.values(), strict=True)
         ]
+        return found, tuple(said)
 
     def _squares(self, users: Rows, items: Rows) -> tuple[float, float]:
         """The sums of squared errors in training and test, of this rank's users. Collective."""

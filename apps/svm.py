@@ -117,7 +117,7 @@ class Run:
             linear.visiting_order(len(self.mine.labels), generator)  # drawn again, for the following to be other ones
         malt.barrier()
         said = time.monotonic()
-        for epoch in range(1 + self.checkpoints.epoch, self.options.epochs + 1):
+        for epoch in self.shares.epochs(1 + self.checkpoints.epoch, self.options.epochs, self.options.sync):
             if self.shares.changed():
                 self.mine = linear.examples(self._train.X, self._train.y, malt.shard(self._dealt))
                 self.trainer.take(self.mine)

@@ -17,6 +17,8 @@ SUSPECT_AFTER_S = 2.0
 """How long a stopped process may stand still by default: nothing stops one for so long by itself."""
 
 _GONE, _STOPPED = "ZX", "Tt"
+_ENDING_S = 1.0
+"""A process that is killed while it stands still runs for a moment: nobody need see it stand in its last one."""
 
 
 class Process(NamedTuple):
@@ -63,20 +65,29 @@ class Vitals:
         self._clock = clock
         self._suspect_after_s = SUSPECT_AFTER_S if suspect_after_s is None else suspect_after_s
         self._stopped_at: dict[int, float] = {}
+        self._stood: dict[int, tuple[float, float]] = {}
+        """Since when, and when last, each was seen to stand still."""
 
     def gone(self) -> Sequence[int]:
         """The ranks whose processes have ended; those that stand still for too long are ended."""
         return [rank for rank in self._processes if self._is_gone(rank)]
+
+    def standing_s(self, rank: int) -> float:
+        """How long it has been standing still, or had been when it ended; 0 where it was not seen to."""
+        since, until = self._stood.get(rank, (0.0, 0.0))
+        now = self._clock()
+        return now - since if now - until < _ENDING_S else 0.0
 
     def _is_gone(self, rank: int) -> bool:
         process = self._processes[rank]
         seen = _look(process.number)
         if seen is None or _is_over(process, seen):
             return True
+        now = self._clock()
         if seen[0] not in _STOPPED:
             self._stopped_at.pop(rank, None)
             return False
-        now = self._clock()
+        self._stood[rank] = self._stopped_at.get(rank, now), now
         if now - self._stopped_at.setdefault(rank, now) > self._suspect_after_s:
             with contextlib.suppress(OSError):
                 os.kill(process.number, signal.SIGKILL)

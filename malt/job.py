@@ -31,7 +31,7 @@ from malt.rollcall import RollCall, failed_with
 GRACE_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""
 
-_LOOK_S, _FAILED_S = 0.25, 2.0
+_LOOK_S, _FAILED_S = 0.05, 2.0
 """How often to look whether a rank has failed; and how long mpiexec may take then to end the job by itself."""
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
@@ -59,6 +59,8 @@ def run(line: Line, environ: Mapping[str, str]) -> End:
         if roll is not None:
             roll.clean()
         if status != 0 and job.signalled is None:
+            if roll is not None:
+                roll.tell_who_died_early()
             print(first_failure(Path(folder)), end="", file=sys.stderr, flush=True)
     return End(status, job.signalled is not None)
 

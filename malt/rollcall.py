@@ -52,13 +52,22 @@ class RollCall:
         self._vitals = Vitals({}, time.monotonic)
         self._lacking: set[int] = set()
         self._lacking_since = 0.0
+        self._died_early: set[int] = set()
+        """Who was seen first to have ended before the session."""
 
     def status(self) -> int | None:
-        """0: those who did not die have ended well; another: the job has failed, or nobody is left; None: neither, yet.
-        Says, once, who died too early for the others to go on."""
+        """0: those who did not die have ended well; another: the job has failed, or nobody is left, or those who live
+        wait for one that died too early; None: neither, yet."""
         if self._status is None:
             self._status = self._found()
         return self._status
+
+    def tell_who_died_early(self) -> None:
+        """Where the job has failed: who died too early for the others to go on, if that was the reason."""
+        early = self._died_early or self._lacking
+        if early and not any(self._folder.glob("ready-*")):
+            names = ", ".join(map(str, sorted(early)))
+            print(f"malt run: rank {names} died before the session began", file=sys.stderr, flush=True)
 
     def clean(self) -> None:
         """Remove what ranks that have ended early left in /dev/shm, also Open MPI. Call it after the end of the job."""
@@ -77,11 +86,6 @@ class RollCall:
         has_begun = any(self._folder.glob("ready-*"))
         gone = self._gone(processes, not has_begun) - finished
         if processes and not has_begun and self._is_lacking(self._all - (processes.keys() - gone)):
-            names = ", ".join(map(str, sorted(self._lacking)))
-            print(
-                f"malt run: rank {names} died before the session began, and the others wait for it: ending the job",
-                file=sys.stderr, flush=True,
-            )  # fmt: skip
             return 1
         if finished | gone != self._all:
             return None
@@ -100,6 +104,7 @@ class RollCall:
         lacking = lacking - set(_ranks(self._folder, "*-came"))
         if lacking != self._lacking:
             self._lacking, self._lacking_since = lacking, time.monotonic()
+            self._died_early = self._died_early or {rank for rank in lacking if rank in self._processes}
         return bool(lacking) and time.monotonic() - self._lacking_since > _GRACE_S
 
 

@@ -46,7 +46,8 @@ class World:
         self.vectors: list[Vector] = []
         """Those that are not freed yet, in the order in which all ranks made them."""
         self.lost: dict[int, float] = {}
-        """Ranks that have died, and when that was found out, in seconds since 1970."""
+        """Ranks that have died, and when that was found out, or they were first seen to stand still: seconds since
+        1970."""
         self.callbacks: list[Callable[[int], None]] = []
         """What malt.on_death was given."""
         self.made = 0
@@ -258,10 +259,10 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     if not survive:
         return World(MpiTransport(comm, deadline_s), deadline_s, comm)
     survival.check_support(library(), os.environ)
-    transport = survival.transport(comm, deadline_s, suspect_after_s)
+    transport, vitals = survival.transport(comm, deadline_s, suspect_after_s)
     exits.leave_on_failure()
     opened = World(transport, deadline_s, comm)
-    transport.on_death(lambda ranks: survival.tell(opened, ranks))
+    transport.on_death(lambda ranks: survival.tell(opened, ranks, vitals))
     return opened
 
 

@@ -60,8 +60,8 @@ def check_support(library: str, environ: Mapping[str, str]) -> None:
         )
 
 
-def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> SurvivingTransport:
-    """The ranks of `comm`, of which some may die from here on, or have died. Collective.
+def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
+    """The ranks of `comm`, of which some may die from here on, or have died; and the watch over them. Collective.
 
     Inside a host, for ranks that `malt run` has started, they may do so at any moment. Where mpiexec has started them,
     until they have come together here a death is one too many.
@@ -89,7 +89,9 @@ def _is_on_one_host(environ: Mapping[str, str]) -> bool:
     return any(environ.get(ours, "") == environ.get(all_, "0") for ours, all_ in _HOST_COUNTS)
 
 
-def _of_one_host(folder: Path, comm: Any, deadline_s: float, suspect_after_s: float | None) -> SurvivingTransport:
+def _of_one_host(
+    folder: Path, comm: Any, deadline_s: float, suspect_after_s: float | None
+) -> tuple[SurvivingTransport, Vitals]:
     """The ranks of this host's job, without any collective call of MPI."""
     from dstorm import mpi
 
@@ -107,10 +109,10 @@ def _of_one_host(folder: Path, comm: Any, deadline_s: float, suspect_after_s: fl
     made = SurvivingTransport(place, arena, vitals.gone, deadline_s)
     made.barrier("malt.init")
     path.unlink(missing_ok=True)  # all who live have it
-    return made
+    return made, vitals
 
 
-def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> SurvivingTransport:
+def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
     from dstorm.mpi import MpiTransport
 
     if _has_lost:
@@ -123,15 +125,15 @@ def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> Surv
     vitals = Vitals(processes, inner.clock, suspect_after_s)
     made = SurvivingTransport(inner, inner.arena(), vitals.gone, deadline_s)
     made.barrier("malt.init")
-    return made
+    return made, vitals
 
 
-def tell(world: World, ranks: Iterable[int]) -> None:
+def tell(world: World, ranks: Iterable[int], vitals: Vitals) -> None:
     """Say on the lowest living rank who is lost, take it down, and call those who asked for it."""
     global _has_lost
     _has_lost = True
     fresh, before = sorted(ranks), set(world.lost)
-    world.lost |= dict.fromkeys(fresh, time.time())
+    world.lost |= {rank: time.time() - vitals.standing_s(rank) for rank in fresh}
     if world.rank == world.alive[0]:
         # One that was lowest until now may have died before it told of those who had died before it.
         told = fresh if min(fresh) > world.rank else sorted(before | set(fresh))

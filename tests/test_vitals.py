@@ -71,6 +71,9 @@ def test_who_is_stopped_for_too_long_is_killed(sleeper):
         time.sleep(0.001)
     clock[0] = 2.5
     assert vitals.gone() == []  # it has gone on in time
+    assert vitals.standing_s(3) == 2.5
+    clock[0] = 2.95
+    assert vitals.standing_s(3) == 0
     child.send_signal(signal.SIGSTOP)
     while _look(child.pid)[0] not in "Tt":
         time.sleep(0.001)
@@ -79,4 +82,7 @@ def test_who_is_stopped_for_too_long_is_killed(sleeper):
     clock[0] = 5.1
     vitals.gone()
     assert child.wait(5) == -signal.SIGKILL
+    clock[0] = 5.2
     assert vitals.gone() == [3]
+    assert vitals.standing_s(3) == pytest.approx(2.2)
+    assert vitals.standing_s(4) == 0

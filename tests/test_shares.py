@@ -1,0 +1,100 @@
+"""Which epochs are trained again where the rows of the dead were missing for a while."""
+
+from __future__ import annotations
+
+import types
+
+import pytest
+
+from apps import shares
+from apps.shares import Shares
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def world(monkeypatch):
+    """A session of four ranks whose deaths and time are set by hand: each epoch takes a second."""
+    state = types.SimpleNamespace(now=0.0, lost={}, found={}, others_owe=0, meetings=0)
+
+    def meet():
+        state.meetings += 1
+        state.lost |= state.found
+
+    def alive():
+        return tuple(rank for rank in range(4) if rank not in state.lost)
+
+    transport = types.SimpleNamespace(mortal=True)
+    monkeypatch.setattr(shares.time, "time", lambda: state.now)
+    monkeypatch.setattr(shares.malt, "alive", alive)
+    monkeypatch.setattr(shares.malt, "size", lambda: 4)
+    monkeypatch.setattr(shares.malt, "rank", lambda: 1)
+    monkeypatch.setattr(shares.malt, "barrier", meet)
+    monkeypatch.setattr(shares.malt, "init", lambda: types.SimpleNamespace(transport=transport, lost=dict(state.lost)))
+    monkeypatch.setattr(shares, "exchange", lambda transport, owed: {1: owed, 2: state.others_owe})
+    state.transport = transport
+    return state
+
+
+def trained(world, last=10, sync="asp", deaths=()):
+    """The epochs in their order. `deaths`: after so many epochs a rank is found to have died, at some time."""
+    some, epochs = Shares(100), []
+    for epoch in some.epochs(1, last, sync):
+        some.changed()
+        world.now += 1
+        epochs.append(epoch)
+        for after, rank, at in deaths:
+            if after == len(epochs):
+                world.lost[rank] = at
+    return epochs
+
+
+def test_nobody_dies(world):
+    assert trained(world) == list(range(1, 11))
+    assert world.meetings == 1
+
+
+def test_one_that_is_found_to_stand_still_at_the_end(world):
+    world.found = {3: 6.5}
+    assert trained(world) == [*range(1, 11), 7, 8, 9, 10]
+    assert world.meetings == 2
+
+
+def test_one_that_stood_still_for_long_enough_before_the_end(world):
+    assert trained(world, deaths=[(8, 3, 3.5)]) == [*range(1, 11), 8, 9, 10]
+
+
+def test_as_many_epochs_have_followed(world):
+    assert trained(world, deaths=[(5, 3, 2.5)]) == list(range(1, 11))
+
+
+def test_all_train_as_many_as_the_one_that_owes_most(world):
+    world.others_owe = 2
+    epochs = trained_until(world, 12)
+    assert epochs == [*range(1, 11), 9, 10]
+
+
+def trained_until(world, count):
+    some, epochs = Shares(100), []
+    for epoch in some.epochs(1, 10, "asp"):
+        epochs.append(epoch)
+        if len(epochs) == count:
+            break
+    return epochs
+
+
+def test_no_more_than_there_were(world):
+    world.others_owe = 50
+    assert trained_until(world, 15) == [*range(1, 11), 1, 2, 3, 4, 5]
+
+
+def test_where_ranks_wait_for_each_other_or_do_not_die_nobody_meets(world):
+    world.found = {3: 6.5}
+    assert trained(world, sync="bsp") == list(range(1, 11))
+    world.transport.mortal = False
+    assert trained(world) == list(range(1, 11))
+    assert world.meetings == 0
+
+
+def test_nothing_to_train(world):
+    assert trained(world, last=0) == []
