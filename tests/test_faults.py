@@ -374,3 +374,22 @@ def test_whenever_it_strikes(seed, job_environment, tmp_path):
         named = re.findall(r"rank ([\d, ]+) died before the session began", job.output)
         assert str(struck[0]) in named[0].split(", "), job.output
         assert time.time() - struck_at < 12
+
+
+@needs_openmpi
+@pytest.mark.parametrize("seed", runs(1, 20))
+def test_one_dies_then_all_and_the_job_goes_on_from_its_checkpoint(seed, job_environment, tmp_path):
+    report, file = tmp_path / "report.json", tmp_path / "train.ckpt"
+    arguments = ["--epochs", "600", "--checkpoint", str(file), "--checkpoint-every", "0.1", "--json", str(report)]
+    job = Job([*SVM, *arguments], job_environment, tmp_path, options=("--survive", "--restarts", "1"))
+    job.until("first step")
+    choose = random.Random(seed)
+    first = strike(job, signal.SIGKILL, choose)
+    while not file.exists():
+        time.sleep(0.01)
+    strike(job, signal.SIGKILL, choose, deaths=4, within_s=1)
+    assert job.end() == 0, job.output
+    told = json.loads(report.read_text())
+    print(f"first {first}, resumed from {told['resumed_from']}")
+    assert told["resumed_from"] > 0 and told["lost_ranks"] == []
+    assert told["final"]["objective"] <= BOUND
