@@ -55,6 +55,20 @@ def fence() -> Callable[[], None]:
     return win.Sync
 
 
+def publish(name: str, text: str) -> None:
+    """Let all ranks of the job look `text`, of up to 1,000 characters, up under `name` (MPI-4.1, 11.4.4): by way of the
+    processes that have started them, so without a word to another rank. Local."""
+    MPI.Publish_name(name, text)
+
+
+def look_up(name: str) -> str | None:
+    """What was published under `name`; None: nothing yet. Local."""
+    try:
+        return MPI.Lookup_name(name)
+    except MPI.Exception:
+        return None
+
+
 def _nothing() -> None:
     """There is nobody to flush."""
 

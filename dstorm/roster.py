@@ -50,16 +50,18 @@ class Roster:
     """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else.
 
     `gone`: tells which ranks have died, as far as this one can see for itself; None: a death ends the job.
+    `leave(why)`: ends this process; called where the others take it for dead.
     """
 
     def __init__(
         self, transport: Transport, window: Window, deadline_s: float,
-        gone: Callable[[], Sequence[int]] | None = None,
+        gone: Callable[[], Sequence[int]] | None = None, leave: Callable[[str], object] | None = None,
     ) -> None:  # fmt: skip
         self._transport = transport
         self._clock = transport.clock
         self._window = window
         self._gone = gone
+        self._leave = leave
         self.deadline_s = deadline_s
         """How long a meeting lasts without a step of those who are missing."""
         self.dead: frozenset[int] = frozenset()
@@ -154,6 +156,8 @@ class Roster:
         fresh = found & ~self._membership.own.dead
         if not fresh:
             return
+        if self._leave is not None and fresh >> self._rank & 1:
+            self._leave("the others take it for dead")
         self._membership.bury(fresh)
         self.dead = ranks(self._membership.own.dead)
         self._tell()

@@ -21,10 +21,10 @@ def free_nbytes() -> int:
     return room.f_bavail * room.f_frsize
 
 
-def share_nbytes(ranks: int) -> int:
+def share_nbytes(ranks: int, free: int | None = None) -> int:
     """What each of so many ranks of this host may take for all its vectors, where that is settled at the start: half
-    of what /dev/shm has left, divided among them. Local."""
-    return min(free_nbytes() // (2 * ranks), _LARGEST_SHARE_NBYTES)
+    of what /dev/shm has left, divided among them. `free`: of another host, what it has left. Local."""
+    return min((free_nbytes() if free is None else free) // (2 * ranks), _LARGEST_SHARE_NBYTES)
 
 
 def file_of(job: str, session: str) -> Path:

@@ -75,11 +75,13 @@ class SurvivingTransport:
     """The ranks of a place while some of them die, or have died before. Local.
 
     `arena`: a window whose memory reads as zeros, of the same size on all ranks. `gone`: tells which ranks have ended,
-    as far as this one can see for itself; never one that may come back.
+    as far as this one can see for itself; never one that may come back. `leave(why)`: ends this process; called where
+    the others take it for dead.
     """
 
     def __init__(
-        self, place: Place, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0
+        self, place: Place, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0,
+        leave: Callable[[str], object] | None = None,
     ) -> None:  # fmt: skip
         self._place = place
         self.rank, self.size = place.rank, place.size
@@ -90,7 +92,7 @@ class SurvivingTransport:
         self._used = 0
         self._callbacks: list[Callable[[frozenset[int]], None]] = []
         self._announced: frozenset[int] = frozenset()
-        self._roster = Roster(self, self._slice(roster.nbytes(self.size)), deadline_s, gone)
+        self._roster = Roster(self, self._slice(roster.nbytes(self.size)), deadline_s, gone, leave)
         self._assembly = Assembly(self, self._slice(assembly.nbytes(self.size)), self._roster)
 
     @property

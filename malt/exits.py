@@ -21,7 +21,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
-from malt.program import FAILURE_DIR, JOB_DIR
+from malt.program import FAILURE_DIR, JOB_DIR, say
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
@@ -55,7 +55,7 @@ def leave_on_failure() -> None:
 def _leave(status: int) -> None:
     """End this process, and leave nothing for MPI to wait for: it takes an exit for the end of the job. What it would
     have ended with is for the launcher to know, where nobody is left."""
-    if folder := os.environ.get(JOB_DIR):
+    if (folder := os.environ.get(JOB_DIR)) and not say(f"left-{_rank}", str(status)):
         with contextlib.suppress(OSError), open(os.path.join(folder, f"left-{_rank}"), "w") as file:
             file.write(str(status))
     os.kill(os.getpid(), signal.SIGKILL)

@@ -25,7 +25,8 @@ from typing import NamedTuple
 
 from malt.launcher import Line
 from malt.mpi_library import LaunchError
-from malt.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
+from malt.program import FAILURE_DIR, JOB_DIR, RECEPTION, SESSION_BASE
+from malt.reception import Reception
 from malt.rollcall import RollCall, failed_with
 
 GRACE_S = 5.0
@@ -50,13 +51,20 @@ def run(line: Line, environ: Mapping[str, str]) -> End:
     """Run `line` to its end; on failure print the traceback of the rank that failed first, again."""
     with tempfile.TemporaryDirectory(prefix="malt-") as folder:
         ours = {SESSION_BASE: folder, **environ, **line.settings, FAILURE_DIR: folder}
-        roll = RollCall(Path(folder), line.mortal_ranks) if line.mortal_ranks else None
-        ours.pop(JOB_DIR, None)  # of a job that this one is started by
+        roll = RollCall(Path(folder), line.mortal_ranks, line.is_spread) if line.mortal_ranks else None
+        for name in (JOB_DIR, RECEPTION):  # of a job that this one is started by
+            ours.pop(name, None)
+        reception = Reception(Path(folder)) if roll is not None and line.is_spread else None
         if roll is not None:
             ours[JOB_DIR] = folder
+        if reception is not None:
+            ours[RECEPTION] = reception.number
         job = _Supervised(line.arguments, ours)
         status = job.wait(roll.status if roll is not None else lambda: failed_with(Path(folder)))
+        if reception is not None:
+            reception.close()
         if roll is not None:
+            status = status or roll.end()
             roll.clean()
         if status != 0 and job.signalled is None:
             if roll is not None:

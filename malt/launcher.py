@@ -15,9 +15,16 @@ from pathlib import Path
 
 from malt.cores import usable_cores
 from malt.mpi_library import LaunchError, Library
+from malt.program import JOB_DIR, RECEPTION
 
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
 """The variable that says that the others go on where a rank dies: 1; or best-effort: on any MPI, without a promise."""
+
+SEVERAL_HOSTS = (
+    "MPI's transfers between hosts do not outlive the death of a rank: run on one host, or let ranks open TCP "
+    "connections of their own, in the clear, with --survive=best-effort"
+)
+"""Why ranks of several hosts go on only where that is asked for."""
 
 RUNNER = str(Path(__file__).with_name("program.py"))
 """What each rank runs, and what runs the program: malt/program.py."""
@@ -36,6 +43,7 @@ THREADS = {
 RESTART = "MALT_RESTART"
 """The variable by which ranks know that their job is run again, in place of one that died: which time it is, from 1."""
 
+_HERE = ("localhost", "127.0.0.1", os.uname().nodename)
 _BINDING_POLICIES = ("PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy")
 
 
@@ -85,6 +93,8 @@ class Line:
     arguments: list[str]
     mortal_ranks: int = 0
     """How many ranks it starts, where they may die and the others go on."""
+    is_spread: bool = False
+    """Whether some of them may be on hosts that the launcher does not see."""
 
     def __str__(self) -> str:
         """As a shell takes it."""
@@ -157,9 +167,14 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     crowded = per_machine > machine.cores
     settings = _threads(max(1, machine.cores // per_machine), environ)
     options = ["-n", str(job.ranks)]
+    is_spread = any(host.name not in _HERE for host in placed) or machine.nodes > 1
     if job.survive:
         options += _surviving(job.survive, library)
+        if is_spread and job.survive != BEST_EFFORT:
+            raise LaunchError(f"--survive: {SEVERAL_HOSTS}")
         settings[SURVIVE] = job.survive
+        if is_spread and library.family == "openmpi":
+            options += [word for name in (SURVIVE, JOB_DIR, RECEPTION) for word in ("-x", name)]
     if library.family == "openmpi":
         settings |= _openmpi_settings(library, machine, crowded)
         if not machine.terminal and "FORCE_COLOR" not in environ:
@@ -172,7 +187,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         options += ["-hosts", _joined(placed)]
     added = {name: value for name, value in settings.items() if name not in environ}
     command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
-    return Line(added, command, job.ranks if job.survive else 0)
+    return Line(added, command, job.ranks if job.survive else 0, is_spread)
 
 
 def _surviving(how: str, library: Library) -> list[str]:

@@ -25,6 +25,7 @@ import atexit
 import builtins
 import contextlib
 import io
+import json
 import runpy
 import signal
 import stat
@@ -50,6 +51,14 @@ SESSION_BASE = "PRTE_MCA_prte_local_tmpdir_base"
 number: one that a killed job has left behind makes a later mpiexec of the same number give up ("The PMIx server's
 listener thread failed to start"). A rank takes it out of its environment, too."""
 
+RECEPTION = "MALT_RECEPTION"
+"""The variable that tells ranks on other hosts, which have no such folder, where to call the launcher: the name of its
+host, a token, a port, and addresses."""
+
+CALL = "MALT_CALL"
+"""The variable that holds the number of that connection, in such a rank."""
+
+_RING_S = 5.0
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _DRAIN_S = 0.1
@@ -65,6 +74,7 @@ def main() -> None:
     global _folder, _process
     _folder, _process = os.environ.pop(FAILURE_DIR, None), os.getpid()
     os.environ.pop(SESSION_BASE, None)
+    _call(os.environ.pop(RECEPTION, "").split())
     del sys.argv[0]
     as_module = sys.argv[0] == "-m"
     if as_module:
@@ -73,7 +83,8 @@ def main() -> None:
         sys.path.insert(0, os.getcwd() if as_module else os.path.dirname(os.path.realpath(sys.argv[0])))
     _write_whole_lines()
     if JOB_DIR in os.environ:
-        _leave(f"started-{_rank()}", f"{_process} {_started()}")
+        if CALL not in os.environ:
+            _leave(f"started-{_rank()}", f"{_process} {_started()}")
         atexit.register(_end_alone)
     threading.excepthook = _ending_job(threading.excepthook)
     try:
@@ -118,13 +129,40 @@ def _leave_traceback(error: BaseException) -> None:
 
 def _leave(name: str, text: str) -> None:
     """Leave a file for the launcher, if there is one: complete or not at all."""
-    if _folder is None:
+    if say(name, text) or _folder is None:
         return
     path = os.path.join(_folder, name)
     with contextlib.suppress(OSError):  # what it says was printed already, and the job must still end
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         os.replace(file.name, path)
+
+
+def say(name: str, text: str) -> bool:
+    """Tell the launcher, where this process is a rank on another host; whether it is."""
+    call = os.environ.get(CALL)
+    if call is not None:
+        with contextlib.suppress(OSError):  # the launcher has gone
+            os.write(int(call), json.dumps([name, text]).encode() + b"\n")
+    return call is not None
+
+
+def _call(words: list[str]) -> None:
+    """Call the launcher, where this is another host. Where that fails it knows nothing of this rank."""
+    global _folder
+    os.environ.pop(CALL, None)
+    if not words or words[0] == os.uname().nodename:
+        return
+    import socket  # 10 ms that ranks of the launcher's host need not wait
+
+    _folder = None
+    for address in words[3:]:
+        with contextlib.suppress(OSError):
+            connection = socket.create_connection((address, int(words[2])), _RING_S)
+            connection.settimeout(None)
+            connection.sendall(f"{words[1]} {_rank()}\n".encode())
+            os.environ[CALL] = str(connection.detach())
+            return
 
 
 def _rank() -> str:

@@ -8,6 +8,10 @@ memory-<process>    files of /dev/shm that it has mapped
 ready-<process>     the session has begun for it
 left-<rank>         it has failed, with a status, and the others go on
 finished-<rank>     it has ended well
+lost-<rank>         the others go on without it
+
+Ranks on other hosts say so over a connection (malt/reception.py). Of those that cannot call the launcher knows nothing,
+and takes from mpiexec that they have ended.
 """
 
 from __future__ import annotations
@@ -16,7 +20,7 @@ import contextlib
 import os
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Set
 from pathlib import Path
 
 from dstorm import shared_memory, vitals
@@ -25,6 +29,8 @@ from dstorm.vitals import Process, Vitals
 _GRACE_S = 5.5
 """How long the others may take to come to the session after one has died that had not: it may have died in MPI_Init,
 where they would wait for it for ever."""
+_CALL_S = 60.0
+"""The same, of ranks that have never been heard of, where some are on other hosts, which start at different times."""
 
 
 def failed_with(folder: Path) -> int | None:
@@ -43,10 +49,10 @@ def started(folder: Path) -> dict[int, Process]:
 
 
 class RollCall:
-    """How a job ends whose ranks may die."""
+    """How a job ends whose ranks may die. `is_spread`: some of them may be on other hosts."""
 
-    def __init__(self, folder: Path, ranks: int) -> None:
-        self._folder, self._all = folder, set(range(ranks))
+    def __init__(self, folder: Path, ranks: int, is_spread: bool = False) -> None:
+        self._folder, self._all, self._is_spread = folder, set(range(ranks)), is_spread
         self._status: int | None = None
         self._processes: Mapping[int, Process] = {}
         self._vitals = Vitals({}, time.monotonic)
@@ -69,6 +75,11 @@ class RollCall:
             names = ", ".join(map(str, sorted(early)))
             print(f"malt run: rank {names} died before the session began", file=sys.stderr, flush=True)
 
+    def end(self) -> int:
+        """The status after mpiexec has ended with 0: another where ranks were heard of, and none has ended well."""
+        known = {*_ranks(self._folder, "started"), *_ranks(self._folder, "elsewhere")}
+        return int(self._is_spread and bool(known) and not _ranks(self._folder, "finished"))
+
     def clean(self) -> None:
         """Remove what ranks that have ended early left in /dev/shm, also Open MPI. Call it after the end of the job."""
         for path in self._folder.glob("memory-*"):
@@ -84,10 +95,13 @@ class RollCall:
             return status
         processes, finished = started(self._folder), set(_ranks(self._folder, "finished"))
         has_begun = any(self._folder.glob("ready-*"))
-        gone = self._gone(processes, not has_begun) - finished
-        if processes and not has_begun and self._is_lacking(self._all - (processes.keys() - gone)):
+        elsewhere = set(_ranks(self._folder, "elsewhere"))
+        gone = (self._gone(processes, not has_begun) | set(_ranks(self._folder, "ended"))) - finished
+        known = processes.keys() | elsewhere
+        expected = known if self._is_spread and not elsewhere else self._all  # they may be where they cannot call
+        if known and not has_begun and self._is_lacking(expected - (known - gone), known):
             return 1
-        if finished | gone != self._all:
+        if finished | gone | set(_ranks(self._folder, "lost")) != self._all:
             return None
         return 0 if finished else max(_left_with(self._folder), default=1)
 
@@ -99,13 +113,14 @@ class RollCall:
             return set(self._vitals.gone())
         return {rank for rank, process in processes.items() if vitals.has_ended(process)}
 
-    def _is_lacking(self, lacking: set[int]) -> bool:
+    def _is_lacking(self, lacking: set[int], known: Set[int]) -> bool:
         """Whether those who do not live and have not come either have been lacking for too long."""
         lacking = lacking - set(_ranks(self._folder, "*-came"))
         if lacking != self._lacking:
             self._lacking, self._lacking_since = lacking, time.monotonic()
-            self._died_early = self._died_early or {rank for rank in lacking if rank in self._processes}
-        return bool(lacking) and time.monotonic() - self._lacking_since > _GRACE_S
+            self._died_early = self._died_early or lacking & known
+        grace_s = _CALL_S if self._is_spread and not lacking & known else _GRACE_S
+        return bool(lacking) and time.monotonic() - self._lacking_since > grace_s
 
 
 def _ranks(folder: Path, kind: str) -> list[int]:

@@ -112,7 +112,8 @@ def init(
 
     `survive`: they end that rank alone, and where a rank ends, whatever the reason, the others go on; also asked for by
     MALT_SURVIVE=1, which `malt run --survive` sets. A rank that stands still (SIGSTOP) for `suspect_after_s`, by
-    default 2, is killed. All ranks must be on one host.
+    default 2, is killed by those of its host; one of another host of which nothing is heard for so long, by default 10
+    or four times the longest silence so far, is given up, and leaves if it wakes up.
 
     ValueError: an argument, or another comm than before. RuntimeError: `survive` cannot be had; or a launcher
     started several processes and MPI sees only one, which would train alone.

@@ -10,7 +10,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,10 +18,10 @@ from dstorm import shared_memory
 from dstorm.one_host import OneHost, SharedMemory
 from dstorm.survival import SurvivingTransport
 from dstorm.vitals import Process, Vitals, this_process
-from malt import rollcall
-from malt.launcher import BEST_EFFORT, SURVIVE
+from malt import rollcall, several_hosts
+from malt.launcher import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE
 from malt.muster import Muster
-from malt.program import JOB_DIR
+from malt.program import JOB_DIR, say
 
 if TYPE_CHECKING:
     from malt.session import World
@@ -46,7 +46,7 @@ def is_asked_for(environ: Mapping[str, str]) -> bool:
 
 
 def check_support(library: str, environ: Mapping[str, str]) -> None:
-    """RuntimeError, with the remedy: this MPI, or the way it was started, ends the job when a rank dies."""
+    """RuntimeError, with the remedy: this MPI, or the way it was started, does not outlive the death of a rank."""
     if environ.get(SURVIVE) == BEST_EFFORT:
         return
     name, _, version = library.rpartition(" ")
@@ -58,6 +58,8 @@ def check_support(library: str, environ: Mapping[str, str]) -> None:
             "survive=True: this mpiexec ends the job when a rank dies: start with malt run --survive, "
             "or with mpiexec --with-ft ulfm"
         )
+    if not _is_on_one_host(environ):
+        raise RuntimeError(f"survive=True: {SEVERAL_HOSTS}")
 
 
 def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
@@ -65,22 +67,31 @@ def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tu
 
     Inside a host, for ranks that `malt run` has started, they may do so at any moment. Where mpiexec has started them,
     until they have come together here a death is one too many.
-    RuntimeError: they are on several hosts. DeadlinePassed: one of them does not come. MemoryError: no room.
+    DeadlinePassed: one of them does not come. MemoryError: no room.
     """
-    folder = os.environ.get(JOB_DIR)
-    if not folder:
+    from dstorm import mpi
+
+    folder, here = os.environ.get(JOB_DIR), _is_on_one_host(os.environ)
+    if here and not folder:
         return _of_mpi(comm, deadline_s, suspect_after_s)
-    _leave(folder, "memory", "\n".join(shared_memory.mapped()))
-    if _is_on_one_host(os.environ):
-        made = _of_one_host(Path(folder), comm, deadline_s, suspect_after_s)
+    session = _name(mpi.members(comm))
+    if folder:
+        _leave(folder, f"memory-{os.getpid()}", "\n".join(shared_memory.mapped()))
+    if here:
+        made = _of_one_host(Path(str(folder)), session, comm, deadline_s, suspect_after_s)
     else:
-        made = _of_mpi(comm, deadline_s, suspect_after_s)
-    _leave(folder, "ready", "")
+        _check_that_none_is_lost()
+        made = several_hosts.transport(session, comm, deadline_s, suspect_after_s)
+    if folder:
+        _leave(folder, f"ready-{os.getpid()}", "")
     return made
 
 
 def _leave(folder: str, name: str, text: str) -> None:
-    with contextlib.suppress(OSError), open(os.path.join(folder, f"{name}-{os.getpid()}"), "w") as file:
+    """Leave word for the launcher."""
+    if say(name, text):
+        return
+    with contextlib.suppress(OSError), open(os.path.join(folder, name), "w") as file:
         file.write(text)
 
 
@@ -89,8 +100,14 @@ def _is_on_one_host(environ: Mapping[str, str]) -> bool:
     return any(environ.get(ours, "") == environ.get(all_, "0") for ours, all_ in _HOST_COUNTS)
 
 
+def _name(members: tuple[int, ...]) -> str:
+    """A name of the next session of these ranks of MPI.COMM_WORLD, the same on all of them."""
+    _sessions[members] += 1
+    return f"{zlib.crc32(repr(members).encode()):08x}-{_sessions[members]}"
+
+
 def _of_one_host(
-    folder: Path, comm: Any, deadline_s: float, suspect_after_s: float | None
+    folder: Path, session: str, comm: Any, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[SurvivingTransport, Vitals]:
     """The ranks of this host's job, without any collective call of MPI."""
     from dstorm import mpi
@@ -100,8 +117,6 @@ def _of_one_host(
     processes = rollcall.started(folder)
     others = {place_of: processes[rank] for place_of, rank in enumerate(members) if place_of != place.rank}
     vitals = Vitals(others, place.clock, suspect_after_s)
-    _sessions[members] += 1
-    session = f"{zlib.crc32(repr(members).encode()):08x}-{_sessions[members]}"
     room = shared_memory.share_nbytes(place.size)
     crew = Muster(folder, session, place.rank, place.size).come(room, vitals.gone, deadline_s)
     path = shared_memory.file_of(folder.name, session)
@@ -115,8 +130,7 @@ def _of_one_host(
 def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
     from dstorm.mpi import MpiTransport
 
-    if _has_lost:
-        raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
+    _check_that_none_is_lost()
     inner = MpiTransport(comm, deadline_s)
     if len(set(inner.hosts)) > 1:
         raise RuntimeError("survive=True is for ranks of one host so far: run them on one, or without it")
@@ -128,12 +142,23 @@ def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tupl
     return made, vitals
 
 
-def tell(world: World, ranks: Iterable[int], vitals: Vitals) -> None:
+def _check_that_none_is_lost() -> None:
+    if _has_lost:
+        raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
+
+
+def tell(world: World, ranks: Collection[int], vitals: Vitals) -> None:
     """Say on the lowest living rank who is lost, take it down, and call those who asked for it."""
     global _has_lost
     _has_lost = True
     fresh, before = sorted(ranks), set(world.lost)
     world.lost |= {rank: time.time() - vitals.standing_s(rank) for rank in fresh}
+    if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
+        from dstorm import mpi
+
+        members = mpi.members(world.comm)
+        for rank in fresh:  # whom the launcher may not see
+            _leave(folder, f"lost-{members[rank]}", "")
     if world.rank == world.alive[0]:
         # One that was lowest until now may have died before it told of those who had died before it.
         told = fresh if min(fresh) > world.rank else sorted(before | set(fresh))

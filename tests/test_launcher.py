@@ -61,6 +61,22 @@ def test_ranks_that_may_die():
     assert made.settings["MALT_SURVIVE"] == "1" and made.mortal_ranks == 4 and line().mortal_ranks == 0
 
 
+def test_ranks_that_may_die_on_several_hosts():
+    def made(survive, at="", nodes=1):
+        job = Job(4, ("x.py",), hosts(at) if at else (), survive)
+        return compose(job, OPENMPI5, "/opt/bin/mpiexec", Machine(cores=8, nodes=nodes), {})
+
+    told = ["-x", "MALT_SURVIVE", "-x", "MALT_JOB_DIR", "-x", "MALT_RECEPTION"]
+    for here in (made("1"), made("1", "localhost:4")):
+        assert not here.is_spread and "MALT_SURVIVE" not in here.arguments
+    for where in ({"at": "a,b:2"}, {"nodes": 2}):
+        with pytest.raises(LaunchError, match="^--survive: MPI's transfers between hosts .* --survive=best-effort$"):
+            made("1", **where)
+        spread = made("best-effort", **where)
+        assert spread.is_spread and spread.arguments[5:11] == told
+    assert "MALT_SURVIVE" not in made(None, "a,b:2").arguments
+
+
 @pytest.mark.parametrize("library", [OPENMPI4, MPICH, INTEL], ids=str)
 def test_an_mpi_that_ends_the_job_is_refused(library):
     with pytest.raises(LaunchError, match="--survive needs Open MPI 5 or newer, this is .*best-effort"):

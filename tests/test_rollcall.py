@@ -164,3 +164,55 @@ def test_what_a_session_left_in_memory_is_removed(tmp_path):
     folder.mkdir()
     RollCall(folder, 2).clean()
     assert not path.exists()
+
+
+def test_ranks_elsewhere_end_well_or_are_lost(tmp_path, gone):
+    said = {"started": {0: here()}, "ready": [100], "elsewhere": [1, 2], "finished": [0, 1]}
+    called(tmp_path, **said)
+    assert RollCall(tmp_path, 3, is_spread=True).status() is None
+    (tmp_path / "ended-1").write_text("")
+    assert RollCall(tmp_path, 3, is_spread=True).status() is None
+    (tmp_path / "ended-2").write_text("")
+    assert RollCall(tmp_path, 3, is_spread=True).status() == 0
+
+
+def test_one_elsewhere_that_stands_still_is_not_waited_for(tmp_path):
+    said = {"started": {0: here()}, "ready": [100], "elsewhere": [1], "finished": [0]}
+    assert called(tmp_path, **said) is None
+    (tmp_path / "lost-1").write_text("")
+    assert RollCall(tmp_path, 2, is_spread=True).status() == 0
+
+
+def test_one_elsewhere_that_dies_before_the_session_is_told(tmp_path, capsys, patience):
+    (tmp_path / "started-0").write_text(here())
+    for name in ("elsewhere-1", "ended-1"):
+        (tmp_path / name).write_text("")
+    roll = RollCall(tmp_path, 2, is_spread=True)
+    assert roll.status() is None
+    patience.pass_(6)
+    assert roll.status() == 1
+    roll.tell_who_died_early()
+    assert "rank 1 died" in capsys.readouterr().err
+
+
+def test_hosts_may_start_one_after_another(tmp_path, patience):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "elsewhere-1").write_text("")
+    roll = RollCall(tmp_path, 3, is_spread=True)
+    assert roll.status() is None
+    patience.pass_(50)
+    assert roll.status() is None
+    patience.pass_(11)
+    assert roll.status() == 1
+
+
+def test_who_cannot_call_is_left_to_mpiexec(tmp_path, patience):
+    (tmp_path / "started-0").write_text(here())
+    roll = RollCall(tmp_path, 2, is_spread=True)
+    assert roll.status() is None
+    patience.pass_(100)
+    assert roll.status() is None
+    assert roll.end() == 1
+    (tmp_path / "finished-0").write_text("")
+    assert roll.end() == 0
+    assert RollCall(tmp_path, 2).end() == 0

@@ -1,0 +1,100 @@
+"""The ranks of several hosts where some may die: memory that those of a host share, and links to the others."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Sequence
+
+from dstorm.links import Links
+from dstorm.one_host import SharedMemory
+from dstorm.survival import SurvivingTransport
+from dstorm.transport import Bytes, Put
+from dstorm.waiting import give_way
+
+
+def host_name() -> str:
+    """The name of this host, which no other has: hosts may be called alike, and containers start with their host."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{os.uname().nodename}/{file.read().strip()}"
+    except OSError:
+        return os.uname().nodename
+
+
+class Arena:
+    """A window over several hosts. `mates`: who shares `memory`, by rank there; the others are at the end of links."""
+
+    def __init__(self, memory: SharedMemory, mates: Sequence[int], links: Links) -> None:
+        self._shared, self._links = memory, links
+        self._place = {rank: place for place, rank in enumerate(mates)}
+        self.memory: Bytes = memory.memory
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """As `Window.put`. One-sided."""
+        if peer in self._place:
+            self._shared.put(source, self._place[peer], offset)
+        else:
+            self._links.put(source, peer, offset)
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """As `Window.prepared`. Local."""
+        if peer in self._place:
+            return self._shared.prepared(source, self._place[peer], offset)
+        return self._links.prepared(source, peer, offset)
+
+    def flush(self, peers: Sequence[int]) -> None:
+        """As `Window.flush`. One-sided."""
+        self._shared.flush(peers)
+        self._links.flush(peers)
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """As `Window.prepared_flush`. Local."""
+        far = [peer for peer in peers if peer not in self._place]
+        return (lambda: self.flush(far)) if far else self._shared.prepared_flush(peers)
+
+    def sync(self) -> None:
+        """As `Window.sync`. Local."""
+        self._shared.sync()
+
+    def copy(self, offset: int, destination: Bytes) -> None:
+        """As `Window.copy`. Local."""
+        self._shared.copy(offset, destination)
+
+    def free(self) -> None:
+        """Forget it. Local."""
+        self._shared.free()
+        self.memory = self._shared.memory
+
+
+class LinkedTransport(SurvivingTransport):
+    """The ranks of several hosts while some of them die. `links`: those of `arena`. Local."""
+
+    def __init__(
+        self, place: SeveralHosts, arena: Arena, links: Links, gone: Callable[[], Sequence[int]], deadline_s: float,
+        leave: Callable[[str], object],
+    ) -> None:  # fmt: skip
+        self._links = links
+        super().__init__(place, arena, lambda: [*gone(), *links.gone()], deadline_s, leave)
+        self.on_death(links.cut)
+
+    def close(self) -> None:
+        """As `Transport.close`. Local."""
+        self._links.close()
+
+
+class SeveralHosts:
+    """Who the ranks are, by the names of their hosts, and how they wait."""
+
+    def __init__(self, rank: int, hosts: Sequence[str], library: str) -> None:
+        self.rank, self.size, self.library = rank, len(hosts), library
+        self.hosts = tuple(hosts)
+        self.mates = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
+        """The ranks of this host."""
+        self.rivals = frozenset(self.mates) - {rank}
+
+    clock: Callable[[], float] = staticmethod(time.perf_counter)
+    pause = staticmethod(give_way)
+
+    def set_deadline(self, deadline_s: float) -> None:
+        """Nothing: no call here waits."""

@@ -1,0 +1,208 @@
+"""Puts over connections, to ranks that end, stand still, or have been given up."""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+
+import numpy as np
+import pytest
+
+from dstorm import links
+from dstorm.links import Links
+
+pytestmark = pytest.mark.serial
+NBYTES = 1 << 22
+
+
+class Left(Exception):
+    """Stands for the end of the process."""
+
+
+class Pair:
+    """Ranks 0 and 1, on hosts of their own."""
+
+    def __init__(self, suspect_after_s=None, alive=(0, 1)):
+        self.ways = [socket.socketpair() for _ in range(2)]
+        self.memory = [np.zeros(NBYTES, np.uint8) for _ in range(2)]
+        self.left = []
+        (out0, into1), (out1, into0) = self.ways
+        self._made = []
+        self.first = Links(self.memory[0], {1: out0}, {1: into0}, alive, self._leave, suspect_after_s)
+        self._second = ({0: out1}, {0: into1}, alive, self._leave, suspect_after_s)
+
+    def second(self):
+        self._made.append(Links(self.memory[1], *self._second))
+        return self._made[-1]
+
+    def end_second(self):
+        """As the system does when a process ends."""
+        for connection in (self.ways[0][1], self.ways[1][0]):
+            connection.shutdown(socket.SHUT_RDWR)
+
+    def _leave(self, why):
+        self.left.append(why)
+        raise Left(why)
+
+    def close(self):
+        for one in (self.first, *self._made):
+            one.close()
+        for way in self.ways:
+            for connection in way:
+                links._shut(connection)
+        for thread in threading.enumerate():
+            if thread.name in ("malt link", "malt pulse"):
+                thread.join(5)
+        for way in self.ways:
+            for connection in way:
+                connection.close()
+
+
+@pytest.fixture
+def make(monkeypatch):
+    monkeypatch.setattr(links, "BEAT_S", 0.02)
+    monkeypatch.setattr(threading, "excepthook", lambda args: None)  # of those that have left
+    made = []
+
+    def pair(*args, **kwargs):
+        made.append(Pair(*args, **kwargs))
+        return made[-1]
+
+    yield pair
+    for one in made:
+        one.close()
+
+
+def until(condition, seconds=5.0):
+    end = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.002)
+
+
+def test_what_was_put_is_there_after_the_flush(make):
+    pair = make()
+    pair.second()
+    generator = np.random.default_rng(0)
+    for nbytes in (1, 63, 64, 65, links._BUFFER_NBYTES - 24, links._BUFFER_NBYTES, NBYTES - 7):
+        payload = generator.integers(0, 256, nbytes, np.uint8)
+        pair.first.put(payload, 1, 7)
+        pair.first.prepared(payload[:1], 1, 3)()
+        pair.first.put(payload[:0], 1, 0)
+        pair.first.flush([1])
+        np.testing.assert_array_equal(pair.memory[1][7 : 7 + nbytes], payload)
+        assert pair.memory[1][3] == payload[0]
+    assert not pair.memory[0].any()
+
+
+def test_many_small_puts_at_once(make):
+    pair = make()
+    pair.second()
+    payload = np.arange(3000, dtype=np.uint16).view(np.uint8)
+    for place in range(3000):
+        pair.first.put(payload[2 * place : 2 * place + 2], 1, 2 * place)
+    pair.first.flush([1])
+    np.testing.assert_array_equal(pair.memory[1][:6000], payload)
+
+
+def test_nothing_is_written_beyond_the_memory(make):
+    pair = make()
+    pair.second()
+    for offset in (-1, NBYTES - 3):
+        pair.first.put(np.ones(4, np.uint8), 1, offset)
+        pair.first.flush([1])
+    assert not pair.memory[1].any()
+
+
+def test_both_may_send_much_at_once(make):
+    pair = make()
+    second = pair.second()
+    payload = np.ones(NBYTES, np.uint8)
+
+    def send(here, peer):
+        for _ in range(20):
+            here.put(payload, peer, 0)
+            here.flush([peer])
+
+    threads = [threading.Thread(target=send, args=args) for args in ((pair.first, 1), (second, 0))]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(30)
+        assert not thread.is_alive()
+    assert pair.memory[0].all() and pair.memory[1].all()
+
+
+@pytest.mark.parametrize("nbytes", [8, NBYTES])
+def test_a_flush_towards_one_that_ends_returns(make, nbytes):
+    pair = make()  # nobody answers there
+    threading.Timer(0.2, pair.end_second).start()
+    pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
+    pair.first.flush([1])
+    until(lambda: pair.first.gone() == [1])
+    pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
+    pair.first.flush([1])
+    assert not pair.left
+
+
+def test_what_it_sent_before_it_ended_arrives_before_it_is_gone(make):
+    pair = make()
+    head = links._HEAD.pack(links._PUT, 5, 3)
+    for part in (head[:10], head[10:] + b"ab", b"c"):
+        pair.ways[1][0].send(part)
+    pair.end_second()
+    until(lambda: pair.first.gone() == [1])
+    assert pair.memory[0][5:8].tobytes() == b"abc"
+
+
+@pytest.mark.parametrize("nbytes", [8, NBYTES])
+def test_one_that_is_silent_is_given_up_and_told(make, nbytes):
+    pair = make(suspect_after_s=0.4)
+    start = time.monotonic()
+    pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
+    pair.first.flush([1])
+    assert 0.3 < time.monotonic() - start < 5
+    until(lambda: pair.first.gone() == [1])
+    assert not pair.left
+    with pytest.raises(OSError):  # what it sends late does not arrive
+        for _ in range(100):
+            pair.ways[1][0].send(links._HEAD.pack(links._PUT, 0, 1) + b"x")
+            time.sleep(0.01)
+    assert not pair.memory[0].any()
+
+
+def test_the_smaller_part_leaves(make):
+    pair = make(suspect_after_s=0.4, alive=(1,))  # rank 1 is the lower one here
+    until(lambda: pair.left)
+    assert "heard nothing of ranks [1] for 0.4 s" in pair.left[0]
+
+
+def test_who_was_given_up_leaves(make):
+    pair = make()
+    pair.second()
+    pair.first.cut([1])
+    until(lambda: pair.left)
+    assert "rank 0 has heard nothing of it" in pair.left[0]
+
+
+def test_who_stands_still_leaves(make, monkeypatch):
+    pair = make(suspect_after_s=2.0)
+    pair.second()
+    real = time.monotonic
+    time.sleep(0.1)
+    monkeypatch.setattr(links.time, "monotonic", lambda: real() + 10)
+    until(lambda: pair.left)
+    assert "has stood still for 10" in pair.left[0]
+
+
+def test_a_beat_is_no_end_of_a_flush(make):
+    pair = make()
+    pair.ways[0][1].send(links._ALIVE * 100)
+    flush = threading.Thread(target=pair.first.flush, args=([1],))
+    flush.start()
+    flush.join(0.2)
+    assert flush.is_alive()
+    pair.ways[0][1].send(links._DONE)
+    flush.join(5)
+    assert not flush.is_alive()
