@@ -73,7 +73,9 @@ class ModelTrainer:
     def _connect(self, options: Namespace) -> None:
         self._alone = options.average == "none" or malt.size() == 1
         average = "model" if options.average == "none" else options.average
-        self._replica = malt.Replica(self._params, average=average, graph=options.graph, sync=options.sync)
+        self._replica = malt.Replica(
+            self._params, average=average, graph=options.graph, sync=options.sync, check_finite=True
+        )
         self.vectors = self._replica.vectors
 
     def learn(self, order: Order, due: bool) -> None:

@@ -30,15 +30,17 @@ class Replica:
     Collective. `params`: an array, or a dict or list of arrays, which the loop goes on changing in place; all ranks
     start from rank 0's. `every`: examples or batches, as counted by `step`, between two exchanges. `average`: "model":
     w <- mean of own and received. "delta": d = change since the last exchange is sent, and
-    w <- base + (d_own + sum of d_received) / (in-degree + 1). `graph`, `sync`: as for malt.vector.
+    w <- base + (d_own + sum of d_received) / (in-degree + 1). `graph`, `sync`, `check_finite`: as for
+    malt.vector.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
     ranks: the vectors do not fit. Parameters are as before then.
     """
 
     def __init__(
-        self, params: Any, every: int = 1, average: str = "model", graph: Any = "auto", sync: str = "asp"
-    ) -> None:
+        self, params: Any, every: int = 1, average: str = "model", graph: Any = "auto", sync: str = "asp",
+        check_finite: bool = False,
+    ) -> None:  # fmt: skip
         self._world = world = session.world()
         self._transport = world.transport
         (self._params, self._every), _ = agree(
@@ -50,7 +52,7 @@ class Replica:
         self._parts: list[_Part] = []
         try:
             for arrays in _by_dtype(self._params):
-                self._parts.append(_Part(arrays, self._delta, graph, sync))
+                self._parts.append(_Part(arrays, self._delta, graph=graph, sync=sync, check_finite=check_finite))
         except MemoryError:  # on all ranks alike
             self.close()
             raise
@@ -116,15 +118,15 @@ class Replica:
 class _Part:
     """The parameters of one dtype, as one vector. A lone array that allows it is the vector's own, without a copy."""
 
-    def __init__(self, arrays: Sequence[Array], delta: bool, graph: Any, sync: str) -> None:
+    def __init__(self, arrays: Sequence[Array], delta: bool, **options: Any) -> None:
         self._arrays = arrays
         self._delta = delta
         self._in_place = not delta and len(arrays) == 1
         if self._in_place:
-            self.vector = vector(arrays[0], graph=graph, sync=sync)
+            self.vector = vector(arrays[0], **options)
             return
         flat = np.concatenate([array.reshape(-1) for array in arrays])
-        self.vector = vector(flat, graph=graph, sync=sync)
+        self.vector = vector(flat, **options)
 
     def start(self) -> None:
         """Take the parameters as they are now for those that all ranks start from."""

@@ -230,12 +230,22 @@ def test_what_a_closed_rank_sent_can_still_be_gathered(everywhere):
     everywhere(live)
 
 
-def test_not_finite_is_refused_where_asked(everywhere):
+@pytest.mark.parametrize("sync", ["bsp", "asp"])
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+def test_not_finite_is_refused_where_asked(sync, value, everywhere):
+    """Also under asp, where a mean is made out of the window."""
+
     def live(rank):
-        with malt.vector(np.ones(3), sync="bsp", check_finite=True) as v:
+        with malt.vector(np.ones(3), sync=sync, check_finite=True) as v:
+            for _ in range(2):  # a good one first
+                v.scatter()
+                malt.barrier()
+                v.gather()
+                malt.barrier()
             if rank == 0:
-                v.array[1] = np.nan
+                v.array[1] = value
             v.scatter()
+            malt.barrier()
             merged = v.gather()
             assert merged.senders == tuple(peer for peer in range(malt.size()) if peer not in (0, rank))
             if rank:

@@ -35,6 +35,8 @@ class DenseVector(Vector):
         """Where the mean of what may still be overwritten is made, on first use."""
         self._parcels = {peer: Parcel(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers}
         self._averages_to_copy = 0
+        self._judges_each = True
+        """Whether each message must be finite where that is asked for; else what is made of them must be."""
         for parcel in self._parcels.values():
             self._segment.prepare(parcel)
 
@@ -48,7 +50,7 @@ class DenseVector(Vector):
         return sent
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
-        if function is AVG and not self._consistency.acknowledges and not self._check_finite:
+        if function is AVG and not self._consistency.acknowledges:
             if not self._averages_to_copy:
                 messages = self._average_in_place(timeout_s)
                 if messages is not None:
@@ -60,13 +62,19 @@ class DenseVector(Vector):
     def _average_in_place(self, timeout_s: float | None) -> Sequence[Message] | None:
         """Average straight out of the window, in a single pass; what was overwritten meanwhile shows afterwards, before
         `array` changes. None: so it was, or something is to be refused; nothing has been taken then."""
-        messages = self._segment.look(self._sources(), timeout_s)
+        self._judges_each = False
+        try:
+            messages = self._segment.look(self._sources(), timeout_s)
+        finally:
+            self._judges_each = True
         if not messages:
             return messages
         if self._total is None:
             self._total = np.empty(self._flat.size, wide_dtype(self._array.dtype))
         blend = average(Own(self._rank, self._weight, self._mass, self._flat), [self._term(one) for one in messages])
         blend.total(self._total)
+        if self._check_finite and not np.isfinite(self._total.sum()):  # which a single one that is not finite shows in
+            return None
         if not self._segment.look_again():
             return None
         blend.finish(self._total, self._flat)
@@ -96,4 +104,4 @@ class DenseVector(Vector):
         """Whether a message is one of a whole array, of numbers where that is asked for."""
         if message.encoding != _WHOLE_ARRAY or message.payload.nbytes != self._array.nbytes:
             return False
-        return not self._check_finite or bool(np.isfinite(self._values(message)).all())
+        return not (self._check_finite and self._judges_each) or bool(np.isfinite(self._values(message)).all())
