@@ -86,10 +86,16 @@ def test_survive_comes_too_late():
         malt.init(survive=True)
 
 
+ONE_HOST = {"OMPI_COMM_WORLD_LOCAL_SIZE": "4", "OMPI_COMM_WORLD_SIZE": "4"}
+TWO_HOSTS = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "4"}
+
+
 @pytest.mark.parametrize(
     ("library", "environ", "problem"),
     [
-        ("Open MPI 5.0.11", {"OMPI_MCA_mpi_ft_enable": "1"}, None),
+        ("Open MPI 5.0.11", {"OMPI_MCA_mpi_ft_enable": "1", **ONE_HOST}, None),
+        ("Open MPI 5.0.11", {"OMPI_MCA_mpi_ft_enable": "1", **TWO_HOSTS}, "between hosts do not outlive the death of"),
+        ("Open MPI 5.0.11", {"MALT_SURVIVE": "best-effort", **TWO_HOSTS}, None),
         ("Open MPI 5.0.11", {}, "this mpiexec ends the job when a rank dies: start with malt run --survive"),
         ("Open MPI 4.1.4", {"OMPI_MCA_mpi_ft_enable": "1"}, "Open MPI 4.1.4 ends the job when a rank dies: start with"),
         ("MPICH 5.0.2", {}, "MPICH 5.0.2 ends the job when a rank dies: start with malt run --survive, on Open MPI 5"),
