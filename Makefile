@@ -58,7 +58,8 @@ check: $(READY)
 	@$(VENV)/bin/python -m mypy
 
 faults: $(READY)
-	@MALT_FAULTS=long $(VENV)/bin/python -m pytest -q -rs tests/test_faults.py $(ARGS)
+	@MALT_FAULTS=long MALT_TEST_KILLS=20 $(VENV)/bin/python -m pytest -q -rs \
+		tests/test_faults.py tests/test_checkpoints.py::test_kills_of_all_ranks $(ARGS)
 
 bench: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --json bench/results.json --page docs/benchmarks.md $(ARGS)

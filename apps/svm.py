@@ -121,6 +121,7 @@ class Run:
             if self.shares.changed():
                 self.mine = linear.examples(self._train.X, self._train.y, malt.shard(self._dealt))
                 self.trainer.take(self.mine)
+            self.trainer.begin_epoch(epoch - 1 - self.checkpoints.epoch)
             self.clock.start()
             for order, due in self._parts(linear.visiting_order(len(self.mine.labels), generator)):
                 self.trainer.learn(order, due)

@@ -33,6 +33,10 @@ class Trainer(Protocol):
     def take(self, data: Examples) -> None:
         """From here on `order` names examples of `data`."""
 
+    def begin_epoch(self, place: int) -> None:
+        """The epoch that begins is number `place` of this run, from 0. One that comes again is trained with the steps
+        that it had before, as if what has followed had not been: it lacked rows."""
+
     def finish(self) -> None:
         """Make `model` one and the same on all ranks. Collective."""
 
@@ -65,6 +69,8 @@ class ModelTrainer:
         self._params: Params = np.zeros(n_features + 1, np.float32)
         self.model: Params = np.zeros_like(self._params)
         self._trained, self._blended = 0.0, 0
+        self._begun: list[tuple[float, int]] = []
+        """`_trained` and `_blended` at the beginning of each epoch."""
         if state:
             self._params[:], self.model[:] = state["params"], state["model"]
             self._trained, self._blended = float(state["trained"]), int(state["blended"])
@@ -90,6 +96,10 @@ class ModelTrainer:
 
     def take(self, data: Examples) -> None:
         self._data = data
+
+    def begin_epoch(self, place: int) -> None:
+        self._trained, self._blended = [*self._begun, (self._trained, self._blended)][place]
+        self._begun[place:] = [(self._trained, self._blended)]
 
     def _note(self, order: Order) -> None:
         """What an exchange must know of the examples just trained on."""
@@ -179,6 +189,8 @@ class GradientTrainer:
     ) -> None:  # fmt: skip
         self._problem, self._data, self._eta0 = problem, data, eta0
         self._trained = 0
+        self._begun: list[int] = []
+        """`_trained` at the beginning of each epoch."""
         self.model: Params = np.zeros(n_features + 1, np.float32)
         if state:
             self.model[:], self._trained = state["model"], int(state["trained"])
@@ -189,6 +201,10 @@ class GradientTrainer:
 
     def take(self, data: Examples) -> None:
         self._data = data
+
+    def begin_epoch(self, place: int) -> None:
+        self._trained = [*self._begun, self._trained][place]
+        self._begun[place:] = [self._trained]
 
     def learn(self, order: Order, due: bool) -> None:
         gradient = self._vector.array

@@ -1,0 +1,39 @@
+"""What the trainers of apps.svm do where epochs come again."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import numpy as np
+import pytest
+from test_linear import some_rows
+
+from apps import linear
+from apps.linear import Problem
+from apps.trainers import trainer
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.mark.parametrize("average", ["model", "gradient"])
+def test_an_epoch_that_comes_again_has_the_steps_that_it_had(average):
+    X, y = some_rows(np.random.default_rng(0))
+    data, order = linear.examples(X, y), np.arange(len(y), dtype=np.int32)
+    options = Namespace(average=average, vector="dense", graph="all", sync="asp")
+    made = trainer(Problem(), data, 20, 0.1, options)
+
+    def counts():
+        return made.state()["trained"], made.state().get("blended", 0)
+
+    begun = []
+    for place in range(4):
+        made.begin_epoch(place)
+        begun.append(counts())
+        made.learn(order, True)
+    assert len(set(begun)) == 4
+    for place in (2, 3):
+        made.begin_epoch(place)
+        assert counts() == begun[place]
+        made.learn(order, True)
+    made.begin_epoch(1)
+    assert counts() == begun[1]
