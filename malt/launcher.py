@@ -8,11 +8,12 @@ from __future__ import annotations
 import os
 import shlex
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from malt import fabric
 from malt.cores import usable_cores
 from malt.mpi_library import LaunchError, Library
 from malt.program import JOB_DIR, RECEPTION
@@ -77,7 +78,8 @@ class Machine:
     """What is known about the machines that the ranks run on, which are taken to be alike."""
 
     cores: int
-    infiniband: bool = False
+    fabrics: Collection[str] = ()
+    """Its fast networks, as malt/fabric.py names them."""
     root: bool = False
     nodes: int = 1
     """How many of them the batch system has granted."""
@@ -102,12 +104,12 @@ class Line:
         return " ".join([*settings, shlex.join(self.arguments)])
 
 
-def this_machine(environ: Mapping[str, str], infiniband: Path = Path("/sys/class/infiniband")) -> Machine:
+def this_machine(environ: Mapping[str, str]) -> Machine:
     """The machine that the launcher runs on. Local."""
     nodes = environ.get("SLURM_JOB_NUM_NODES", "")
     return Machine(
         cores=usable_cores(),
-        infiniband=infiniband.is_dir() and any(infiniband.iterdir()),
+        fabrics=fabric.found(),
         root=hasattr(os, "geteuid") and os.geteuid() == 0,
         nodes=int(nodes) if nodes.isdigit() else 1,
         terminal=sys.stdout.isatty(),
@@ -224,11 +226,9 @@ def _threads(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _openmpi_settings(library: Library, machine: Machine, crowded: bool) -> dict[str, str]:
-    settings: dict[str, str] = {}
+    settings = fabric.settings(machine.fabrics)
     if machine.root:
         settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
-    if not machine.infiniband:  # where it is the fast one; elsewhere each window complains that it finds no device
-        settings["OMPI_MCA_osc"] = "^ucx"
     if crowded and library.version[0] >= 5:
         settings["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
     elif crowded:

@@ -13,7 +13,7 @@ import numpy as np
 
 from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport, Transport
 from dstorm.roster import LAST
-from malt import exits, survival
+from malt import exits, fabric, survival
 
 if TYPE_CHECKING:
     from vol import Vector
@@ -237,7 +237,8 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     """A world of the ranks of `comm`, by default of all. Collective."""
     expected = max((int(os.environ[name]) for name in _PROCESS_COUNTS if os.environ.get(name, "").isdigit()), default=1)
     try:
-        from mpi4py import MPI
+        with fabric.settled():
+            from mpi4py import MPI
 
         from dstorm.mpi import MpiTransport, library
     except (ImportError, RuntimeError, OSError) as error:

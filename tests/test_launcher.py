@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from malt import launcher
+from malt import fabric, launcher
 from malt.launcher import RUNNER, THREADS, Host, Job, Line, Machine, check_program, compose, hosts, this_machine
 from malt.mpi_library import LaunchError, Library
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.serial
 OPENMPI5, OPENMPI4 = Library("openmpi", (5, 0)), Library("openmpi", (4, 1))
 MPICH, INTEL = Library("mpich", (5, 0)), Library("intel", (2021, 18))
 ROOT = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}
-CLUSTER = Machine(cores=8, infiniband=True)
+CLUSTER = Machine(cores=8, fabrics=["infiniband"])
 
 
 def line(library=OPENMPI5, ranks=4, machine=CLUSTER, environ=None, at="", program=("x.py", "-n", "7")):
@@ -87,19 +87,19 @@ def test_an_mpi_that_ends_the_job_is_refused(library):
 
 def test_no_colours_into_a_file():
     """Open MPI's ranks print to a pseudo-terminal, wherever that goes."""
-    machine = Machine(8, infiniband=True, terminal=False)
+    machine = Machine(8, fabrics=["infiniband"], terminal=False)
     assert settings(machine=machine) == {"NO_COLOR": "1"}
     assert settings(machine=machine, environ={"FORCE_COLOR": "1"}) == settings(MPICH, machine=machine) == {}
 
 
 @pytest.mark.parametrize("library", [OPENMPI5, OPENMPI4], ids=str)
 def test_openmpi_as_root(library):
-    assert settings(library, machine=Machine(8, infiniband=True, root=True)) == dict.fromkeys(ROOT, "1")
+    assert settings(library, machine=Machine(8, fabrics=["infiniband"], root=True)) == dict.fromkeys(ROOT, "1")
 
 
 @pytest.mark.parametrize("library", [OPENMPI5, OPENMPI4], ids=str)
 def test_openmpi_without_infiniband(library):
-    assert settings(library, machine=Machine(8)) == {"OMPI_MCA_osc": "^ucx"}
+    assert settings(library, machine=Machine(8)) == {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_hosts_share_the_load():
     assert line(ranks=4, at="a,b").settings["OMP_NUM_THREADS"] == "4"
     assert line(ranks=4, at="a:64").settings["OMP_NUM_THREADS"] == "2"
     assert "OMPI_MCA_mpi_yield_when_idle" in settings(ranks=20, at="a,b")
-    assert settings(ranks=32, machine=Machine(8, infiniband=True, nodes=4)) == {}
+    assert settings(ranks=32, machine=Machine(8, fabrics=["infiniband"], nodes=4)) == {}
 
 
 def test_openmpi_sends_other_hosts_the_attempt():
@@ -197,15 +197,10 @@ def test_the_line_can_be_pasted_into_a_shell():
     assert str(composed) == """A='^ucx' B=1 '/with space/mpiexec' -n 2 x.py 'it'"'"'s'"""
 
 
-def test_this_machine(tmp_path):
-    devices = tmp_path / "infiniband"
-    assert not this_machine({}, devices).infiniband
-    devices.mkdir()
-    assert not this_machine({}, devices).infiniband
-    (devices / "mlx5_0").mkdir()
-    assert this_machine({}, devices).infiniband
-    assert this_machine({}, devices).nodes == this_machine({"SLURM_JOB_NUM_NODES": ""}, devices).nodes == 1
-    assert this_machine({"SLURM_JOB_NUM_NODES": "3"}, devices).nodes == 3
+def test_this_machine():
+    assert this_machine({}).fabrics == fabric.found()
+    assert this_machine({}).nodes == this_machine({"SLURM_JOB_NUM_NODES": ""}).nodes == 1
+    assert this_machine({"SLURM_JOB_NUM_NODES": "3"}).nodes == 3
 
 
 @pytest.fixture
