@@ -57,8 +57,14 @@ def job(program, tmp_path, environment, launcher="malt run", ranks=3):
     return done, time.monotonic() - start
 
 
-@pytest.mark.parametrize("launcher", ["malt run", "mpiexec"])
-@pytest.mark.parametrize("name", FAILURES)
+@pytest.mark.parametrize(
+    ("name", "launcher"),
+    [
+        *[(name, launcher) for name in FAILURES if "finally" not in name for launcher in ("malt run", "mpiexec")],
+        ("finalize in a finally", "malt run"),  # they take the five seconds that such a rank waits
+        ("sys.exit, and finalize in a finally", "mpiexec"),
+    ],
+)
 def test_a_failure_ends_the_job(name, launcher, tmp_path, job_environment):
     failure, status, message = FAILURES[name]
     done, seconds = job(PROGRAM.format(failure=failure), tmp_path, job_environment, launcher)
