@@ -40,6 +40,7 @@ from apps.program import (
 )  # fmt: skip
 from apps.report import Clock, Column, Mark, Report, mark, over_ranks
 from apps.shares import Shares
+from malt import consensus
 from malt.agreement import succeed
 
 MEASURES = (Column("train_loss", "training loss", ".4f"), Column("test_accuracy", "test accuracy", ".4f"))
@@ -127,14 +128,7 @@ class Trainer:
         """Make the weights one and the same on all ranks: the mean over those that have trained. Collective."""
         for vector in self.vectors:
             vector.close()
-        transport = malt.init().transport
-        trained = np.array([self._batches > 0], np.float32)
-        mine = trained.copy()
-        transport.mean(trained)
-        for layer in self.weights if trained else ():
-            layer *= mine
-            transport.mean(layer)
-            layer /= trained
+        consensus.mean(malt.init().transport, self.weights, counts=self._batches > 0)
 
     def _show(self, order: Sequence[int]) -> Any:
         """Put the examples into the network; their labels."""

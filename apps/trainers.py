@@ -15,6 +15,7 @@ import numpy as np
 import malt
 from apps import linear
 from apps.linear import Examples, Order, Params, Problem
+from malt import consensus
 
 State = Mapping[str, Any]
 _DEPTH = 8
@@ -175,7 +176,7 @@ class SparseModelTrainer(ModelTrainer):
 
     def finish(self) -> None:
         self._vector.close()
-        malt.init().transport.mean(self.model)
+        consensus.mean(malt.init().transport, [self.model])
 
 
 class GradientTrainer:
@@ -220,7 +221,7 @@ class GradientTrainer:
 
     def finish(self) -> None:
         self._vector.close()
-        malt.init().transport.mean(self.model)
+        consensus.mean(malt.init().transport, [self.model])
 
     def state(self) -> State:
         return {"model": self.model, "trained": self._trained}

@@ -8,7 +8,7 @@ was not has put its piece before it came.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -73,15 +73,20 @@ class Assembly:
                 mine[:] = given
                 return
 
-    def mean(self, array: NDArray[np.generic]) -> None:
-        """Replace `array` by the mean over those who live, the same bits on all. Collective."""
+    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
+        """As `Transport.mean`. Collective."""
         wide = np.dtype(np.float32) if array.dtype == np.float16 else array.dtype
         mine = array.astype(wide).reshape(-1)
         total = np.empty_like(mine)
+        counting = set(among or range(self._size))
         while True:
             counted: frozenset[int] | None = None
-            for lost, start, pieces in self._exchange(mine.view(np.uint8), "mean"):
+            given = mine if self._rank in counting else mine[:0]
+            for lost, start, pieces in self._exchange(given.view(np.uint8), "mean"):
                 counted = lost if counted is None else counted
+                if not counting - lost:  # nobody who was to count is left
+                    counting, counted = set(range(self._size)), None
+                    break
                 if lost != counted:  # one died between two pieces: from the beginning
                     counted = None
                     break
@@ -92,7 +97,7 @@ class Assembly:
                     for other in values[1:]:
                         np.add(block, other, out=block)
             if counted is not None:
-                np.divide(total, self._size - len(counted), out=array.reshape(-1), casting="same_kind")
+                np.divide(total, len(counting - counted), out=array.reshape(-1), casting="same_kind")
                 return
 
     def _exchange(self, mine: Bytes, what: str) -> Iterator[_Round]:

@@ -12,7 +12,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 
 import numpy as np
@@ -221,14 +221,16 @@ class MpiTransport:
         ends = np.cumsum(lengths)
         return [everything[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
 
-    def mean(self, array: NDArray[np.generic]) -> None:
+    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
         """As `Transport.mean`. Collective."""
+        if among and self.rank not in among:
+            array[...] = 0
         # Reduced at one rank and sent from there: an Allreduce may round differently on each rank.
         wide = array.astype(np.float32) if array.dtype == np.float16 else array
         with self._meeting("MPI_Reduce"):
             if self.rank == 0:
                 self._comm.Reduce(MPI.IN_PLACE, wide)
-                np.divide(wide, self.size, out=array, casting="same_kind")
+                np.divide(wide, len(among) if among else self.size, out=array, casting="same_kind")
             else:
                 self._comm.Reduce(wide, None)
         self.broadcast(array)
@@ -242,6 +244,9 @@ class MpiTransport:
             self._comm.Barrier()
         else:
             self._roster.meet(what, patience_s)
+
+    def look(self) -> None:
+        pass
 
     def beat(self) -> None:
         if self._roster is not None:

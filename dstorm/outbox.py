@@ -14,6 +14,7 @@ import numpy as np
 
 from dstorm import stamp
 from dstorm.consistency import Consistency
+from dstorm.errors import PeerLost
 from dstorm.layout import Layout
 from dstorm.ring import SendRing
 from dstorm.stamp import DONE, WHOLE, WRITING, Stamp
@@ -166,6 +167,9 @@ class Outbox:
         if self._acknowledged:
             lacking = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
             self._waiting.until_none("scatter", lacking, timeout_s)
+            lost = [edge.peer for edge in edges if edge.peer in self._transport.dead]
+            if lost:
+                raise PeerLost(lost[0], "it died while a scatter to it waited for it")
             edges = [edge for edge in edges if not edge.done]
         return edges
 

@@ -106,7 +106,8 @@ class Roster:
             self.check()
 
     def meet(self, what: str, patience_s: float | None = None) -> frozenset[int]:
-        """Return when all who live have come; who was dead then, the same on all of them. Collective.
+        """Return when all who live have come; who was dead then, the same on all of them, but of the last meeting only
+        who had not come: others may have ended since. Collective.
 
         DeadlinePassed: ranks are missing that have made no step for the deadline, or have not come within `patience_s`,
         whatever they do; a later call waits for them again. MismatchedCalls: a rank has come to another meeting.
@@ -129,7 +130,8 @@ class Roster:
             self.check_now_and_then()
             polls += 1
         self._check_names(what, meeting)
-        return ranks(lost)
+        words = self._membership.words
+        return frozenset(rank for rank in ranks(lost) if what != LAST or words[rank].come < meeting)
 
     def _verdict(self, meeting: int, what: str) -> int | None:
         """Who was dead at `meeting`, once that is certain; None before."""
@@ -156,6 +158,8 @@ class Roster:
         fresh = found & ~self._membership.own.dead
         if not fresh:
             return
+        for rank in ranks(fresh) - {self._rank}:
+            self._look(rank)  # it may have come to a meeting since the last look
         if self._leave is not None and fresh >> self._rank & 1:
             self._leave("the others take it for dead")
         self._membership.bury(fresh)

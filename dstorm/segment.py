@@ -65,7 +65,8 @@ class Segment:
         mass / (messages + 1).
 
         On return the data is in the peers' memory and the parcels' may change. Peers that have left are skipped.
-        Waits only where the consistency wants acknowledgements. DeadlinePassed: nothing was sent.
+        Waits only where the consistency wants acknowledgements. DeadlinePassed, and PeerLost, where one that was waited
+        for died: nothing was sent.
         """
         self._notice_deaths()
         sent = self._out.send(parcels, step, weight, mass, timeout_s)

@@ -9,7 +9,7 @@ Time is virtual.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from random import Random
@@ -284,13 +284,14 @@ class SimulatedTransport:
     def allgather(self, data: bytes) -> list[bytes]:
         return self._meet("allgather", data)
 
-    def mean(self, array: NDArray[np.generic]) -> None:
+    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
         wide = np.float32 if array.dtype == np.float16 else array.dtype
         arrays = self._meet("mean", array.astype(wide))
+        arrays = [arrays[rank] for rank in sorted(among or range(self.size))]
         total = arrays[0].copy()
         for other in arrays[1:]:
             total += other
-        np.divide(total, self.size, out=array, casting="same_kind")
+        np.divide(total, len(arrays), out=array, casting="same_kind")
 
     def broadcast(self, array: NDArray[np.generic]) -> None:
         array[...] = self._meet("broadcast", array.copy())[0]
@@ -307,6 +308,9 @@ class SimulatedTransport:
         return [theirs for _, theirs in everyone]
 
     def set_deadline(self, deadline_s: float) -> None:
+        pass
+
+    def look(self) -> None:
         pass
 
     def beat(self) -> None:

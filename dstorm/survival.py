@@ -8,7 +8,7 @@ only and is not used again, so that no late Put of a rank that died can land in 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -131,41 +131,49 @@ class SurvivingTransport:
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
-        return self._assembly.allgather(data)
+        everyone = self._assembly.allgather(data)
+        self._announce(self._roster.dead)
+        return everyone
 
-    def mean(self, array: NDArray[np.generic]) -> None:
+    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
         """As `Transport.mean`. Collective."""
-        self._assembly.mean(array)
+        self._assembly.mean(array, among)
+        self._announce(self._roster.dead)
 
     def broadcast(self, array: NDArray[np.generic]) -> None:
         """As `Transport.broadcast`. Collective."""
         self._assembly.broadcast(array)
+        self._announce(self._roster.dead)
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
         """As `Transport.barrier`. Collective."""
-        self._roster.meet(what, patience_s)
-        if what != roster.LAST:  # after that one, those who have come have gone
-            self._announce()
+        lost = self._roster.meet(what, patience_s)
+        self._announce(lost if what == roster.LAST else self._roster.dead)
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""
         self._place.set_deadline(deadline_s)
         self._roster.deadline_s = deadline_s
 
+    def look(self) -> None:
+        """As `Transport.look`. One-sided: the others are told of those they may not know of."""
+        self._roster.check_now_and_then()
+        self._announce(self._roster.dead)
+
     def beat(self) -> None:
         """As `Transport.beat`. One-sided."""
         self._roster.beat()
-        self._announce()
+        self._announce(self._roster.dead)
 
     def pause(self, polls: int) -> None:
         """As `Transport.pause`; now and then it looks who has died. One-sided."""
         self._place.pause(polls)
         self._roster.check_now_and_then()
 
-    def _announce(self) -> None:
-        dead = self._roster.dead
-        if dead is not self._announced:
-            fresh, self._announced = dead - self._announced, dead
+    def _announce(self, dead: frozenset[int]) -> None:
+        fresh = dead - self._announced
+        if fresh:
+            self._announced |= fresh
             for callback in self._callbacks:
                 callback(fresh)
 

@@ -5,7 +5,7 @@ Everything above this line is written against `Transport` and `Window`; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -72,8 +72,9 @@ class Transport(Protocol):
     def allgather(self, data: bytes) -> list[bytes]:
         """What every rank gave, by rank; lengths may differ; b"" of those who are dead. Collective."""
 
-    def mean(self, array: NDArray[np.generic]) -> None:
-        """Replace `array` by the mean over those who live, the same bits on all. Collective."""
+    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
+        """Replace `array` by the mean over those who live, the same bits on all; over those of them that are `among`
+        these, which is the same on all ranks, if there are any. Collective."""
 
     def broadcast(self, array: NDArray[np.generic]) -> None:
         """Replace `array` by that of the lowest rank that lives, the same shape and dtype on all. Collective."""
@@ -87,6 +88,9 @@ class Transport(Protocol):
 
     def set_deadline(self, deadline_s: float) -> None:
         """From here on a barrier waits so long for a rank that makes no step. Local."""
+
+    def look(self) -> None:
+        """Look who has died, unless it has just been done; call those who asked for it. Local."""
 
     def beat(self) -> None:
         """Count a step of this rank, so that others who wait for it know that it is alive. One-sided."""

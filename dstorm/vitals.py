@@ -52,6 +52,12 @@ def has_ended(process: Process) -> bool:
     return _is_over(process, _look(process.number))
 
 
+def is_stopped(process: Process) -> bool:
+    """Whether it stands still (SIGSTOP, a debugger)."""
+    seen = _look(process.number)
+    return seen is not None and not _is_over(process, seen) and seen[0] in _STOPPED
+
+
 class Vitals:
     """A watch over the processes of some ranks; those that this one cannot see are never reported."""
 

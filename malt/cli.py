@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from malt import doctor, restarts
-from malt.launcher import BEST_EFFORT, Job, Line, check_program, compose, hosts, this_machine
+from malt.launcher import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
 from malt.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 
 
@@ -81,18 +81,20 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 def _run(options: argparse.Namespace, program: list[str]) -> int:
     if not program:
         raise LaunchError("no PROGRAM to run (see malt run --help)")
-    wanted = Job(options.n, ("-m", *program) if options.module else tuple(program), options.hosts, options.survive)
+    environ = {name: value for name, value in os.environ.items() if name != SURVIVE}
+    survive = options.survive or survive_of(os.environ)
+    wanted = Job(options.n, ("-m", *program) if options.module else tuple(program), options.hosts, survive)
     check_program(wanted.program)
     library = _library(options.mpi)
-    mpiexec, machine = find_mpiexec(library, os.environ), this_machine(os.environ)
+    mpiexec, machine = find_mpiexec(library, environ), this_machine(environ)
 
     def line(environ: Mapping[str, str]) -> Line:
         return compose(wanted, library, mpiexec, machine, environ)
 
     if options.dry_run:
-        print(line(os.environ))
+        print(line(environ))
         return 0
-    return restarts.run(line, os.environ, options.restarts)
+    return restarts.run(line, environ, options.restarts)
 
 
 def _library(family: str) -> Library:

@@ -93,11 +93,11 @@ def session_is_over() -> bool:
     return _hooked and _abort is None
 
 
-def end_job(why: str) -> None:
-    """Say why, and end the job with status 1. Local."""
+def end_job(why: str, status: int = 1) -> None:
+    """Say why, and end the job; or this process alone, where the others go on without it. Local."""
     if why:
         print(why, file=sys.stderr)
-    _end(1)
+    _end(status)
 
 
 def _after(hook: Callable[..., Any]) -> Callable[..., Any]:

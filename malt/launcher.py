@@ -21,6 +21,15 @@ from malt.program import JOB_DIR, RECEPTION
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
 """The variable that says that the others go on where a rank dies: 1; or best-effort: on any MPI, without a promise."""
 
+
+def survive_of(environ: Mapping[str, str]) -> str | None:
+    """What the environment asks for of --survive. LaunchError: it says something else."""
+    value = environ.get(SURVIVE, "")
+    if value not in ("", "0", "1", BEST_EFFORT):
+        raise LaunchError(f"{SURVIVE} must be 1, 0 or {BEST_EFFORT}, got {value!r}")
+    return value if value not in ("", "0") else None
+
+
 SEVERAL_HOSTS = (
     "MPI's transfers between hosts do not outlive the death of a rank: run on one host, or let ranks open TCP "
     "connections of their own, in the clear, with --survive=best-effort"

@@ -58,7 +58,7 @@ host, a token, a port, and addresses."""
 CALL = "MALT_CALL"
 """The variable that holds the number of that connection, in such a rank."""
 
-_RING_S = 5.0
+_RING_S, _LOOK_S = 5.0, 0.05
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _DRAIN_S = 0.1
@@ -85,6 +85,7 @@ def main() -> None:
     if JOB_DIR in os.environ:
         if CALL not in os.environ:
             _leave(f"started-{_rank()}", f"{_process} {_started()}")
+        threading.Thread(target=_tell_when_mpi_has_begun, daemon=True).start()
         atexit.register(_end_alone)
     threading.excepthook = _ending_job(threading.excepthook)
     try:
@@ -93,7 +94,7 @@ def main() -> None:
         else:
             _run_file(sys.argv[0])
     except SystemExit as error:
-        if _status(error) == 0 or _is_alone() or os.getpid() != _process:
+        if _status(error) == 0 or (_is_alone() and JOB_DIR not in os.environ) or os.getpid() != _process:
             raise
         if not isinstance(error.code, int):
             print(error.code, file=sys.stderr)
@@ -167,6 +168,13 @@ def _call(words: list[str]) -> None:
 
 def _rank() -> str:
     return next((os.environ[name] for name in _RANKS if name in os.environ), "?")
+
+
+def _tell_when_mpi_has_begun() -> None:
+    """Where ranks may die: from here on the others need not wait in MPI_Init for one that does."""
+    while (mpi := sys.modules.get("mpi4py.MPI")) is None or not getattr(mpi, "Is_initialized", bool)():
+        time.sleep(_LOOK_S)
+    _leave(f"begun-{_rank()}", "")
 
 
 def _end_alone() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import ClosedError, parse
-from malt import session
+from malt import consensus, session
 from malt.agreement import agree
 from malt.vectors import vector
 from vol import AVG, SUM, Graph, Vector, as_graph
@@ -49,6 +49,7 @@ class Replica:
         self._delta = average == "delta"
         self._count = 0
         self._finished = False
+        self._check_finite = check_finite
         self._parts: list[_Part] = []
         try:
             for arrays in _by_dtype(self._params):
@@ -78,8 +79,9 @@ class Replica:
         return due
 
     def finish(self) -> None:
-        """End with one and the same model on all ranks, bit by bit: the mean of theirs. Collective; a second call
-        does nothing. Ranks that are still training are not held up before they call it.
+        """End with one and the same model on all ranks, bit by bit: the mean of theirs; with check_finite of those that
+        are finite. Collective; a second call does nothing. Ranks that are still training are not held up before they
+        call it.
 
         ClosedError: after malt.finalize. DeadlinePassed: who is missing.
         """
@@ -89,8 +91,7 @@ class Replica:
             raise ClosedError("Replica.finish: malt.finalize was called before, and ended the session of this replica")
         self.close()
         self._transport.barrier("Replica.finish")
-        for array in self._params:
-            self._transport.mean(array)
+        consensus.mean(self._transport, self._params, check_finite=self._check_finite)
         self._finished = True
 
     def close(self) -> None:

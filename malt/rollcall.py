@@ -3,10 +3,11 @@
 status-<n>       a rank has failed, and the job ends with status n
 where they may die, also:
 started-<rank>      its process, by number and start
+begun-<rank>        it has come through MPI_Init
 memory-<process>    files of /dev/shm that it has mapped
 *-came-<rank>       it has come to the session (malt/muster.py)
 ready-<process>     the session has begun for it
-left-<rank>         it has failed, with a status, and the others go on
+left-<rank>         it has failed, with a status, or ended before the others, with 0; they go on
 finished-<rank>     it has ended well
 lost-<rank>         the others go on without it
 
@@ -26,11 +27,13 @@ from pathlib import Path
 from dstorm import shared_memory, vitals
 from dstorm.vitals import Process, Vitals
 
-_GRACE_S = 5.5
-"""How long the others may take to come to the session after one has died that had not: it may have died in MPI_Init,
-where they would wait for it for ever."""
+_GRACE_S = 3.0
+"""How long the others may take to get through MPI_Init after one has died: they may wait there for it for ever."""
 _CALL_S = 60.0
-"""The same, of ranks that have never been heard of, where some are on other hosts, which start at different times."""
+"""How long they may take from there to the session, where one died before it did: some programs never begin one. Also
+how long nothing may be heard of ranks on other hosts, which start at different times."""
+_STANDING_S = 5.0
+"""How long all who are left may stand still: there is nobody who would end them."""
 
 
 def failed_with(folder: Path) -> int | None:
@@ -71,7 +74,7 @@ class RollCall:
     def tell_who_died_early(self) -> None:
         """Where the job has failed: who died too early for the others to go on, if that was the reason."""
         early = self._died_early or self._lacking
-        if early and not any(self._folder.glob("ready-*")):
+        if early and not any(self._folder.glob("ready-*")) and set(_ranks(self._folder, "left")) != self._all:
             names = ", ".join(map(str, sorted(early)))
             print(f"malt run: rank {names} died before the session began", file=sys.stderr, flush=True)
 
@@ -96,22 +99,26 @@ class RollCall:
         processes, finished = started(self._folder), set(_ranks(self._folder, "finished"))
         has_begun = any(self._folder.glob("ready-*"))
         elsewhere = set(_ranks(self._folder, "elsewhere"))
-        gone = (self._gone(processes, not has_begun) | set(_ranks(self._folder, "ended"))) - finished
+        gone = (self._gone(processes, finished, not has_begun) | set(_ranks(self._folder, "ended"))) - finished
         known = processes.keys() | elsewhere
         expected = known if self._is_spread and not elsewhere else self._all  # they may be where they cannot call
         if known and not has_begun and self._is_lacking(expected - (known - gone), known):
             return 1
         if finished | gone | set(_ranks(self._folder, "lost")) != self._all:
             return None
-        return 0 if finished else max(_left_with(self._folder), default=1)
+        return 0 if finished else max(_left_with(self._folder), default=1) or 1  # nobody is left who ended well
 
-    def _gone(self, processes: Mapping[int, Process], and_end_stopped: bool) -> set[int]:
-        """Who has ended. Once the session has begun its ranks see to those who stand still."""
+    def _gone(self, processes: Mapping[int, Process], finished: Set[int], is_early: bool) -> set[int]:
+        """Who has ended. Once the session has begun its ranks see to those who stand still, while one of them runs."""
+        ended = {rank for rank, process in processes.items() if vitals.has_ended(process)}
+        left = [process for rank, process in processes.items() if rank not in ended | finished]
+        if not is_early and not (left and all(map(vitals.is_stopped, left))):
+            self._processes = {}
+            return ended
         if processes.keys() != self._processes.keys():
-            self._processes, self._vitals = processes, Vitals(processes, time.monotonic)
-        if and_end_stopped:
-            return set(self._vitals.gone())
-        return {rank for rank, process in processes.items() if vitals.has_ended(process)}
+            patience_s = None if is_early else _STANDING_S
+            self._processes, self._vitals = processes, Vitals(processes, time.monotonic, patience_s)
+        return set(self._vitals.gone())
 
     def _is_lacking(self, lacking: set[int], known: Set[int]) -> bool:
         """Whether those who do not live and have not come either have been lacking for too long."""
@@ -119,7 +126,8 @@ class RollCall:
         if lacking != self._lacking:
             self._lacking, self._lacking_since = lacking, time.monotonic()
             self._died_early = self._died_early or lacking & known
-        grace_s = _CALL_S if self._is_spread and not lacking & known else _GRACE_S
+        may_yet_come = any(self._folder.glob("begun-*")) or (self._is_spread and not lacking & known)
+        grace_s = _CALL_S if may_yet_come else _GRACE_S
         return bool(lacking) and time.monotonic() - self._lacking_since > grace_s
 
 

@@ -31,6 +31,10 @@ _PATIENCE_S = 5.0
 """How long a rank in which an exception is on its way waits for the others to end the session with it."""
 
 
+_OUTLIVED_S = 1.0
+"""How far apart two looks at the steps of the others are, where a rank has come to its end and they may train on."""
+
+
 _DEADLINE_S = 300.0
 """The default, which init tells from a number that was given by identity."""
 
@@ -48,6 +52,8 @@ class World:
         self.lost: dict[int, float] = {}
         """Ranks that have died, and when that was found out, or they were first seen to stand still: seconds since
         1970."""
+        self.reasons: dict[int, str] = {}
+        """Why each of them did, as far as that is known."""
         self.callbacks: list[Callable[[int], None]] = []
         """What malt.on_death was given."""
         self.made = 0
@@ -78,14 +84,18 @@ class World:
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.
 
-        DeadlinePassed: the others have not come, or not within `patience_s`.
+        DeadlinePassed: the others have not come, or not within `patience_s`, after which it may be called again.
         """
         if self.closed:
             return
         self.closed = True
         for vector in self.vectors:
             vector.close()
-        self.transport.barrier(LAST, patience_s)
+        try:
+            self.transport.barrier(LAST, patience_s)
+        except DeadlinePassed:
+            self.closed = patience_s is None
+            raise
         for vector in self.vectors:
             vector.free()
         self.vectors.clear()
@@ -167,7 +177,8 @@ def barrier() -> None:
 
 
 def alive() -> tuple[int, ...]:
-    """The ranks that live, as far as this one knows, ascending: all of them, but for survive=True. Local."""
+    """The ranks that live, as far as this one can tell, ascending: all of them, but for survive=True. Local."""
+    world().transport.look()
     return world().alive
 
 
@@ -189,18 +200,23 @@ def finalize() -> None:
     handled, as in `finally: malt.finalize()`, the others must come within 5 s, as they do where all have failed alike;
     where they go on, the exception ends the job.
     """
-    global _world
-    current = _current()
-    if current is None:
-        return
     error = sys.exc_info()[1]
     try:
-        current.close(None if error is None else _PATIENCE_S)
+        _close(None if error is None else _PATIENCE_S)
     except (DeadlinePassed, MismatchedCalls):
         if error is None:
             raise
         exits.end_job_for(error)  # `finally: malt.finalize()` would hold the job until the others, who go on, are done
         raise
+
+
+def _close(patience_s: float | None = None) -> None:
+    """Close the session, if there is one. Collective."""
+    global _world
+    current = _current()
+    if current is None:
+        return
+    current.close(patience_s)
     if current is _world:
         _world = None
         exits.stand_down()
@@ -285,11 +301,30 @@ def _mpiexec() -> str:
 def _finalize_at_exit() -> None:
     exits.end_job_if_failing()
     try:
-        finalize()
+        if _world is not None and _world.transport.mortal:
+            _close_or_leave(_world)
+        else:
+            _close()
     except MismatchedCalls as error:
         exits.end_job("" if _world is not None and _world.transport.mortal else f"malt: {error}")
     except DeadlinePassed as error:  # MPI's own end of the session would wait for ever
         exits.end_job(f"malt: {error}")
+
+
+def _close_or_leave(ending: World) -> None:
+    """Close the session at the end of a program that the others may outlive: where they train on, this rank has ended
+    early, and leaves, so that its rows are dealt to them. DeadlinePassed: they neither come nor train."""
+    steps: dict[int, int] = {}
+    start = ending.transport.clock()
+    while True:
+        try:
+            return _close(_OUTLIVED_S)
+        except DeadlinePassed as error:
+            if any(step > steps.get(rank, step) for rank, step in error.missing.items()):
+                exits.end_job("", 0)
+            if ending.transport.clock() - start > ending.deadline_s:
+                raise
+            steps = error.missing
 
 
 atexit.register(_finalize_at_exit)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Set
+from collections.abc import Collection, Mapping, Sequence, Set
 from operator import index
 from typing import Any
 
@@ -33,12 +33,14 @@ def living_rows(count: int, rank: int, size: int, dead: Collection[int]) -> NDAr
 def shard(rows: Any) -> Any:
     """This rank's part of `rows`. Local, once initialized.
 
-    Of a number of rows: a slice; once a rank has died, an array of row numbers, ascending. Of an array, or anything
-    that has a length and can be sliced: its rows, a view where slicing gives one. The parts of all who live cover each
-    row once, so call it again every epoch. More ranks than rows: some parts are empty.
+    Of a number of rows: a slice; once a rank has died, an array of row numbers, ascending. Of an array, a data frame,
+    or anything that has a length and can be sliced: its rows, a view where slicing gives one; once a rank has died, a
+    copy (of a range an array, of another sequence a list). The parts of all who live cover each row once, so call it
+    again every epoch. More ranks than rows: some parts are empty.
     TypeError: neither a number nor what can be sliced by rows; ValueError: a negative number.
     """
     world = session.world()
+    world.transport.look()
     what = f"malt.shard takes a number of rows, or an array or list of rows, got a {type(rows).__name__}"
     if isinstance(rows, (str, bytes, Mapping, Set)):
         raise TypeError(what)
@@ -56,6 +58,8 @@ def shard(rows: Any) -> Any:
     if is_count:
         return part
     try:
-        return rows[part]
+        if dead and isinstance(rows, Sequence):  # takes slices, but no array of row numbers
+            return np.array(rows)[part] if isinstance(rows, range) else [rows[row] for row in part.tolist()]
+        return getattr(rows, "iloc", rows)[part]  # a data frame takes row numbers for names of columns
     except (TypeError, KeyError):  # a generator with a length, a sparse matrix in coordinates
         raise TypeError(what + ", which cannot be sliced") from None

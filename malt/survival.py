@@ -19,7 +19,8 @@ from dstorm.one_host import OneHost, SharedMemory
 from dstorm.survival import SurvivingTransport
 from dstorm.vitals import Process, Vitals, this_process
 from malt import rollcall, several_hosts
-from malt.launcher import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE
+from malt.launcher import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
+from malt.mpi_library import LaunchError
 from malt.muster import Muster
 from malt.program import JOB_DIR, say
 
@@ -39,10 +40,10 @@ _REMEDY = "start with malt run --survive, on Open MPI 5 or newer (pip install op
 
 def is_asked_for(environ: Mapping[str, str]) -> bool:
     """Whether the environment asks for it. RuntimeError: it says something else."""
-    value = environ.get(SURVIVE, "")
-    if value not in ("", "0", "1", BEST_EFFORT):
-        raise RuntimeError(f"{SURVIVE} must be 1, 0 or {BEST_EFFORT}, got {value!r}")
-    return value in ("1", BEST_EFFORT)
+    try:
+        return survive_of(environ) is not None
+    except LaunchError as error:
+        raise RuntimeError(str(error)) from None
 
 
 def check_support(library: str, environ: Mapping[str, str]) -> None:
@@ -142,6 +143,17 @@ def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tupl
     return made, vitals
 
 
+def _reason(world: World, rank: int) -> str:
+    """Why a rank has ended, as far as its job's folder tells."""
+    from dstorm import mpi
+
+    left = Path(os.environ.get(JOB_DIR, os.devnull), f"left-{mpi.members(world.comm)[rank]}")
+    try:
+        return "it has failed" if int(left.read_text()) else "it has ended before the others"
+    except (OSError, ValueError):
+        return "its process has ended"
+
+
 def _check_that_none_is_lost() -> None:
     if _has_lost:
         raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
@@ -152,19 +164,23 @@ def tell(world: World, ranks: Collection[int], vitals: Vitals) -> None:
     global _has_lost
     _has_lost = True
     fresh, before = sorted(ranks), set(world.lost)
-    world.lost |= {rank: time.time() - vitals.standing_s(rank) for rank in fresh}
+    for rank in fresh:
+        standing_s = vitals.standing_s(rank)
+        world.lost[rank] = time.time() - standing_s
+        world.reasons[rank] = "it stood still, and was ended" if standing_s else _reason(world, rank)
     if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
         from dstorm import mpi
 
         members = mpi.members(world.comm)
         for rank in fresh:  # whom the launcher may not see
             _leave(folder, f"lost-{members[rank]}", "")
-    if world.rank == world.alive[0]:
+    living = [rank for rank in range(world.size) if rank not in world.lost]  # also who has ended well by now
+    if world.rank == living[0]:
         # One that was lowest until now may have died before it told of those who had died before it.
         told = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
         for rank in told:
-            on = f"{len(world.alive)} of {world.size} ranks go on"
-            print(f"malt: rank {rank} is lost: its process has ended; {on}", file=sys.stderr, flush=True)
+            on = f"{len(living)} of {world.size} ranks go on"
+            print(f"malt: rank {rank} is lost: {world.reasons[rank]}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:
         for callback in world.callbacks:
             callback(rank)

@@ -84,6 +84,27 @@ def test_dry_run(words, arguments, capsys):
     assert said[said.index(sys.executable) :] == [sys.executable, RUNNER, *program, *arguments]
 
 
+@pytest.mark.parametrize(
+    ("environment", "option", "asked"),
+    [("1", [], "1"), ("0", [], None), ("", [], None), ("best-effort", [], "best-effort"), ("0", ["--survive"], "1"),
+     ("1", ["--survive=best-effort"], "best-effort"), ("yes", ["--survive"], "1")],
+)  # fmt: skip
+def test_survive_may_be_asked_for_by_the_environment(environment, option, asked, monkeypatch):
+    seen = []
+    monkeypatch.setattr(cli.restarts.job, "run", lambda line, environ: seen.append((line, environ)) or End(0))
+    monkeypatch.setenv("MALT_SURVIVE", environment)
+    assert status(["run", "-n", "2", *option, "x.py"]) == 0
+    ((line, environ),) = seen
+    assert {**environ, **line.settings}.get("MALT_SURVIVE") == asked
+    assert line.mortal_ranks == (2 if asked else 0)
+
+
+def test_survive_in_the_environment_is_checked(monkeypatch, capsys):
+    monkeypatch.setenv("MALT_SURVIVE", "yes")
+    assert status(["run", "-n", "2", "x.py"]) == 2
+    assert "MALT_SURVIVE must be 1, 0 or best-effort, got 'yes'" in capsys.readouterr().err
+
+
 def test_ends_with_the_status_of_the_job(monkeypatch):
     seen = []
 

@@ -307,6 +307,109 @@ def test_vectors_and_a_session_are_made_after_a_death(job_environment, tmp_path)
     assert job.output.count("again (0, 2) [1]\n") == 2
 
 
+NOTICED = """
+import os, signal, sys, time, numpy as np, malt
+how, what = sys.argv[1:]
+malt.init(survive=True)
+seen = []
+malt.on_death(seen.append)
+v = malt.vector(10)
+for _ in range(20):
+    v.scatter()
+    v.gather()
+malt.barrier()
+if malt.rank() == 1 and how == "is killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if malt.rank() == 1:
+    sys.exit(0)
+end = time.time() + (1 if how == "is killed" else 6)
+while time.time() < end:
+    if how == "ends early":
+        v.scatter()
+    time.sleep(0.05)
+if what == "alive":
+    assert malt.alive() == (0, 2)
+if what == "shard":
+    everyone = malt.init().transport.allgather(malt.shard(np.arange(30, dtype=np.int64)).tobytes())
+    assert sorted(np.frombuffer(b"".join(everyone), np.int64)) == list(range(30))
+if what == "gather":
+    v.gather()
+if what == "scatter":
+    try:
+        v.scatter(to=1)
+    except malt.PeerLost as error:
+        assert error.rank == 1
+    else:
+        sys.exit("not told")
+assert seen == [1], seen
+print("rank", malt.rank(), "has noticed", flush=True)
+"""
+
+
+@needs_openmpi
+@pytest.mark.parametrize("what", ["alive", "shard", "gather", "scatter"])
+def test_a_death_is_noticed_by_the_next_call(what, job_environment, tmp_path):
+    program = tmp_path / "noticed.py"
+    program.write_text(NOTICED)
+    job = Job([str(program), "is killed", what], job_environment, tmp_path, ranks=3)
+    assert job.end() == 0, job.output
+    assert job.output.count("has noticed") == 2
+
+
+@needs_openmpi
+def test_one_that_ends_while_the_others_train_on_is_lost(job_environment, tmp_path):
+    program = tmp_path / "noticed.py"
+    program.write_text(NOTICED)
+    job = Job([str(program), "ends early", "shard"], job_environment, tmp_path, ranks=3)
+    assert job.end() == 0, job.output
+    assert job.output.count("has noticed") == 2
+    assert "rank 1 is lost: it has ended before the others; 2 of 3 ranks go on" in job.output
+
+
+STOPPED_LAST = """
+import os, signal, malt
+malt.init(survive=True)
+malt.barrier()
+malt.finalize()
+if os.environ["PMIX_RANK"] == "1":
+    os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+@needs_openmpi
+def test_one_that_stands_still_at_the_very_end_holds_nobody(job_environment, tmp_path):
+    program = tmp_path / "stopped.py"
+    program.write_text(STOPPED_LAST)
+    job = Job([str(program)], job_environment, tmp_path, ranks=3)
+    assert job.end() == 0, job.output
+
+
+@needs_openmpi
+def test_the_loop_of_the_readme_goes_on(job_environment, tmp_path):
+    """One rank is killed amid its rows: the others train on them, too, from the next epoch on."""
+    readme = (ROOT / "README.md").read_text()
+    source = re.search(r"<!-- example: parallel -->\n```python\n(.*?)```", readme, re.DOTALL)[1]
+    start, loop = "w = np.zeros(30)\n", "        w += 0.1"
+    assert source.count(loop) == source.count(start) == 1 and "range(3)" in source
+    strike = "        malt.rank() == 2 and i == 5000 and __import__('os').kill(__import__('os').getpid(), 9)\n"
+    source = source.replace(loop, f"{strike}        rows += 1\n{loop}").replace(start, f"{start}rows = 0\n")
+    program = tmp_path / "loop.py"
+    program.write_text(source + "print('trained', rows, malt.alive())\n")
+    job = Job([str(program)], job_environment, tmp_path, ranks=4)
+    assert job.end() == 0, job.output
+    rows = re.findall(r"trained (\d+) \(0, 1, 3\)", job.output)
+    assert 20_000 <= sum(map(int, rows)) <= 22_000, job.output  # in the first epoch 6,000, then 8,000, or soon
+    losses = re.findall(r"loss ([\d.]+)", job.output)
+    assert len(losses) == 3 and len(set(losses)) == 1 and float(losses[0]) < 0.5
+
+
+def test_a_world_of_one_fails_with_its_status(job_environment, tmp_path):
+    program = tmp_path / "alone.py"
+    program.write_text("import sys, malt\nmalt.barrier()\nsys.exit(3)")
+    options = ("--survive",) if SURVIVES else ()
+    assert Job([str(program)], job_environment, tmp_path, ranks=1, options=options).end() == 3
+
+
 EARLY = """
 import os, signal, sys, time
 how, doomed = sys.argv[1:]

@@ -83,12 +83,40 @@ def test_who_dies_before_the_session_is_told_once_the_others_do_not_come(tmp_pat
     (tmp_path / "started-1").write_text(gone)
     roll = RollCall(tmp_path, 2)
     assert roll.status() is None
-    patience.pass_(5)
+    patience.pass_(2.9)
     assert roll.status() is None
-    patience.pass_(1)
+    patience.pass_(0.2)
     assert roll.status() == 1
     roll.tell_who_died_early()
     assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
+
+
+def test_once_mpi_has_begun_the_others_may_take_their_time(tmp_path, gone, patience):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / "begun-0").write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(50)
+    assert roll.status() is None
+    patience.pass_(11)
+    assert roll.status() == 1
+
+
+def test_who_ends_before_the_others_has_not_ended_well_where_they_die(tmp_path, gone, capsys):
+    (tmp_path / "left-0").write_text("0")
+    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 1
+
+
+def test_where_all_end_by_themselves_nobody_died_early(tmp_path, gone, capsys):
+    for rank in (0, 1):
+        (tmp_path / f"left-{rank}").write_text("3")
+    (tmp_path / "started-0").write_text(gone)
+    (tmp_path / "started-1").write_text(gone)
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() == 3
+    roll.tell_who_died_early()
+    assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("said", ["ready-100", "session-came-1"])
@@ -114,25 +142,32 @@ def test_a_rank_that_never_starts_is_told(tmp_path, capsys, patience):
     assert "rank 1 died" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("ready", [True, False])
-def test_who_is_stopped_before_the_session_is_ended(tmp_path, patience, ready):
+@pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
+def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, patience, ready, another):
+    """Before the session; and in it, where no other rank runs."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
         (tmp_path / "started-0").write_text(f"{child.pid} {began}")
         if ready:
             (tmp_path / "ready-1").write_text("")
+        if another:
+            (tmp_path / "started-1").write_text(here())
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-        roll = RollCall(tmp_path, 1)
+        roll = RollCall(tmp_path, 1 + another)
         assert roll.status() is None
         patience.pass_(3)
         assert roll.status() is None
-        if not ready:
+        if ready:
+            assert child.poll() is None
+            patience.pass_(3)
+            assert roll.status() is None
+        if another:
+            assert child.poll() is None
+        else:
             assert child.wait(10) == -signal.SIGKILL
             assert roll.status() == 1
-        else:
-            assert child.poll() is None
     finally:
         child.kill()
         child.wait()

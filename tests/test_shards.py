@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -39,6 +40,35 @@ def test_numbers_give_slices_and_arrays_their_rows():
 def test_more_ranks_than_rows():
     counts = [len(malt.shard([7])) for _ in range(1)]
     assert sum(int(x) for x in malt.init().transport.allgather(str(counts[0]).encode())) == 1
+
+
+class Frame:
+    """As a data frame of pandas: rows by position through iloc, columns by what stands in brackets."""
+
+    def __init__(self, values):
+        self.iloc = self._values = values
+
+    def __len__(self):
+        return len(self._values)
+
+    def __getitem__(self, key):
+        raise KeyError(key)
+
+
+@pytest.mark.serial
+def test_rows_of_any_kind_are_dealt_again_after_a_death(monkeypatch):
+    looks = []
+    transport = SimpleNamespace(dead=frozenset({1}), look=lambda: looks.append(1))
+    monkeypatch.setattr(shards.session, "world", lambda: SimpleNamespace(rank=2, size=3, transport=transport))
+    mine = shards.living_rows(9, 2, 3, {1}).tolist()
+    assert mine == [4, 5, 6, 7, 8]
+    values = 10 * np.arange(9)
+    assert malt.shard(9).tolist() == mine and len(looks) == 1
+    for rows in (range(0, 90, 10), values, Frame(values), sparse.csr_matrix(np.diag(values))):
+        part = malt.shard(rows)
+        part = part.diagonal(4) if sparse.issparse(part) else part
+        assert isinstance(part, np.ndarray) and part.tolist() == [40, 50, 60, 70, 80]
+    assert malt.shard(list("abcdefghi")) == malt.shard(tuple("abcdefghi")) == list("efghi")
 
 
 class Stream:

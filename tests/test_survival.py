@@ -8,9 +8,12 @@ import random
 import numpy as np
 import pytest
 
-from dstorm import Group, SimulatedTransport
+import malt
+from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport
+from dstorm.consistency import parse
 from dstorm.survival import SurvivingTransport
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
+from vol import DenseVector
 
 pytestmark = pytest.mark.serial
 
@@ -100,6 +103,87 @@ def test_mean_and_broadcast_are_those_of_the_living(seed, monkeypatch):
             assert one.tobytes() == other.tobytes()
             assert len(set(one.tolist())) == 1  # one and the same group for all elements
     assert ends[0][-1][0] <= min(set(range(size)) - dead)
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_a_mean_is_that_of_those_who_are_to_count(seed, monkeypatch):
+    """Where none of them is left, of all who live."""
+    monkeypatch.setattr("dstorm.assembly.PIECE_NBYTES", 64)
+    size = 3 + seed % 3
+    among = {0, seed % size}
+
+    def live(transport):
+        array = np.full(50, 2.0**transport.rank if transport.rank in among else np.inf, np.float32)
+        transport.mean(array, among)
+        return array
+
+    lists, dead = run(size, seed, doomed(size, seed), live)
+    ends = [lists[rank] for rank in range(size) if rank not in dead]
+    assert all(other.tobytes() == ends[0].tobytes() for other in ends)
+    assert np.isfinite(ends[0]).all() == bool(np.isfinite(ends[0]).any())
+    if among - dead:
+        groups = [group for group in ({0}, among, {seed % size}) if group & among]
+        assert ends[0][0] in [sum(2.0**rank for rank in group) / len(group) for group in groups]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_who_has_come_to_the_last_meeting_is_not_lost(seed):
+    """Though it has ended by the time that others leave it."""
+    told = {}
+
+    def live(transport):
+        transport.on_death(lambda ranks: told.setdefault(transport.rank, set()).update(ranks))
+        transport.barrier("malt.finalize")
+        return True
+
+    size = 2 + seed % 4
+    early = {size - 1: 1} if seed % 2 else {}
+    group = Group(size, seed, early)
+
+    def start(rank):
+        inner = SimulatedTransport(group, rank)
+        ended = live(SurvivingTransport(inner, inner.window(ARENA), inner.gone, 5.0))
+        group.dead.add(rank)  # its process ends
+        return ended
+
+    group.run(start)
+    for rank, ranks in told.items():
+        assert ranks <= set(early), (rank, ranks)
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("seed", range(30))
+def test_one_that_dies_while_a_scatter_waits_for_it(seed, named):
+    """Is told to whom named it; to all, the message goes to those who live."""
+
+    def live(transport):
+        vector = DenseVector(
+            np.zeros(4, np.float32), transport, malt.graph("all", 3), parse("notify-ack"),
+            depth=2, deadline_s=5, check_finite=False, name="v",
+        )  # fmt: skip
+        sent, step = [], 0
+        try:
+            while transport.rank == 0 and len(sent) < 20:
+                sent.append(vector.scatter(to=1 if named else None))
+                step += 1
+        except PeerLost as error:
+            sent.append(("lost", error.rank, vector.step - step))
+        while True:
+            vector.gather()
+            try:
+                transport.barrier("the end", 0.001)
+                return sent
+            except DeadlinePassed:
+                continue
+
+    turn = random.Random(seed).randrange(100, 600)
+    lists, _ = run(3, seed, {1: turn}, live)
+    whole, sent = 2 * 16, lists[0]
+    if named:
+        assert set(sent[:-1]) <= {16} and sent[-1] in (16, ("lost", 1, 0))
+        assert len(sent) == 20 or sent[-1] != 16
+    else:
+        assert len(sent) == 20 and all(one in (whole, 16) for one in sent) and sent == sorted(sent, reverse=True)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import DeadlinePassed, Message, Parcel, Transport
+from dstorm import DeadlinePassed, Message, Parcel, PeerLost, Transport
 from dstorm.consistency import Consistency
 from vol.dirty import DirtyRows
 from vol.graph import Graph
@@ -96,7 +96,7 @@ class SparseVector(Vector):
         rows = residual.largest(self._format.capacity)
         try:
             sent = self._send_parts([(rows, peers)], residual.values, step, weight)
-        except DeadlinePassed:
+        except (DeadlinePassed, PeerLost):
             if before is not None:
                 residual.restore(given, before)
             raise

@@ -114,11 +114,14 @@ class Vector(ABC):
         `to`: only these out-neighbours, a rank or several (none at all: only the step is published). `weight`: of the
         message, for malt.WEIGHTED. `array` is free at once. Waits only under "bsp" and "notify-ack".
 
-        ValueError, TypeError: an argument; more rows than the capacity; ClosedError; DeadlinePassed: a receiver has
-        not taken what came before. Nothing has been sent then, the step is as before, and no row counts as sent.
+        ValueError, TypeError: an argument; more rows than the capacity; ClosedError; PeerLost: a rank that `to` names
+        has died; DeadlinePassed: a receiver has not taken what came before. Nothing has been sent then, the step is as
+        before, and no row counts as sent.
         """
         if self._segment.closed:
             self._check_open()
+        if to is not None:  # one who has just died is to be named
+            self._transport.look()
         if self._transport.dead is not self._dead:
             self._mend()
         if type(weight) is not float or not 0 <= weight < math.inf:
@@ -127,7 +130,15 @@ class Vector(ABC):
         peers: Sequence[int] = self._outs[(step - 1) % len(self._outs)]
         if to is not None:
             peers = self._chosen(to, peers)
-        sent = self._send(peers, rows, step, weight)
+        while True:
+            try:
+                sent = self._send(peers, rows, step, weight)
+                break
+            except PeerLost:  # while it was waited for
+                if to is not None:
+                    raise
+                self._mend()
+                peers = self._outs[(step - 1) % len(self._outs)]
         self._step = step
         self._weight = weight
         return sent
@@ -144,8 +155,10 @@ class Vector(ABC):
         updates count as gathered, as also where f raises. ClosedError. DeadlinePassed: nothing was gathered.
         """
         self._check_open()
-        if self._transport.dead is not self._dead:
-            self._mend()
+        if self._transport.mortal:
+            self._transport.look()
+            if self._transport.dead is not self._dead:
+                self._mend()
         self._check_function(function)
         timeout_s = arguments.timeout(self.name, timeout_s)
         lockstep = self._consistency.lockstep
