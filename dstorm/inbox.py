@@ -216,13 +216,19 @@ class Inbox:
 
     def _take_step(self, edge: InEdge) -> Message | None:
         """The peer's message of this rank's step, or None where it sent none then. Older ones are skipped."""
+        polls = 0
         while True:
             seen = stamp.read(self._view, edge.slots[edge.ring.next_slot])
             verdict = edge.ring.look(seen)
             if verdict is Verdict.NOTHING:
                 return None
             if verdict is not Verdict.READY or seen is None:
+                if edge.done and polls:  # it has died over the stamp
+                    return None
                 self._window.sync()
+                self._transport.pause(polls)
+                self._waiting.notice()
+                polls += 1
                 continue
             if seen.step > self._step:
                 return None

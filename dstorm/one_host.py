@@ -31,6 +31,9 @@ class SharedMemory:
         try:
             os.ftruncate(file, size * nbytes)
             everything = np.frombuffer(mmap.mmap(file, size * nbytes), np.uint8)
+        except OSError as error:
+            raise MemoryError(f"cannot map {size * nbytes / 1e6:,.0f} MB of shared memory: {error.strerror}: raise the "
+                              "limit (ulimit -v unlimited), or run without --survive") from error  # fmt: skip
         finally:
             os.close(file)
         self._parts = [everything[peer * nbytes : (peer + 1) * nbytes] for peer in range(size)]

@@ -70,7 +70,8 @@ class Vitals:
         }
         self._clock = clock
         self._suspect_after_s = SUSPECT_AFTER_S if suspect_after_s is None else suspect_after_s
-        self._stopped_at: dict[int, float] = {}
+        self._stopped_at: dict[int, tuple[float, int]] = {}
+        """Since when each stands still, and what it had used of the processor by then."""
         self._stood: dict[int, tuple[float, float]] = {}
         """Since when, and when last, each was seen to stand still."""
 
@@ -93,22 +94,26 @@ class Vitals:
         if seen[0] not in _STOPPED:
             self._stopped_at.pop(rank, None)
             return False
-        self._stood[rank] = self._stopped_at.get(rank, now), now
-        if now - self._stopped_at.setdefault(rank, now) > self._suspect_after_s:
+        since, used = self._stopped_at.get(rank, (now, seen[2]))
+        if used != seen[2]:  # it has run since the last look
+            since = now
+        self._stopped_at[rank] = since, seen[2]
+        self._stood[rank] = since, now
+        if now - since > self._suspect_after_s:
             with contextlib.suppress(OSError):
                 os.kill(process.number, signal.SIGKILL)
         return False
 
 
-def _is_over(process: Process, seen: tuple[str, int] | None) -> bool:
+def _is_over(process: Process, seen: tuple[str, int, int] | None) -> bool:
     return seen is None or seen[1] != process.started or seen[0] in _GONE
 
 
-def _look(number: int) -> tuple[str, int] | None:
-    """(state, start) of a process; None: there is none."""
+def _look(number: int) -> tuple[str, int, int] | None:
+    """(state, start, time on the processor in clock ticks) of a process; None: there is none."""
     try:
         with open(f"/proc/{number}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()  # after the name, which may contain anything
     except OSError:
         return None
-    return fields[0].decode(), int(fields[19])
+    return fields[0].decode(), int(fields[19]), int(fields[11]) + int(fields[12])

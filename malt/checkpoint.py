@@ -94,9 +94,17 @@ class Checkpoint:
         to; MemoryError.
         """
         transport = session.world().transport
-        found = succeed(transport, lambda: self._read() if session.is_lowest() else None)
-        mine = None if found is None else [[name, one.dtype.str, one.shape] for name, one in found.items()]
-        heads = next((one for one in exchange(transport, mine).values() if one is not None), None)
+        while True:
+            one = min(exchange(transport, None))
+            arrays = self._load_by(one, transport)
+            if one in exchange(transport, None):  # else it may have died before all had everything
+                return arrays
+
+    def _load_by(self, one: int, transport: Transport) -> Arrays | None:
+        """The state as rank `one`, the lowest, reads it. Collective. Where that dies meanwhile: whatever has come."""
+        found = succeed(transport, lambda: self._read() if transport.rank == one else None)
+        mine = None if found is None else [[name, array.dtype.str, array.shape] for name, array in found.items()]
+        heads = exchange(transport, mine).get(one)
         if heads is None:
             return None
         arrays = succeed(transport, lambda: _empty(heads) if found is None else found)

@@ -56,8 +56,11 @@ def _leave(status: int) -> None:
     """End this process, and leave nothing for MPI to wait for: it takes an exit for the end of the job. What it would
     have ended with is for the launcher to know, where nobody is left."""
     if (folder := os.environ.get(JOB_DIR)) and not say(f"left-{_rank}", str(status)):
-        with contextlib.suppress(OSError), open(os.path.join(folder, f"left-{_rank}"), "w") as file:
-            file.write(str(status))
+        with contextlib.suppress(OSError):
+            draft = os.path.join(folder, f"{os.getpid()}.left")
+            with open(draft, "w") as file:
+                file.write(str(status))
+            os.replace(draft, os.path.join(folder, f"left-{_rank}"))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -91,6 +94,17 @@ def end_job_for(error: BaseException) -> None:
 def session_is_over() -> bool:
     """Whether all ranks have ended a session, and none is open. Local."""
     return _hooked and _abort is None
+
+
+def end_without_mpi() -> None:
+    """End this process, last of all that the interpreter does at its exit but for MPI_Finalize, which may wait for
+    those who have died. Local. Does not return."""
+    has_raised = getattr(sys, "last_type", None) is not None
+    exited = _last_exit is not None and _ended_program(_last_exit)
+    status = _status(_last_exit.error) if _last_exit is not None and exited else int(has_raised)
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(status)
 
 
 def end_job(why: str, status: int = 1) -> None:

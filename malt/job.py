@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import os
+import select
 import signal
 import subprocess
 import sys
@@ -66,6 +67,7 @@ def run(line: Line, environ: Mapping[str, str]) -> End:
         if roll is not None:
             status = status or roll.end()
             roll.clean()
+            end_leftovers()  # children of ranks that died
         if status != 0 and job.signalled is None:
             if roll is not None:
                 roll.tell_who_died_early()
@@ -134,7 +136,9 @@ class _Supervised:
         while failed_s <= _FAILED_S:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_LOOK_S)
-            failed_s += _LOOK_S if failure() is not None else 0.0
+            status = failure()
+            if status is not None and (status or _is_read()):
+                failed_s += _LOOK_S
         process.terminate()
         signal.setitimer(signal.ITIMER_REAL, GRACE_S)
         return process.wait()
@@ -150,6 +154,14 @@ class _Supervised:
         else:
             self._process.terminate()
             signal.setitimer(signal.ITIMER_REAL, GRACE_S)
+
+
+def _is_read() -> bool:
+    """Whether there is room in stdout and stderr, so that mpiexec need not keep what ranks have printed."""
+    try:
+        return len(select.select([], [1, 2], [], 0)[1]) == 2
+    except OSError:  # closed
+        return True
 
 
 def _prctl() -> Callable[[int, int], int]:

@@ -191,7 +191,8 @@ def _end_job(status: int) -> NoReturn:
     """End all ranks at once with `status`, whether or not MPI runs here yet; or this one alone, where the others can go
     on. Does not return."""
     alone = JOB_DIR in os.environ
-    _leave(f"left-{_rank()}" if alone else f"status-{status}", str(status))
+    goes_on = alone and not _session_is_over()  # after it nobody does for this rank what it was about to
+    _leave(f"left-{_rank()}" if goes_on else f"status-{status}", str(status))
     _flush()
     time.sleep(_DRAIN_S)
     if alone:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from dstorm.dialing import own_addresses
 
-_NAME = re.compile(r"(finished|left|status|ready|lost)-\d+|rank-\d+\.txt")
+_NAME = re.compile(r"(finished|left|status|ready|lost|calls|begun)-\d+|rank-\d+\.txt")
 _CALLER = re.compile(r"\d+")
 _LONGEST_NBYTES = 1 << 20
 

@@ -5,13 +5,10 @@ from __future__ import annotations
 import signal
 import sys
 from collections.abc import Callable, Mapping
-from typing import Final
 
 from malt import job
 from malt.launcher import RESTART, Line
-
-BAD_INPUT: Final = 2
-"""The status of a program that was used wrongly: it would end alike the next time."""
+from malt.rollcall import BAD_INPUT
 
 
 def run(compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str], restarts: int) -> int:

@@ -3,6 +3,7 @@
 status-<n>       a rank has failed, and the job ends with status n
 where they may die, also:
 started-<rank>      its process, by number and start
+calls-<process>     it goes into MPI_Init
 begun-<rank>        it has come through MPI_Init
 memory-<process>    files of /dev/shm that it has mapped
 *-came-<rank>       it has come to the session (malt/muster.py)
@@ -23,9 +24,13 @@ import sys
 import time
 from collections.abc import Mapping, Set
 from pathlib import Path
+from typing import Final
 
 from dstorm import shared_memory, vitals
 from dstorm.vitals import Process, Vitals
+
+BAD_INPUT: Final = 2
+"""The status of a program that was used wrongly: it would end alike the next time."""
 
 _GRACE_S = 3.0
 """How long the others may take to get through MPI_Init after one has died: they may wait there for it for ever."""
@@ -102,17 +107,29 @@ class RollCall:
         gone = (self._gone(processes, finished, not has_begun) | set(_ranks(self._folder, "ended"))) - finished
         known = processes.keys() | elsewhere
         expected = known if self._is_spread and not elsewhere else self._all  # they may be where they cannot call
-        if known and not has_begun and self._is_lacking(expected - (known - gone), known):
+        living = known - gone - (finished if self._is_in_mpi() else set())
+        if known and not has_begun and self._is_lacking(expected - living, known):
             return 1
         if finished | gone | set(_ranks(self._folder, "lost")) != self._all:
             return None
-        return 0 if finished else max(_left_with(self._folder), default=1) or 1  # nobody is left who ended well
+        return 0 if finished else self._failed_with()
+
+    def _is_in_mpi(self) -> bool:
+        """Whether a rank waits in MPI_Init for all others, as far as it has told."""
+        return any(self._folder.glob("calls-*")) and not any(self._folder.glob("begun-*"))
+
+    def _failed_with(self) -> int:
+        """The status where nobody is left who has ended well. Input is bad only where all say so."""
+        left = _left_with(self._folder)
+        status = max(left, default=1) or 1
+        return status if status != BAD_INPUT or left.count(status) == len(self._all) else 1
 
     def _gone(self, processes: Mapping[int, Process], finished: Set[int], is_early: bool) -> set[int]:
         """Who has ended. Once the session has begun its ranks see to those who stand still, while one of them runs."""
         ended = {rank for rank, process in processes.items() if vitals.has_ended(process)}
         left = [process for rank, process in processes.items() if rank not in ended | finished]
-        if not is_early and not (left and all(map(vitals.is_stopped, left))):
+        is_nobodys = is_early or (left and all(map(vitals.is_stopped, left)))
+        if len(self._all) == 1 or not is_nobodys:  # one that is alone stands still for whoever stopped it
             self._processes = {}
             return ended
         if processes.keys() != self._processes.keys():
@@ -138,4 +155,5 @@ def _ranks(folder: Path, kind: str) -> list[int]:
 
 
 def _left_with(folder: Path) -> list[int]:
-    return [int((folder / f"left-{rank}").read_text()) for rank in _ranks(folder, "left")]
+    texts = [(folder / f"left-{rank}").read_text() for rank in _ranks(folder, "left")]
+    return [int(text) if text.isdecimal() else 1 for text in texts]

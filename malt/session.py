@@ -14,6 +14,7 @@ import numpy as np
 from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport, Transport
 from dstorm.roster import LAST
 from malt import exits, fabric, survival
+from malt.program import JOB_DIR
 
 if TYPE_CHECKING:
     from vol import Vector
@@ -184,7 +185,8 @@ def alive() -> tuple[int, ...]:
 
 def on_death(callback: Callable[[int], None]) -> None:
     """From here on callback(rank) is called for each rank that dies, on every rank that lives: in the thread that calls
-    malt, at one of its calls. What it raises comes out of that call. Local; without survive=True it is never called.
+    malt, at one of its calls; what it raises comes out of that call: of a scatter or a gather before it has done
+    anything. Local; without survive=True it is never called.
 
     TypeError: it cannot be called.
     """
@@ -253,6 +255,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     """A world of the ranks of `comm`, by default of all. Collective."""
     expected = max((int(os.environ[name]) for name in _PROCESS_COUNTS if os.environ.get(name, "").isdigit()), default=1)
     try:
+        survival.tell_of_mpi()
         with fabric.settled():
             from mpi4py import MPI
 
@@ -309,6 +312,8 @@ def _finalize_at_exit() -> None:
         exits.end_job("" if _world is not None and _world.transport.mortal else f"malt: {error}")
     except DeadlinePassed as error:  # MPI's own end of the session would wait for ever
         exits.end_job(f"malt: {error}")
+    if survival.has_lost() and JOB_DIR not in os.environ:  # where it is, malt/program.py does that
+        exits.end_without_mpi()
 
 
 def _close_or_leave(ending: World) -> None:

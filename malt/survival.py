@@ -88,6 +88,17 @@ def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tu
     return made
 
 
+def tell_of_mpi() -> None:
+    """Tell the launcher that MPI is loaded now, which waits for all ranks, if it has not been. Local."""
+    if (folder := os.environ.get(JOB_DIR)) and "mpi4py.MPI" not in sys.modules:
+        _leave(folder, f"calls-{os.getpid()}", "")
+
+
+def has_lost() -> bool:
+    """Whether ranks have died in a session of this process. Local."""
+    return _has_lost
+
+
 def _leave(folder: str, name: str, text: str) -> None:
     """Leave word for the launcher."""
     if say(name, text):

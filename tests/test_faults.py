@@ -366,6 +366,46 @@ def test_one_that_ends_while_the_others_train_on_is_lost(job_environment, tmp_pa
     assert "rank 1 is lost: it has ended before the others; 2 of 3 ranks go on" in job.output
 
 
+ORPHAN = """
+import os, signal, subprocess, malt
+malt.init(survive=True)
+if malt.rank() == 1:
+    subprocess.Popen(["sleep", "100"])
+    os.kill(os.getpid(), signal.SIGKILL)
+malt.barrier()
+"""
+
+
+@needs_openmpi
+def test_children_of_the_dead_are_ended(job_environment, tmp_path):
+    program = tmp_path / "orphan.py"
+    program.write_text(ORPHAN)
+    job = Job([str(program)], job_environment, tmp_path, ranks=2)
+    assert job.end() == 0, job.output  # which sees to it that nothing is left
+
+
+SAVING = """
+import os, sys, time, malt
+malt.init(survive=True)
+malt.barrier()
+malt.finalize()
+if os.environ["PMIX_RANK"] == "0":
+    time.sleep(0.5)
+    if sys.argv[1] == "exit":
+        sys.exit(3)
+    raise OSError("the model cannot be saved")
+"""
+
+
+@needs_openmpi
+@pytest.mark.parametrize(("how", "status"), [("exit", 3), ("raise", 1)])
+def test_who_fails_after_the_session_has_failed_for_all(how, status, job_environment, tmp_path):
+    program = tmp_path / "saving.py"
+    program.write_text(SAVING)
+    job = Job([str(program), how], job_environment, tmp_path, ranks=3)
+    assert job.end() == status, job.output
+
+
 STOPPED_LAST = """
 import os, signal, malt
 malt.init(survive=True)

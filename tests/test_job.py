@@ -171,3 +171,23 @@ def is_alive(process):
             return file.read() != b""
     except OSError:
         return False
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_output_that_nobody_reads_is_waited_for(full, tmp_path):
+    """A pipe that is full: mpiexec may hold more of what ranks have printed, and is not to be ended over it."""
+    program = f"""
+import os
+from malt import job
+os.set_blocking(1, False)
+try:
+    while {full}:
+        os.write(1, b"x" * 4096)
+except BlockingIOError:
+    pass
+print(job._is_read(), file=open({str(tmp_path / "said")!r}, "w"))
+"""
+    child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert child.wait(30) == 0, child.communicate()[1]
+    child.communicate()
+    assert (tmp_path / "said").read_text() == f"{not full}\n"

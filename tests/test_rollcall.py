@@ -108,6 +108,48 @@ def test_who_ends_before_the_others_has_not_ended_well_where_they_die(tmp_path, 
     assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 1
 
 
+def test_one_that_is_alone_stands_still_for_whoever_stopped_it(tmp_path, patience):
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        (tmp_path / "started-0").write_text(f"{child.pid} {began}")
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        roll = RollCall(tmp_path, 1)
+        for _ in range(3):
+            assert roll.status() is None
+            patience.pass_(10)
+        assert child.poll() is None
+    finally:
+        child.kill()
+        child.wait()
+
+
+@pytest.mark.parametrize(("said", "status"), [((), None), (("calls-100",), 1), (("calls-100", "begun-0"), None)])
+def test_one_that_ends_while_the_others_wait_in_mpi_is_told(tmp_path, gone, patience, said, status):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
+    for name in ("finished-1", *said):
+        (tmp_path / name).write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(4)
+    assert roll.status() == status
+
+
+@pytest.mark.parametrize(("left", "status"), [("", 1), ("2", 1), ("3", 3)])
+def test_a_status_that_is_not_that_of_all(tmp_path, gone, left, status):
+    """Bad input is that of all ranks, or none."""
+    (tmp_path / "left-0").write_text(left)
+    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == status
+
+
+def test_bad_input_that_all_have_seen(tmp_path, gone):
+    for rank in (0, 1):
+        (tmp_path / f"left-{rank}").write_text("2")
+    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 2
+
+
 def test_where_all_end_by_themselves_nobody_died_early(tmp_path, gone, capsys):
     for rank in (0, 1):
         (tmp_path / f"left-{rank}").write_text("3")
@@ -143,7 +185,7 @@ def test_a_rank_that_never_starts_is_told(tmp_path, capsys, patience):
 
 
 @pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
-def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, patience, ready, another):
+def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, gone, patience, ready, another):
     """Before the session; and in it, where no other rank runs."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
@@ -155,7 +197,10 @@ def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, patience, rea
             (tmp_path / "started-1").write_text(here())
         child.send_signal(signal.SIGSTOP)
         os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-        roll = RollCall(tmp_path, 1 + another)
+        if not another:
+            (tmp_path / "started-1").write_text(gone)
+            (tmp_path / "session-came-1").write_text("")
+        roll = RollCall(tmp_path, 2)
         assert roll.status() is None
         patience.pass_(3)
         assert roll.status() is None

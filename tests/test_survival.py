@@ -9,9 +9,11 @@ import numpy as np
 import pytest
 
 import malt
-from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport
+from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport, stamp
 from dstorm.consistency import parse
 from dstorm.survival import SurvivingTransport
+from malt import checkpointfile, session
+from malt.checkpointfile import Content
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
 from vol import DenseVector
 
@@ -151,16 +153,84 @@ def test_who_has_come_to_the_last_meeting_is_not_lost(seed):
         assert ranks <= set(early), (rank, ranks)
 
 
+@pytest.mark.parametrize("seed", range(60))
+def test_a_checkpoint_is_loaded_by_all_who_live(tmp_path, seed):
+    """Whole, whoever dies while it is read and sent on, and whether the others know it yet or not."""
+    size = 2 + seed % 4
+    path = tmp_path / "state.ckpt"
+    checkpointfile.write(str(path), Content("", {}, {"w": np.arange(3000.0), "epoch": np.array(7)}))
+
+    def live(transport):
+        session.enter_simulation(session.World(transport))
+        state = malt.Checkpoint(path).load()
+        return state is not None and int(state["epoch"]) == 7 and (state["w"] == np.arange(3000.0)).all()
+
+    lists, dead = run(size, seed, doomed(size, seed), live)
+    assert all(lists[rank] for rank in range(size) if rank not in dead)
+
+
+def make_vector(transport, sync, size=3):
+    return DenseVector(
+        np.zeros(4, np.float32), transport, malt.graph("all", size), parse(sync),
+        depth=2, deadline_s=5, check_finite=False, name="v",
+    )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_half_a_stamp_of_one_that_died_is_no_message(seed):
+    """Under bsp, where the receiver would wait for the rest of it."""
+
+    def live(transport):
+        vector = make_vector(transport, "bsp")
+        for step in range(1, 9):
+            if transport.rank == 1 and step == 4:
+                edge = vector._segment._out.edges[0]
+                stamp.write(edge.cell, 0, stamp.Stamp(4, 4, stamp.WRITING))
+                edge_window = vector._segment._window
+                edge_window.put(np.frombuffer(edge.cell, np.uint8)[:40], 0, edge.slots[3 % 2])
+                edge_window.flush([0])
+                while True:  # until it is dead
+                    transport.pause(10)
+            vector.array[:] = transport.rank
+            vector.scatter()
+            vector.gather()
+        return vector.step
+
+    lists, dead = run(3, seed, {1: 3000}, live)
+    assert dead == {1} and lists[0] == lists[2] == 8
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_what_is_called_for_a_death_may_raise_before_anything_is_sent(seed):
+    def live(transport):
+        class Told(Exception):
+            pass
+
+        def tell(ranks):
+            raise Told
+
+        transport.on_death(tell)
+        vector = make_vector(transport, "asp")
+        for step in range(60):
+            try:
+                vector.scatter()
+            except Told:
+                assert vector.step == step
+                vector.scatter()
+            transport.pause(5)
+        return vector.step
+
+    lists, dead = run(3, seed, {1: 80 + 10 * seed}, live)
+    assert dead == {1} and lists[0] == lists[2] == 60
+
+
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("seed", range(30))
 def test_one_that_dies_while_a_scatter_waits_for_it(seed, named):
     """Is told to whom named it; to all, the message goes to those who live."""
 
     def live(transport):
-        vector = DenseVector(
-            np.zeros(4, np.float32), transport, malt.graph("all", 3), parse("notify-ack"),
-            depth=2, deadline_s=5, check_finite=False, name="v",
-        )  # fmt: skip
+        vector = make_vector(transport, "notify-ack")
         sent, step = [], 0
         try:
             while transport.rank == 0 and len(sent) < 20:

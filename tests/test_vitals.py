@@ -86,3 +86,27 @@ def test_who_is_stopped_for_too_long_is_killed(sleeper):
     assert vitals.gone() == [3]
     assert vitals.standing_s(3) == pytest.approx(2.2)
     assert vitals.standing_s(4) == 0
+
+
+def test_who_runs_between_two_looks_does_not_stand_still():
+    """As under cpulimit, which stops a process many times a second."""
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        process = Process(child.pid, _look(child.pid)[1], this_process().namespace)
+        clock = [0.0]
+        vitals = watch(process, lambda: clock[0], 2.0)
+        for clock[0] in (0.0, 3.0, 6.0, 9.0):
+            child.send_signal(signal.SIGCONT)
+            ran = _look(child.pid)[2]
+            while _look(child.pid)[2] == ran:
+                time.sleep(0.001)
+            child.send_signal(signal.SIGSTOP)
+            while _look(child.pid)[0] not in "Tt":
+                time.sleep(0.001)
+            assert vitals.gone() == [] and vitals.standing_s(3) == 0
+        clock[0] = 11.1
+        vitals.gone()
+        assert child.wait(5) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()

@@ -120,10 +120,10 @@ class Vector(ABC):
         """
         if self._segment.closed:
             self._check_open()
-        if to is not None:  # one who has just died is to be named
-            self._transport.look()
-        if self._transport.dead is not self._dead:
-            self._mend()
+        if self._transport.mortal:
+            self._transport.look()  # what is called for a death may raise: nothing has been sent yet
+            if self._transport.dead is not self._dead:
+                self._mend()
         if type(weight) is not float or not 0 <= weight < math.inf:
             weight = _checked_weight(self.name, weight)
         step = self._step + 1
