@@ -98,13 +98,13 @@ class Run:
         self.marks: list[Mark] = []
         self.model: Model | None = None
         """The final one."""
-        self.exchanges = self._exchanges()
 
     def _take_users(self) -> None:
         """The users that are this rank's now: those that it had keep their rows."""
         problem, (had, rows) = self.problem, (self.mine, self.users)
         self.mine = np.flatnonzero(problem.owners == malt.rank())
         self.counts = problem.user_counts[self.mine]
+        self.exchanges = self._exchanges()
         self.data = self._shard()
         self.tests = problem.tests(self.mine, malt.rank())
         self.users = problem.first_users(self.mine, self.generator)
@@ -158,13 +158,21 @@ class Run:
         return factors.shard(rows, train.items[mine], ratings, len(self.mine), self.generator)
 
     def _exchanges(self) -> int:
-        """How many there are in an epoch: about --exchange-every ratings apart. Collective.
+        """How many there are in an epoch: about --exchange-every ratings apart, never so few that a message would hold
+        more rows than its slot. So it changes with whose users are this rank's.
 
         Where ranks meet after epochs, for checkpoints, they all make as many in one: a rank that waits in an exchange
         for one that waits in the meeting would wait long.
         """
-        exchanges = -(-int(self.counts.sum()) // self.options.exchange_every)
-        return max(exchange(malt.init().transport, exchanges).values()) if self.checkpoints.is_on else exchanges
+        ratings = self.problem.ratings_of_ranks()
+        most = ratings.max() if self.checkpoints.is_on else ratings[malt.rank()]
+        return -(-int(most) // self.options.exchange_every)
+
+    def _living(self) -> tuple[int, ...]:
+        """Who trains in the next epoch. Collective where ranks meet after epochs: there all must know of the same
+        deaths, for them to make as many exchanges."""
+        transport = malt.init().transport
+        return tuple(exchange(transport, None)) if self.checkpoints.is_on and transport.mortal else malt.alive()
 
     def train(self) -> None:
         """All epochs. Collective only where there are checkpoints."""
@@ -173,8 +181,8 @@ class Run:
         malt.barrier()
         said = time.monotonic()
         for epoch in self.epochs:
-            if malt.alive() != self.alive:
-                self._bury(malt.alive())
+            if (living := self._living()) != self.alive:
+                self._bury(living)
             self.clock.start()
             steps = self._steps(epoch)
             for order in self._parts():

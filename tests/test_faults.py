@@ -142,6 +142,10 @@ CASES = [
         for seed in runs(1, 10)
     ],
     *[Case(["-m", "apps.mf"], "--epochs 1000", 600 + seed, within_s=3) for seed in runs(1, 10)],
+    *[
+        Case(["-m", "apps.mf"], "--epochs 30 --exchange-every 200", 620 + seed, deaths=2, within_s=0.5)
+        for seed in runs(1, 10)
+    ],
     *[Case(EPINIONS, "--epochs 30", 650 + seed, within_s=3) for seed in runs(1, 10) if EPINIONS],
     *[Case(["-m", "apps.mlp"], "--epochs 600", 700 + seed) for seed in runs(1, 10)],
 ]
