@@ -10,7 +10,6 @@ their own and what they got.
 
 from __future__ import annotations
 
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ from apps.program import (
 )  # fmt: skip
 from apps.ratingproblem import RANK, Problem
 from apps.report import TRAFFIC, Clock, Column, Mark, Report, mark, over_ranks
-from apps.shares import ENDED, listed
+from apps.shares import Losses
 from apps.snapshots import Snapshots
 from malt.agreement import exchange, succeed
 
@@ -78,8 +77,7 @@ class Run:
         self.generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
         self.kernels = factors.kernels(problem.rank)
         self.alive = tuple(range(malt.size()))
-        self.lost: list[dict[str, Any]] = []
-        self.began = time.time()
+        self.losses = Losses(lambda rank: int(problem.ratings_of_ranks()[rank]), "ratings")
         self.mine = np.empty(0, np.intp)
         self.users = np.empty((0, problem.rank + 1), np.float32)
         self.epochs = range(checkpoints.epoch, self.options.epochs)
@@ -119,12 +117,7 @@ class Run:
         """The users of those who have died are dealt to the living. Their rows are gone, and begin anew, or as in the
         checkpoint that this run goes on from; they are trained for as many epochs as have been, on items that stand.
         """
-        for rank in sorted(set(self.alive) - set(alive)):
-            count = int((self.problem.owners == rank).sum())
-            at = malt.init().lost.get(rank, time.time())
-            self.lost.append({"rank": rank, "at_s": max(0.0, at - self.began), "reason": ENDED, "rows": count})
-            if malt.rank() == alive[0]:
-                print(f"malt: {count:,} users of rank {rank} are dealt to {listed(alive)}", file=sys.stderr, flush=True)
+        self.losses.bury(set(self.alive) - set(alive), alive)
         self.alive = alive
         self.problem.deal(set(range(malt.size())) - set(alive))
         had = self.mine
@@ -308,7 +301,7 @@ def run(arguments: Sequence[str]) -> None:
     marks = over_ranks(malt.init().transport, part.marks, checkpoints.before)
     measures = part.measures()
     digest = common_hash([model.users, model.items])
-    lost, resumed = part.lost, checkpoints.epoch
+    lost, resumed = part.losses.told, checkpoints.epoch
     report = Report(told, MEASURES, COLUMNS, resumed_from=resumed, before=checkpoints.before, lost_ranks=lost)
     on_lowest_rank(lambda: _tell(options, report, marks, measures, digest, model))
 

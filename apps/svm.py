@@ -215,7 +215,7 @@ def run(arguments: Sequence[str]) -> None:
     part.trainer.finish()
     marks = over_ranks(malt.init().transport, part.marks, checkpoints.before)
     digest = common_hash([part.trainer.model])
-    lost, resumed = part.shares.lost(), checkpoints.epoch
+    lost, resumed = part.shares.losses.told, checkpoints.epoch
     report = Report(told, MEASURES, resumed_from=resumed, before=checkpoints.before, lost_ranks=lost)
     on_lowest_rank(lambda: _tell(part, report, marks, digest, train))
 

@@ -180,6 +180,40 @@ def test_the_others_go_on(case, job_environment, tmp_path):
         assert "KeyboardInterrupt" in job.output
 
 
+DYING_AT_THE_END = """
+import os, signal, sys, malt
+from apps import program
+name = sys.argv.pop(1)
+app = __import__("apps." + name, fromlist=["run"])
+tell = app.on_lowest_rank
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def on_lowest_rank(work):
+    if malt.rank() == 3:
+        die()
+    tell(die if malt.rank() == 0 else work)
+app.on_lowest_rank = on_lowest_rank
+program.main("apps." + name, app.run)
+"""
+
+
+@needs_openmpi
+@pytest.mark.parametrize("name", ["svm", "mlp", "mf"])
+def test_who_dies_while_the_report_is_made_is_in_it(name, job_environment, tmp_path):
+    """... also the one that was to make it."""
+    if name == "mlp":
+        pytest.importorskip("sklearn")
+    program, report = tmp_path / "program.py", tmp_path / "report.json"
+    program.write_text(DYING_AT_THE_END)
+    environment = {**job_environment, "PYTHONPATH": str(ROOT)}
+    job = Job([str(program), name, "--epochs", "2", "--json", str(report)], environment, tmp_path)
+    assert job.end() == 0, job.output
+    told = json.loads(report.read_text())
+    rows = {one["rank"]: one["rows"] / told["epochs"][0]["examples"] for one in told["lost_ranks"]}
+    assert rows == {0: pytest.approx(0.25, abs=0.01), 3: pytest.approx(0.25, abs=0.01)}, job.output
+    assert "\nfinal: " in job.output
+
+
 TIMED = """
 import os, signal, sys, time, numpy as np, malt
 malt.init(survive=True)

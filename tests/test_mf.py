@@ -142,6 +142,25 @@ def test_a_message_has_room_for_the_rows_of_an_exchange_also_after_deaths(option
     assert zero == three or options.checkpoint is None
 
 
+def test_the_ratings_of_the_dead_are_told_with_those_that_they_had_from_others(capsys):
+    def on_rank(rank):
+        options = parser().parse_args([])
+        part = Run(Problem(options, *planted(0), None), Checkpoints(options, "apps.mf", {}))
+        had = []
+        for dead, living in ((1, (0, 2, 3)), (2, (0, 3))):
+            had.append(part.problem.ratings_of_ranks()[dead])
+            if rank in living:
+                part._bury(living)
+        return had
+
+    one, two = malt.simulate(on_rank, 4)[0]
+    assert capsys.readouterr().err == (
+        f"malt: {one:,} ratings of rank 1 are dealt to ranks 0, 2, 3\n"
+        f"malt: {two:,} ratings of rank 2 are dealt to ranks 0, 3\n"
+    )
+    assert two > 1.2 * one  # where all had as many at first
+
+
 def test_more_ranks_than_users(mf, tmp_path):
     file = tmp_path / "two.txt"
     file.write_text("1 1 1\n1 2 2\n7 1 3\n")

@@ -25,7 +25,7 @@ def world(monkeypatch):
     def alive():
         return tuple(rank for rank in range(4) if rank not in state.lost)
 
-    transport = types.SimpleNamespace(mortal=True)
+    transport = types.SimpleNamespace(mortal=True, beat=lambda: state.lost.update(state.found))
     monkeypatch.setattr(shares.time, "time", lambda: state.now)
     monkeypatch.setattr(shares.malt, "alive", alive)
     monkeypatch.setattr(shares.malt, "size", lambda: 4)
@@ -95,6 +95,27 @@ def test_where_ranks_wait_for_each_other_or_do_not_die_nobody_meets(world):
     world.transport.mortal = False
     assert trained(world) == list(range(1, 11))
     assert world.meetings == 0
+
+
+def test_rows_that_the_dead_had_from_others_count(world, capsys):
+    some = Shares(100)
+    world.now, world.lost = 2, {3: 1.5}
+    assert some.changed()
+    world.lost |= {0: 1.6}
+    assert some.changed() and not some.changed()
+    world.found = {2: 1.7}
+    lost = some.losses.told()
+    assert [(one["rank"], one["at_s"], one["rows"]) for one in lost] == [(0, 1.6, 33), (2, 1.7, 51), (3, 1.5, 25)]
+    assert capsys.readouterr().err == "malt: 33 rows of rank 0 are dealt to ranks 1, 2\n"  # rank 0 told of 3
+
+
+def test_who_die_together_have_nothing_of_each_other(world, capsys):
+    some = Shares(100)
+    world.lost = {3: 1.5, 0: 1.5}
+    assert some.changed()
+    assert {one["rank"]: one["rows"] for one in some.losses.told()} == {0: 25, 3: 25}
+    said = "malt: 25 rows of rank {} are dealt to ranks 1, 2\n"
+    assert capsys.readouterr().err == said.format(0) + said.format(3)
 
 
 def test_nothing_to_train(world):
