@@ -172,6 +172,7 @@ def test_the_others_go_on(case, job_environment, tmp_path):
     told = json.loads(report.read_text())
     lost = {one["rank"]: one["at_s"] for one in told["lost_ranks"]}
     print(f"{case}: struck {struck}, lost {lost}, {told['final']}")
+    assert [one["epoch"] for one in told["epochs"]] == list(range(1, 1 + int(case.options.split()[1])))
     assert lost.keys() <= set(struck), job.output  # a rank that was struck at its very end is not lost
     assert all(f"rank {rank} is lost" in job.output for rank in lost)
     assert sum("model on rank" in line for line in job.output.splitlines()) >= 4 - len(struck)
