@@ -12,6 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
+from apps.program import say
 from apps.report import Clock, Mark, after
 from malt.agreement import succeed
 from malt.launcher import RESTART
@@ -34,6 +35,8 @@ class Checkpoints:
             self._file = malt.Checkpoint(options.checkpoint, options.checkpoint_every, program=program, match=match)
             if options.resume or is_restarted():
                 self.state = self._file.load() or {}
+                if not self.state:
+                    say(f"{options.checkpoint}: no checkpoint yet: the training starts from the beginning")
 
     @property
     def is_on(self) -> bool:
@@ -74,7 +77,8 @@ class Checkpoints:
 def check_checkpoint(options: Namespace) -> None:
     """Refuse options that do not go together, and to overwrite a file. Collective.
 
-    ValueError, on all ranks. A job that `malt run --restarts` has started again goes on with the file, if there is one.
+    ValueError, on all ranks. With --resume, or started again by `malt run --restarts`, a job goes on with the file, if
+    there is one: one and the same command line will do for its first run and for all that follow.
     """
 
     def check() -> None:
@@ -85,11 +89,8 @@ def check_checkpoint(options: Namespace) -> None:
             return
         if any(other and os.path.realpath(other) == os.path.realpath(path) for other in (options.save, options.json)):
             raise ValueError(f"{path}: --checkpoint needs a file of its own")
-        if is_lowest() and not is_restarted() and os.path.exists(path) != options.resume:
-            raise ValueError(
-                f"{path}: no such checkpoint to resume from: leave out --resume to start from the beginning"
-                if options.resume else f"{path}: the file is there: --resume goes on from it; remove it to start anew"
-            )  # fmt: skip
+        if is_lowest() and not (options.resume or is_restarted()) and os.path.exists(path):
+            raise ValueError(f"{path}: the file is there: --resume goes on from it; remove it to start anew")
 
     succeed(malt.init().transport, check)
 

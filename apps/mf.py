@@ -10,7 +10,6 @@ their own and what they got.
 
 from __future__ import annotations
 
-import sys
 import time
 from argparse import Namespace
 from collections.abc import Sequence
@@ -41,7 +40,7 @@ from apps.program import (
 )  # fmt: skip
 from apps.ratingproblem import RANK, Problem
 from apps.report import TRAFFIC, Clock, Column, Mark, Report, mark, over_ranks
-from apps.shares import ENDED, listed
+from apps.shares import Losses
 from apps.snapshots import Snapshots
 from malt.agreement import exchange, succeed
 
@@ -78,8 +77,7 @@ class Run:
         self.generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
         self.kernels = factors.kernels(problem.rank)
         self.alive = tuple(range(malt.size()))
-        self.lost: list[dict[str, Any]] = []
-        self.began = time.time()
+        self.losses = Losses(lambda rank: int(problem.ratings_of_ranks()[rank]), "ratings")
         self.mine = np.empty(0, np.intp)
         self.users = np.empty((0, problem.rank + 1), np.float32)
         self.epochs = range(checkpoints.epoch, self.options.epochs)
@@ -98,13 +96,13 @@ class Run:
         self.marks: list[Mark] = []
         self.model: Model | None = None
         """The final one."""
-        self.exchanges = self._exchanges()
 
     def _take_users(self) -> None:
         """The users that are this rank's now: those that it had keep their rows."""
         problem, (had, rows) = self.problem, (self.mine, self.users)
         self.mine = np.flatnonzero(problem.owners == malt.rank())
         self.counts = problem.user_counts[self.mine]
+        self.exchanges = self._exchanges()
         self.data = self._shard()
         self.tests = problem.tests(self.mine, malt.rank())
         self.users = problem.first_users(self.mine, self.generator)
@@ -119,12 +117,7 @@ class Run:
         """The users of those who have died are dealt to the living. Their rows are gone, and begin anew, or as in the
         checkpoint that this run goes on from; they are trained for as many epochs as have been, on items that stand.
         """
-        for rank in sorted(set(self.alive) - set(alive)):
-            count = int((self.problem.owners == rank).sum())
-            at = malt.init().lost.get(rank, time.time())
-            self.lost.append({"rank": rank, "at_s": max(0.0, at - self.began), "reason": ENDED, "rows": count})
-            if malt.rank() == alive[0]:
-                print(f"malt: {count:,} users of rank {rank} are dealt to {listed(alive)}", file=sys.stderr, flush=True)
+        self.losses.bury(set(self.alive) - set(alive), alive)
         self.alive = alive
         self.problem.deal(set(range(malt.size())) - set(alive))
         had = self.mine
@@ -158,13 +151,21 @@ class Run:
         return factors.shard(rows, train.items[mine], ratings, len(self.mine), self.generator)
 
     def _exchanges(self) -> int:
-        """How many there are in an epoch: about --exchange-every ratings apart. Collective.
+        """How many there are in an epoch: about --exchange-every ratings apart, never so few that a message would hold
+        more rows than its slot. So it changes with whose users are this rank's.
 
         Where ranks meet after epochs, for checkpoints, they all make as many in one: a rank that waits in an exchange
         for one that waits in the meeting would wait long.
         """
-        exchanges = -(-int(self.counts.sum()) // self.options.exchange_every)
-        return max(exchange(malt.init().transport, exchanges).values()) if self.checkpoints.is_on else exchanges
+        ratings = self.problem.ratings_of_ranks()
+        most = ratings.max() if self.checkpoints.is_on else ratings[malt.rank()]
+        return -(-int(most) // self.options.exchange_every)
+
+    def _living(self) -> tuple[int, ...]:
+        """Who trains in the next epoch. Collective where ranks meet after epochs: there all must know of the same
+        deaths, for them to make as many exchanges."""
+        transport = malt.init().transport
+        return tuple(exchange(transport, None)) if self.checkpoints.is_on and transport.mortal else malt.alive()
 
     def train(self) -> None:
         """All epochs. Collective only where there are checkpoints."""
@@ -173,8 +174,8 @@ class Run:
         malt.barrier()
         said = time.monotonic()
         for epoch in self.epochs:
-            if malt.alive() != self.alive:
-                self._bury(malt.alive())
+            if (living := self._living()) != self.alive:
+                self._bury(living)
             self.clock.start()
             steps = self._steps(epoch)
             for order in self._parts():
@@ -300,7 +301,7 @@ def run(arguments: Sequence[str]) -> None:
     marks = over_ranks(malt.init().transport, part.marks, checkpoints.before)
     measures = part.measures()
     digest = common_hash([model.users, model.items])
-    lost, resumed = part.lost, checkpoints.epoch
+    lost, resumed = part.losses.told, checkpoints.epoch
     report = Report(told, MEASURES, COLUMNS, resumed_from=resumed, before=checkpoints.before, lost_ranks=lost)
     on_lowest_rank(lambda: _tell(options, report, marks, measures, digest, model))
 

@@ -191,7 +191,7 @@ class Run:
             self.clock.start()
             self._train_epoch(epoch, generator.permutation(len(self.mine)))
             self.clock.stop()
-            self._take_down()
+            self._take_down(epoch - 1 - self.checkpoints.epoch)
             self._keep(epoch)
             if time.monotonic() - said > 2:
                 said = time.monotonic()
@@ -204,13 +204,16 @@ class Run:
             self.trainer.learn(batch, step_at(self.first_step, done / (len(order) * self.options.epochs)))
             self.trained += len(batch)
 
-    def _take_down(self) -> None:
+    def _take_down(self, place: int) -> None:
+        """The end of epoch number `place` of this run, from 0. One that comes again takes its own place, and those that
+        followed it are to come again too."""
         malt.init().transport.beat()  # whoever has finished waits for this rank, and must know that it is alive
         vectors = self.trainer.vectors
         traffic = [vector.statistics() for vector in vectors]
-        self.marks.append(mark(self.trained, self.clock.seconds, traffic, [vector.array.nbytes for vector in vectors]))
+        nbytes = [vector.array.nbytes for vector in vectors]
+        self.marks[place:] = [mark(self.trained, self.clock.seconds, traffic, nbytes)]
         if keeps_snapshots():
-            self.snapshots.append([layer.copy() for layer in self.trainer.weights])
+            self.snapshots[place:] = [[layer.copy() for layer in self.trainer.weights]]
 
     def _keep(self, epoch: int) -> None:
         """Write a checkpoint, where one is due or there will be no other."""
@@ -250,7 +253,7 @@ def run(arguments: Sequence[str]) -> None:
         part.trainer.finish()
         marks = over_ranks(transport, part.marks, checkpoints.before)
         digest = common_hash(weights)
-        lost, resumed = part.shares.lost(), checkpoints.epoch
+        lost, resumed = part.shares.losses.told, checkpoints.epoch
         report = Report(told, MEASURES, resumed_from=resumed, before=checkpoints.before, lost_ranks=lost)
         on_lowest_rank(lambda: _tell(part, report, marks, digest))
 

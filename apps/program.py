@@ -56,7 +56,8 @@ def add_common_options(
     add("--checkpoint", metavar="FILE", help="keep there what a run that died goes on from, at the end of epochs")
     add("--checkpoint-every", type=real_number(0), default=60.0, metavar="SECONDS",
         help="write it when so many have passed; 0: after every epoch (%(default)g)")  # fmt: skip
-    add("--resume", action="store_true", help="go on from the --checkpoint FILE, also on another number of ranks")
+    add("--resume", action="store_true",
+        help="go on from the --checkpoint FILE, on any number of ranks; where there is none, begin")  # fmt: skip
     add("--json", metavar="FILE", help="write a report there")
 
 

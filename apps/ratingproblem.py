@@ -50,6 +50,10 @@ class Problem:
         """Give the users of `dead` to the living. Local."""
         self.owners = inherit(self._dealt, dead, malt.size())
 
+    def ratings_of_ranks(self) -> NDArray[np.int64]:
+        """How many each rank trains on, by rank."""
+        return np.bincount(self.owners, self.user_counts, malt.size()).astype(np.int64)
+
     def is_shared(self) -> NDArray[np.bool_]:
         """Which items several ranks have ratings of."""
         ranks = self.owners[self.train.users]

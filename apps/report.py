@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -117,8 +117,8 @@ class Report:
     """What all ranks had done by then."""
     epochs: list[dict[str, Any]] = field(default_factory=list)
     final: dict[str, Any] = field(default_factory=dict)
-    lost_ranks: Sequence[Mapping[str, Any]] = ()
-    """Those that died on the way."""
+    lost_ranks: Callable[[], Sequence[Mapping[str, Any]]] = list
+    """Those that have died so far; called when the report is written, as ranks may die during the evaluation too."""
 
     def add_epoch(self, mark: Mark, **measures: float | None) -> None:
         """Take down an epoch: its mark over all ranks, and how good the model was."""
@@ -152,7 +152,7 @@ class Report:
     def write(self, path: str) -> None:
         """Write all of it as JSON, complete or not at all. OSError: the file cannot be written."""
         epochs = {"resumed_from": self.resumed_from or None, "epochs": self.epochs}
-        text = json.dumps({**self.header, **epochs, "final": self.final, "lost_ranks": list(self.lost_ranks)}, indent=1)
+        text = json.dumps({**self.header, **epochs, "final": self.final, "lost_ranks": self.lost_ranks()}, indent=1)
         atomicfile.write(path, lambda file: file.write(f"{text}\n".encode()))
 
 

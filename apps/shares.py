@@ -4,15 +4,49 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import malt
 from malt.agreement import exchange
-from malt.shards import bounds
+from malt.shards import living_rows
 
 ENDED = "its process ended"
 """Why a rank was lost, as far as others can tell."""
+
+
+class Losses:
+    """Which ranks have died, and how many rows each had then: also those of others that had died before it, and were
+    dealt to it. Local, all of it.
+
+    `rows`: how many a rank has that was alive when rows were dealt last; `unit`: what they are called.
+    """
+
+    def __init__(self, rows: Callable[[int], int], unit: str = "rows") -> None:
+        self._rows, self._unit = rows, unit
+        self._began = time.time()
+        self._had: dict[int, int] = {}
+
+    def bury(self, dead: Collection[int], alive: tuple[int, ...]) -> None:
+        """The rows of `dead`, as they still are, are about to be dealt to `alive`, the lowest of whom says so."""
+        for rank in sorted(dead):
+            self._had[rank] = self._rows(rank)
+            if malt.rank() == alive[0]:
+                print(f"malt: {self._had[rank]:,} {self._unit} of rank {rank} are dealt to {listed(alive)}",
+                      file=sys.stderr, flush=True)  # fmt: skip
+
+    def told(self) -> list[dict[str, Any]]:
+        """What the report says of those that have died until now, after the training too."""
+        malt.init().transport.beat()  # which looks who lives
+        return [
+            {
+                "rank": rank,
+                "at_s": max(0.0, at - self._began),
+                "reason": ENDED,
+                "rows": self._had[rank] if rank in self._had else self._rows(rank),
+            }
+            for rank, at in sorted(malt.init().lost.items())
+        ]
 
 
 class Shares:
@@ -21,7 +55,7 @@ class Shares:
     def __init__(self, count: int) -> None:
         self._count = count
         self._alive = tuple(range(malt.size()))
-        self._began = time.time()
+        self.losses = Losses(self._rows)
         self._ended: list[float] = []
         """When each epoch ended."""
         self._dealt: dict[int, float] = {}
@@ -56,25 +90,16 @@ class Shares:
     def changed(self) -> bool:
         """Whether ranks have died since the last call: `malt.shard` gives this rank other rows now. The lowest living
         rank says what became of theirs."""
-        before, self._alive = self._alive, malt.alive()
-        dead = set(before) - set(self._alive)
+        alive = malt.alive()
+        dead = set(self._alive) - set(alive)
         self._dealt |= dict.fromkeys(dead, time.time())
-        if dead and malt.rank() == self._alive[0]:
-            for rank in sorted(dead):
-                print(f"malt: {self._rows(rank):,} rows of rank {rank} are dealt to {listed(self._alive)}",
-                      file=sys.stderr, flush=True)  # fmt: skip
+        self.losses.bury(dead, alive)
+        self._alive = alive
         return bool(dead)
 
-    def lost(self) -> list[dict[str, Any]]:
-        """What the report says of those that died."""
-        return [
-            {"rank": rank, "at_s": max(0.0, at - self._began), "reason": ENDED, "rows": self._rows(rank)}
-            for rank, at in sorted(malt.init().lost.items())
-        ]
-
     def _rows(self, rank: int) -> int:
-        first, last = bounds(self._count, rank, malt.size())
-        return last - first
+        dead = set(range(malt.size())) - set(self._alive)
+        return len(living_rows(self._count, rank, malt.size(), dead))
 
 
 def listed(ranks: tuple[int, ...]) -> str:

@@ -127,7 +127,7 @@ class Run:
                 self.trainer.learn(order, due)
                 self.trained += len(order)
             self.clock.stop()
-            self._take_down()
+            self._take_down(epoch - 1 - self.checkpoints.epoch)
             if time.monotonic() - said > 2:
                 said = time.monotonic()
                 say(f"... epoch {epoch} of {self.options.epochs} after {self.clock.seconds:.1f} s")
@@ -153,12 +153,15 @@ class Run:
         if (rest := order[ends[-1] if ends else 0 :]).size:
             yield rest, False
 
-    def _take_down(self) -> None:
+    def _take_down(self, place: int) -> None:
+        """The end of epoch number `place` of this run, from 0. One that comes again takes its own place, and those that
+        followed it are to come again too."""
         vectors = self.trainer.vectors
         traffic: list[Statistics] = [vector.statistics() for vector in vectors]
-        self.marks.append(mark(self.trained, self.clock.seconds, traffic, [vector.array.nbytes for vector in vectors]))
+        nbytes = [vector.array.nbytes for vector in vectors]
+        self.marks[place:] = [mark(self.trained, self.clock.seconds, traffic, nbytes)]
         if keeps_snapshots():
-            self.snapshots.append(self.trainer.model.copy())
+            self.snapshots[place:] = [self.trainer.model.copy()]
 
     def _keep(self, epoch: int, is_last: bool) -> None:
         """Write a checkpoint, where one is due or there will be no other."""
@@ -212,7 +215,7 @@ def run(arguments: Sequence[str]) -> None:
     part.trainer.finish()
     marks = over_ranks(malt.init().transport, part.marks, checkpoints.before)
     digest = common_hash([part.trainer.model])
-    lost, resumed = part.shares.lost(), checkpoints.epoch
+    lost, resumed = part.shares.losses.told, checkpoints.epoch
     report = Report(told, MEASURES, resumed_from=resumed, before=checkpoints.before, lost_ranks=lost)
     on_lowest_rank(lambda: _tell(part, report, marks, digest, train))
 

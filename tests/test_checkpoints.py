@@ -275,13 +275,12 @@ class TestRefused:
         assert file.read_bytes() == before
 
     @every_program
-    def test_a_file_that_is_not_there(self, file, name):
-        with pytest.raises(BadInput, match="no such checkpoint to resume from: leave out --resume"):
-            PROGRAMS[name].run(["--checkpoint", str(file), "--resume"])
+    def test_no_file_to_resume_from_or_no_folder(self, file, name):
         with pytest.raises(BadInput, match="--resume needs --checkpoint FILE"):
             PROGRAMS[name].run(["--resume"])
-        with pytest.raises(BadInput, match="gone"):
-            PROGRAMS[name].run(["--checkpoint", str(file.parent / "gone" / "train.ckpt")])
+        for resume in ([], ["--resume"]):
+            with pytest.raises(BadInput, match="gone"):
+                PROGRAMS[name].run(["--checkpoint", str(file.parent / "gone" / "train.ckpt"), *resume])
         assert not file.exists()
 
     @every_program
@@ -351,6 +350,17 @@ class TestRefused:
         assert done.returncode == 2 and done.stderr.count("\n") == 1
         assert done.stderr.startswith(f"apps.svm: error: {file}: a checkpoint with l2 0.0001, not 3.0 as here")
         assert file.read_bytes() == before
+
+
+@every_program
+def test_one_command_line_begins_and_goes_on(capsys, tmp_path, file, name):
+    words = ["--epochs", 2, "--checkpoint", file, "--resume", "--json", tmp_path / "report.json"]
+    begun, begun_said = simulated(name, 2, *words), capsys.readouterr().out
+    over, over_said = simulated(name, 2, *words), capsys.readouterr().out
+    assert begun_said.count(f"{file}: no checkpoint yet: the training starts from the beginning\n") == 1
+    assert "resumed" not in begun_said and "no checkpoint" not in over_said
+    assert (begun["resumed_from"], over["resumed_from"]) == (None, 2)
+    assert (len(begun["epochs"]), over["epochs"]) == (2, [])
 
 
 @every_program

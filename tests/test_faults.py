@@ -142,6 +142,10 @@ CASES = [
         for seed in runs(1, 10)
     ],
     *[Case(["-m", "apps.mf"], "--epochs 1000", 600 + seed, within_s=3) for seed in runs(1, 10)],
+    *[
+        Case(["-m", "apps.mf"], "--epochs 30 --exchange-every 200", 620 + seed, deaths=2, within_s=0.5)
+        for seed in runs(1, 10)
+    ],
     *[Case(EPINIONS, "--epochs 30", 650 + seed, within_s=3) for seed in runs(1, 10) if EPINIONS],
     *[Case(["-m", "apps.mlp"], "--epochs 600", 700 + seed) for seed in runs(1, 10)],
 ]
@@ -168,12 +172,47 @@ def test_the_others_go_on(case, job_environment, tmp_path):
     told = json.loads(report.read_text())
     lost = {one["rank"]: one["at_s"] for one in told["lost_ranks"]}
     print(f"{case}: struck {struck}, lost {lost}, {told['final']}")
+    assert [one["epoch"] for one in told["epochs"]] == list(range(1, 1 + int(case.options.split()[1])))
     assert lost.keys() <= set(struck), job.output  # a rank that was struck at its very end is not lost
     assert all(f"rank {rank} is lost" in job.output for rank in lost)
     assert sum("model on rank" in line for line in job.output.splitlines()) >= 4 - len(struck)
     assert good(case.program, told["final"]), job.output
     if case.number == signal.SIGINT and lost:
         assert "KeyboardInterrupt" in job.output
+
+
+DYING_AT_THE_END = """
+import os, signal, sys, malt
+from apps import program
+name = sys.argv.pop(1)
+app = __import__("apps." + name, fromlist=["run"])
+tell = app.on_lowest_rank
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def on_lowest_rank(work):
+    if malt.rank() == 3:
+        die()
+    tell(die if malt.rank() == 0 else work)
+app.on_lowest_rank = on_lowest_rank
+program.main("apps." + name, app.run)
+"""
+
+
+@needs_openmpi
+@pytest.mark.parametrize("name", ["svm", "mlp", "mf"])
+def test_who_dies_while_the_report_is_made_is_in_it(name, job_environment, tmp_path):
+    """... also the one that was to make it."""
+    if name == "mlp":
+        pytest.importorskip("sklearn")
+    program, report = tmp_path / "program.py", tmp_path / "report.json"
+    program.write_text(DYING_AT_THE_END)
+    environment = {**job_environment, "PYTHONPATH": str(ROOT)}
+    job = Job([str(program), name, "--epochs", "2", "--json", str(report)], environment, tmp_path)
+    assert job.end() == 0, job.output
+    told = json.loads(report.read_text())
+    rows = {one["rank"]: one["rows"] / told["epochs"][0]["examples"] for one in told["lost_ranks"]}
+    assert rows == {0: pytest.approx(0.25, abs=0.01), 3: pytest.approx(0.25, abs=0.01)}, job.output
+    assert "\nfinal: " in job.output
 
 
 TIMED = """

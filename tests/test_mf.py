@@ -9,10 +9,13 @@ import numpy as np
 import pytest
 from programs import as_job, in_process, last_line
 
+import malt
 from apps import factormodel
-from apps.mf import run
-from apps.planted import NOISE
+from apps.checkpoints import Checkpoints
+from apps.mf import Run, parser, run
+from apps.planted import NOISE, planted
 from apps.program import BadInput
+from apps.ratingproblem import Problem
 
 pytestmark = pytest.mark.serial
 
@@ -114,6 +117,48 @@ def test_epochs_are_measured_with_the_rows_of_all_ranks(mf, tmp_path):
     told = json.loads(report.read_text())
     assert told["final"]["test_rmse"] == pytest.approx(told["epochs"][-1]["test_rmse"], rel=1e-5)
     assert told["epochs"][-1]["test_rmse"] < 0.9 * np.std(level)
+
+
+@pytest.mark.parametrize("options", [[], ["--checkpoint", "train.ckpt"]], ids=["", "checkpoint"])
+def test_a_message_has_room_for_the_rows_of_an_exchange_also_after_deaths(options, tmp_path, monkeypatch):
+    """... and ranks that meet after epochs make as many exchanges."""
+    monkeypatch.chdir(tmp_path)
+    options = parser().parse_args(["--exchange-every", "150", *options])
+
+    def on_rank(rank):
+        part = Run(Problem(options, *planted(0), None), Checkpoints(options, "apps.mf", {}))
+        room = 150 + part.problem.user_counts.max()
+        numbers = []
+        for living in ((0, 1, 2, 3), (0, 2, 3), (0, 3)):
+            if rank in living:
+                part._bury(living)
+                exchanges = part._parts()
+                assert max(part.counts[users].sum() for users in exchanges) <= room
+                numbers.append(len(exchanges))
+        return numbers
+
+    zero, *_, three = malt.simulate(on_rank, 4)
+    assert all(numbers[0] < numbers[1] < numbers[2] for numbers in (zero, three))
+    assert zero == three or options.checkpoint is None
+
+
+def test_the_ratings_of_the_dead_are_told_with_those_that_they_had_from_others(capsys):
+    def on_rank(rank):
+        options = parser().parse_args([])
+        part = Run(Problem(options, *planted(0), None), Checkpoints(options, "apps.mf", {}))
+        had = []
+        for dead, living in ((1, (0, 2, 3)), (2, (0, 3))):
+            had.append(part.problem.ratings_of_ranks()[dead])
+            if rank in living:
+                part._bury(living)
+        return had
+
+    one, two = malt.simulate(on_rank, 4)[0]
+    assert capsys.readouterr().err == (
+        f"malt: {one:,} ratings of rank 1 are dealt to ranks 0, 2, 3\n"
+        f"malt: {two:,} ratings of rank 2 are dealt to ranks 0, 3\n"
+    )
+    assert two > 1.2 * one  # where all had as many at first
 
 
 def test_more_ranks_than_users(mf, tmp_path):

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import types
 
 import pytest
 
-from apps import shares
+from apps import mlp, shares, svm
 from apps.shares import Shares
 
 pytestmark = pytest.mark.serial
@@ -24,7 +25,7 @@ def world(monkeypatch):
     def alive():
         return tuple(rank for rank in range(4) if rank not in state.lost)
 
-    transport = types.SimpleNamespace(mortal=True)
+    transport = types.SimpleNamespace(mortal=True, beat=lambda: state.lost.update(state.found))
     monkeypatch.setattr(shares.time, "time", lambda: state.now)
     monkeypatch.setattr(shares.malt, "alive", alive)
     monkeypatch.setattr(shares.malt, "size", lambda: 4)
@@ -96,5 +97,42 @@ def test_where_ranks_wait_for_each_other_or_do_not_die_nobody_meets(world):
     assert world.meetings == 0
 
 
+def test_rows_that_the_dead_had_from_others_count(world, capsys):
+    some = Shares(100)
+    world.now, world.lost = 2, {3: 1.5}
+    assert some.changed()
+    world.lost |= {0: 1.6}
+    assert some.changed() and not some.changed()
+    world.found = {2: 1.7}
+    lost = some.losses.told()
+    assert [(one["rank"], one["at_s"], one["rows"]) for one in lost] == [(0, 1.6, 33), (2, 1.7, 51), (3, 1.5, 25)]
+    assert capsys.readouterr().err == "malt: 33 rows of rank 0 are dealt to ranks 1, 2\n"  # rank 0 told of 3
+
+
+def test_who_die_together_have_nothing_of_each_other(world, capsys):
+    some = Shares(100)
+    world.lost = {3: 1.5, 0: 1.5}
+    assert some.changed()
+    assert {one["rank"]: one["rows"] for one in some.losses.told()} == {0: 25, 3: 25}
+    said = "malt: 25 rows of rank {} are dealt to ranks 1, 2\n"
+    assert capsys.readouterr().err == said.format(0) + said.format(3)
+
+
 def test_nothing_to_train(world):
     assert trained(world, last=0) == []
+
+
+@pytest.mark.parametrize(("program", "rows"), [(svm, 32_561), (mlp, 1438)], ids=["svm", "mlp"])
+def test_the_report_has_an_epoch_that_comes_again_once(program, rows, monkeypatch, tmp_path):
+    """... as it was the last time, with counts that hold all that was trained until then."""
+    if program is mlp:
+        pytest.importorskip("sklearn")
+    monkeypatch.setattr(Shares, "epochs", lambda *_: iter([1, 2, 3, 2, 3]))
+    program.run(["--epochs", "3", "--json", str(tmp_path / "report.json")])
+    told = json.loads((tmp_path / "report.json").read_text())
+    epochs, final = told["epochs"], told["final"]
+    assert [epoch["epoch"] for epoch in epochs] == [1, 2, 3]
+    assert [epoch["examples"] for epoch in epochs] == [rows, 4 * rows, 5 * rows]
+    assert epochs[-1]["seconds"] == final["seconds"]
+    measure = "objective" if program is svm else "train_loss"
+    assert epochs[-1][measure] == pytest.approx(final[measure], rel=1e-6)
