@@ -11,9 +11,6 @@ import malt
 from malt.agreement import exchange
 from malt.shards import living_rows
 
-ENDED = "its process ended"
-"""Why a rank was lost, as far as others can tell."""
-
 
 class Losses:
     """Which ranks have died, and how many rows each had then: also those of others that had died before it, and were
@@ -37,12 +34,13 @@ class Losses:
 
     def told(self) -> list[dict[str, Any]]:
         """What the report says of those that have died until now, after the training too."""
-        malt.init().transport.beat()  # which looks who lives
+        malt.init().transport.look()
+        reasons = malt.init().reasons
         return [
             {
                 "rank": rank,
                 "at_s": max(0.0, at - self._began),
-                "reason": ENDED,
+                "reason": reasons[rank],
                 "rows": self._had[rank] if rank in self._had else self._rows(rank),
             }
             for rank, at in sorted(malt.init().lost.items())

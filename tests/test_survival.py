@@ -206,7 +206,10 @@ def test_what_is_called_for_a_death_may_raise_before_anything_is_sent(seed):
         class Told(Exception):
             pass
 
+        told = []
+
         def tell(ranks):
+            told.append(ranks)
             raise Told
 
         transport.on_death(tell)
@@ -217,11 +220,11 @@ def test_what_is_called_for_a_death_may_raise_before_anything_is_sent(seed):
             except Told:
                 assert vector.step == step
                 vector.scatter()
-            transport.pause(5)
-        return vector.step
+            transport.pause(14)
+        return vector.step, told
 
     lists, dead = run(3, seed, {1: 80 + 10 * seed}, live)
-    assert dead == {1} and lists[0] == lists[2] == 60
+    assert dead == {1} and lists[0] == lists[2] == (60, [dead])
 
 
 @pytest.mark.parametrize("named", [False, True])
