@@ -122,9 +122,72 @@ def test_windows_are_dealt_out_of_the_arena(seed):
     assert all(found[rank] <= dead for rank in range(size) if rank not in dead)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_windows_that_were_freed_serve_again(seed):
+    """Each puts into all the windows that it holds, then all free one of them, now of one size, now of another."""
+    size = 2 + seed % 4
+    choose = random.Random(seed)
+    plan = [(choose.randrange(3), choose.choice([1, 5000, 40_000])) for _ in range(12)]
+
+    def live(transport):
+        held, places = [], []
+        for turn, (place, nbytes) in enumerate(plan):
+            if len(held) == 3:
+                held.pop(place)[0].free()
+            window = transport.window(max(nbytes - transport.rank, 1))
+            assert not window.memory.any(), turn
+            places.append(window._start)
+            transport.barrier()
+            held.append((window, np.full(window.memory.nbytes, 1 + turn, np.uint8)))
+            others = [rank for rank in range(size) if rank != transport.rank and rank not in transport.dead]
+            for one, filling in held:
+                for peer in others:
+                    one.put(filling, peer, 0)
+                one.flush(others)
+            transport.barrier()
+            for one, filling in held:
+                assert set(one.memory.tolist()) <= {0, filling[0]}
+        return places
+
+    places, dead = run(size, seed, doomed(size, seed), live)
+    ends = [places[rank] for rank in range(size) if rank not in dead]
+    assert all(other == ends[0] for other in ends)
+    assert len(set(ends[0])) < len(plan)
+
+
+def test_one_that_is_freed_twice_is_freed_once():
+    def live(transport):
+        first = transport.window(100)
+        first.free()
+        second = transport.window(100)
+        first.free()
+        assert first.memory.nbytes == 0
+        return second._start == transport.window(100)._start
+
+    assert run(2, 0, {}, live)[0] == [False, False]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_had_died_is_parted_from_before_memory_serves_again(seed):
+    """A callback of on_death has to see to it that nothing of the dead arrives any more; until then it may."""
+
+    def live(transport):
+        first = transport.window(5000)
+        memory = first.memory
+        transport.on_death(lambda ranks: memory.fill(7))
+        first.free()
+        if transport.rank == 2:
+            transport._place._group._die(2)
+        again = transport.window(5000)
+        assert again._start == first._start and not again.memory.any()
+        return transport.dead
+
+    assert [found for found in run(4, seed, {}, live)[0] if found] == [frozenset({2})] * 3
+
+
 def test_an_arena_that_is_full_says_so():
     def live(transport):
-        with pytest.raises(MemoryError, match="left of what was set aside"):
+        with pytest.raises(MemoryError, match="in one piece of what was set aside"):
             transport.window(ARENA)
 
     run(2, 0, {}, live)

@@ -86,3 +86,13 @@ def test_who_is_stopped_for_too_long_is_killed(sleeper):
     assert vitals.gone() == [3]
     assert vitals.standing_s(3) == pytest.approx(2.2)
     assert vitals.standing_s(4) == 0
+
+
+def test_who_is_taken_for_dead_is_ended(sleeper):
+    child, process = sleeper
+    vitals = watch(process)
+    vitals.end([4])
+    assert child.poll() is None
+    vitals.end([3, 4])
+    assert vitals.gone() == [3]
+    assert child.wait(5) == -signal.SIGKILL
