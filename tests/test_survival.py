@@ -8,9 +8,11 @@ import random
 import numpy as np
 import pytest
 
-from dstorm import Group, SimulatedTransport
+import malt
+from dstorm import Group, SimulatedTransport, parse
 from dstorm.survival import SurvivingTransport
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
+from vol import SparseVector, as_graph
 
 pytestmark = pytest.mark.serial
 
@@ -191,6 +193,51 @@ def test_an_arena_that_is_full_says_so():
             transport.window(ARENA)
 
     run(2, 0, {}, live)
+
+
+def largest(own, updates):
+    for update in updates:
+        own[update.rows] = np.maximum(own[update.rows], update.values)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("graph", ["ring", "one-peer", "star", "exponential"])
+@pytest.mark.parametrize("function", [largest, malt.AVG])
+def test_what_new_peers_are_owed_goes_as_there_is_room(graph, function, seed):
+    """Whom a death makes a neighbour is owed all that changed before, many times the capacity; nothing fails, and all
+    who live come to have all rows. What the user changes must fit, as ever."""
+    size, n = 3 + seed % 3, 60
+
+    def live(transport):
+        v = SparseVector(
+            np.zeros((n, 1), np.float32), transport, as_graph(graph, size), parse("asp"), capacity=4, depth=200
+        )
+        own = np.arange(transport.rank, n, size)
+        for step in range(40):
+            v.array[own[step % len(own)]] += 1 + transport.rank
+            v.scatter()
+            v.gather(function)
+        before, told = [], [b"1"]
+        while function is largest and (b"1" in told or before != told):
+            mine, before = False, told
+            for _ in range(v._graph.period):
+                transport.barrier()
+                mine |= v.scatter() > 0
+                transport.barrier()
+                v.gather(function)
+            told = transport.allgather(b"1" if mine else b"0")
+        values = v.array.ravel().tolist()
+        v.array[:5] += 1
+        if len(v._graph.living) > 1:
+            with pytest.raises(ValueError, match="[5-9] rows are to be sent, and capacity=4"):
+                v.scatter()
+        return values
+
+    found, dead = run(size, seed, doomed(size, seed), live)
+    ends = [found[rank] for rank in range(size) if rank not in dead]
+    if function is largest:
+        assert all(values == ends[0] for values in ends)
+        assert all(min(ends[0][rank::size]) > rank for rank in range(size) if rank not in dead)
 
 
 @pytest.mark.parametrize("seed", range(30))
