@@ -12,7 +12,7 @@ import malt
 from dstorm import Group, SimulatedTransport, parse
 from dstorm.survival import SurvivingTransport
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
-from vol import SparseVector, as_graph
+from vol import DenseVector, SparseVector, as_graph
 
 pytestmark = pytest.mark.serial
 
@@ -238,6 +238,27 @@ def test_what_new_peers_are_owed_goes_as_there_is_room(graph, function, seed):
     if function is largest:
         assert all(values == ends[0] for values in ends)
         assert all(min(ends[0][rank::size]) > rank for rank in range(size) if rank not in dead)
+
+
+def test_statistics_tell_of_neighbours_and_of_those_who_were():
+    def live(transport):
+        v = DenseVector(np.zeros(3), transport, as_graph("ring", 5), parse("asp"))
+        told = [sorted(v.statistics().peers)]
+        v.scatter()
+        transport.barrier()
+        if transport.rank == 2:
+            transport._place._group._die(2)
+        while not transport.dead:
+            transport.barrier()
+        told.append(sorted(v.statistics().peers))
+        v.scatter()
+        v.close()
+        return [*told, sorted(v.statistics().peers)]
+
+    found, _ = run(5, 0, {}, live)
+    assert found[0] == [[1, 4], [1, 4], [1, 4]]
+    assert found[1] == [[0, 2], [0, 2, 3], [0, 2, 3]]
+    assert found[3] == [[2, 4], [1, 2, 4], [1, 2, 4]]
 
 
 @pytest.mark.parametrize("seed", range(30))
