@@ -11,6 +11,7 @@ import pytest
 import malt
 from dstorm import Group, SimulatedTransport, parse
 from dstorm.survival import SurvivingTransport
+from malt import session
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
 from vol import DenseVector, SparseVector, as_graph
 
@@ -155,6 +156,40 @@ def test_windows_that_were_freed_serve_again(seed):
     ends = [places[rank] for rank in range(size) if rank not in dead]
     assert all(other == ends[0] for other in ends)
     assert len(set(ends[0])) < len(plan)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_vectors_that_were_closed_make_room_for_others(seed):
+    """Each rank closes its own when it likes; some vectors do not fit; ranks die meanwhile."""
+    size = 2 + seed % 3
+
+    def live(transport):
+        session.enter_simulation(session.World(transport, 5.0))
+        choose, own = random.Random(seed), random.Random(100 * seed + transport.rank)
+        held, places = [], []
+        for turn in range(16):
+            length = choose.choice([10, 2_000, 20_000, ARENA])
+            if length == ARENA:
+                with pytest.raises(MemoryError, match="in one piece"):
+                    malt.vector(length)
+                continue
+            v = malt.vector(length, graph="ring")
+            places.append(v._segment._window._start)
+            v.array[:] = turn
+            held.append((turn, v))
+            for value, one in held:
+                one.scatter()
+                one.gather()
+                assert set(one.array.tolist()) == {value}
+            for _, one in own.sample(held, own.randrange(len(held) + 1)):
+                one.close()
+            held = [one for one in held if not one[1].closed]
+        return places
+
+    places, dead = run(size, seed, doomed(size, seed), live)
+    ends = [places[rank] for rank in range(size) if rank not in dead]
+    assert all(other == ends[0] for other in ends)
+    assert len(set(ends[0])) < len(ends[0])
 
 
 def test_one_that_is_freed_twice_is_freed_once():
