@@ -7,7 +7,8 @@ the first call that sees the closed connection ends the job.
 
 From each rank one connection goes to each rank of other hosts. It carries Puts and flushes there, a byte back for each
 flush that is complete, and others that say no more than that the rank lives. The system closes the connections of a
-process that ends; whoever is given up is cut off, so that nothing it still sends can arrive.
+process that ends; whoever is given up is cut off, so that nothing it still sends can arrive. What has arrived before is
+still written: `part` waits for that.
 """
 
 from __future__ import annotations
@@ -106,8 +107,12 @@ class Links:
         self._silence = Silence(out, time.monotonic(), suspect_after_s)
         self._gone: set[int] = set()
         self._closed = False
-        for peer, connection in into.items():
-            threading.Thread(target=self._receive, args=(peer, connection), name="malt link", daemon=True).start()
+        self._receivers = {
+            peer: threading.Thread(target=self._receive, args=(peer, connection), name="malt link", daemon=True)
+            for peer, connection in into.items()
+        }
+        for receiver in self._receivers.values():
+            receiver.start()
         threading.Thread(target=self._pulse, name="malt pulse", daemon=True).start()
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
@@ -143,6 +148,13 @@ class Links:
                 self._out[rank].cut()
             if rank in self._into:
                 _shut(self._into[rank])
+
+    def part(self, ranks: Iterable[int]) -> None:
+        """As `cut`; on return nothing that `ranks` have sent is written any more."""
+        ranks = set(ranks)
+        self.cut(ranks)
+        for rank in ranks & self._receivers.keys():
+            self._receivers[rank].join()  # it reads no more than what is here already
 
     def close(self) -> None:
         """The job is over: nobody is watched any more. The connections last until the process ends, as others may still

@@ -6,6 +6,7 @@ mapping of shared memory, and a Put is a copy: this does the same with a file in
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
 import time
@@ -30,12 +31,14 @@ class SharedMemory:
         file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
             os.ftruncate(file, size * nbytes)
-            everything = np.frombuffer(mmap.mmap(file, size * nbytes), np.uint8)
+            self._map: mmap.mmap | None = mmap.mmap(file, size * nbytes)
         except OSError as error:
             raise MemoryError(f"cannot map {size * nbytes / 1e6:,.0f} MB of shared memory: {error.strerror}: raise the "
                               "limit (ulimit -v unlimited), or run without --survive") from error  # fmt: skip
         finally:
             os.close(file)
+        everything = np.frombuffer(self._map, np.uint8)
+        self._first = rank * nbytes
         self._parts = [everything[peer * nbytes : (peer + 1) * nbytes] for peer in range(size)]
         self.memory: Bytes = self._parts[rank]
         self._fence = fence
@@ -64,9 +67,18 @@ class SharedMemory:
         """As `Window.copy`. Local."""
         np.copyto(destination, self.memory[offset : offset + destination.nbytes])
 
+    def discard(self, offset: int, nbytes: int) -> None:
+        """What `memory` holds there is needed no more: whole pages of it go back to the system, where it takes them,
+        and read as zeros. Local."""
+        start, end = self._first + offset, self._first + offset + nbytes
+        first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
+        if self._map is not None and last > first:
+            with contextlib.suppress(OSError):  # not every file can have holes
+                self._map.madvise(mmap.MADV_REMOVE, first, last - first)
+
     def free(self) -> None:
         """Forget it: the memory goes when no view of it is left. Local."""
-        self._parts, self.memory = [], np.empty(0, np.uint8)
+        self._parts, self.memory, self._map = [], np.empty(0, np.uint8), None
 
 
 class OneHost:

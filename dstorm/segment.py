@@ -6,7 +6,7 @@ window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 
 from dstorm.consistency import Consistency
 from dstorm.errors import ClosedError
@@ -16,6 +16,8 @@ from dstorm.outbox import Outbox, Parcel
 from dstorm.statistics import EdgeStatistics, Statistics, total
 from dstorm.transport import Bytes, Transport
 from dstorm.waiting import Waiting
+
+_IDLE = EdgeStatistics()
 
 
 class Segment:
@@ -110,11 +112,15 @@ class Segment:
         if self._consistency.acknowledges:
             self._in.acknowledge()
 
-    def statistics(self) -> Statistics:
-        """Totals so far, overall and by peer. Local."""
+    def statistics(self, neighbours: Collection[int] | None = None) -> Statistics:
+        """Totals so far, overall and by peer: `neighbours`, all if None, and those with whom there was any traffic.
+        Local."""
         self._window.sync()
         peers = sorted(self._out.edges.keys() | self._in.edges.keys())
-        return total({peer: self._edge_statistics(peer) for peer in peers}, self._waiting.total_s)
+        edges = {peer: self._edge_statistics(peer) for peer in peers}
+        if neighbours is not None:
+            edges = {peer: edge for peer, edge in edges.items() if peer in neighbours or edge != _IDLE}
+        return total(edges, self._waiting.total_s)
 
     def _notice_deaths(self) -> None:
         """Who has died has left: nobody waits for it, nobody sends to it; what it sent whole can still be gathered."""

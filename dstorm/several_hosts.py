@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.links import Links
 from dstorm.one_host import SharedMemory
@@ -61,6 +61,10 @@ class Arena:
         """As `Window.copy`. Local."""
         self._shared.copy(offset, destination)
 
+    def discard(self, offset: int, nbytes: int) -> None:
+        """As `SharedMemory.discard`. Local."""
+        self._shared.discard(offset, nbytes)
+
     def free(self) -> None:
         """Forget it. Local."""
         self._shared.free()
@@ -68,15 +72,19 @@ class Arena:
 
 
 class LinkedTransport(SurvivingTransport):
-    """The ranks of several hosts while some of them die. `links`: those of `arena`. Local."""
+    """The ranks of several hosts while some of them die. `links`: those of `arena`. Local.
+
+    `gone`: who of this host has ended; `end(ranks)`: ends those of them that the others have given up.
+    """
 
     def __init__(
-        self, place: SeveralHosts, arena: Arena, links: Links, gone: Callable[[], Sequence[int]], deadline_s: float,
-        leave: Callable[[str], object],
+        self, place: SeveralHosts, arena: Arena, links: Links, gone: Callable[[], Sequence[int]],
+        end: Callable[[Iterable[int]], None], deadline_s: float, leave: Callable[[str], object],
     ) -> None:  # fmt: skip
         self._links = links
-        super().__init__(place, arena, lambda: [*gone(), *links.gone()], deadline_s, leave)
-        self.on_death(links.cut)
+        super().__init__(place, arena, lambda: [*gone(), *links.gone()], deadline_s, leave, arena.discard)
+        self.on_death(end)
+        self.on_death(links.part)
 
     def close(self) -> None:
         """As `Transport.close`. Local."""

@@ -2,8 +2,11 @@
 
 Everything that the underlying transport does for all ranks together happens before the first death can do harm: one
 window is made, the arena, and what it holds from then on, the roster, the mailboxes, all vectors, is dealt out of it by
-the living (MPI's own collective calls hang or crash when a rank dies in them). A slice of the arena serves one window
-only and is not used again, so that no late Put of a rank that died can land in what is another's.
+the living (MPI's own collective calls hang or crash when a rank dies in them).
+
+A slice that was freed serves again. Nobody can still write into it then: those who live have come to a meeting since
+they freed it, and who had died before that is either gone, or cut off (`on_death`, of which the first must see to it).
+Each clears its own part, and all meet again before anybody writes.
 """
 
 from __future__ import annotations
@@ -16,10 +19,9 @@ from numpy.typing import NDArray
 
 from dstorm import assembly, roster
 from dstorm.assembly import Assembly
+from dstorm.room import Room
 from dstorm.roster import Roster
 from dstorm.transport import Bytes, Put, Window
-
-_ALIGNMENT = 4096
 
 
 class Place(Protocol):
@@ -39,8 +41,9 @@ class Place(Protocol):
 class Slice:
     """A part of the arena that lies at the same place on all ranks, used as a window of its own."""
 
-    def __init__(self, arena: Window, start: int, nbytes: int) -> None:
+    def __init__(self, arena: Window, start: int, nbytes: int, give_back: Callable[[int, int], object]) -> None:
         self._arena, self._start = arena, start
+        self._give_back: Callable[[int, int], object] | None = give_back
         self.memory: Bytes = arena.memory[start : start + nbytes]
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
@@ -68,7 +71,10 @@ class Slice:
         self._arena.copy(self._start + offset, destination)
 
     def free(self) -> None:
-        """Nothing: the arena goes as a whole, at the end of the job."""
+        """As `Window.free`; whoever lives does it alike, but nobody waits: the next `window` does. Local."""
+        if self._give_back is not None:
+            self._give_back(self._start, self.memory.nbytes)
+            self._give_back, self.memory = None, np.empty(0, np.uint8)
 
 
 class SurvivingTransport:
@@ -76,12 +82,13 @@ class SurvivingTransport:
 
     `arena`: a window whose memory reads as zeros, of the same size on all ranks. `gone`: tells which ranks have ended,
     as far as this one can see for itself; never one that may come back. `leave(why)`: ends this process; called where
-    the others take it for dead.
+    the others take it for dead. `discard(offset, nbytes)`: gives pages of this rank's part of the arena that hold
+    nothing any more back to the system, where that can be done.
     """
 
     def __init__(
         self, place: Place, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0,
-        leave: Callable[[str], object] | None = None,
+        leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
     ) -> None:  # fmt: skip
         self._place = place
         self.rank, self.size = place.rank, place.size
@@ -89,7 +96,8 @@ class SurvivingTransport:
         self.mortal = True
         self.clock = place.clock
         self._arena = arena
-        self._used = 0
+        self._discard = discard
+        self._room = Room(arena.memory.nbytes)
         self._callbacks: list[Callable[[frozenset[int]], None]] = []
         self._announced: frozenset[int] = frozenset()
         self._roster = Roster(self, self._slice(roster.nbytes(self.size)), deadline_s, gone, leave)
@@ -110,12 +118,13 @@ class SurvivingTransport:
     def window(self, nbytes: int) -> Slice:
         """As `Transport.window`. MemoryError, on all ranks alike: the arena has no room for it."""
         wanted = [int(text) for text in self._assembly.allgather(str(nbytes).encode(), "window") if text]
-        longest, free = max(wanted), self._arena.memory.nbytes - self._used
-        if longest > free:
+        self._announce(self._roster.dead)  # from here on nothing arrives from who was dead at that meeting
+        longest = max(1, *wanted)
+        if longest > self._room.longest:
             raise MemoryError(
-                f"this vector takes {longest / 1e6:,.1f} MB of each rank, and {free / 1e6:,.1f} MB are left of what "
-                "was set aside for vectors at the start: make room in /dev/shm, or fewer vectors (those that were "
-                "closed count: with survive=True memory is not used twice)"
+                f"this vector takes {longest / 1e6:,.1f} MB of each rank, and {self._room.longest / 1e6:,.1f} MB are "
+                "left in one piece of what was set aside for vectors at the start: make room in /dev/shm, or close "
+                "vectors that are not needed any more"
             )
         made = self._slice(longest)
         made.memory[:] = 0
@@ -123,11 +132,17 @@ class SurvivingTransport:
         return made
 
     def _slice(self, nbytes: int) -> Slice:
-        start = self._used
-        self._used += -(-nbytes // _ALIGNMENT) * _ALIGNMENT
-        if self._used > self._arena.memory.nbytes:
-            raise MemoryError("/dev/shm is too small for survive=True: docker run --shm-size, or no --survive")
-        return Slice(self._arena, start, nbytes)
+        try:
+            return Slice(self._arena, self._room.take(nbytes), nbytes, self._give_back)
+        except MemoryError:
+            raise MemoryError(
+                "/dev/shm is too small for survive=True: docker run --shm-size, or no --survive"
+            ) from None
+
+    def _give_back(self, start: int, nbytes: int) -> None:
+        if self._discard is not None:
+            self._discard(start, nbytes)
+        self._room.give_back(start)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""

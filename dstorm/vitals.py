@@ -10,7 +10,8 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-from collections.abc import Callable, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 SUSPECT_AFTER_S = 2.0
@@ -19,6 +20,7 @@ SUSPECT_AFTER_S = 2.0
 _GONE, _STOPPED = "ZX", "Tt"
 _ENDING_S = 1.0
 """A process that is killed while it stands still runs for a moment: nobody need see it stand in its last one."""
+_LOOK_S = 0.001
 
 
 class Process(NamedTuple):
@@ -78,6 +80,16 @@ class Vitals:
     def gone(self) -> Sequence[int]:
         """The ranks whose processes have ended; those that stand still for too long are ended."""
         return [rank for rank in self._processes if self._is_gone(rank)]
+
+    def end(self, ranks: Iterable[int]) -> None:
+        """Return when the processes of `ranks` have ended; one that has not is killed, and given a moment: it runs no
+        more. What others take for dead, as it is silent towards them, may write into memory of this host."""
+        until = self._clock() + _ENDING_S
+        for process in [self._processes[rank] for rank in ranks if rank in self._processes]:
+            while not has_ended(process) and self._clock() < until:
+                with contextlib.suppress(OSError):
+                    os.kill(process.number, signal.SIGKILL)
+                time.sleep(_LOOK_S)
 
     def standing_s(self, rank: int) -> float:
         """How long it has been standing still, or had been when it ended; 0 where it was not seen to."""

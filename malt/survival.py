@@ -133,7 +133,7 @@ def _of_one_host(
     crew = Muster(folder, session, place.rank, place.size).come(room, vitals.gone, deadline_s)
     path = shared_memory.file_of(folder.name, session)
     arena = SharedMemory(path, place.rank, place.size, crew.nbytes, mpi.fence())
-    made = SurvivingTransport(place, arena, vitals.gone, deadline_s)
+    made = SurvivingTransport(place, arena, vitals.gone, deadline_s, discard=arena.discard)
     made.barrier("malt.init")
     path.unlink(missing_ok=True)  # all who live have it
     return made, vitals

@@ -37,12 +37,13 @@ def vector(
     `kind`: "dense" sends the whole array; "sparse", of shape (n,) or (n, k), sends rows: those named in
     `v.scatter(rows=...)`, else those that changed, bit by bit, since the vector was made, and have not been sent to
     that peer. For sparse vectors alone: `capacity`: the most rows of a message, all if None; memory is taken for so
-    many. `wire`: "float16" for values that travel rounded to it, of a vector of float32 or float64. `top_k`: the
-    array holds increments, for malt.SUM: a scatter gives the rows named, else those that are not zero, and sends the
-    `top_k` rows of largest norm of all that was given to these peers and not sent yet; the rest, roundings included,
-    waits for later scatters, of a zeroed array say, until one returns 0. `track=False`: changed rows are not looked
-    for, which spares a copy of the array and some time; every scatter names its rows, and what a gather merges does
-    not travel on by itself.
+    many. More that you change or name are an error; with survive=True what a gather changed, and what is owed to a rank
+    that became a neighbour by a death, goes with later scatters where there is no room. `wire`: "float16" for values
+    that travel rounded to it, of a vector of float32 or float64. `top_k`: the array holds increments, for malt.SUM: a
+    scatter gives the rows named, else those that are not zero, and sends the `top_k` rows of largest norm of all that
+    was given to these peers and not sent yet; the rest, roundings included, waits for later scatters, of a zeroed array
+    say, until one returns 0. `track=False`: changed rows are not looked for, which spares a copy of the array and some
+    time; every scatter names its rows, and what a gather merges does not travel on by itself.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
     ranks: the host, or its /dev/shm, cannot hold it. Nothing has been made then.

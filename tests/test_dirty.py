@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vol import dirty
@@ -16,16 +16,19 @@ PEERS = (1, 2, 4)
 
 
 class Twin:
-    """What each peer is owed, row by row."""
+    """What each peer is owed, row by row: at once, or as there is room."""
 
     def __init__(self, array):
         self.array, self.seen = array, array.copy()
+        self.news = set()
         self.owed = {peer: set() for peer in PEERS}
+        self.late = {peer: set() for peer in PEERS}
 
     def look(self, rows=None):
         for row in range(len(self.array)) if rows is None else rows:
             if self.array[row].tobytes() != self.seen[row].tobytes():
                 self.seen[row] = self.array[row]
+                self.news.add(row)
                 for peer in PEERS:
                     self.owed[peer].add(row)
 
@@ -33,29 +36,55 @@ class Twin:
         for row in rows:
             self.seen[row] = self.array[row]
 
+    def pass_on(self, rows):
+        for row in rows:
+            if self.array[row].tobytes() != self.seen[row].tobytes():
+                self.seen[row] = self.array[row]
+                for peer in PEERS:
+                    if row not in self.news:
+                        self.late[peer].add(row)
+
+    def put_off(self, peers):
+        for peer in peers:
+            self.late[peer] |= self.owed[peer] - self.news
+            self.owed[peer] &= self.news
+
     def sent(self, peers, rows):
         self.look(rows)
+        self.news -= set(rows)
         for peer in peers:
             self.owed[peer] -= set(rows)
+            self.late[peer] -= set(rows)
 
 
 def some_rows(rng, n):
     return np.flatnonzero(rng.random(n) < rng.choice([0.1, 0.5, 1.0]))
 
 
-def scatter_all(rows, twin, peers):
+def scatter_all(rows, twin, peers, room):
     rows.look()
     twin.look()
     news = rows.news()
-    seen = {peer: owed.tolist() for owed, theirs in rows.owed(peers, news) for peer in theirs}
-    assert seen == {peer: sorted(twin.owed[peer]) for peer in peers}
-    rows.settle(peers, news)
-    for peer in peers:
-        twin.owed[peer].clear()
+    owed = rows.owed(peers, news, room)
+    assert news.tolist() == sorted(twin.news)
+    for some, theirs in owed:
+        assert (np.diff(some) > 0).all()
+        for peer in theirs:
+            due, late = twin.owed[peer], twin.late[peer] - twin.owed[peer]
+            assert due <= set(some.tolist()) <= due | late
+            assert len(some) == len(due) + min(len(late), max(room - len(due), 0))
+            twin.late[peer] -= set(some.tolist())
+            due.clear()
+    assert sorted(peer for _, theirs in owed for peer in theirs) == sorted(peers)
+    rows.settle(owed, news)
+    twin.news.clear()
 
 
+@settings(max_examples=500)
 @given(
-    st.lists(st.sampled_from(["write", "all", "some", "named", "gather", "gather all"]), max_size=25),
+    st.lists(
+        st.sampled_from(["write", "all", "some", "named", "gather", "gather all", "pass on", "put off"]), max_size=25
+    ),
     st.integers(0, 30), st.integers(1, 3), st.sampled_from(["f2", "f4", "f8", "i1"]), st.integers(0, 2**31),
 )  # fmt: skip
 def test_as_a_set_for_each_peer(acts, n, width, dtype, seed):
@@ -68,17 +97,24 @@ def test_as_a_set_for_each_peer(acts, n, width, dtype, seed):
         if act == "write":
             array[chosen] = rng.integers(-1, 2, (len(chosen), width))
         elif act == "all":
-            scatter_all(rows, twin, PEERS)
+            scatter_all(rows, twin, PEERS, rng.integers(n + 1))
         elif act == "some":
-            scatter_all(rows, twin, peers)
+            scatter_all(rows, twin, peers, rng.integers(n + 1))
         elif act == "named":
             rows.settle_rows(peers, chosen)
             twin.sent(peers, chosen.tolist())
+        elif act == "put off":
+            rows.put_off(peers)
+            twin.put_off(peers)
         else:
             rows.note(chosen)
             twin.look(chosen.tolist())
             array[chosen] += 1
-            after = (rows.ignore, twin.ignore) if act == "gather all" else (rows.note, twin.look)
+            after = {
+                "gather": (rows.note, twin.look),
+                "gather all": (rows.ignore, twin.ignore),
+                "pass on": (rows.pass_on, twin.pass_on),
+            }[act]
             after[0](chosen)
             after[1](chosen.tolist())
 
@@ -117,7 +153,7 @@ def test_more_than_a_block():
         changed = [0, dirty._BLOCK - 1, dirty._BLOCK, 2 * dirty._BLOCK + 3, n - 1]
         array[changed, -1] = 1
         assert dirty_rows(rows) == changed
-        rows.settle(PEERS, np.array(changed))
+        rows.settle([(np.array(changed), PEERS)], np.array(changed))
         array[::2] = 3
         rows.note(np.arange(1, n, 2))
         assert rows.news().tolist() == []
@@ -139,8 +175,25 @@ def test_all_peers_that_are_up_to_date_share_one_set():
     rows = DirtyRows(array, PEERS)
     array[2] = 1
     rows.look()
-    assert [peers for _, peers in rows.owed(PEERS, rows.news())] == [list(PEERS)]
-    rows.settle([1, 2], rows.news())
-    assert [(owed.tolist(), peers) for owed, peers in rows.owed(PEERS, rows.news())] == [([], [1, 2]), ([2], [4])]
-    rows.settle([4], rows.news())
-    assert [peers for _, peers in rows.owed(PEERS, rows.news())] == [list(PEERS)]
+    owed = lambda: rows.owed(PEERS, rows.news(), 5)  # noqa: E731
+    assert [peers for _, peers in owed()] == [list(PEERS)]
+    rows.settle(rows.owed([1, 2], rows.news(), 5), rows.news())
+    assert [(owed.tolist(), peers) for owed, peers in owed()] == [([], [1, 2]), ([2], [4])]
+    rows.settle(rows.owed([4], rows.news(), 5), rows.news())
+    assert [peers for _, peers in owed()] == [list(PEERS)]
+
+
+def test_arrears_go_in_turns():
+    """Rows that change all the time do not keep others waiting."""
+    array = np.zeros((10, 1))
+    rows = DirtyRows(array, PEERS)
+    array[:] = 1
+    rows.pass_on(np.arange(10))
+    sent = set()
+    for _ in range(5):
+        array[:3] += 1
+        rows.pass_on(np.arange(10))
+        owed = rows.owed([2], rows.news(), 2)
+        sent.update(owed[1][0].tolist())
+        rows.settle(owed, rows.news())
+    assert sent == set(range(10))

@@ -186,6 +186,22 @@ def test_who_was_given_up_leaves(make):
     assert "rank 0 has heard nothing of it" in pair.left[0]
 
 
+def test_nothing_is_written_once_parted(make, monkeypatch):
+    """What the peer sent last waits unread while it is parted from; the reader is slow."""
+    hear = Links._hear
+    monkeypatch.setattr(Links, "_hear", lambda self, peer: (time.sleep(0.05), hear(self, peer)))
+    pair = make()
+    nbytes = 1 << 16
+    connection = pair.ways[1][0]
+    for place in range(2):
+        connection.send(links._HEAD.pack(links._PUT, place * nbytes, nbytes) + b"x" * nbytes)
+    pair.first.part([1, 5])
+    after = pair.memory[0].copy()
+    assert after.any()
+    time.sleep(0.3)
+    np.testing.assert_array_equal(pair.memory[0], after)
+
+
 def test_who_stands_still_leaves(make, monkeypatch):
     pair = make(suspect_after_s=2.0)
     pair.second()

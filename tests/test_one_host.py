@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import mmap
+
 import numpy as np
 import pytest
 
@@ -10,6 +12,7 @@ from dstorm.survival import SurvivingTransport
 
 pytestmark = pytest.mark.serial
 SIZE = 3
+PAGE = mmap.PAGESIZE
 
 
 @pytest.fixture
@@ -45,6 +48,24 @@ def test_whoever_comes_later_finds_what_was_put_before(tmp_path):
     first.put(np.full(8, 7, np.uint8), 1, 0)
     second = SharedMemory(tmp_path / "arena", 1, 2, 4096, lambda: None)
     assert second.memory[:8].tolist() == [7] * 8
+
+
+def test_what_is_discarded_takes_no_memory_and_leaves_the_rest(tmp_path):
+    taken = lambda: 512 * (tmp_path / "arena").stat().st_blocks  # noqa: E731
+    parts = [SharedMemory(tmp_path / "arena", rank, 2, 16 * PAGE, lambda: None) for rank in range(2)]
+    for part in parts:
+        part.memory[:] = 7
+    before = taken()
+    parts[1].discard(PAGE + 1, 9 * PAGE)
+    kept = np.ones(16 * PAGE, bool)
+    kept[2 * PAGE : 10 * PAGE] = False
+    assert (parts[1].memory[kept] == 7).all() and (parts[0].memory == 7).all()
+    if parts[1].memory.all():
+        pytest.skip("files of this file system have no holes")
+    assert not parts[1].memory[~kept].any() and taken() <= before - 8 * PAGE
+    parts[1].memory[:] = 5
+    parts[1].discard(PAGE + 1, 9)
+    assert (parts[1].memory == 5).all()
 
 
 def test_it_lasts_when_its_name_has_gone(windows, tmp_path):

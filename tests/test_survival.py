@@ -15,7 +15,7 @@ from dstorm.survival import SurvivingTransport
 from malt import checkpointfile, session
 from malt.checkpointfile import Content
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
-from vol import DenseVector
+from vol import DenseVector, SparseVector, as_graph
 
 pytestmark = pytest.mark.serial
 
@@ -279,12 +279,175 @@ def test_windows_are_dealt_out_of_the_arena(seed):
     assert all(found[rank] <= dead for rank in range(size) if rank not in dead)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_windows_that_were_freed_serve_again(seed):
+    """Each puts into all the windows that it holds, then all free one of them, now of one size, now of another."""
+    size = 2 + seed % 4
+    choose = random.Random(seed)
+    plan = [(choose.randrange(3), choose.choice([1, 5000, 40_000])) for _ in range(12)]
+
+    def live(transport):
+        held, places = [], []
+        for turn, (place, nbytes) in enumerate(plan):
+            if len(held) == 3:
+                held.pop(place)[0].free()
+            window = transport.window(max(nbytes - transport.rank, 1))
+            assert not window.memory.any(), turn
+            places.append(window._start)
+            transport.barrier()
+            held.append((window, np.full(window.memory.nbytes, 1 + turn, np.uint8)))
+            others = [rank for rank in range(size) if rank != transport.rank and rank not in transport.dead]
+            for one, filling in held:
+                for peer in others:
+                    one.put(filling, peer, 0)
+                one.flush(others)
+            transport.barrier()
+            for one, filling in held:
+                assert set(one.memory.tolist()) <= {0, filling[0]}
+        return places
+
+    places, dead = run(size, seed, doomed(size, seed), live)
+    ends = [places[rank] for rank in range(size) if rank not in dead]
+    assert all(other == ends[0] for other in ends)
+    assert len(set(ends[0])) < len(plan)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_vectors_that_were_closed_make_room_for_others(seed):
+    """Each rank closes its own when it likes; some vectors do not fit; ranks die meanwhile."""
+    size = 2 + seed % 3
+
+    def live(transport):
+        session.enter_simulation(session.World(transport, 5.0))
+        choose, own = random.Random(seed), random.Random(100 * seed + transport.rank)
+        held, places = [], []
+        for turn in range(16):
+            length = choose.choice([10, 2_000, 20_000, ARENA])
+            if length == ARENA:
+                with pytest.raises(MemoryError, match="in one piece"):
+                    malt.vector(length)
+                continue
+            v = malt.vector(length, graph="ring")
+            places.append(v._segment._window._start)
+            v.array[:] = turn
+            held.append((turn, v))
+            for value, one in held:
+                one.scatter()
+                one.gather()
+                assert set(one.array.tolist()) == {value}
+            for _, one in own.sample(held, own.randrange(len(held) + 1)):
+                one.close()
+            held = [one for one in held if not one[1].closed]
+        return places
+
+    places, dead = run(size, seed, doomed(size, seed), live)
+    ends = [places[rank] for rank in range(size) if rank not in dead]
+    assert all(other == ends[0] for other in ends)
+    assert len(set(ends[0])) < len(ends[0])
+
+
+def test_one_that_is_freed_twice_is_freed_once():
+    def live(transport):
+        first = transport.window(100)
+        first.free()
+        second = transport.window(100)
+        first.free()
+        assert first.memory.nbytes == 0
+        return second._start == transport.window(100)._start
+
+    assert run(2, 0, {}, live)[0] == [False, False]
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_had_died_is_parted_from_before_memory_serves_again(seed):
+    """A callback of on_death has to see to it that nothing of the dead arrives any more; until then it may."""
+
+    def live(transport):
+        first = transport.window(5000)
+        memory = first.memory
+        transport.on_death(lambda ranks: memory.fill(7))
+        first.free()
+        if transport.rank == 2:
+            transport._place._group._die(2)
+        again = transport.window(5000)
+        assert again._start == first._start and not again.memory.any()
+        return transport.dead
+
+    assert [found for found in run(4, seed, {}, live)[0] if found] == [frozenset({2})] * 3
+
+
 def test_an_arena_that_is_full_says_so():
     def live(transport):
-        with pytest.raises(MemoryError, match="left of what was set aside"):
+        with pytest.raises(MemoryError, match="in one piece of what was set aside"):
             transport.window(ARENA)
 
     run(2, 0, {}, live)
+
+
+def largest(own, updates):
+    for update in updates:
+        own[update.rows] = np.maximum(own[update.rows], update.values)
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("graph", ["ring", "one-peer", "star", "exponential"])
+@pytest.mark.parametrize("function", [largest, malt.AVG])
+def test_what_new_peers_are_owed_goes_as_there_is_room(graph, function, seed):
+    """Whom a death makes a neighbour is owed all that changed before, many times the capacity; nothing fails, and all
+    who live come to have all rows. What the user changes must fit, as ever."""
+    size, n = 3 + seed % 3, 60
+
+    def live(transport):
+        v = SparseVector(
+            np.zeros((n, 1), np.float32), transport, as_graph(graph, size), parse("asp"), capacity=4, depth=200
+        )
+        own = np.arange(transport.rank, n, size)
+        for step in range(40):
+            v.array[own[step % len(own)]] += 1 + transport.rank
+            v.scatter()
+            v.gather(function)
+        before, told = [], [b"1"]
+        while function is largest and (b"1" in told or before != told):
+            mine, before = False, told
+            for _ in range(v._graph.period):
+                transport.barrier()
+                mine |= v.scatter() > 0
+                transport.barrier()
+                v.gather(function)
+            told = transport.allgather(b"1" if mine else b"0")
+        values = v.array.ravel().tolist()
+        v.array[:5] += 1
+        if len(v._graph.living) > 1:
+            with pytest.raises(ValueError, match="[5-9] rows are to be sent, and capacity=4"):
+                v.scatter()
+        return values
+
+    found, dead = run(size, seed, doomed(size, seed), live)
+    ends = [found[rank] for rank in range(size) if rank not in dead]
+    if function is largest:
+        assert all(values == ends[0] for values in ends)
+        assert all(min(ends[0][rank::size]) > rank for rank in range(size) if rank not in dead)
+
+
+def test_statistics_tell_of_neighbours_and_of_those_who_were():
+    def live(transport):
+        v = DenseVector(np.zeros(3), transport, as_graph("ring", 5), parse("asp"))
+        told = [sorted(v.statistics().peers)]
+        v.scatter()
+        transport.barrier()
+        if transport.rank == 2:
+            transport._place._group._die(2)
+        while not transport.dead:
+            transport.barrier()
+        told.append(sorted(v.statistics().peers))
+        v.scatter()
+        v.close()
+        return [*told, sorted(v.statistics().peers)]
+
+    found, _ = run(5, 0, {}, live)
+    assert found[0] == [[1, 4], [1, 4], [1, 4]]
+    assert found[1] == [[0, 2], [0, 2, 3], [0, 2, 3]]
+    assert found[3] == [[2, 4], [1, 2, 4], [1, 2, 4]]
 
 
 @pytest.mark.parametrize("seed", range(30))

@@ -110,3 +110,13 @@ def test_who_runs_between_two_looks_does_not_stand_still():
     finally:
         child.kill()
         child.wait()
+
+
+def test_who_is_taken_for_dead_is_ended(sleeper):
+    child, process = sleeper
+    vitals = watch(process)
+    vitals.end([4])
+    assert child.poll() is None
+    vitals.end([3, 4])
+    assert vitals.gone() == [3]
+    assert child.wait(5) == -signal.SIGKILL

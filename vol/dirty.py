@@ -2,7 +2,8 @@
 
 A shadow holds each row as it was when last looked at. Rows that differ from it are *news*, owed to every peer; a
 scatter that leaves some peers out turns news into the *backlog* of those. Most of the time nobody is behind, and all
-peers are owed one and the same set.
+peers are owed one and the same set. *Arrears* are rows that are owed and may wait: they go, each in its turn, as far as
+there is room besides the others.
 """
 
 from __future__ import annotations
@@ -35,8 +36,12 @@ class DirtyRows:
         self._news: Marks = np.zeros(len(array), bool)
         self._peers = frozenset(peers)
         self._backlog: dict[int, Marks] = {}
+        self._arrears: dict[int, Marks] = {}
+        """Of those who have any."""
+        self._turn: dict[int, int] = {}
+        """The row from which on arrears go next: rows that change all the time do not keep others waiting."""
         self._behind: set[int] = set()
-        """Those whose backlog may hold a row."""
+        """Those whose backlog or arrears may hold a row."""
 
     def look(self) -> None:
         """Note all rows that changed since they were last looked at: reads the array and its shadow once."""
@@ -75,19 +80,50 @@ class DirtyRows:
         """The rows noted that are owed to every peer, ascending."""
         return np.flatnonzero(self._news)
 
-    def owed(self, peers: Iterable[int], news: Rows) -> list[tuple[Rows, list[int]]]:
-        """What is owed to `peers`, and to whom of them: ascending sets; first `news`, to all that are not behind."""
-        current = [peer for peer in peers if peer not in self._behind]
-        return [(news, current)] + [
-            (np.flatnonzero(self._backlog[peer] | self._news), [peer]) for peer in peers if peer in self._behind
-        ]
+    def pass_on(self, rows: Rows) -> None:
+        """Note which of `rows` changed since they were last looked at: they are arrears of all peers, or news still."""
+        was_news = self._news[rows]
+        self.note(rows)
+        changed = rows[self._news[rows] & ~was_news]
+        self._news[changed] = False
+        if len(changed):
+            for peer in self._peers:
+                self._marks(self._arrears, peer)[changed] = True
 
-    def settle(self, peers: Collection[int], news: Rows) -> None:
-        """All that was owed to `peers`, of which `news` is part, has been sent: the others are owed that still."""
-        self._leave_out(peers, news)
-        for peer in self._behind.intersection(peers):
-            self._backlog[peer][:] = False
-        self._behind.difference_update(peers)
+    def put_off(self, peers: Iterable[int]) -> None:
+        """The backlog of `peers` becomes arrears."""
+        for peer in self._backlog.keys() & self._behind.intersection(peers):
+            self._marks(self._arrears, peer)[self._backlog.pop(peer)] = True
+
+    def owed(self, peers: Iterable[int], news: Rows, room: int) -> list[tuple[Rows, list[int]]]:
+        """What is owed to `peers`, and to whom of them: ascending sets; first `news`, to all that are not behind. Of
+        arrears only what makes a set of up to `room` rows."""
+        current = [peer for peer in peers if peer not in self._behind]
+        return [(news, current)] + [(self._owed_to(peer, room), [peer]) for peer in peers if peer in self._behind]
+
+    def _owed_to(self, peer: int, room: int) -> Rows:
+        due = self._news | self._backlog.get(peer, self._news)
+        if peer in self._arrears:
+            late = np.flatnonzero(self._arrears[peer] & ~due)
+            late = np.roll(late, -np.searchsorted(late, self._turn.get(peer, 0)))[: max(room - due.sum(), 0)]
+            if len(late):
+                self._turn[peer] = late[-1] + 1
+            due[late] = True
+        return np.flatnonzero(due)
+
+    def settle(self, sent: Collection[tuple[Rows, Collection[int]]], news: Rows) -> None:
+        """`sent`, as `owed` told it with `news`, has been sent: who is not in it is owed `news` still."""
+        self._leave_out({peer for _, peers in sent for peer in peers}, news)
+        for rows, peers in sent:
+            for peer in self._behind.intersection(peers):
+                if peer in self._backlog:
+                    self._backlog[peer][:] = False
+                if peer in self._arrears:
+                    self._arrears[peer][rows] = False
+                    if self._arrears[peer].any():
+                        continue
+                    del self._arrears[peer]
+                self._behind.discard(peer)
 
     def settle_rows(self, peers: Collection[int], rows: Rows) -> None:
         """`rows`, as they are now, have been sent to `peers`; what else was owed to them still is."""
@@ -97,7 +133,9 @@ class DirtyRows:
             self.ignore(rows)
         self._leave_out(peers, rows[self._news[rows]])
         for peer in self._behind.intersection(peers):
-            self._backlog[peer][rows] = False
+            for marks in (self._backlog, self._arrears):
+                if peer in marks:
+                    marks[peer][rows] = False
 
     def _leave_out(self, peers: Collection[int], news: Rows) -> None:
         """`news` is news no more, but backlog of all but `peers`."""
@@ -108,10 +146,14 @@ class DirtyRows:
         if not len(news):
             return
         for peer in self._peers.difference(peers):
-            if peer not in self._backlog:
-                self._backlog[peer] = np.zeros(len(self._words), bool)
-            self._backlog[peer][news] = True
-            self._behind.add(peer)
+            self._marks(self._backlog, peer)[news] = True
+
+    def _marks(self, of: dict[int, Marks], peer: int) -> Marks:
+        """The marks of `peer`, which is behind from here on."""
+        if peer not in of:
+            of[peer] = np.zeros(len(self._words), bool)
+        self._behind.add(peer)
+        return of[peer]
 
 
 def _any_by_row(differs: Marks, width: int) -> Marks:

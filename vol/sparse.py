@@ -34,7 +34,8 @@ class SentAs:
 class SparseVector(Vector):
     """A vector of shape (n,) or (n, k) of which rows are sent. Collective; arguments as of Vector.
 
-    `capacity`: the most rows of a message, all if None. `wire`: the dtype of values on their way, the array's if None.
+    `capacity`: the most rows of a message, all if None; where ranks may die, what came from others, and what is owed to
+    a new peer, goes as there is room. `wire`: the dtype of values on their way, the array's if None.
     `top_k`: the array holds increments, and each scatter sends the so many largest rows of what has been given.
     `track`: whether rows that changed are looked for.
     """
@@ -58,6 +59,8 @@ class SparseVector(Vector):
         self._residuals: dict[tuple[int, ...], Residual] = {}
         self._dirty = DirtyRows(self._table, self._peers) if top_k is None and track else None
         self._travels_on = not _reaches_all(graph)
+        # What others put off, those who get it put off as well.
+        self._puts_off = transport.mortal and capacity < n
 
     @property
     def sent_as(self) -> SentAs:
@@ -79,9 +82,17 @@ class SparseVector(Vector):
             raise ValueError(f"{self.name}: with track=False the rows to send are named: scatter(rows=...)")
         self._dirty.look()
         news = self._dirty.news()
-        sent = self._send_parts(self._dirty.owed(peers, news), self._table, step, weight)
-        self._dirty.settle(peers, news)
+        owed = self._dirty.owed(peers, news, self._format.capacity)
+        sent = self._send_parts(owed, self._table, step, weight)
+        self._dirty.settle(owed, news)
         return sent
+
+    def _mend(self) -> None:
+        before = self._graph.targets(self._rank)
+        super()._mend()
+        if self._dirty is not None:
+            # New peers are owed all that changed so far: more than a slot holds, perhaps, and nobody's mistake.
+            self._dirty.put_off(set(self._graph.targets(self._rank)).difference(before))
 
     def _send_largest(self, peers: tuple[int, ...], named: Rows | None, step: int, weight: float) -> int:
         """Give the named rows, or all that are not zero, to what these peers have not got; send the largest of that."""
@@ -171,10 +182,14 @@ class SparseVector(Vector):
                 self._dirty.look()
             updates = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
             apply_user_function(function, self._array, updates)
-        if self._dirty is not None and self._travels_on:
-            self._dirty.note(rows)
-        elif self._dirty is not None:
+        if self._dirty is None:
+            return
+        if not self._travels_on:
             self._dirty.ignore(rows)
+        elif self._puts_off:
+            self._dirty.pass_on(rows)
+        else:
+            self._dirty.note(rows)
 
     def _update(self, message: Message, content: RowValues) -> Update:
         values = content.part(0, len(content.rows)).astype(self._array.dtype)  # a copy

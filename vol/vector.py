@@ -174,8 +174,9 @@ class Vector(ABC):
         return Gathered(tuple(message.sender for message in messages), steps, self._step - min(steps))
 
     def statistics(self) -> Statistics:
-        """Totals of this rank's traffic; after close, as they were then. Local."""
-        return self._final if self._final is not None else self._segment.statistics()
+        """Totals of this rank's traffic; after close, as they were then. Their `peers` are the neighbours of this rank,
+        and whoever was one and had anything from it, or sent it anything. Local."""
+        return self._final if self._final is not None else self._statistics()
 
     def barrier(self) -> None:
         """Return when all ranks have called it. Collective. ClosedError; DeadlinePassed: who is missing."""
@@ -187,7 +188,7 @@ class Vector(ABC):
         gathered. One-sided; a second call does nothing. `array` stays usable."""
         if not self.closed:
             self._segment.close()
-            self._final = self._segment.statistics()
+            self._final = self._statistics()
 
     def free(self) -> None:
         """Give the window back. Collective, once all ranks have closed."""
@@ -214,6 +215,12 @@ class Vector(ABC):
         self._graph = graph
         self._outs = [graph.out(self._rank, phase + 1) for phase in range(graph.period)]
         self._intos = [graph.into(self._rank, phase + 1) for phase in range(graph.period)]
+
+    def _statistics(self) -> Statistics:
+        if self._transport.dead is not self._dead:
+            self._mend()
+        neighbours = {*self._graph.targets(self._rank), *self._graph.sources(self._rank)}
+        return self._segment.statistics(neighbours)
 
     def _mend(self) -> None:
         """Go round those who have died."""
