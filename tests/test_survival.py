@@ -169,11 +169,55 @@ def test_a_checkpoint_is_loaded_by_all_who_live(tmp_path, seed):
     assert all(lists[rank] for rank in range(size) if rank not in dead)
 
 
-def make_vector(transport, sync, size=3):
+def make_vector(transport, sync, size=3, graph="all"):
     return DenseVector(
-        np.zeros(4, np.float32), transport, malt.graph("all", size), parse(sync),
+        np.zeros(4, np.float32), transport, malt.graph(graph, size), parse(sync),
         depth=2, deadline_s=5, check_finite=False, name="v",
     )  # fmt: skip
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("graph", ["all", "ring", "exponential"])
+@pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack", "asp"])
+def test_nobody_waits_for_one_that_dies_at_any_moment(sync, graph, seed):
+    def live(transport):
+        vector = make_vector(transport, sync, graph=graph)
+        for _ in range(15):
+            vector.scatter()
+            vector.gather()
+        return vector.step
+
+    lists, dead = run(3, seed, {2: 44 + 6 * seed}, live)
+    assert all(lists[rank] == 15 for rank in range(3) if rank not in dead)
+
+
+@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("graph", ["all", "ring"])
+def test_what_was_left_for_later_is_still_sent_after_a_death(graph, seed):
+    """Of top_k: all that was given to a peer reaches it, though others to whom it was given have died."""
+    n = 50
+
+    def live(transport):
+        vector = SparseVector(
+            np.zeros(n, np.float32), transport, as_graph(graph, 4), parse("notify-ack"), depth=2, deadline_s=5,
+            check_finite=False, name="v", top_k=1,
+        )  # fmt: skip
+        got = np.zeros(n)
+        for step in range(60):
+            vector.array[:] = 0
+            if transport.rank == 0 and step == 0:
+                vector.array[:] = 1 + np.arange(n)
+            vector.scatter()
+            vector.array[:] = 0
+            vector.gather(malt.SUM)
+            got += vector.array
+            transport.pause(14)
+        return got
+
+    lists, dead = run(4, seed, {2: 60 + 5 * seed}, live)
+    assert dead == {2}
+    for rank in (1, 3) if graph == "all" else (1,):
+        assert (lists[rank] == 1 + np.arange(n)).all()
 
 
 @pytest.mark.parametrize("seed", range(10))

@@ -88,11 +88,26 @@ class SparseVector(Vector):
         return sent
 
     def _mend(self) -> None:
-        before = self._graph.targets(self._rank)
+        before, outs = self._graph.targets(self._rank), self._outs
         super()._mend()
+        self._carry_residuals(outs)
         if self._dirty is not None:
             # New peers are owed all that changed so far: more than a slot holds, perhaps, and nobody's mistake.
             self._dirty.put_off(set(self._graph.targets(self._rank)).difference(before))
+
+    def _carry_residuals(self, outs: Sequence[Sequence[int]]) -> None:
+        """What the peers of a scatter had not got is owed to those of them who live, and whoever takes the place of the
+        others. `outs`: the peers by phase before the graph was mended."""
+        carried: dict[tuple[int, ...], Residual] = {}
+        for peers, residual in self._residuals.items():
+            key = tuple(peer for peer in peers if peer not in self._dead)
+            if peers in map(tuple, outs):
+                key = next((now for now in map(tuple, self._outs) if set(key) <= set(now)), key)
+            if key in carried:
+                carried[key].give(nonzero_rows(residual.values), residual.values)
+            elif key:
+                carried[key] = residual
+        self._residuals = carried
 
     def _send_largest(self, peers: tuple[int, ...], named: Rows | None, step: int, weight: float) -> int:
         """Give the named rows, or all that are not zero, to what these peers have not got; send the largest of that."""
