@@ -177,6 +177,9 @@ def test_the_others_go_on(case, job_environment, tmp_path):
     assert all(f"rank {rank} is lost" in job.output for rank in lost)
     assert sum("model on rank" in line for line in job.output.splitlines()) >= 4 - len(struck)
     assert good(case.program, told["final"]), job.output
+    reasons = {one["reason"] for one in told["lost_ranks"]}
+    why = {signal.SIGINT: "it has failed", signal.SIGSTOP: "it stood still, and was ended"}.get(case.number)
+    assert reasons <= {why, "its process has ended"}, reasons
     if case.number == signal.SIGINT and lost:
         assert "KeyboardInterrupt" in job.output
 

@@ -25,13 +25,15 @@ def world(monkeypatch):
     def alive():
         return tuple(rank for rank in range(4) if rank not in state.lost)
 
-    transport = types.SimpleNamespace(mortal=True, beat=lambda: state.lost.update(state.found))
+    transport = types.SimpleNamespace(mortal=True, look=lambda: state.lost.update(state.found))
     monkeypatch.setattr(shares.time, "time", lambda: state.now)
     monkeypatch.setattr(shares.malt, "alive", alive)
     monkeypatch.setattr(shares.malt, "size", lambda: 4)
     monkeypatch.setattr(shares.malt, "rank", lambda: 1)
     monkeypatch.setattr(shares.malt, "barrier", meet)
-    monkeypatch.setattr(shares.malt, "init", lambda: types.SimpleNamespace(transport=transport, lost=dict(state.lost)))
+    reasons = {rank: f"why {rank} ended" for rank in range(4)}
+    session = lambda: types.SimpleNamespace(transport=transport, lost=dict(state.lost), reasons=reasons)  # noqa: E731
+    monkeypatch.setattr(shares.malt, "init", session)
     monkeypatch.setattr(shares, "exchange", lambda transport, owed: {1: owed, 2: state.others_owe})
     state.transport = transport
     return state
