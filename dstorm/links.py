@@ -33,6 +33,8 @@ _MOST_BUFFERS = 512
 """Of one system call; IOV_MAX is 1024."""
 BEAT_S = 0.25
 """How often a rank says that it lives, and looks whom it has heard of."""
+_PART_S = 5.0
+"""How long what has arrived may take to be written: it is a system's buffer at most."""
 
 
 class _Out:
@@ -47,6 +49,7 @@ class _Out:
         self._asked = self._done = 0
 
     def put(self, source: Bytes, offset: int) -> None:
+        """Let it be sent with the next `ask`."""
         with self.lock:
             self._waiting += (_HEAD.pack(_PUT, offset, source.nbytes), source)
 
@@ -59,6 +62,7 @@ class _Out:
                 self._asked += 1
 
     def is_done(self) -> bool:
+        """Whether all that was asked for is there, or the peer is lost."""
         return self.lost or self._done >= self._asked
 
     def listen(self, flags: int = 0) -> bool:
@@ -150,11 +154,11 @@ class Links:
                 _shut(self._into[rank])
 
     def part(self, ranks: Iterable[int]) -> None:
-        """As `cut`; on return nothing that `ranks` have sent is written any more."""
+        """As `cut`; on return nothing that `ranks` have sent is written any more. Local."""
         ranks = set(ranks)
         self.cut(ranks)
         for rank in ranks & self._receivers.keys():
-            self._receivers[rank].join()  # it reads no more than what is here already
+            self._receivers[rank].join(_PART_S)  # it reads no more than what is here already
 
     def close(self) -> None:
         """The job is over: nobody is watched any more. The connections last until the process ends, as others may still

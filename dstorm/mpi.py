@@ -236,23 +236,27 @@ class MpiTransport:
         self.broadcast(array)
 
     def broadcast(self, array: NDArray[np.generic]) -> None:
+        """As `Transport.broadcast`. Collective."""
         with self._meeting("MPI_Bcast"):
             self._comm.Bcast(array.reshape(-1).view(np.uint8))
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
+        """As `Transport.barrier`. Collective."""
         if self._roster is None:
             self._comm.Barrier()
         else:
             self._roster.meet(what, patience_s)
 
     def look(self) -> None:
-        pass
+        """Nothing: a death ends the job. Local."""
 
     def beat(self) -> None:
+        """As `Transport.beat`. One-sided."""
         if self._roster is not None:
             self._roster.beat()
 
     def set_deadline(self, deadline_s: float) -> None:
+        """As `Transport.set_deadline`. Local."""
         self._watchdog.deadline_s = deadline_s
         if self._roster is not None:
             self._roster.deadline_s = deadline_s
@@ -268,6 +272,7 @@ class MpiTransport:
     clock = staticmethod(time.perf_counter)
 
     def pause(self, polls: int) -> None:
+        """As `Transport.pause`. Local."""
         if self._poll is not None:  # what is waited for may come over a network, and only while MPI is called
             self._poll()
         give_way(polls)

@@ -167,8 +167,8 @@ class Outbox:
         if self._acknowledged:
             lacking = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
             self._waiting.until_none("scatter", lacking, timeout_s)
-            lost = [edge.peer for edge in edges if edge.peer in self._transport.dead]
-            if lost:
+            dead = self._transport.dead
+            if dead and (lost := [edge.peer for edge in edges if edge.peer in dead]):
                 raise PeerLost(lost[0], "it died while a scatter to it waited for it")
             edges = [edge for edge in edges if not edge.done]
         return edges

@@ -3,6 +3,7 @@ too small."""
 
 from __future__ import annotations
 
+import mmap
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,7 +11,6 @@ from pathlib import Path
 _FOLDER = "/dev/shm"
 _OF_OPEN_MPI = ("sm_segment.", "osc_sm.", "vader_segment.")
 _LARGEST_SHARE_NBYTES = 1 << 36
-_PAGE_NBYTES = 4096
 
 
 def free_nbytes() -> int:
@@ -26,7 +26,7 @@ def share_nbytes(ranks: int, free: int | None = None) -> int:
     """What each of so many ranks of this host may take for all its vectors, where that is settled at the start: half
     of what /dev/shm has left, divided among them, in whole pages. `free`: of another host, what it has left. Local."""
     share = (free_nbytes() if free is None else free) // (2 * ranks)
-    return min(share // _PAGE_NBYTES * _PAGE_NBYTES, _LARGEST_SHARE_NBYTES)
+    return min(share // mmap.PAGESIZE * mmap.PAGESIZE, _LARGEST_SHARE_NBYTES)
 
 
 def file_of(job: str, session: str) -> Path:

@@ -8,7 +8,6 @@ not caught, is read off the outermost frame when the interpreter exits: it stopp
 from __future__ import annotations
 
 import builtins
-import contextlib
 import dis
 import os
 import signal
@@ -21,7 +20,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
-from malt.program import FAILURE_DIR, JOB_DIR, say
+from malt.program import FAILURE_DIR, JOB_DIR, leave
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
@@ -55,12 +54,8 @@ def leave_on_failure() -> None:
 def _leave(status: int) -> None:
     """End this process, and leave nothing for MPI to wait for: it takes an exit for the end of the job. What it would
     have ended with is for the launcher to know, where nobody is left."""
-    if (folder := os.environ.get(JOB_DIR)) and not say(f"left-{_rank}", str(status)):
-        with contextlib.suppress(OSError):
-            draft = os.path.join(folder, f"{os.getpid()}.left")
-            with open(draft, "w") as file:
-                file.write(str(status))
-            os.replace(draft, os.path.join(folder, f"left-{_rank}"))
+    if folder := os.environ.get(JOB_DIR):
+        leave(folder, f"left-{_rank}", str(status))
     os.kill(os.getpid(), signal.SIGKILL)
 
 

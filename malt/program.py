@@ -129,17 +129,21 @@ def _leave_traceback(error: BaseException) -> None:
 
 
 def _leave(name: str, text: str) -> None:
-    """Leave a file for the launcher, if there is one: complete or not at all."""
-    if say(name, text) or _folder is None:
+    leave(_folder, name, text)
+
+
+def leave(folder: str | None, name: str, text: str) -> None:
+    """Leave word for the launcher, if there is one: a file in `folder`, whole or not at all, or over a connection."""
+    if _say(name, text) or not folder:
         return
-    path = os.path.join(_folder, name)
+    path = os.path.join(folder, name)
     with contextlib.suppress(OSError):  # what it says was printed already, and the job must still end
         with open(f"{path}.{os.getpid()}", "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)
         os.replace(file.name, path)
 
 
-def say(name: str, text: str) -> bool:
+def _say(name: str, text: str) -> bool:
     """Tell the launcher, where this process is a rank on another host; whether it is."""
     call = os.environ.get(CALL)
     if call is not None:

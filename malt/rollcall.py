@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Final
 
 from dstorm import shared_memory, vitals
-from dstorm.vitals import Process, Vitals
+from dstorm.vitals import SUSPECT_AFTER_S, Process, Vitals
 
 BAD_INPUT: Final = 2
 """The status of a program that was used wrongly: it would end alike the next time."""
@@ -62,7 +62,8 @@ class RollCall:
     def __init__(self, folder: Path, ranks: int, is_spread: bool = False) -> None:
         self._folder, self._all, self._is_spread = folder, set(range(ranks)), is_spread
         self._status: int | None = None
-        self._processes: Mapping[int, Process] = {}
+        self._watched: tuple[Set[int], float] | None = None
+        """Whom the launcher ends if they stand still for so long; None: nobody."""
         self._vitals = Vitals({}, time.monotonic)
         self._lacking: set[int] = set()
         self._lacking_since = 0.0
@@ -128,14 +129,13 @@ class RollCall:
         """Who has ended. Once the session has begun its ranks see to those who stand still, while one of them runs."""
         ended = {rank for rank, process in processes.items() if vitals.has_ended(process)}
         left = [process for rank, process in processes.items() if rank not in ended | finished]
-        is_nobodys = is_early or (left and all(map(vitals.is_stopped, left)))
-        if len(self._all) == 1 or not is_nobodys:  # one that is alone stands still for whoever stopped it
-            self._processes = {}
-            return ended
-        if processes.keys() != self._processes.keys():
-            patience_s = None if is_early else _STANDING_S
-            self._processes, self._vitals = processes, Vitals(processes, time.monotonic, patience_s)
-        return set(self._vitals.gone())
+        patience_s = SUSPECT_AFTER_S if is_early else _STANDING_S if all(map(vitals.is_stopped, left)) else None
+        if len(self._all) == 1 or patience_s is None:  # one that is alone stands still for whoever stopped it
+            self._watched = None
+        elif self._watched != (processes.keys(), patience_s):
+            self._watched = processes.keys(), patience_s
+            self._vitals = Vitals(processes, time.monotonic, patience_s)
+        return ended if self._watched is None else set(self._vitals.gone())
 
     def _is_lacking(self, lacking: set[int], known: Set[int]) -> bool:
         """Whether those who do not live and have not come either have been lacking for too long."""

@@ -59,7 +59,7 @@ def shard(rows: Any) -> Any:
         return part
     try:
         if dead and isinstance(rows, Sequence):  # takes slices, but no array of row numbers
-            return np.array(rows)[part] if isinstance(rows, range) else [rows[row] for row in part.tolist()]
+            return rows.start + rows.step * part if isinstance(rows, range) else [rows[row] for row in part.tolist()]
         return getattr(rows, "iloc", rows)[part]  # a data frame takes row numbers for names of columns
     except (TypeError, KeyError):  # a generator with a length, a sparse matrix in coordinates
         raise TypeError(what + ", which cannot be sliced") from None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
@@ -22,7 +21,7 @@ from malt import rollcall, several_hosts
 from malt.launcher import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
 from malt.mpi_library import LaunchError
 from malt.muster import Muster
-from malt.program import JOB_DIR, say
+from malt.program import JOB_DIR, leave
 
 if TYPE_CHECKING:
     from malt.session import World
@@ -77,34 +76,26 @@ def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tu
         return _of_mpi(comm, deadline_s, suspect_after_s)
     session = _name(mpi.members(comm))
     if folder:
-        _leave(folder, f"memory-{os.getpid()}", "\n".join(shared_memory.mapped()))
+        leave(folder, f"memory-{os.getpid()}", "\n".join(shared_memory.mapped()))
     if here:
         made = _of_one_host(Path(str(folder)), session, comm, deadline_s, suspect_after_s)
     else:
         _check_that_none_is_lost()
         made = several_hosts.transport(session, comm, deadline_s, suspect_after_s)
     if folder:
-        _leave(folder, f"ready-{os.getpid()}", "")
+        leave(folder, f"ready-{os.getpid()}", "")
     return made
 
 
 def tell_of_mpi() -> None:
     """Tell the launcher that MPI is loaded now, which waits for all ranks, if it has not been. Local."""
     if (folder := os.environ.get(JOB_DIR)) and "mpi4py.MPI" not in sys.modules:
-        _leave(folder, f"calls-{os.getpid()}", "")
+        leave(folder, f"calls-{os.getpid()}", "")
 
 
 def has_lost() -> bool:
     """Whether ranks have died in a session of this process. Local."""
     return _has_lost
-
-
-def _leave(folder: str, name: str, text: str) -> None:
-    """Leave word for the launcher."""
-    if say(name, text):
-        return
-    with contextlib.suppress(OSError), open(os.path.join(folder, name), "w") as file:
-        file.write(text)
 
 
 def _is_on_one_host(environ: Mapping[str, str]) -> bool:
@@ -184,7 +175,7 @@ def tell(world: World, ranks: Collection[int], vitals: Vitals) -> None:
 
         members = mpi.members(world.comm)
         for rank in fresh:  # whom the launcher may not see
-            _leave(folder, f"lost-{members[rank]}", "")
+            leave(folder, f"lost-{members[rank]}", "")
     living = [rank for rank in range(world.size) if rank not in world.lost]  # also who has ended well by now
     if world.rank == living[0]:
         # One that was lowest until now may have died before it told of those who had died before it.

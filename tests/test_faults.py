@@ -19,7 +19,9 @@ from typing import NamedTuple
 import pytest
 
 from bench.training import DATA as RCV1
-from malt.mpi_library import bound_library
+from malt import launcher
+from malt.launcher import compose, this_machine
+from malt.mpi_library import bound_library, find_mpiexec
 
 ROOT = Path(__file__).parents[1]
 LONG = os.environ.get("MALT_FAULTS") == "long"
@@ -98,6 +100,18 @@ class Job:
             environ = dict(word.decode(errors="replace").partition("=")[::2] for word in words)
             if environ.get(NAMED) == self.name and int(path.parent.name) != os.getpid():
                 yield int(path.parent.name), environ
+
+
+@pytest.fixture
+def start(job_environment, tmp_path):
+    """start(source, *arguments, ...): the job of a program."""
+
+    def job(source, *arguments, **options):
+        program = tmp_path / "program.py"
+        program.write_text(source)
+        return Job([str(program), *arguments], job_environment, tmp_path, **options)
+
+    return job
 
 
 def strike(job, number, choose, deaths=1, within_s=1.5):
@@ -240,12 +254,10 @@ print(f"rank {malt.rank()}: alive {malt.alive()} longest {max(gaps):.3f} rows {l
 
 @needs_openmpi
 @pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"])
-def test_the_next_exchange_is_soon(sync, job_environment, tmp_path):
-    program = tmp_path / "timed.py"
-    program.write_text(TIMED)
+def test_the_next_exchange_is_soon(sync, start):
     longest = []
     for _ in runs(1, 5):
-        job = Job([str(program), sync], job_environment, tmp_path)
+        job = start(TIMED, sync)
         assert job.end() == 0, job.output
         told = re.findall(r"rank (\d): alive \(0, 1, 3\) longest ([\d.]+) rows (\d+)", job.output)
         assert sorted(rank for rank, _, _ in told) == ["0", "1", "3"], job.output
@@ -266,10 +278,8 @@ while True:
 
 
 @pytest.mark.parametrize("seed", runs(1, 25))
-def test_without_survive_a_failure_ends_the_job(seed, job_environment, tmp_path):
-    program = tmp_path / "failing.py"
-    program.write_text(FAILING)
-    job = Job([str(program)], job_environment, tmp_path, options=())
+def test_without_survive_a_failure_ends_the_job(seed, start):
+    job = start(FAILING, options=())
     job.until("it begins")
     strike(job, signal.SIGINT, random.Random(seed), within_s=0.3)
     struck_at = time.time()
@@ -299,19 +309,15 @@ print("rank", malt.rank(), "ends well", flush=True)
 
 @needs_openmpi
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_a_job_of_which_nobody_is_left_has_failed(restarts, job_environment, tmp_path):
-    program = tmp_path / "dying.py"
-    program.write_text(DYING)
-    job = Job([str(program)], job_environment, tmp_path, ranks=2, options=("--survive", "--restarts", str(restarts)))
+def test_a_job_of_which_nobody_is_left_has_failed(restarts, start):
+    job = start(DYING, ranks=2, options=("--survive", "--restarts", str(restarts)))
     assert (job.end() == 0) == (restarts == 1), job.output
     assert job.output.count("ends well") == 2 * restarts
 
 
 @needs_openmpi
-def test_a_program_without_malt_ends_as_ever(job_environment, tmp_path):
-    program = tmp_path / "plain.py"
-    program.write_text("import os\nprint('hello', flush=True)")
-    job = Job([str(program)], job_environment, tmp_path, ranks=2)
+def test_a_program_without_malt_ends_as_ever(start):
+    job = start("import os\nprint('hello', flush=True)", ranks=2)
     assert job.end() == 0, job.output
     assert job.output.count("hello") == 2
 
@@ -340,10 +346,8 @@ print("again", malt.alive(), sorted(malt.init().lost), flush=True)
 
 
 @needs_openmpi
-def test_vectors_and_a_session_are_made_after_a_death(job_environment, tmp_path):
-    program = tmp_path / "again.py"
-    program.write_text(AGAIN)
-    job = Job([str(program)], job_environment, tmp_path, ranks=3)
+def test_vectors_and_a_session_are_made_after_a_death(start):
+    job = start(AGAIN, ranks=3)
     assert job.end() == 0, job.output
     assert job.output.count("lost 1\n") == 2
     assert job.output.count("again (0, 2) [1]\n") == 2
@@ -390,19 +394,15 @@ print("rank", malt.rank(), "has noticed", flush=True)
 
 @needs_openmpi
 @pytest.mark.parametrize("what", ["alive", "shard", "gather", "scatter"])
-def test_a_death_is_noticed_by_the_next_call(what, job_environment, tmp_path):
-    program = tmp_path / "noticed.py"
-    program.write_text(NOTICED)
-    job = Job([str(program), "is killed", what], job_environment, tmp_path, ranks=3)
+def test_a_death_is_noticed_by_the_next_call(what, start):
+    job = start(NOTICED, "is killed", what, ranks=3)
     assert job.end() == 0, job.output
     assert job.output.count("has noticed") == 2
 
 
 @needs_openmpi
-def test_one_that_ends_while_the_others_train_on_is_lost(job_environment, tmp_path):
-    program = tmp_path / "noticed.py"
-    program.write_text(NOTICED)
-    job = Job([str(program), "ends early", "shard"], job_environment, tmp_path, ranks=3)
+def test_one_that_ends_while_the_others_train_on_is_lost(start):
+    job = start(NOTICED, "ends early", "shard", ranks=3)
     assert job.end() == 0, job.output
     assert job.output.count("has noticed") == 2
     assert "rank 1 is lost: it has ended before the others; 2 of 3 ranks go on" in job.output
@@ -419,10 +419,8 @@ malt.barrier()
 
 
 @needs_openmpi
-def test_children_of_the_dead_are_ended(job_environment, tmp_path):
-    program = tmp_path / "orphan.py"
-    program.write_text(ORPHAN)
-    job = Job([str(program)], job_environment, tmp_path, ranks=2)
+def test_children_of_the_dead_are_ended(start):
+    job = start(ORPHAN, ranks=2)
     assert job.end() == 0, job.output  # which sees to it that nothing is left
 
 
@@ -441,10 +439,8 @@ if os.environ["PMIX_RANK"] == "0":
 
 @needs_openmpi
 @pytest.mark.parametrize(("how", "status"), [("exit", 3), ("raise", 1)])
-def test_who_fails_after_the_session_has_failed_for_all(how, status, job_environment, tmp_path):
-    program = tmp_path / "saving.py"
-    program.write_text(SAVING)
-    job = Job([str(program), how], job_environment, tmp_path, ranks=3)
+def test_who_fails_after_the_session_has_failed_for_all(how, status, start):
+    job = start(SAVING, how, ranks=3)
     assert job.end() == status, job.output
 
 
@@ -459,25 +455,21 @@ if os.environ["PMIX_RANK"] == "1":
 
 
 @needs_openmpi
-def test_one_that_stands_still_at_the_very_end_holds_nobody(job_environment, tmp_path):
-    program = tmp_path / "stopped.py"
-    program.write_text(STOPPED_LAST)
-    job = Job([str(program)], job_environment, tmp_path, ranks=3)
+def test_one_that_stands_still_at_the_very_end_holds_nobody(start):
+    job = start(STOPPED_LAST, ranks=3)
     assert job.end() == 0, job.output
 
 
 @needs_openmpi
-def test_the_loop_of_the_readme_goes_on(job_environment, tmp_path):
+def test_the_loop_of_the_readme_goes_on(start):
     """One rank is killed amid its rows: the others train on them, too, from the next epoch on."""
     readme = (ROOT / "README.md").read_text()
     source = re.search(r"<!-- example: parallel -->\n```python\n(.*?)```", readme, re.DOTALL)[1]
-    start, loop = "w = np.zeros(30)\n", "        w += 0.1"
-    assert source.count(loop) == source.count(start) == 1 and "range(3)" in source
+    first, loop = "w = np.zeros(30)\n", "        w += 0.1"
+    assert source.count(loop) == source.count(first) == 1 and "range(3)" in source
     strike = "        malt.rank() == 2 and i == 5000 and __import__('os').kill(__import__('os').getpid(), 9)\n"
-    source = source.replace(loop, f"{strike}        rows += 1\n{loop}").replace(start, f"{start}rows = 0\n")
-    program = tmp_path / "loop.py"
-    program.write_text(source + "print('trained', rows, malt.alive())\n")
-    job = Job([str(program)], job_environment, tmp_path, ranks=4)
+    source = source.replace(loop, f"{strike}        rows += 1\n{loop}").replace(first, f"{first}rows = 0\n")
+    job = start(source + "print('trained', rows, malt.alive())\n", ranks=4)
     assert job.end() == 0, job.output
     rows = re.findall(r"trained (\d+) \(0, 1, 3\)", job.output)
     assert 20_000 <= sum(map(int, rows)) <= 22_000, job.output  # in the first epoch 6,000, then 8,000, or soon
@@ -485,11 +477,9 @@ def test_the_loop_of_the_readme_goes_on(job_environment, tmp_path):
     assert len(losses) == 3 and len(set(losses)) == 1 and float(losses[0]) < 0.5
 
 
-def test_a_world_of_one_fails_with_its_status(job_environment, tmp_path):
-    program = tmp_path / "alone.py"
-    program.write_text("import sys, malt\nmalt.barrier()\nsys.exit(3)")
+def test_a_world_of_one_fails_with_its_status(start):
     options = ("--survive",) if SURVIVES else ()
-    assert Job([str(program)], job_environment, tmp_path, ranks=1, options=options).end() == 3
+    assert start("import sys, malt\nmalt.barrier()\nsys.exit(3)", ranks=1, options=options).end() == 3
 
 
 EARLY = """
@@ -501,6 +491,8 @@ if os.environ["PMIX_RANK"] in doomed:
     time.sleep(0.5)
     if "raise" in how:
         raise ValueError("this rank fails")
+    if "exit" in how:
+        sys.exit(0)
     os.kill(os.getpid(), signal.SIGSTOP if "stop" in how else signal.SIGKILL)
 import malt
 malt.init(survive=True)
@@ -510,14 +502,12 @@ print("rank", malt.rank(), "has", malt.alive(), flush=True)
 
 
 @needs_openmpi
-@pytest.mark.parametrize("how", ["kill", "raise", "stop"])
-def test_who_dies_before_mpi_has_begun_is_named(how, job_environment, tmp_path):
-    program = tmp_path / "early.py"
-    program.write_text(EARLY)
-    start = time.time()
-    job = Job([str(program), how, "1"], job_environment, tmp_path)
+@pytest.mark.parametrize("how", ["kill", "raise", "stop", "exit"])
+def test_who_dies_before_mpi_has_begun_is_named(how, start):
+    began = time.time()
+    job = start(EARLY, how, "1")
     assert job.end() != 0
-    assert time.time() - start < 15
+    assert time.time() - began < 15
     assert "rank 1 died before the session began" in job.output
     assert ("ValueError: this rank fails" in job.output) == (how == "raise")
 
@@ -525,21 +515,66 @@ def test_who_dies_before_mpi_has_begun_is_named(how, job_environment, tmp_path):
 @needs_openmpi
 @pytest.mark.parametrize("how", ["late kill", "late raise", "late stop"])
 @pytest.mark.parametrize("doomed", ["1", "0", "013"])
-def test_who_dies_once_mpi_has_begun_is_lost(how, doomed, job_environment, tmp_path):
-    program = tmp_path / "early.py"
-    program.write_text(EARLY)
-    job = Job([str(program), how, doomed], job_environment, tmp_path)
+def test_who_dies_once_mpi_has_begun_is_lost(how, doomed, start):
+    job = start(EARLY, how, doomed)
     assert job.end() == 0, job.output
     left = tuple(rank for rank in range(4) if str(rank) not in doomed)
     assert job.output.count(f"has {left}") == len(left)
     assert all(f"rank {rank} is lost" in job.output for rank in doomed)
 
 
+BEGUN = """
+import os, time
+from mpi4py import MPI
+file = os.path.join(os.environ["MALT_JOB_DIR"], f"begun-{MPI.COMM_WORLD.rank}")
+end = time.time() + 10
+while not os.path.exists(file) and time.time() < end:
+    time.sleep(0.01)
+print("told" if os.path.exists(file) else "not told", flush=True)
+"""
+
+
 @needs_openmpi
-def test_all_fail_before_the_session(job_environment, tmp_path):
-    program = tmp_path / "wrong.py"
-    program.write_text("import sys\nsys.exit(3)")
-    assert Job([str(program)], job_environment, tmp_path).end() == 3
+def test_the_launcher_is_told_that_mpi_has_begun(start):
+    job = start(BEGUN, ranks=2)
+    assert job.end() == 0, job.output
+    assert job.output.splitlines().count("told") == 2
+
+
+PLAIN = """
+import atexit, os, signal, sys
+atexit.register(lambda: print("MPI_Finalize is next", flush=True))  # before malt: runs after what malt does at exit
+import malt
+malt.init(survive=True)
+if malt.rank() == 1 and "dies" in sys.argv:
+    os.kill(os.getpid(), signal.SIGKILL)
+malt.barrier()
+malt.barrier()
+print("rank", malt.rank(), "ends with", malt.alive(), flush=True)
+"""
+
+
+@needs_openmpi
+@pytest.mark.parametrize("what", ["dies", "goes on"])
+def test_under_plain_mpiexec_nobody_waits_for_the_dead_in_mpi_finalize(what, job_environment, tmp_path):
+    program = tmp_path / "plain.py"
+    program.write_text(PLAIN)
+    library = bound_library()
+    mpiexec = [find_mpiexec(library, job_environment), "--with-ft", "ulfm", "-n", "3"]
+    line = compose(
+        launcher.Job(3, (str(program),)), library, mpiexec[0], this_machine(job_environment), job_environment
+    )
+    environment = {**job_environment, **line.settings, "PYTHONPATH": str(ROOT)}
+    command = [*mpiexec, sys.executable, str(program), what]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("ends with (0, 2)" if what == "dies" else "ends with (0, 1, 2)") == 3 - (what == "dies")
+    assert done.stdout.count("MPI_Finalize is next") == (0 if what == "dies" else 3)
+
+
+@needs_openmpi
+def test_all_fail_before_the_session(start):
+    assert start("import sys\nsys.exit(3)").end() == 3
 
 
 @needs_openmpi

@@ -10,6 +10,7 @@ import time
 
 import pytest
 
+from malt import job
 from malt.job import first_failure
 
 pytestmark = pytest.mark.serial
@@ -191,3 +192,14 @@ print(job._is_read(), file=open({str(tmp_path / "said")!r}, "w"))
     assert child.wait(30) == 0, child.communicate()[1]
     child.communicate()
     assert (tmp_path / "said").read_text() == f"{not full}\n"
+
+
+@pytest.mark.parametrize("read", [False, True])
+def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch, tmp_path):
+    """All ranks have ended well, as they said; where there is room in the pipe, and it stays, it is ended."""
+    monkeypatch.setattr(job, "_is_read", lambda: read)
+    monkeypatch.setattr(job, "_FAILED_S", 0.1)
+    ended = tmp_path / "ended"
+    supervised = job._Supervised(["sh", "-c", f"sleep 1; touch {ended}"], os.environ)
+    assert supervised.wait(lambda: 0) == 0
+    assert ended.exists() != read

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import errno
 import mmap
 
 import numpy as np
 import pytest
 
+from dstorm import shared_memory
 from dstorm.one_host import OneHost, SharedMemory
 from dstorm.survival import SurvivingTransport
 
@@ -66,6 +68,21 @@ def test_what_is_discarded_takes_no_memory_and_leaves_the_rest(tmp_path):
     parts[1].memory[:] = 5
     parts[1].discard(PAGE + 1, 9)
     assert (parts[1].memory == 5).all()
+
+
+def test_a_limit_on_memory_is_told_with_the_remedy(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(MemoryError, match="cannot map 0 MB of shared memory: Cannot allocate memory: raise the limit"):
+        SharedMemory(tmp_path / "arena", 0, 2, PAGE, lambda: None)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 7])
+def test_the_part_of_each_rank_begins_at_a_page(ranks):
+    share = shared_memory.share_nbytes(ranks, 10**9 + 1)
+    assert share % PAGE == 0 and 0 <= (10**9 + 1) / (2 * ranks) - share < PAGE
 
 
 def test_it_lasts_when_its_name_has_gone(windows, tmp_path):

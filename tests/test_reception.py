@@ -47,8 +47,9 @@ def line(name, text=""):
 
 
 def test_what_is_said_becomes_files(open_reception, tmp_path):
-    call(open_reception.number, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"))
-    assert files(tmp_path) == ["elsewhere-2", "ended-2", "left-2", "rank-2.txt"]
+    said = [line(name) for name in ("begun-2", "calls-77")]
+    call(open_reception.number, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *said)
+    assert files(tmp_path) == ["begun-2", "calls-77", "elsewhere-2", "ended-2", "left-2", "rank-2.txt"]
     assert (tmp_path / "rank-2.txt").read_text(encoding="utf-8") == "Traceback: ü"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -24,6 +25,28 @@ def gone():
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
     return f"{child.pid} {here().split()[1]}"
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A process that stands still, which is rank 0."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        (tmp_path / "started-0").write_text(f"{child.pid} {began}")
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def lives(child):
+    """Whether it does, also a moment from now: a kill takes one."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(0.2)
+    return child.poll() is None
 
 
 def here():
@@ -108,21 +131,12 @@ def test_who_ends_before_the_others_has_not_ended_well_where_they_die(tmp_path, 
     assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 1
 
 
-def test_one_that_is_alone_stands_still_for_whoever_stopped_it(tmp_path, patience):
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        (tmp_path / "started-0").write_text(f"{child.pid} {began}")
-        child.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-        roll = RollCall(tmp_path, 1)
-        for _ in range(3):
-            assert roll.status() is None
-            patience.pass_(10)
-        assert child.poll() is None
-    finally:
-        child.kill()
-        child.wait()
+def test_one_that_is_alone_stands_still_for_whoever_stopped_it(tmp_path, stopped, patience):
+    roll = RollCall(tmp_path, 1)
+    for _ in range(3):
+        assert roll.status() is None
+        patience.pass_(10)
+    assert lives(stopped)
 
 
 @pytest.mark.parametrize(("said", "status"), [((), None), (("calls-100",), 1), (("calls-100", "begun-0"), None)])
@@ -185,37 +199,40 @@ def test_a_rank_that_never_starts_is_told(tmp_path, capsys, patience):
 
 
 @pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
-def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, gone, patience, ready, another):
+def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, stopped, gone, patience, ready, another):
     """Before the session; and in it, where no other rank runs."""
-    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
-    try:
-        began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
-        (tmp_path / "started-0").write_text(f"{child.pid} {began}")
-        if ready:
-            (tmp_path / "ready-1").write_text("")
-        if another:
-            (tmp_path / "started-1").write_text(here())
-        child.send_signal(signal.SIGSTOP)
-        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
-        if not another:
-            (tmp_path / "started-1").write_text(gone)
-            (tmp_path / "session-came-1").write_text("")
-        roll = RollCall(tmp_path, 2)
-        assert roll.status() is None
+    (tmp_path / "started-1").write_text(here() if another else gone)
+    (tmp_path / "session-came-1").write_text("")
+    if ready:
+        (tmp_path / "ready-1").write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(3)
+    assert roll.status() is None
+    if ready:
+        assert lives(stopped)
         patience.pass_(3)
         assert roll.status() is None
-        if ready:
-            assert child.poll() is None
-            patience.pass_(3)
-            assert roll.status() is None
-        if another:
-            assert child.poll() is None
-        else:
-            assert child.wait(10) == -signal.SIGKILL
-            assert roll.status() == 1
-    finally:
-        child.kill()
-        child.wait()
+    if another:
+        assert lives(stopped)
+    else:
+        assert stopped.wait(10) == -signal.SIGKILL
+        assert roll.status() == 1
+
+
+def test_who_stood_still_before_the_session_has_its_time_anew_in_it(tmp_path, stopped, gone, patience):
+    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / "session-came-1").write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(1)
+    (tmp_path / "ready-1").write_text("")
+    for _ in range(2):
+        assert roll.status() is None
+        patience.pass_(3)
+    assert lives(stopped)
+    assert roll.status() is None
+    assert stopped.wait(10) == -signal.SIGKILL
 
 
 def test_before_anything_was_said(tmp_path):

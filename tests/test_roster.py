@@ -103,3 +103,20 @@ def test_patience_ends_before_the_deadline():
         return None
 
     assert 0.1 < run(2, 0, live)[0] < 0.5
+
+
+def test_what_the_dead_said_last_is_taken_down():
+    """One that is buried on another's word may have come to a meeting since this rank looked."""
+
+    def live(rank, mine, transport):
+        if rank == 1:
+            mine._membership.come(0)
+            mine._tell()
+        transport.barrier()
+        if rank == 0:
+            assert mine._membership.words[1].come == 0
+            mine._bury(0b10)
+            assert mine._membership.words[1].come == 1
+            assert mine.dead == {1}
+
+    run(3, 0, live)

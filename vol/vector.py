@@ -121,9 +121,7 @@ class Vector(ABC):
         if self._segment.closed:
             self._check_open()
         if self._transport.mortal:
-            self._transport.look()  # what is called for a death may raise: nothing has been sent yet
-            if self._transport.dead is not self._dead:
-                self._mend()
+            self._go_round_the_dead()  # what is called for a death may raise: nothing has been sent yet
         if type(weight) is not float or not 0 <= weight < math.inf:
             weight = _checked_weight(self.name, weight)
         step = self._step + 1
@@ -156,9 +154,7 @@ class Vector(ABC):
         """
         self._check_open()
         if self._transport.mortal:
-            self._transport.look()
-            if self._transport.dead is not self._dead:
-                self._mend()
+            self._go_round_the_dead()
         self._check_function(function)
         timeout_s = arguments.timeout(self.name, timeout_s)
         lockstep = self._consistency.lockstep
@@ -222,8 +218,13 @@ class Vector(ABC):
         neighbours = {*self._graph.targets(self._rank), *self._graph.sources(self._rank)}
         return self._segment.statistics(neighbours)
 
+    def _go_round_the_dead(self) -> None:
+        self._transport.look()
+        if self._transport.dead is not self._dead:
+            self._mend()
+
     def _mend(self) -> None:
-        """Go round those who have died."""
+        """Follow the graph as it is without those who have died."""
         self._dead = self._transport.dead
         self._follow(self._whole_graph.without(self._dead))
 

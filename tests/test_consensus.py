@@ -1,0 +1,77 @@
+"""The model that all ranks end with."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import malt
+from malt import consensus
+
+
+def ended(model, **options):
+    """`model` of this rank after the mean, the same bits on all ranks."""
+    consensus.mean(malt.init().transport, [model], **options)
+    assert len(set(malt.init().transport.allgather(model.tobytes()))) == 1
+    return model
+
+
+def mine(dtype=np.float32):
+    return np.full(3, 1 + malt.rank(), dtype)
+
+
+@pytest.mark.parametrize("dtype", [np.float16, np.float32, np.float64])
+def test_the_mean_of_all(dtype):
+    assert (ended(mine(dtype)) == dtype((malt.size() + 1) / 2)).all()
+
+
+@pytest.mark.parallel
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+def test_who_is_not_finite_is_left_out(dtype, bad, capfd):
+    model = mine(dtype)
+    if malt.rank() == 1:
+        model[2] = bad
+    others = [1 + rank for rank in range(malt.size()) if rank != 1]
+    assert ended(model) == pytest.approx(np.mean(others), rel=1e-3)
+    malt.barrier()
+    said = "malt: the model of rank 1 is not finite, and left out of the mean\n"
+    assert capfd.readouterr().err == (said if malt.rank() == 0 else "")
+
+
+@pytest.mark.parallel
+def test_who_does_not_count_is_left_out(capfd):
+    assert (ended(mine(), counts=malt.rank() == 1) == 2).all()
+    assert capfd.readouterr().err == ""
+
+
+def test_where_nobody_is_finite_all_end_alike():
+    model = mine()
+    model[1] = np.nan
+    assert np.isnan(ended(model)).tolist() == [False, True, False]
+
+
+def test_where_nobody_counts_all_stay_as_they_are():
+    model = mine()
+    consensus.mean(malt.init().transport, [model], counts=False)
+    assert (model == 1 + malt.rank()).all()
+
+
+@pytest.mark.parallel
+def test_without_the_check_all_count():
+    model = mine()
+    if malt.rank() == 1:
+        model[2] = np.nan
+    assert np.isnan(ended(model, check_finite=False)).tolist() == [False, False, True]
+
+
+@pytest.mark.parallel
+@pytest.mark.parametrize("checked", [True, False])
+def test_a_replica_ends_so(checked):
+    w = np.zeros(4)
+    replica = malt.Replica(w, check_finite=checked)
+    if malt.rank() == 1:
+        w[0] = np.nan
+    replica.step()
+    replica.finish()
+    assert np.isfinite(w).all() == checked
