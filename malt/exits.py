@@ -20,11 +20,12 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
-from malt.program import FAILURE_DIR, JOB_DIR, leave
+from malt.program import FAILURE_DIR, JOB_DIR, leave, skip_mpi_finalize
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
 _hooked = False
+_has_left = False
 _last_exit: _Exit | None = None
 
 _DRAIN_S = 0.1
@@ -57,6 +58,21 @@ def _leave(status: int) -> None:
     if folder := os.environ.get(JOB_DIR):
         leave(folder, f"left-{_rank}", str(status))
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def leave_early() -> None:
+    """Where the others train on without this rank, whose program has ended well: say so. Local."""
+    global _has_left
+    _has_left = True
+    if folder := os.environ.get(JOB_DIR):
+        leave(folder, f"left-{_rank}", "0")
+    else:
+        skip_mpi_finalize(0)
+
+
+def has_left() -> bool:
+    """Whether this rank has ended before the others. Local."""
+    return _has_left
 
 
 def stand_down() -> None:
@@ -92,14 +108,10 @@ def session_is_over() -> bool:
 
 
 def end_without_mpi() -> None:
-    """End this process, last of all that the interpreter does at its exit but for MPI_Finalize, which may wait for
-    those who have died. Local. Does not return."""
+    """From here on the interpreter ends as ever but for MPI_Finalize, which may wait for those who have died. Local."""
     has_raised = getattr(sys, "last_type", None) is not None
     exited = _last_exit is not None and _ended_program(_last_exit)
-    status = _status(_last_exit.error) if _last_exit is not None and exited else int(has_raised)
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(status)
+    skip_mpi_finalize(_status(_last_exit.error) if _last_exit is not None and exited else int(has_raised))
 
 
 def end_job(why: str, status: int = 1) -> None:

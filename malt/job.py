@@ -61,7 +61,10 @@ def run(line: Line, environ: Mapping[str, str]) -> End:
         if reception is not None:
             ours[RECEPTION] = reception.number
         job = _Supervised(line.arguments, ours)
-        status = job.wait(roll.status if roll is not None else lambda: failed_with(Path(folder)))
+        if roll is not None:
+            status = job.wait(roll.status, roll.is_ending)
+        else:
+            status = job.wait(lambda: failed_with(Path(folder)))
         if reception is not None:
             reception.close()
         if roll is not None:
@@ -113,13 +116,14 @@ class _Supervised:
         if self.signalled is not None:  # before there was a process to pass it on to
             self._end(self.signalled, None)
 
-    def wait(self, failure: Callable[[], int | None]) -> int:
+    def wait(self, failure: Callable[[], int | None], is_ending: Callable[[], bool] = bool) -> int:
         """Return the job's status once it has ended, or 128 + the number of the signal that ended it.
 
         failure(): the status that a rank has failed with, or None. It is the job's, whatever became of mpiexec.
+        is_ending(): where that is 0, whether ranks still run to their end.
         """
         assert self._process is not None
-        status = self._wait(self._process, failure)
+        status = self._wait(self._process, failure, is_ending)
         signal.setitimer(signal.ITIMER_REAL, 0)
         if status < 0:
             _kill(_children)
@@ -130,14 +134,16 @@ class _Supervised:
         told = failure()
         return told if told is not None else 128 - status if status < 0 else status
 
-    def _wait(self, process: subprocess.Popen[bytes], failure: Callable[[], int | None]) -> int:
+    def _wait(
+        self, process: subprocess.Popen[bytes], failure: Callable[[], int | None], is_ending: Callable[[], bool]
+    ) -> int:  # fmt: skip
         """What mpiexec ends with, or is ended with where a rank has failed and it goes on."""
         failed_s = 0.0
         while failed_s <= _FAILED_S:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_LOOK_S)
             status = failure()
-            if status is not None and (status or _is_read()):
+            if status is not None and (status or (_is_read() and not is_ending())):
                 failed_s += _LOOK_S
         process.terminate()
         signal.setitimer(signal.ITIMER_REAL, GRACE_S)

@@ -182,13 +182,35 @@ def _tell_when_mpi_has_begun() -> None:
 
 
 def _end_alone() -> None:
-    """Where ranks may die: tell the launcher that this one did not, and has ended well. Does not return: what comes
-    after it, MPI_Finalize, would wait for the dead."""
+    """Where ranks may die, last of all that is done at exit: tell the launcher that this one has ended well, unless it
+    has told of its end already."""
     if os.getpid() != _process:
         return
-    _leave(f"finished-{_rank()}", "")
-    _flush()
-    os._exit(0)
+    exits = sys.modules.get("malt.exits")
+    if exits is None or not exits.has_left():
+        _leave(f"finished-{_rank()}", "")
+    skip_mpi_finalize(0)
+
+
+def skip_mpi_finalize(status: int) -> None:
+    """From here on the interpreter ends as ever, which closes open files, and then the process, with `status`: before
+    mpi4py's MPI_Finalize, which would wait for the dead, and before what the MPI library does at exit. Local.
+
+    Both Py_AtExit and __cxa_atexit (as exit(3) does) call first what came last. Python's functions take no argument, so
+    exit() gets an arbitrary one; the status is that of _exit().
+    """
+    try:
+        import ctypes
+
+        libc = ctypes.CDLL(None)
+        libc.__cxa_atexit(libc._exit, ctypes.c_void_p(status), None)
+        libc.__cxa_atexit(libc.fflush, None, None)
+        is_set = ctypes.pythonapi.Py_AtExit(libc.exit) == 0
+    except (ImportError, OSError, AttributeError):  # a Python without ctypes, another C library
+        is_set = False
+    if not is_set:
+        _flush()
+        os._exit(status)
 
 
 def _end_job(status: int) -> NoReturn:

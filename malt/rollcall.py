@@ -77,6 +77,11 @@ class RollCall:
             self._status = self._found()
         return self._status
 
+    def is_ending(self) -> bool:
+        """Whether a rank that has ended well still runs here: its interpreter closes files."""
+        finished = _ranks(self._folder, "finished")
+        return any(rank in finished and not vitals.has_ended(it) for rank, it in started(self._folder).items())
+
     def tell_who_died_early(self) -> None:
         """Where the job has failed: who died too early for the others to go on, if that was the reason."""
         early = self._died_early or self._lacking

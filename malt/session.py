@@ -326,7 +326,7 @@ def _close_or_leave(ending: World) -> None:
             return _close(_OUTLIVED_S)
         except DeadlinePassed as error:
             if any(step > steps.get(rank, step) for rank, step in error.missing.items()):
-                exits.end_job("", 0)
+                return exits.leave_early()
             if ending.transport.clock() - start > ending.deadline_s:
                 raise
             steps = error.missing

@@ -313,3 +313,10 @@ def test_who_cannot_call_is_left_to_mpiexec(tmp_path, patience):
     (tmp_path / "finished-0").write_text("")
     assert roll.end() == 0
     assert RollCall(tmp_path, 2).end() == 0
+
+
+def test_one_that_has_ended_well_may_take_its_time_to_close_its_files(tmp_path, gone):
+    roll = RollCall(tmp_path, 2)
+    assert not called(tmp_path, started={0: here(), 1: gone}, finished=[1]) and not roll.is_ending()
+    (tmp_path / "finished-0").touch()
+    assert roll.is_ending()
