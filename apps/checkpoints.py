@@ -6,19 +6,22 @@ import os
 import zlib
 from argparse import Namespace
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps.program import say
+from apps.program import on_lowest_rank, say
 from apps.report import Clock, Mark, after
-from malt.agreement import succeed
+from malt.agreement import exchange, succeed
 from malt.launcher import RESTART
 from malt.session import is_lowest
 
 State = Mapping[str, Any]
+
+_FINAL: Final = "final_"
+"""What the names of the arrays of the final model begin with, beside those of the training state."""
 
 
 class Checkpoints:
@@ -29,6 +32,7 @@ class Checkpoints:
 
     def __init__(self, options: Namespace, program: str, match: Mapping[str, Any]) -> None:
         self._file: malt.Checkpoint | None = None
+        self._epochs, self._tolerance = options.epochs, getattr(options, "tolerance", 0.0)
         self.state: dict[str, NDArray[Any]] = {}
         """What to go on with; empty: the run starts from the beginning."""
         if options.checkpoint is not None:
@@ -37,6 +41,8 @@ class Checkpoints:
                 self.state = self._file.load() or {}
                 if not self.state:
                     say(f"{options.checkpoint}: no checkpoint yet: the training starts from the beginning")
+                elif self.is_over:
+                    say(f"{options.checkpoint}: the training ended after epoch {self.epoch:,}: nothing is trained")
 
     @property
     def is_on(self) -> bool:
@@ -49,6 +55,20 @@ class Checkpoints:
         return int(self.state["epoch"]) if self.state else 0
 
     @property
+    def is_over(self) -> bool:
+        """Whether nothing is left to train: the file has all epochs, or a run of as many that --tolerance ended."""
+        if not self.state:
+            return False
+        ended = "epochs" in self.state and self._tolerance >= float(self.state["tolerance"])
+        return self._epochs <= (int(self.state["epochs"]) if ended else self.epoch)
+
+    @property
+    def final(self) -> dict[str, NDArray[Any]]:
+        """The final model, where the training is over and the file has it: as given to `conclude`."""
+        found = self.state if self.is_over else {}
+        return {name.removeprefix(_FINAL): array for name, array in found.items() if name.startswith(_FINAL)}
+
+    @property
     def before(self) -> Mark:
         """What was done before this run, by all ranks; bytes and messages are not known."""
         if not self.state:
@@ -58,20 +78,44 @@ class Checkpoints:
     def save(self, epoch: int, examples: int, clock: Clock, state: Callable[[], State], force: bool = False) -> None:
         """Write what state() returns, if that is due, on the lowest rank alone. Local.
 
-        `epoch`: the one that has ended. `examples`, `clock`: what all ranks have trained on in this run, and how long.
+        `epoch`: the one that has ended, not the last: see `conclude`. `examples`, `clock`: what all ranks have trained
+        on in this run, and how long.
         """
         if self._file is not None and is_lowest() and (force or self._file.due()):
-            done = after(self.before, Mark(examples, clock.seconds))
-            numbers = {"epoch": epoch, "examples": done.examples, "seconds": done.seconds}
-            self._file.save({**numbers, **state()}, force=True)
+            self._file.save({**self._numbers(epoch, examples, clock.seconds), **state()}, force=True)
 
-    def due_together(self, force: bool = False) -> bool:
-        """Whether a save is due, or forced, the same on all ranks. Collective, where there is a file."""
-        return self._file is not None and (force or self._file.due_together())
+    def conclude(
+        self, epoch: int, examples: int, clock: Clock, state: State, final: State | None = None, early: bool = False
+    ) -> None:  # fmt: skip
+        """Write the last checkpoint: the state, for a longer training to go on with, and beside it the final model, for
+        a run that has nothing left to train. Collective: the lowest rank writes; where it dies over it, the next.
+
+        `final`: the model of all ranks, where the state is not that. `early`: --tolerance has ended the training.
+        Nothing is written where a number is not finite.
+        """
+        if self._file is None:
+            return
+        file, ended = self._file, {"epochs": self._epochs, "tolerance": self._tolerance if early else 0.0}
+        model = {_FINAL + name: array for name, array in (final or {}).items()}
+        seconds = max(exchange(malt.init().transport, clock.seconds).values())
+        whole = {**self._numbers(epoch, examples, seconds), **ended, **state, **model}
+        on_lowest_rank(lambda: all(map(_is_finite, whole.values())) and file.save(whole, force=True))
+
+    def _numbers(self, epoch: int, examples: int, seconds: float) -> State:
+        done = after(self.before, Mark(examples, seconds))
+        return {"epoch": epoch, "examples": done.examples, "seconds": done.seconds}
+
+    def due_together(self) -> bool:
+        """Whether a save is due, the same on all ranks. Collective, where there is a file."""
+        return self._file is not None and self._file.due_together()
 
     def __str__(self) -> str:
         """For the introduction."""
         return f", resumed after epoch {self.epoch:,}" if self.state else ""
+
+
+def _is_finite(value: Any) -> bool:
+    return bool(np.isfinite(value).all())
 
 
 def check_checkpoint(options: Namespace) -> None:

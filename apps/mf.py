@@ -219,18 +219,23 @@ class Run:
         self.kept.keep(epoch, self.users, self.items.array)
 
     def _keep(self, epochs: int) -> None:
-        """Write a checkpoint, where one is due or there will be no other: the model of all ranks. Collective, where
-        there are checkpoints."""
-        if self.checkpoints.due_together(epochs == self.options.epochs):
+        """Write a checkpoint, where one is due: the model of all ranks. Not after the last epoch: `finish` does.
+        Collective, where there are checkpoints."""
+        if epochs < self.options.epochs and self.checkpoints.due_together():
             users, items = self._common()
-            examples = (epochs - self.checkpoints.epoch) * len(self.problem.train.ratings)
-            self.checkpoints.save(epochs, examples, self.clock, lambda: {"users": users, "items": items}, force=True)
+            state = {"users": users, "items": items}
+            self.checkpoints.save(epochs, self._examples(epochs), self.clock, lambda: state, force=True)
+
+    def _examples(self, epochs: int) -> int:
+        return (epochs - self.checkpoints.epoch) * len(self.problem.train.ratings)
 
     def finish(self) -> Model:
-        """One and the same model on all ranks, which are done. Collective. FloatingPointError: it is not finite."""
+        """One and the same model on all ranks, which are done, and the last checkpoint. Collective.
+
+        FloatingPointError: it is not finite."""
         self.items.close()
         malt.init().transport.barrier("finish")
-        users, items = self._common()
+        users, items = self._ended()
         self.users, self.items.array[:] = users[self.mine], items
         problem = self.problem
         self.model = Model(
@@ -238,6 +243,17 @@ class Run:
             problem.mean, problem.spread, problem.low, problem.high, problem.biases,
         )  # fmt: skip
         return self.model
+
+    def _ended(self) -> tuple[Rows, Rows]:
+        """Those of the checkpoint, where nothing was left to train. Collective."""
+        if self.checkpoints.is_over:
+            return self.checkpoints.state["users"], self.checkpoints.state["items"]
+        users, items = self._common()
+        if self.epochs:
+            last = self.options.epochs
+            state = {"users": users, "items": items}
+            self.checkpoints.conclude(last, self._examples(last), self.clock, state)
+        return users, items
 
     def _common(self) -> tuple[Rows, Rows]:
         """Users, each from the rank that has it, and items: the mean of theirs, by their ratings of each. Collective.

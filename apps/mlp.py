@@ -173,7 +173,8 @@ class Run:
         if checkpoints.state:
             self.trainer.restore(checkpoints.state, checkpoints.epoch)
         self.clock = Clock()
-        self.trained = 0
+        self.epoch, self.trained = checkpoints.epoch, 0
+        """The last epoch that was trained, and the examples of this run."""
         self.marks: list[Mark] = []
         self.snapshots: list[list[Weights]] = []
 
@@ -192,7 +193,8 @@ class Run:
             self._train_epoch(epoch, generator.permutation(len(self.mine)))
             self.clock.stop()
             self._take_down(epoch - 1 - self.checkpoints.epoch)
-            self._keep(epoch)
+            self.epoch = epoch
+            self._keep()
             if time.monotonic() - said > 2:
                 said = time.monotonic()
                 say(f"... epoch {epoch} of {self.options.epochs} after {self.clock.seconds:.1f} s")
@@ -215,12 +217,27 @@ class Run:
         if keeps_snapshots():
             self.snapshots[place:] = [[layer.copy() for layer in self.trainer.weights]]
 
-    def _keep(self, epoch: int) -> None:
-        """Write a checkpoint, where one is due or there will be no other."""
-        examples = (epoch - self.checkpoints.epoch) * len(self.everything)
-        if self.trained and all(np.isfinite(layer).all() for layer in self.trainer.weights):
-            is_last = epoch == self.options.epochs
-            self.checkpoints.save(epoch, examples, self.clock, self.trainer.state, is_last)
+    def _keep(self) -> None:
+        """Write a checkpoint, where one is due; not after the last epoch, whose model is not there yet."""
+        is_finite = all(np.isfinite(layer).all() for layer in self.trainer.weights)
+        if self.trained and self.epoch < self.options.epochs and is_finite:
+            self.checkpoints.save(self.epoch, self._examples(), self.clock, self.trainer.state)
+
+    def _examples(self) -> int:
+        return (self.epoch - self.checkpoints.epoch) * len(self.everything)
+
+    def finish(self) -> None:
+        """Make the model one and the same on all ranks, and write the last checkpoint. Collective."""
+        is_kept = self.checkpoints.is_on and keeps_snapshots() and self.trained
+        state = {name: np.copy(value) for name, value in self.trainer.state().items()} if is_kept else {}
+        self.trainer.finish()
+        named = {str(place): layer for place, layer in enumerate(self.trainer.weights, 1)}
+        if self.checkpoints.final:
+            for name, layer in named.items():
+                layer[:] = self.checkpoints.final[name]
+        elif self.marks:
+            state = state or self.trainer.state()
+            self.checkpoints.conclude(self.epoch, self._examples(), self.clock, state, named)
 
     def measures(self, weights: Sequence[Weights]) -> dict[str, float | None]:
         """How good a model is: its mean cross-entropy over all training rows, its accuracy on others."""
@@ -250,7 +267,7 @@ def run(arguments: Sequence[str]) -> None:
     say(_introduction(told, part))
     with np.errstate(over="ignore", invalid="ignore"):  # a loss that is not finite is found and told
         part.train()
-        part.trainer.finish()
+        part.finish()
         marks = over_ranks(transport, part.marks, checkpoints.before)
         digest = common_hash(weights)
         lost, resumed = part.shares.losses.told, checkpoints.epoch

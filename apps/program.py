@@ -145,7 +145,7 @@ def compile_first(kernels: Callable[[], Any]) -> None:
         malt.barrier()
 
 
-def on_lowest_rank(work: Callable[[], None]) -> None:
+def on_lowest_rank(work: Callable[[], object]) -> None:
     """work() on the lowest rank, while the others wait; where it dies over it, on the next. Collective.
 
     BadInput, on all: its file cannot be written, or what it has to tell is not finite."""

@@ -94,6 +94,8 @@ class Run:
         with user_errors():  # the vector checks --graph and --sync
             self.trainer = trainer(problem, self.mine, self.n_features, self.eta0, options, state)
         self.clock = Clock()
+        self.epoch, self.stopped = checkpoints.epoch, False
+        """The last that was trained, and whether --tolerance has then ended the training."""
         self.trained, self.before = 0, int(state.get("trained", 0))
         """Examples of this run, and of the runs that it goes on from: those that one rank has trained on."""
         self.marks: list[Mark] = []
@@ -112,6 +114,8 @@ class Run:
 
     def train(self) -> None:
         """All epochs, or as many as --tolerance allows. Collective only where that is set."""
+        if self.checkpoints.is_over:
+            return
         generator = np.random.default_rng([self.options.seed, 1 + malt.rank()])
         for _ in range(self.checkpoints.epoch):
             linear.visiting_order(len(self.mine.labels), generator)  # drawn again, for the following to be other ones
@@ -131,10 +135,10 @@ class Run:
             if time.monotonic() - said > 2:
                 said = time.monotonic()
                 say(f"... epoch {epoch} of {self.options.epochs} after {self.clock.seconds:.1f} s")
-            is_over = bool(self.options.tolerance) and self._stands_still()
-            self._keep(epoch, is_over or epoch == self.options.epochs)
-            if is_over:
+            self.epoch, self.stopped = epoch, bool(self.options.tolerance) and self._stands_still()
+            if self.stopped:
                 break
+            self._keep()
 
     def _parts(self, order: Order) -> Iterator[tuple[Order, bool]]:
         """The epoch's examples up to each exchange, and whether it is due then.
@@ -163,12 +167,30 @@ class Run:
         if keeps_snapshots():
             self.snapshots[place:] = [self.trainer.model.copy()]
 
-    def _keep(self, epoch: int, is_last: bool) -> None:
-        """Write a checkpoint, where one is due or there will be no other."""
-        examples = (epoch - self.checkpoints.epoch) * len(self.everything.labels)
-        if self.trained:  # where there are more ranks than rows, this one may have none, and nothing to tell
-            state = self.trainer.state
-            self.checkpoints.save(epoch, examples, self.clock, lambda: {"first_step": self.eta0, **state()}, is_last)
+    def _keep(self) -> None:
+        """Write a checkpoint, where one is due; not after the last epoch, whose model is not there yet."""
+        # Where there are more ranks than rows, this one may have none, and nothing to tell.
+        if self.trained and self.epoch < self.options.epochs:
+            self.checkpoints.save(self.epoch, self._examples(), self.clock, self._state)
+
+    def _examples(self) -> int:
+        return (self.epoch - self.checkpoints.epoch) * len(self.everything.labels)
+
+    def _state(self) -> dict[str, Any]:
+        return {"first_step": self.eta0, **self.trainer.state()}
+
+    def finish(self) -> None:
+        """Make the model one and the same on all ranks, and write the last checkpoint. Collective."""
+        is_kept = self.checkpoints.is_on and keeps_snapshots() and self.trained
+        state = {name: np.copy(value) for name, value in self._state().items()} if is_kept else {}
+        self.trainer.finish()
+        model = self.trainer.model
+        if self.checkpoints.final:
+            model[:] = self.checkpoints.final["model"]
+        elif self.marks:
+            self.checkpoints.conclude(
+                self.epoch, self._examples(), self.clock, state or self._state(), {"model": model}, self.stopped
+            )
 
     def _stands_still(self) -> bool:
         """Whether rank 0's last epoch improved its objective by less than the tolerance. Collective."""
@@ -212,7 +234,7 @@ def run(arguments: Sequence[str]) -> None:
     told = header("apps.svm", vars(options))
     say(_introduction(told, part, train))
     part.train()
-    part.trainer.finish()
+    part.finish()
     marks = over_ranks(malt.init().transport, part.marks, checkpoints.before)
     digest = common_hash([part.trainer.model])
     lost, resumed = part.shares.losses.told, checkpoints.epoch

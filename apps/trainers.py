@@ -177,6 +177,7 @@ class SparseModelTrainer(ModelTrainer):
     def finish(self) -> None:
         self._vector.close()
         consensus.mean(malt.init().transport, [self.model])
+        self._params[:] = self.model
 
 
 class GradientTrainer:

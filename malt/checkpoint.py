@@ -33,8 +33,10 @@ class Checkpoint:
         state = checkpoint.load() or {"w": np.zeros(30), "epoch": 0}
         w = state["w"]
         for epoch in range(int(state["epoch"]), 10):
+            checkpoint.save({"w": w, "epoch": epoch})
             ...
-            checkpoint.save({"w": w, "epoch": epoch + 1})
+        replica.finish()
+        checkpoint.save({"w": w, "epoch": 10}, force=True)
 
     The lowest rank writes it, alone, and all ranks go on with its state, however many there are then. Whenever the job
     is killed, the file is complete: the last one that was written, or the one before.

@@ -129,6 +129,13 @@ def test_the_tolerance_goes_on_too(alone, dying, file):
     rest = alone("apps.svm", *keeping, "--resume")
     assert rest["epochs"][-1]["epoch"] == whole["epochs"][-1]["epoch"]
     assert rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    sealed = file.read_bytes()
+    over = alone("apps.svm", *keeping, "--resume")
+    assert over["epochs"] == [] and over["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert file.read_bytes() == sealed
+    for more in (["--tolerance", 0.01], ["--epochs", 51]):
+        shutil.copy(file, copy := file.with_name("copy"))
+        assert alone("apps.svm", *keeping[:5], copy, "--resume", *more)["epochs"]
 
 
 def simulated(name, ranks, *arguments):
@@ -151,6 +158,43 @@ def test_on_another_number_of_ranks(dying, tmp_path, file, name, wrote, goes_on,
     assert [epoch["epoch"] for epoch in rest["epochs"]] == [5, 6, 7, 8] and rest["resumed_from"] == 4
     assert rest["epochs"][-1]["examples"] == wholes[0]["epochs"][-1]["examples"]
     assert rest["final"][MEASURE[name]] < 1.02 * max(whole["final"][MEASURE[name]] for whole in wholes)
+
+
+FINISHED = [
+    ("apps.svm", ["--exchange-every", 500]), ("apps.svm", ["--exchange-every", 500, "--vector", "sparse"]),
+    ("apps.mf", ["--exchange-every", 9000]), ("apps.mlp", ["--exchange-every", 5]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "options"), FINISHED, ids=str)
+def test_a_finished_job_that_is_resumed_ends_with_its_model(tmp_path, file, capsys, name, options):
+    """... on any number of ranks, of which no replica is that model; a longer one goes on."""
+    model, report = tmp_path / "model.npz", tmp_path / "report.json"
+    options = [*options, "--json", report, "--save", model, "--checkpoint", file]
+    first = simulated(name, 3, *options, "--epochs", 2)
+    digest = first["final"].pop("model_sha256")
+    saved, sealed = model.read_bytes(), file.read_bytes()
+    said = f"{file}: the training ended after epoch 2: nothing is trained\n"
+    assert said not in capsys.readouterr().out
+    for ranks, epochs in ((1, 2), (2, 2), (3, 1)):
+        model.unlink()
+        over = simulated(name, ranks, *options, "--resume", "--epochs", epochs)
+        assert over["epochs"] == [] and over["resumed_from"] == 2
+        assert over["final"].pop("model_sha256") == digest
+        assert over["final"] == pytest.approx(first["final"], rel=1e-6)
+        assert model.read_bytes() == saved and file.read_bytes() == sealed
+        assert capsys.readouterr().out.count(said) == 1
+    longer = simulated(name, 2, *options, "--resume", "--epochs", 3)
+    assert [epoch["epoch"] for epoch in longer["epochs"]] == [3]
+    assert longer["final"]["model_sha256"] != digest
+
+
+def test_a_rank_without_rows_keeps_the_last_checkpoint_too(tmp_path, file):
+    data = tmp_path / "data.svm"
+    data.write_text("1 1:1\n-1 1:-1 2:1\n")
+    options = [data, "--checkpoint", file, "--json", tmp_path / "report.json", "--epochs", 2]
+    first, over = (simulated("apps.svm", 4, *options, *resume) for resume in ([], ["--resume"]))
+    assert over["epochs"] == [] and over["final"]["model_sha256"] == first["final"]["model_sha256"]
 
 
 @pytest.mark.parametrize("name", ["apps.svm", "apps.mlp"])

@@ -64,8 +64,8 @@ def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")
     start, end = port[: port.index("w = np.zeros")], port[port.index("print(") :]
     monkeypatch.chdir(tmp_path)
-    for epoch in (0, 1):
-        dying = loop.replace("epoch + 1})", f"epoch + 1}}); epoch < {epoch} or 1 / 0")
+    for epoch in (1, 2):
+        dying = loop.replace('"epoch": epoch})', f'"epoch": epoch}}); epoch < {epoch} or 1 / 0')
         with pytest.raises(ZeroDivisionError):
             malt.simulate(lambda rank, program=start + dying: exec(program, {}), 1)
     for program in (start + loop + end, port):
@@ -73,6 +73,16 @@ def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     resumed, whole = losses(capsys.readouterr().out)
     assert resumed == whole
     assert int(checkpointfile.read("train.ckpt").arrays["epoch"]) == 3
+
+
+def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, capsys):
+    """... of all ranks, though the lowest writes the checkpoint."""
+    port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")
+    program = port[: port.index("w = np.zeros")] + loop + port[port.index("print(") :]
+    monkeypatch.chdir(tmp_path)
+    for _ in range(2):
+        malt.simulate(lambda rank: exec(program, {}), 2)
+    assert len(set(losses(capsys.readouterr().out))) == 1
 
 
 def test_the_program_prints_what_is_shown(job_environment):

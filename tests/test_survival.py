@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import random
+from argparse import Namespace
 
 import numpy as np
 import pytest
 
 import malt
+from apps.checkpoints import Checkpoints
+from apps.report import Clock
 from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport, stamp
 from dstorm.consistency import parse
 from dstorm.survival import SurvivingTransport
@@ -167,6 +170,21 @@ def test_a_checkpoint_is_loaded_by_all_who_live(tmp_path, seed):
 
     lists, dead = run(size, seed, doomed(size, seed), live)
     assert all(lists[rank] for rank in range(size) if rank not in dead)
+
+
+@pytest.mark.parametrize("turns", range(1, 40, 3))
+def test_the_last_checkpoint_is_written_also_where_the_lowest_rank_dies_before(tmp_path, turns):
+    file = tmp_path / "state.ckpt"
+    options = Namespace(checkpoint=str(file), checkpoint_every=60.0, resume=False, epochs=7)
+
+    def live(transport):
+        session.enter_simulation(session.World(transport))
+        kept = Checkpoints(options, "a test", {})
+        kept.conclude(7, 70, Clock(), {"w": np.arange(3)}, {"w": np.arange(4)})
+        return int(checkpointfile.read(str(file)).arrays["epoch"])
+
+    found, dead = run(3, turns, {0: turns}, live)
+    assert found == [None if rank in dead else 7 for rank in range(3)]
 
 
 def make_vector(transport, sync, size=3, graph="all"):
