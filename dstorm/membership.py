@@ -15,9 +15,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+DEPARTED, DESERTED = 1, 2
+"""Flags of a word: this rank has departed; it knows of one that has."""
+
 
 class Word(NamedTuple):
-    """What a rank says of itself to all others. Ranks are bits of `dead` and `lost`."""
+    """What a rank says of itself to all others. Ranks are bits of `dead`, `lost`, `awaited` and `evicted`."""
 
     come: int = 0
     """How many meetings it has come to."""
@@ -30,6 +33,13 @@ class Word(NamedTuple):
     """That decision: who was dead."""
     name: int = 0
     """The checksum of what its meeting is called."""
+    beats: int = 0
+    """Heartbeats, which are not steps."""
+    flags: int = 0
+    awaited: int = 0
+    """Whom it waits for; 0: it does not wait, or not for long."""
+    evicted: int = 0
+    """Whom it has evicted."""
 
 
 def ranks(mask: int) -> frozenset[int]:

@@ -255,6 +255,11 @@ class MpiTransport:
         if self._roster is not None:
             self._roster.beat()
 
+    def depart(self) -> None:
+        """As `Transport.depart`. One-sided."""
+        if self._roster is not None:
+            self._roster.depart()
+
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""
         self._watchdog.deadline_s = deadline_s

@@ -1,49 +1,37 @@
 """The roster: how far each rank has come, in every rank's memory. So that whoever waits for all knows for whom.
 
-A cell for each rank, which alone writes it into the memory of all others: how many meetings it has come to, what the
-last of them is called, how many steps it has made, and whom it knows to be dead. A meeting is a barrier: a rank leaves
-it when it has seen all others come; where ranks may die, when those who live have come to the same list of the dead
-(dstorm/membership.py). Ranks that come to meetings of different names have lost each other's way, and are told at once.
+A cell for each rank (dstorm/status.py), which alone writes it into the memory of all others: how many meetings it has
+come to, what the last of them is called, how many steps it has made, and whom it knows to be dead. A meeting is a
+barrier: a rank leaves it when it has seen all others come; where ranks may die, when those who live have come to the
+same list of the dead (dstorm/membership.py). Ranks that come to meetings of different names have lost each other's
+way, and are told at once; so are those who need a rank that has departed.
 """
 
 from __future__ import annotations
 
+import threading
 import zlib
 from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from dstorm import stamp
-from dstorm.errors import DeadlinePassed, MismatchedCalls
-from dstorm.membership import Membership, Word, mask, ranks
-from dstorm.stamp import WHOLE, Stamp
+from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
+from dstorm.membership import DEPARTED, DESERTED, Membership, mask, ranks
+from dstorm.status import NAME_NBYTES, Cells
 from dstorm.transport import Transport, Window
 
 _BEATS_A_DEADLINE = 10
 _LONGEST_BEAT_S = 1.0
 _CHECK_S, _OFTEN = 0.02, 8
 """How often to look who has died, where there are up to so many others."""
-_NAME_NBYTES = 64
-"""The name of the meeting, cut to this length, lies in front of the masks of the dead; then comes the stamp, which
-holds the checksums of both."""
-_LINE = 64
 LAST = "malt.finalize"
 """The meeting that ends a session. Where ranks may die, one that comes to it while others come to another has ended
 before them, and leaves; they wait for that."""
-_CRC_BITS = 30
 
 
 def nbytes(size: int) -> int:
     """The memory that the roster of `size` ranks takes of each."""
-    return size * _cell_nbytes(size)
-
-
-def _mask_nbytes(size: int) -> int:
-    return -(-size // 8)
-
-
-def _cell_nbytes(size: int) -> int:
-    return _NAME_NBYTES + -(-2 * _mask_nbytes(size) // _LINE) * _LINE + stamp.NBYTES
+    return size * Cells(size).nbytes
 
 
 class Roster:
@@ -69,11 +57,12 @@ class Roster:
         self._rank, size = transport.rank, transport.size
         self._membership = Membership(self._rank, size)
         self._others = [rank for rank in range(size) if rank != self._rank]
-        self._cell_nbytes = _cell_nbytes(size)
-        self._mask_nbytes = _mask_nbytes(size)
-        self._stamp_at = self._cell_nbytes - stamp.NBYTES
-        self._cell = np.zeros(self._cell_nbytes, np.uint8)
+        self._cells = Cells(size)
+        self._cell = np.zeros(self._cells.nbytes, np.uint8)
+        self._telling = threading.Lock()
         self._name = b""
+        self._flags = 0
+        self._is_meeting = False
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
         self._beat_s = min(deadline_s / _BEATS_A_DEADLINE, _LONGEST_BEAT_S)
@@ -110,10 +99,14 @@ class Roster:
         who had not come: others may have ended since. Collective.
 
         DeadlinePassed: ranks are missing that have made no step for the deadline, or have not come within `patience_s`,
-        whatever they do; a later call waits for them again. MismatchedCalls: a rank has come to another meeting.
+        whatever they do; a later call waits for them again. PeerLost: one that is missing has departed.
+        MismatchedCalls: a rank has come to another meeting. ClosedError: this rank has departed.
         """
-        self._name = what.encode()[:_NAME_NBYTES]
+        if self._flags & DEPARTED:
+            raise ClosedError(f"{what}: this rank has departed")
+        self._name = what.encode()[:NAME_NBYTES]
         meeting = self._membership.come(zlib.crc32(self._name))
+        self._is_meeting = True
         self._tell()
         start = self._transport.clock()
         polls = 0
@@ -124,22 +117,40 @@ class Roster:
             if silent or (patience_s is not None and now - start > patience_s):
                 silent_s = {rank: now - self._heard_at[rank] for rank in missing}
                 steps = {rank: self._membership.words[rank].steps for rank in missing}
-                self._membership.stay_away()
+                self._stay_away()
                 raise DeadlinePassed(what, steps, silent_s)
             self._transport.pause(polls)
             self.check_now_and_then()
             polls += 1
+        self._is_meeting = False
         self._check_names(what, meeting)
         words = self._membership.words
         return frozenset(rank for rank in ranks(lost) if what != LAST or words[rank].come < meeting)
+
+    def depart(self) -> None:
+        """Publish that this rank has left in order: a meeting that still needs it ends in PeerLost on the others.
+        One-sided; a second call does nothing."""
+        if self._flags & DEPARTED:
+            return
+        if self._is_meeting:  # an exception has come out of it: who has not left it yet must not count on this rank
+            self._stay_away()
+        self._flags |= DEPARTED
+        self._tell()
+
+    def _stay_away(self) -> None:
+        self._membership.stay_away()
+        self._is_meeting = False
 
     def _verdict(self, meeting: int, what: str) -> int | None:
         """Who was dead at `meeting`, once that is certain; None before."""
         self._window.sync()
         found = 0
         for rank in self._alive():
-            if self._gone is not None or self._membership.words[rank].come < meeting:
+            has_come = self._membership.words[rank].come >= meeting
+            if self._gone is not None or not has_come or self._flags_of(rank) & DEPARTED:
                 found |= self._look(rank)
+        if self._gone is None:
+            self._check_departed(meeting, what)
         if not self._check_names(what, meeting):
             self._bury(found)
             return None
@@ -152,6 +163,14 @@ class Roster:
             self._bury(lost)
             self._tell()  # also where another decided, who may have died before all heard it
         return lost
+
+    def _check_departed(self, meeting: int, what: str) -> None:
+        """PeerLost: one that has not come to the meeting never will."""
+        for rank in self._membership.missing(meeting):
+            if self._membership.words[rank].flags & DEPARTED:
+                self._stay_away()
+                self._flags |= DESERTED
+                raise PeerLost(rank, f"it has departed, and {what} needs it")
 
     def _bury(self, found: int) -> None:
         """`found` are dead: tell those who live."""
@@ -178,42 +197,35 @@ class Roster:
             if word.come == meeting and word.name != mine:
                 if self._gone is not None and word.name == zlib.crc32(LAST.encode()):
                     return False
+                if word.flags & DESERTED:  # it is past the call that this rank is in: here the same is seen in a moment
+                    return False
                 raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
         return True
 
     def _name_of(self, rank: int) -> str:
         """What `rank` calls the meeting it has come to."""
-        start = rank * self._cell_nbytes
-        name = self._window.memory[start : start + _NAME_NBYTES].tobytes().rstrip(b"\0")
-        same = zlib.crc32(name) == self._membership.words[rank].name
-        return name.decode(errors="replace") if same else "another call"
+        return self._cells.name(self._window.memory, rank, self._membership.words[rank].name)
+
+    def _flags_of(self, rank: int) -> int:
+        """The flags of `rank` as they lie in memory, perhaps torn: for a hint."""
+        flags: int = self._window.memory.data[rank * self._cells.nbytes + self._cells.flags_at]
+        return flags
 
     def _tell(self) -> None:
-        own = self._membership.own
-        masks = own.dead.to_bytes(self._mask_nbytes, "little") + own.lost.to_bytes(self._mask_nbytes, "little")
-        text = self._name.ljust(_NAME_NBYTES, b"\0") + masks
-        self._cell[: len(text)] = np.frombuffer(text, np.uint8)
-        checks = zlib.crc32(self._name) << _CRC_BITS | zlib.crc32(masks) & (1 << _CRC_BITS) - 1
-        stamp.write(self._cell.data, self._stamp_at, Stamp(own.come, own.steps, WHOLE, checks, own.decided))
-        living = self._alive()
-        for peer in living:
-            self._window.put(self._cell, peer, self._rank * self._cell_nbytes)
-        if living:
-            self._window.flush(living)
-        self._told_at = self._transport.clock()
+        with self._telling:  # a heartbeat may come from another thread
+            self._cells.write(self._cell, self._membership.own._replace(flags=self._flags), self._name)
+            living = self._alive()
+            for peer in living:
+                self._window.put(self._cell, peer, self._rank * self._cells.nbytes)
+            if living:
+                self._window.flush(living)
+            self._told_at = self._transport.clock()
 
     def _look(self, rank: int) -> int:
         """Take down the newest that is known of `rank`; whom it has buried, and this rank has not."""
-        start = rank * self._cell_nbytes
-        seen = stamp.read(self._window.memory.data, start + self._stamp_at)
-        before = self._membership.words[rank]
-        if seen is None or seen.state != WHOLE:
+        word = self._cells.read(self._window.memory, rank)
+        if word is None:
             return 0
-        masks = self._window.memory[start + _NAME_NBYTES :][: 2 * self._mask_nbytes].tobytes()
-        if zlib.crc32(masks) & (1 << _CRC_BITS) - 1 != seen.encoding & (1 << _CRC_BITS) - 1:
-            return 0  # being written
-        dead, lost = (int.from_bytes(part, "little") for part in (masks[: len(masks) // 2], masks[len(masks) // 2 :]))
-        word = Word(seen.number, seen.step, dead, seen.nbytes, lost, seen.encoding >> _CRC_BITS)
-        if word != before:
+        if word != self._membership.words[rank]:
             self._heard_at[rank] = self._transport.clock()
         return self._membership.heard(rank, word)

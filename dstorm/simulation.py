@@ -316,6 +316,9 @@ class SimulatedTransport:
     def beat(self) -> None:
         pass
 
+    def depart(self) -> None:
+        pass
+
     def clock(self) -> float:
         return self._group.now
 

@@ -179,6 +179,9 @@ class SurvivingTransport:
         """As `Transport.beat`; of deaths it finds out without calling anybody. One-sided."""
         self._roster.beat()
 
+    def depart(self) -> None:
+        """Nothing: the others go on without a rank that leaves, once its process has ended. Local."""
+
     def pause(self, polls: int) -> None:
         """As `Transport.pause`; now and then it looks who has died. One-sided."""
         self._place.pause(polls)

@@ -83,7 +83,8 @@ class Transport(Protocol):
         """Return when all ranks have called it. Collective.
 
         DeadlinePassed, which says `what` was waited in: ranks are missing that have made no step for the deadline, or
-        have not come within `patience_s`. MismatchedCalls: a rank is in another collective call.
+        have not come within `patience_s`. MismatchedCalls: a rank is in another collective call. PeerLost: one has
+        departed. So do the other collective calls, before they begin.
         """
 
     def set_deadline(self, deadline_s: float) -> None:
@@ -94,6 +95,11 @@ class Transport(Protocol):
 
     def beat(self) -> None:
         """Count a step of this rank, so that others who wait for it know that it is alive. One-sided."""
+
+    def depart(self) -> None:
+        """Tell the others that this rank leaves in order while they go on, once it has closed its windows' users: a
+        collective call that still needs it raises PeerLost on them at once. Where ranks may die, nothing: they need
+        none. One-sided; a second call does nothing."""
 
     def clock(self) -> float:
         """Seconds since some fixed moment: the time of deadlines (virtual in a simulation). Local."""

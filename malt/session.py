@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport, Transport
+from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost, SoloTransport, Transport
 from dstorm.roster import LAST
 from malt import exits, fabric, survival
 from malt.program import JOB_DIR
@@ -60,6 +60,8 @@ class World:
         self.made = 0
         """Vectors made so far."""
         self.closed = False
+        self.departed = False
+        """Whether it was closed here alone, without the others: no session can follow."""
 
     @property
     def rank(self) -> int:
@@ -85,7 +87,8 @@ class World:
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.
 
-        DeadlinePassed: the others have not come, or not within `patience_s`, after which it may be called again.
+        DeadlinePassed: the others have not come, or not within `patience_s`, after which it may be called again. Where
+        one of them has departed, this rank does so too.
         """
         if self.closed:
             return
@@ -97,10 +100,20 @@ class World:
         except DeadlinePassed:
             self.closed = patience_s is None
             raise
+        except PeerLost:
+            self.depart()
+            return
         for vector in self.vectors:
             vector.free()
         self.vectors.clear()
         self.transport.close()
+
+    def depart(self) -> None:
+        """Close all vectors, and leave the session while others go on. One-sided; harmless a second time."""
+        for vector in self.vectors:
+            vector.close()
+        self.transport.depart()
+        self.closed = self.departed = True
 
     def __repr__(self) -> str:
         return f"<malt world: rank {self.rank} of {self.size}, {self.library}{', closed' if self.closed else ''}>"
@@ -212,6 +225,18 @@ def finalize() -> None:
         raise
 
 
+def depart() -> None:
+    """Leave the session in order while others go on: nobody waits for this rank on a vector any more, and collective
+    calls that need it raise PeerLost on the others. How this process ends is its own business then; it must not end
+    MPI, which is collective. One-sided; harmless without a session, and a second time."""
+    current = _current()
+    if current is None:
+        return
+    current.depart()
+    if current is _world:
+        exits.stand_down()
+
+
 def _close(patience_s: float | None = None) -> None:
     """Close the session, if there is one. Collective."""
     global _world
@@ -220,8 +245,9 @@ def _close(patience_s: float | None = None) -> None:
         return
     current.close(patience_s)
     if current is _world:
-        _world = None
         exits.stand_down()
+        if not current.departed:  # no session can follow one that was left: ClosedError
+            _world = None
 
 
 def enter_simulation(simulated: World) -> None:
@@ -312,6 +338,8 @@ def _finalize_at_exit() -> None:
         exits.end_job("" if _world is not None and _world.transport.mortal else f"malt: {error}")
     except DeadlinePassed as error:  # MPI's own end of the session would wait for ever
         exits.end_job(f"malt: {error}")
+    if _world is not None and _world.departed and _world.size > 1 and not _world.transport.mortal:
+        exits.end_without_mpi()
     if survival.has_lost() and JOB_DIR not in os.environ:  # where it is, malt/program.py does that
         exits.end_without_mpi()
 

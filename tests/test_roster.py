@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from dstorm import DeadlinePassed, Group, MismatchedCalls, SimulatedTransport, roster
+from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport, roster
+from dstorm.membership import DEPARTED
 
 pytestmark = pytest.mark.serial
 
@@ -120,3 +121,47 @@ def test_what_the_dead_said_last_is_taken_down():
             assert mine.dead == {1}
 
     run(3, 0, live)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_meeting_that_needs_who_has_departed_ends_at_once(seed):
+    def live(rank, mine, transport):
+        mine.meet("a test")
+        if rank == 2:
+            mine.depart()
+            mine.depart()
+            with pytest.raises(ClosedError, match="another: this rank has departed"):
+                mine.meet("another")
+            return
+        for call in ("another", "a third", "a fourth"):
+            with pytest.raises(PeerLost, match=f"rank 2 is lost: it has departed, and {call} needs it") as raised:
+                mine.meet(call)
+            assert raised.value.rank == 2
+        assert transport.clock() < 1
+
+    run(4, seed, live, deadline_s=300.0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_departs_out_of_a_meeting_has_not_come_to_it(seed):
+    """Nobody must enter MPI's own collective call without it."""
+
+    class Interrupt(Exception): ...
+
+    def live(rank, mine, transport):
+        if rank == 2:
+            pauses = iter(range(20))
+            transport.pause = lambda polls: SimulatedTransport.pause(transport, polls) if next(pauses, 0) else stop()
+            with pytest.raises(Interrupt):
+                mine.meet("a test")
+            mine.depart()
+            return
+        while rank == 1 and not mine._flags_of(2) & DEPARTED:
+            transport.pause(10)
+        with pytest.raises(PeerLost):
+            mine.meet("a test")
+
+    def stop():
+        raise Interrupt
+
+    run(3, seed, live, deadline_s=300.0)
