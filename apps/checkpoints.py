@@ -119,7 +119,7 @@ def _is_finite(value: Any) -> bool:
 
 
 def check_checkpoint(options: Namespace) -> None:
-    """Refuse options that do not go together, and to overwrite a file. Collective.
+    """Refuse options that do not go together, and to overwrite a checkpoint. Collective.
 
     ValueError, on all ranks. With --resume, or started again by `malt run --restarts`, a job goes on with the file, if
     there is one: one and the same command line will do for its first run and for all that follow.
@@ -131,8 +131,6 @@ def check_checkpoint(options: Namespace) -> None:
             if options.resume:
                 raise ValueError("--resume needs --checkpoint FILE, to go on from")
             return
-        if any(other and os.path.realpath(other) == os.path.realpath(path) for other in (options.save, options.json)):
-            raise ValueError(f"{path}: --checkpoint needs a file of its own")
         if is_lowest() and not (options.resume or is_restarted()) and os.path.exists(path):
             raise ValueError(f"{path}: the file is there: --resume goes on from it; remove it to start anew")
 

@@ -23,11 +23,11 @@ from apps import factormodel, factors
 from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
 from apps.factormodel import Model
 from apps.factors import Numbers, Rows
+from apps.outputs import check_outputs
 from apps.planted import planted
 from apps.program import (
     Parser,
     add_common_options,
-    check_outputs,
     common_hash,
     compile_first,
     header,
@@ -48,6 +48,7 @@ MEASURES = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test
 COLUMNS = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
            Column("bytes_dense", "bytes dense", ",d"), *TRAFFIC[1:])  # fmt: skip
 
+_INPUTS = ("RATINGS", "--test", "--model")
 _SAME = ("l2", "step", "seed")
 """Options that a resumed run must have been begun with."""
 
@@ -300,7 +301,7 @@ def run(arguments: Sequence[str]) -> None:
     options = parser().parse_args(arguments)
     with user_errors():
         malt.graph(options.graph, malt.size())
-        check_outputs([options.save, options.json, options.checkpoint])
+        check_outputs(options, zip(_INPUTS, (options.train, options.test, options.model), strict=True))
         check_checkpoint(options)
         start = succeed(malt.init().transport, lambda: _start(options))
         if options.train is None and start:

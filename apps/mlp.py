@@ -23,11 +23,11 @@ from apps import modelfile, pictures
 from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
 from apps.network import Network, Weights, cross_entropy, first_weights
 from apps.optimizer import OPTIMIZERS, step_at
+from apps.outputs import check_outputs
 from apps.pictures import Pictures
 from apps.program import (
     Parser,
     add_common_options,
-    check_outputs,
     common_hash,
     header,
     keeps_snapshots,
@@ -258,7 +258,8 @@ def run(arguments: Sequence[str]) -> None:
     transport = malt.init().transport
     with user_errors():
         malt.graph(options.graph, malt.size())
-        check_outputs([options.save, options.json, options.checkpoint])
+        pictures_read = [("FOLDER", path) for path in pictures.paths(options.data)]
+        check_outputs(options, [*pictures_read, ("--model", options.model)])
         check_checkpoint(options)
         weights, train, test = succeed(transport, lambda: _load(options))
         checkpoints = Checkpoints(options, "apps.mlp", _match(options, weights, train))

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from apps import idx
 
 NAMES: Final = ("train", "t10k")
+_IMAGES, _LABELS, _ENDINGS = "images-idx3-ubyte", "labels-idx1-ubyte", ("", ".gz")
 TEST_SHARE: Final = 0.2
 """Of the digits of scikit-learn, which come undivided."""
 
@@ -50,12 +51,18 @@ def load(folder: str | None, seed: int) -> tuple[Pictures, Pictures]:
     return train, test
 
 
+def paths(folder: str | None) -> list[str]:
+    """The files of a folder that would be read, as far as they are there."""
+    names = [f"{name}-{rest}{ending}" for name in NAMES for rest in (_IMAGES, _LABELS) for ending in _ENDINGS]
+    return [] if folder is None else [os.path.join(folder, name) for name in names]
+
+
 def _of_folder(folder: str, name: str) -> Pictures:
-    images = _file(folder, f"{name}-images-idx3-ubyte")
+    images = _file(folder, f"{name}-{_IMAGES}")
     tensor = idx.read(images, 3)
     if not tensor.size:
         raise ValueError(f"{images}: holds no pictures")
-    path = _file(folder, f"{name}-labels-idx1-ubyte")
+    path = _file(folder, f"{name}-{_LABELS}")
     labels = idx.read(path, 1)
     if len(labels) != len(tensor):
         raise ValueError(f"{path}: {len(labels):,} labels, but {images} holds {len(tensor):,} pictures")
@@ -64,7 +71,7 @@ def _of_folder(folder: str, name: str) -> Pictures:
 
 def _file(folder: str, name: str) -> str:
     os.listdir(folder)  # an OSError of the folder, where that is what is wrong
-    found = [path for path in (os.path.join(folder, name + end) for end in ("", ".gz")) if os.path.exists(path)]
+    found = [path for path in (os.path.join(folder, name + end) for end in _ENDINGS) if os.path.exists(path)]
     if not found:
         raise ValueError(f"{folder}: there is no file {name} or {name}.gz in it")
     return found[0]

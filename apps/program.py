@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import errno
 import hashlib
-import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NoReturn
@@ -107,27 +105,6 @@ def user_errors() -> Any:
         ) from None
     except (ValueError, TypeError, MemoryError, FloatingPointError) as error:
         raise BadInput(str(error)) from None
-
-
-def check_outputs(paths: Sequence[str | None]) -> None:
-    """Before anything is trained: whether the files can be written, as far as that can be told. Collective.
-
-    OSError, on all ranks: the folder is not there or not writable, or the path is a folder or a device.
-    """
-
-    def check() -> None:
-        for path in filter(None, paths):
-            folder = os.path.dirname(os.path.abspath(path))
-            if not os.path.isdir(folder):
-                raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
-            if os.path.isdir(path):
-                raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
-            if os.path.exists(path) and not os.path.isfile(path):  # a device, say, which the file would replace
-                raise OSError(errno.EINVAL, "not a regular file", path)
-            if not os.access(folder, os.W_OK):
-                raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
-
-    succeed(malt.init().transport, check)
 
 
 def keeps_snapshots() -> bool:

@@ -22,10 +22,10 @@ import malt
 from apps import linear
 from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
 from apps.linear import Order, Params, Problem
+from apps.outputs import check_outputs
 from apps.program import (
     Parser,
     add_common_options,
-    check_outputs,
     common_hash,
     compile_first,
     header,
@@ -225,7 +225,7 @@ def run(arguments: Sequence[str]) -> None:
     with user_errors():
         problem = Problem(options.loss, options.l2, options.intercept)
         malt.graph(options.graph, malt.size())
-        check_outputs([options.save, options.json, options.checkpoint])
+        check_outputs(options, zip(("TRAIN", "--test"), _paths(options), strict=True))
         check_checkpoint(options)
         train, test = _load(options)
         checkpoints = Checkpoints(options, "apps.svm", _match(options, train, test))
@@ -242,11 +242,16 @@ def run(arguments: Sequence[str]) -> None:
     on_lowest_rank(lambda: _tell(part, report, marks, digest, train))
 
 
+def _paths(options: Namespace) -> tuple[str | Path, str | Path | None]:
+    """Of the training rows and the test rows."""
+    if options.train is None:
+        return EMBEDDED / "train.svm.xz", options.test or EMBEDDED / "test.svm.xz"
+    return options.train, options.test
+
+
 def _load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
     """Training rows, and test rows read as the same features and labels."""
-    train_path, test_path = options.train, options.test
-    if train_path is None:
-        train_path, test_path = EMBEDDED / "train.svm.xz", test_path or EMBEDDED / "test.svm.xz"
+    train_path, test_path = _paths(options)
     train = malt.open_svmlight(train_path)
     if test_path is None:
         return train, None

@@ -1,0 +1,79 @@
+"""What the programs write never takes the place of what they read, or of each other."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from apps import mf, mlp, svm
+from apps.program import BadInput
+
+pytestmark = pytest.mark.serial
+
+READ = {
+    "svm TRAIN": (svm, "{}", "TRAIN"),
+    "svm --test": (svm, "other --test {}", "--test"),
+    "mf RATINGS": (mf, "{}", "RATINGS"),
+    "mf --test": (mf, "other --test {}", "--test"),
+    "mf --model": (mf, "other --model {}", "--model"),
+    "mlp FOLDER": (mlp, "{}", "FOLDER"),
+    "mlp --model": (mlp, "--model {}", "--model"),
+}
+
+
+@pytest.mark.parametrize("alias", ["itself", "another path", "link", "hard link", "not there yet"])
+@pytest.mark.parametrize("option", ["--save", "--json", "--checkpoint"])
+@pytest.mark.parametrize("name", READ)
+def test_a_file_that_is_read_is_not_written(tmp_path, monkeypatch, name, option, alias):
+    """... nor is anything read before that is told: what is read here would be refused."""
+    program, words, told = READ[name]
+    if (option, told) == ("--save", "--model"):
+        pytest.skip("see test_a_model_may_be_saved_in_its_own_place")
+    monkeypatch.chdir(tmp_path)
+    read = tmp_path / ("t10k-labels-idx1-ubyte.gz" if told == "FOLDER" else "data")
+    if alias != "not there yet":
+        read.write_text("not what it should be")
+    out = {"another path": f"../{tmp_path.name}/{read.name}", "link": "link", "hard link": "link"}.get(alias, str(read))
+    if alias == "link":
+        os.symlink(read, "link")
+    if alias == "hard link":
+        os.link(read, "link")
+    arguments = words.format(tmp_path if told == "FOLDER" else read).split()
+    resume = ["--resume"] if option == "--checkpoint" else []
+    with pytest.raises(BadInput) as error:
+        program.run([*arguments, option, out, *resume])
+    assert str(error.value) == f"{out}: {option} needs a file of its own, and {told} is that file"
+    assert alias == "not there yet" or read.read_text() == "not what it should be"
+
+
+@pytest.mark.parametrize("program", [svm, mf, mlp])
+def test_two_outputs_are_two_files(tmp_path, program):
+    one, same = tmp_path / "out", tmp_path / "." / "x" / ".." / "out"
+    (tmp_path / "x").mkdir()
+    for first, second in (("--save", "--json"), ("--save", "--checkpoint"), ("--json", "--checkpoint")):
+        with pytest.raises(BadInput, match=f"{second} needs a file of its own, and {first} is that file"):
+            program.run([first, str(one), second, str(same)])
+    assert not one.exists()
+
+
+def test_the_embedded_rows_are_not_written(tmp_path, monkeypatch):
+    monkeypatch.setattr(svm, "EMBEDDED", tmp_path)
+    with pytest.raises(BadInput, match="--json needs a file of its own, and --test is that file"):
+        svm.run(["--json", str(tmp_path / "test.svm.xz")])
+
+
+@pytest.mark.parametrize("program", [mf, mlp])
+def test_a_model_may_be_saved_in_its_own_place(tmp_path, program):
+    """To go on with a model: it is read whole before it is replaced, at once."""
+    if program is mlp:
+        pytest.importorskip("sklearn")
+    model = tmp_path / "model.npz"
+    (tmp_path / "ratings.txt").write_text("1 1 1\n1 2 2\n7 1 3\n")
+    arguments = [str(tmp_path / "ratings.txt")] if program is mf else []
+    arguments += ["--epochs", "1", "--save", str(model)]
+    program.run(arguments)
+    before = model.read_bytes()
+    program.run([*arguments, "--model", str(model)])
+    program.run([*arguments[:-2], "--model", str(model)])
+    assert model.read_bytes() != before
