@@ -20,8 +20,10 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Final
@@ -36,9 +38,15 @@ _GRACE_S = 3.0
 """How long the others may take to get through MPI_Init after one has died: they may wait there for it for ever."""
 _CALL_S = 60.0
 """How long they may take from there to the session, where one died before it did: some programs never begin one. Also
-how long nothing may be heard of ranks on other hosts, which start at different times."""
+how long nothing may be heard of a rank: where it is slow to start it has not died."""
+_LOOK_S = 1.0
+"""The longest time that counts from one look to the next: the launcher itself may have been stopped (Ctrl-Z)."""
 _STANDING_S = 5.0
 """How long all who are left may stand still: there is nobody who would end them."""
+
+_NOTE = re.compile(
+    r"(?:.+-(?=came-))?(status|started|calls|begun|memory|came|ready|left|finished|lost|elsewhere|ended)-(\d+)"
+)
 
 
 def failed_with(folder: Path) -> int | None:
@@ -60,15 +68,19 @@ class RollCall:
     """How a job ends whose ranks may die. `is_spread`: some of them may be on other hosts."""
 
     def __init__(self, folder: Path, ranks: int, is_spread: bool = False) -> None:
-        self._folder, self._all, self._is_spread = folder, set(range(ranks)), is_spread
+        self._notes, self._all, self._is_spread = _Notes(folder), set(range(ranks)), is_spread
+        self._folder = folder
         self._status: int | None = None
         self._watched: tuple[Set[int], float] | None = None
         """Whom the launcher ends if they stand still for so long; None: nobody."""
         self._vitals = Vitals({}, time.monotonic)
-        self._lacking: set[int] = set()
-        self._lacking_since = 0.0
-        self._died_early: set[int] = set()
+        self._looked, self._waited_s = time.monotonic(), 0.0
+        self._lacking: tuple[Set[int], Set[int]] = set(), set()
+        """Who has ended before the session, and who was not heard of; `_waited_s`: how long it has been those."""
+        self._died_early: Set[int] = set()
         """Who was seen first to have ended before the session."""
+        self._unheard: Set[int] = set()
+        """Of whom nothing was heard for too long."""
 
     def status(self) -> int | None:
         """0: those who did not die have ended well; another: the job has failed, or nobody is left, or those who live
@@ -79,86 +91,147 @@ class RollCall:
 
     def is_ending(self) -> bool:
         """Whether a rank that has ended well still runs here: its interpreter closes files."""
-        finished = _ranks(self._folder, "finished")
-        return any(rank in finished and not vitals.has_ended(it) for rank, it in started(self._folder).items())
+        finished = self._notes.ranks("finished")
+        return any(rank in finished and not vitals.has_ended(it) for rank, it in self._processes().items())
 
     def tell_who_died_early(self) -> None:
         """Where the job has failed: who died too early for the others to go on, if that was the reason."""
-        early = self._died_early or self._lacking
-        if early and not any(self._folder.glob("ready-*")) and set(_ranks(self._folder, "left")) != self._all:
-            names = ", ".join(map(str, sorted(early)))
-            print(f"malt run: rank {names} died before the session began", file=sys.stderr, flush=True)
+        if self._notes.ranks("ready") or self._notes.ranks("left") == self._all:
+            return
+        finished = self._notes.ranks("finished")
+        _tell(self._died_early - finished, "died before the session began")
+        _tell(self._died_early & finished, "ended while the others waited for it in MPI_Init")
+        _tell(self._unheard, f"was not heard of for {_CALL_S:.0f} s")
 
     def end(self) -> int:
-        """The status after mpiexec has ended with 0: another where ranks were heard of, and none has ended well."""
-        known = {*_ranks(self._folder, "started"), *_ranks(self._folder, "elsewhere")}
-        return int(self._is_spread and bool(known) and not _ranks(self._folder, "finished"))
+        """The status after mpiexec has ended with 0: that is also what it says of ranks that were killed."""
+        if self._status is not None:
+            return self._status
+        if self._notes.ranks("finished"):
+            return 0
+        if self._notes.ranks("started") | self._notes.ranks("elsewhere"):
+            print("malt run: no rank has ended well, as far as is known", file=sys.stderr, flush=True)
+            return 1
+        print(f"malt run: nothing was heard of any rank: {self._why()}", file=sys.stderr, flush=True)
+        return int(not self._is_spread)
 
     def clean(self) -> None:
         """Remove what ranks that have ended early left in /dev/shm, also Open MPI. Call it after the end of the job."""
-        for path in self._folder.glob("memory-*"):
-            for name in path.read_text(encoding="utf-8").splitlines():
+        self._notes.look_again("memory")
+        for text in self._notes.texts("memory").values():
+            for name in text.splitlines():
                 with contextlib.suppress(OSError):
                     os.unlink(name)
         for left in shared_memory.files_of(self._folder.name):
             left.unlink(missing_ok=True)
 
+    def _why(self) -> str:
+        if self._is_spread:
+            return "how they ended is not known, as they cannot connect to this host"
+        return f"they were killed, or cannot write to {self._folder.parent}"
+
     def _found(self) -> int | None:
-        status = failed_with(self._folder)
-        if status is not None:
-            return status
-        processes, finished = started(self._folder), set(_ranks(self._folder, "finished"))
-        has_begun = any(self._folder.glob("ready-*"))
-        elsewhere = set(_ranks(self._folder, "elsewhere"))
-        gone = (self._gone(processes, finished, not has_begun) | set(_ranks(self._folder, "ended"))) - finished
+        # A rank says how it ends, then ends; and it says status- before finished-, and that before its connection
+        # ends. So these are read the other way round: whoever is seen to have ended has said all by then.
+        processes = self._processes()
+        ended = {rank for rank, process in processes.items() if vitals.has_ended(process)} | self._notes.ranks("ended")
+        finished = self._notes.ranks("finished")
+        statuses = self._notes.ranks("status")
+        if statuses:
+            return min(statuses)
+        has_begun = bool(self._notes.ranks("ready"))
+        self._watch(processes, ended | finished, not has_begun)
+        elsewhere = self._notes.ranks("elsewhere")
+        gone = ended - finished
         known = processes.keys() | elsewhere
         expected = known if self._is_spread and not elsewhere else self._all  # they may be where they cannot call
         living = known - gone - (finished if self._is_in_mpi() else set())
         if known and not has_begun and self._is_lacking(expected - living, known):
             return 1
-        if finished | gone | set(_ranks(self._folder, "lost")) != self._all:
+        if finished | gone | self._notes.ranks("lost") != self._all:
             return None
         return 0 if finished else self._failed_with()
 
+    def _processes(self) -> dict[int, Process]:
+        texts = self._notes.texts("started")
+        return {rank: vitals.process(*map(int, text.split())) for rank, text in texts.items()}
+
     def _is_in_mpi(self) -> bool:
         """Whether a rank waits in MPI_Init for all others, as far as it has told."""
-        return any(self._folder.glob("calls-*")) and not any(self._folder.glob("begun-*"))
+        return bool(self._notes.ranks("calls")) and not self._notes.ranks("begun")
 
     def _failed_with(self) -> int:
         """The status where nobody is left who has ended well. Input is bad only where all say so."""
-        left = _left_with(self._folder)
+        left = [int(text) if text.isdecimal() else 1 for text in self._notes.texts("left").values()]
         status = max(left, default=1) or 1
         return status if status != BAD_INPUT or left.count(status) == len(self._all) else 1
 
-    def _gone(self, processes: Mapping[int, Process], finished: Set[int], is_early: bool) -> set[int]:
-        """Who has ended. Once the session has begun its ranks see to those who stand still, while one of them runs."""
-        ended = {rank for rank, process in processes.items() if vitals.has_ended(process)}
-        left = [process for rank, process in processes.items() if rank not in ended | finished]
+    def _watch(self, processes: Mapping[int, Process], ended: Set[int], is_early: bool) -> None:
+        """End those who stand still. Once the session has begun its ranks do, while one of them runs."""
+        left = [process for rank, process in processes.items() if rank not in ended]
         patience_s = SUSPECT_AFTER_S if is_early else _STANDING_S if all(map(vitals.is_stopped, left)) else None
         if len(self._all) == 1 or patience_s is None:  # one that is alone stands still for whoever stopped it
             self._watched = None
-        elif self._watched != (processes.keys(), patience_s):
+            return
+        if self._watched != (processes.keys(), patience_s):
             self._watched = processes.keys(), patience_s
             self._vitals = Vitals(processes, time.monotonic, patience_s)
-        return ended if self._watched is None else set(self._vitals.gone())
+        self._vitals.gone()
 
-    def _is_lacking(self, lacking: set[int], known: Set[int]) -> bool:
+    def _is_lacking(self, lacking: Set[int], known: Set[int]) -> bool:
         """Whether those who do not live and have not come either have been lacking for too long."""
-        lacking = lacking - set(_ranks(self._folder, "*-came"))
-        if lacking != self._lacking:
-            self._lacking, self._lacking_since = lacking, time.monotonic()
-            self._died_early = self._died_early or lacking & known
-        may_yet_come = any(self._folder.glob("begun-*")) or (self._is_spread and not lacking & known)
-        grace_s = _CALL_S if may_yet_come else _GRACE_S
-        return bool(lacking) and time.monotonic() - self._lacking_since > grace_s
+        lacking = lacking - self._notes.ranks("came")
+        died, unheard = lacking & known, lacking - known
+        now = time.monotonic()
+        self._waited_s += min(now - self._looked, _LOOK_S)
+        self._looked = now
+        if (died, unheard) != self._lacking:
+            self._lacking, self._waited_s = (died, unheard), 0.0
+            self._died_early = self._died_early & died or died
+        patience_s = _GRACE_S if died and not self._notes.ranks("begun") else _CALL_S
+        if not lacking or self._waited_s <= patience_s:
+            return False
+        self._unheard = set() if died else unheard
+        return True
+
+
+class _Notes:
+    """What the ranks have left in the folder so far, also what was removed since: /tmp may be cleaned of old files."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._seen: set[str] = set()
+        self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)
+
+    def ranks(self, kind: str) -> set[int]:
+        """The ranks (or statuses, or processes) that files of this kind name, all that are there now included."""
+        return set(self.texts(kind))
+
+    def texts(self, kind: str) -> dict[int, str]:
+        """What files of this kind said when they were seen first."""
+        with contextlib.suppress(OSError):
+            for name in set(os.listdir(self._folder)) - self._seen:
+                self._see(name)
+        return self._texts[kind]
+
+    def look_again(self, kind: str) -> None:
+        """For files that are written more than once."""
+        self._seen = {name for name in self._seen if not name.startswith(f"{kind}-")}
+
+    def _see(self, name: str) -> None:
+        found = _NOTE.fullmatch(name)
+        if found is not None:
+            with contextlib.suppress(OSError):
+                self._texts[found[1]][int(found[2])] = (self._folder / name).read_text(encoding="utf-8")
+                self._seen.add(name)
+
+
+def _tell(ranks: Set[int], what: str) -> None:
+    if ranks:
+        print(f"malt run: rank {', '.join(map(str, sorted(ranks)))} {what}", file=sys.stderr, flush=True)
 
 
 def _ranks(folder: Path, kind: str) -> list[int]:
     """The ranks that have left a file of this kind."""
     words = (path.name.rpartition("-")[2] for path in folder.glob(f"{kind}-*"))
     return [int(word) for word in words if word.isdecimal()]
-
-
-def _left_with(folder: Path) -> list[int]:
-    texts = [(folder / f"left-{rank}").read_text() for rank in _ranks(folder, "left")]
-    return [int(text) if text.isdecimal() else 1 for text in texts]

@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from itertools import combinations_with_replacement
 from pathlib import Path
 
 import pytest
@@ -61,8 +62,12 @@ def patience(monkeypatch):
     class Clock:
         now = 100.0
 
-        def pass_(self, seconds):
-            self.now += seconds
+        def pass_(self, seconds, roll=None):
+            """In looks of half a second; without `roll` nobody looks."""
+            end = self.now + seconds
+            while roll is not None and self.now < end - 0.5 and roll.status() is None:
+                self.now += 0.5
+            self.now = end
 
     clock = Clock()
     monkeypatch.setattr(rollcall.time, "monotonic", lambda: clock.now)
@@ -106,9 +111,9 @@ def test_who_dies_before_the_session_is_told_once_the_others_do_not_come(tmp_pat
     (tmp_path / "started-1").write_text(gone)
     roll = RollCall(tmp_path, 2)
     assert roll.status() is None
-    patience.pass_(2.9)
+    patience.pass_(2.9, roll)
     assert roll.status() is None
-    patience.pass_(0.2)
+    patience.pass_(0.2, roll)
     assert roll.status() == 1
     roll.tell_who_died_early()
     assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
@@ -120,9 +125,9 @@ def test_once_mpi_has_begun_the_others_may_take_their_time(tmp_path, gone, patie
     (tmp_path / "begun-0").write_text("")
     roll = RollCall(tmp_path, 2)
     assert roll.status() is None
-    patience.pass_(50)
+    patience.pass_(50, roll)
     assert roll.status() is None
-    patience.pass_(11)
+    patience.pass_(11, roll)
     assert roll.status() == 1
 
 
@@ -135,20 +140,23 @@ def test_one_that_is_alone_stands_still_for_whoever_stopped_it(tmp_path, stopped
     roll = RollCall(tmp_path, 1)
     for _ in range(3):
         assert roll.status() is None
-        patience.pass_(10)
+        patience.pass_(10, roll)
     assert lives(stopped)
 
 
 @pytest.mark.parametrize(("said", "status"), [((), None), (("calls-100",), 1), (("calls-100", "begun-0"), None)])
-def test_one_that_ends_while_the_others_wait_in_mpi_is_told(tmp_path, gone, patience, said, status):
+def test_one_that_ends_while_the_others_wait_in_mpi_is_told(tmp_path, gone, patience, said, status, capsys):
     (tmp_path / "started-0").write_text(here())
     (tmp_path / "started-1").write_text(gone)
     for name in ("finished-1", *said):
         (tmp_path / name).write_text("")
     roll = RollCall(tmp_path, 2)
     assert roll.status() is None
-    patience.pass_(4)
+    patience.pass_(4, roll)
     assert roll.status() == status
+    roll.tell_who_died_early()
+    told = "malt run: rank 1 ended while the others waited for it in MPI_Init\n"
+    assert capsys.readouterr().err == (told if status else "")
 
 
 @pytest.mark.parametrize(("left", "status"), [("", 1), ("2", 1), ("3", 3)])
@@ -182,7 +190,7 @@ def test_who_had_come_is_not_waited_for(tmp_path, gone, patience, said, capsys):
     (tmp_path / said).write_text("")
     roll = RollCall(tmp_path, 2)
     assert roll.status() is None
-    patience.pass_(60)
+    patience.pass_(60, roll)
     assert roll.status() is None
     roll.tell_who_died_early()
     assert capsys.readouterr().err == ""
@@ -192,10 +200,20 @@ def test_a_rank_that_never_starts_is_told(tmp_path, capsys, patience):
     (tmp_path / "started-0").write_text(here())
     roll = RollCall(tmp_path, 2)
     assert roll.status() is None
-    patience.pass_(6)
+    patience.pass_(59, roll)
+    assert roll.status() is None
+    patience.pass_(2, roll)
     assert roll.status() == 1
     roll.tell_who_died_early()
-    assert "rank 1 died" in capsys.readouterr().err
+    assert capsys.readouterr().err == "malt run: rank 1 was not heard of for 60 s\n"
+
+
+def test_time_that_the_launcher_itself_stood_still_does_not_count(tmp_path, patience):
+    (tmp_path / "started-0").write_text(here())
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(1000)
+    assert roll.status() is None
 
 
 @pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
@@ -207,11 +225,11 @@ def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, stopped, gone
         (tmp_path / "ready-1").write_text("")
     roll = RollCall(tmp_path, 2)
     assert roll.status() is None
-    patience.pass_(3)
+    patience.pass_(3, roll)
     assert roll.status() is None
     if ready:
         assert lives(stopped)
-        patience.pass_(3)
+        patience.pass_(3, roll)
         assert roll.status() is None
     if another:
         assert lives(stopped)
@@ -225,11 +243,11 @@ def test_who_stood_still_before_the_session_has_its_time_anew_in_it(tmp_path, st
     (tmp_path / "session-came-1").write_text("")
     roll = RollCall(tmp_path, 2)
     assert roll.status() is None
-    patience.pass_(1)
+    patience.pass_(1, roll)
     (tmp_path / "ready-1").write_text("")
     for _ in range(2):
         assert roll.status() is None
-        patience.pass_(3)
+        patience.pass_(3, roll)
     assert lives(stopped)
     assert roll.status() is None
     assert stopped.wait(10) == -signal.SIGKILL
@@ -249,8 +267,11 @@ def test_a_failure_of_all_ends_it(tmp_path):
 def test_what_was_left_in_memory_is_removed(tmp_path):
     left = tmp_path / "sm_segment.x"
     left.write_text("")
-    (tmp_path / "memory-0").write_text(f"{left}\n{tmp_path / 'gone already'}\n")
-    RollCall(tmp_path, 2).clean()
+    roll = RollCall(tmp_path, 2)
+    for text in (f"{tmp_path / 'gone already'}\n", f"{tmp_path / 'gone already'}\n{left}\n"):
+        (tmp_path / "memory-0").write_text(text)
+        roll.status()
+    roll.clean()
     assert not left.exists()
 
 
@@ -261,6 +282,103 @@ def test_what_a_session_left_in_memory_is_removed(tmp_path):
     folder.mkdir()
     RollCall(folder, 2).clean()
     assert not path.exists()
+
+
+ENDS = {
+    "well": (["finished-0", "its end"], 0),
+    "well, on another host": (["finished-0", "ended-0"], 0),
+    "with a status that all share": (["status-3", "finished-0", "its end"], 3),
+    "with a status that all share, on another host": (["status-3", "finished-0", "ended-0"], 3),
+    "by itself": (["left-0", "its end"], 4),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_whenever_a_rank_ends_while_the_launcher_looks(how, has_begun, tmp_path, monkeypatch, capsys):
+    """Every schedule: what the rank does comes between any two things that the launcher looks at."""
+    doings, status = ENDS[how]
+    elsewhere = "ended-0" in doings
+    for number, moments in enumerate(combinations_with_replacement(range(7), len(doings))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / ("elsewhere-0" if elsewhere else "started-0")).write_text(here())
+        if has_begun:
+            (folder / "ready-100").write_text("")
+        left, looks = list(zip(moments, doings, strict=True)), 0
+
+        def look(left=left, folder=folder):
+            nonlocal looks
+            while left and left[0][0] <= looks:
+                doing = left.pop(0)[1]
+                if doing != "its end":
+                    (folder / doing).write_text("4")
+            looks += 1
+            return folder
+
+        real = os.listdir
+        with monkeypatch.context() as patched:
+            patched.setattr(rollcall.os, "listdir", lambda path: real(look()))  # noqa: B023
+            patched.setattr(rollcall.vitals, "has_ended", lambda process: look() and not left)  # noqa: B023
+            roll = RollCall(folder, 1, is_spread=elsewhere)
+            assert roll.status() in (None, status), moments
+            looks = 7
+            assert roll.status() == status, moments
+            roll.tell_who_died_early()
+        assert capsys.readouterr().err == ""
+
+
+def test_a_rank_that_was_taken_for_dead_and_is_not_is_not_told(tmp_path, monkeypatch, capsys):
+    for rank in (0, 1):
+        (tmp_path / f"started-{rank}").write_text(here())
+    roll = RollCall(tmp_path, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(rollcall.vitals, "has_ended", lambda process: True)
+        (tmp_path / "finished-0").write_text("")
+        assert roll._found() == 0
+    assert roll.status() is None
+    (tmp_path / "status-1").write_text("")
+    assert roll.status() == 1
+    roll.tell_who_died_early()
+    assert capsys.readouterr().err == ""
+
+
+def test_files_that_are_cleaned_away_are_remembered(tmp_path, gone, patience):
+    """After some days in /tmp."""
+    (tmp_path / "left-1").write_text("3")
+    (tmp_path / "memory-1").write_text(str(tmp_path / "segment"))
+    (tmp_path / "segment").touch()
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / "ready-100").write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    for path in tmp_path.glob("*-*"):
+        path.unlink()
+    patience.pass_(70, roll)
+    assert roll.status() is None
+    (tmp_path / "finished-0").write_text("")
+    assert roll.status() == 0
+    roll.clean()
+    assert not (tmp_path / "segment").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "is_spread", "status", "line"),
+    [
+        ([], False, 1, "malt run: nothing was heard of any rank: they were killed, or cannot write to "),
+        ([], True, 0, "malt run: nothing was heard of any rank: how they ended is not known"),
+        (["started-0"], False, 1, "malt run: no rank has ended well, as far as is known"),
+        (["elsewhere-0"], True, 1, "malt run: no rank has ended well, as far as is known"),
+        (["finished-0"], False, 0, ""),
+    ],
+)
+def test_what_mpiexec_calls_a_good_end(names, is_spread, status, line, tmp_path, capsys):
+    for name in names:
+        (tmp_path / name).write_text(here())
+    assert RollCall(tmp_path, 2, is_spread).end() == status
+    said = capsys.readouterr().err
+    assert said.startswith(line) and said.count("\n") == bool(line)
 
 
 def test_ranks_elsewhere_end_well_or_are_lost(tmp_path, gone):
@@ -286,7 +404,7 @@ def test_one_elsewhere_that_dies_before_the_session_is_told(tmp_path, capsys, pa
         (tmp_path / name).write_text("")
     roll = RollCall(tmp_path, 2, is_spread=True)
     assert roll.status() is None
-    patience.pass_(6)
+    patience.pass_(6, roll)
     assert roll.status() == 1
     roll.tell_who_died_early()
     assert "rank 1 died" in capsys.readouterr().err
@@ -297,9 +415,9 @@ def test_hosts_may_start_one_after_another(tmp_path, patience):
     (tmp_path / "elsewhere-1").write_text("")
     roll = RollCall(tmp_path, 3, is_spread=True)
     assert roll.status() is None
-    patience.pass_(50)
+    patience.pass_(50, roll)
     assert roll.status() is None
-    patience.pass_(11)
+    patience.pass_(11, roll)
     assert roll.status() == 1
 
 
@@ -307,12 +425,11 @@ def test_who_cannot_call_is_left_to_mpiexec(tmp_path, patience):
     (tmp_path / "started-0").write_text(here())
     roll = RollCall(tmp_path, 2, is_spread=True)
     assert roll.status() is None
-    patience.pass_(100)
+    patience.pass_(100, roll)
     assert roll.status() is None
     assert roll.end() == 1
     (tmp_path / "finished-0").write_text("")
     assert roll.end() == 0
-    assert RollCall(tmp_path, 2).end() == 0
 
 
 def test_one_that_has_ended_well_may_take_its_time_to_close_its_files(tmp_path, gone):
