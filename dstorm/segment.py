@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 
+from dstorm import interruption
 from dstorm.consistency import Consistency
 from dstorm.errors import ClosedError
 from dstorm.inbox import Inbox, Message
@@ -57,6 +58,7 @@ class Segment:
         parcels = [Parcel(peer, payload, None, payload.nbytes, encoding) for peer in peers]
         return self.send_each(parcels, step, weight, mass, timeout_s)
 
+    @interruption.message
     def send_each(
         self, parcels: Iterable[Parcel], step: int, weight: float = 1.0, mass: float = 1.0,
         timeout_s: float | None = None,
@@ -70,10 +72,14 @@ class Segment:
         Waits only where the consistency wants acknowledgements. DeadlinePassed, and PeerLost, where one that was waited
         for died: nothing was sent.
         """
-        self._notice_deaths()
-        sent = self._out.send(parcels, step, weight, mass, timeout_s)
-        self._step = step
-        return sent
+        try:
+            self._notice_deaths()
+            sent = self._out.send(parcels, step, weight, mass, timeout_s)
+            self._step = step
+            return sent
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
 
     def sent_to(self, peers: Iterable[int]) -> int:
         """Messages published so far in the memory of `peers`. Local."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Protocol
 
+from dstorm import interruption
 from dstorm.errors import DeadlinePassed
 from dstorm.transport import Transport
 
@@ -48,6 +49,7 @@ class Waiting:
         self.total_s = 0.0
         """Time on the clock, in which several peers may have been awaited."""
 
+    @interruption.wait
     def until_none(self, what: str, lacking: Callable[[], Sequence[Awaited]], timeout_s: float | None) -> None:
         """Poll until no edge is lacking. DeadlinePassed: `timeout_s` is over, or an awaited rank has made no step
         for the deadline of the session."""
