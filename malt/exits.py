@@ -8,11 +8,11 @@ not caught, is read off the outermost frame when the interpreter exits: it stopp
 from __future__ import annotations
 
 import builtins
+import contextlib
 import dis
 import os
 import signal
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -20,7 +20,7 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
-from malt.program import FAILURE_DIR, JOB_DIR, leave, skip_mpi_finalize
+from malt.program import JOB_DIR, flush, leave, leave_traceback, skip_mpi_finalize
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
@@ -96,8 +96,9 @@ def end_job_for(error: BaseException) -> None:
     if isinstance(error, SystemExit):
         status = _status(error)
     else:
-        traceback.print_exception(type(error), error, error.__traceback__)
-        _leave_traceback(type(error), error, error.__traceback__)
+        with contextlib.suppress(Exception):
+            traceback.print_exception(type(error), error, error.__traceback__)
+        leave_traceback(error)
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
     _end(status or 1)
 
@@ -117,25 +118,31 @@ def end_without_mpi() -> None:
 def end_job(why: str, status: int = 1) -> None:
     """Say why, and end the job; or this process alone, where the others go on without it. Local."""
     if why:
-        print(why, file=sys.stderr)
+        with contextlib.suppress(Exception):
+            print(why, file=sys.stderr)
     _end(status)
 
 
 def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        hook(kind, error, trace)
-        _leave_traceback(kind, error, trace)
-        _end(1)
+        try:
+            hook(kind, error, trace)
+        finally:  # it may be the program's own, and stderr may be closed: the job must still end
+            leave_traceback(error)
+            _end(1)
 
     return report
 
 
 def _after_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
     def report(args: threading.ExceptHookArgs) -> None:
-        hook(args)
-        if not issubclass(args.exc_type, SystemExit):  # a thread's own way to end
-            _leave_traceback(args.exc_type, args.exc_value, args.exc_traceback)
-            _end(1)
+        try:
+            hook(args)
+        finally:
+            if not issubclass(args.exc_type, SystemExit):  # a thread's own way to end
+                if args.exc_value is not None:
+                    leave_traceback(args.exc_value)
+                _end(1)
 
     return report
 
@@ -180,20 +187,7 @@ def _status(error: SystemExit) -> int:
 
 
 def _end(status: int) -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    flush()
     if _abort is not None:
         time.sleep(_DRAIN_S)
         _abort(status)
-
-
-def _leave_traceback(kind: type[BaseException], error: BaseException | None, trace: TracebackType | None) -> None:
-    folder = os.environ.get(FAILURE_DIR)
-    if not folder or error is None:
-        return
-    try:
-        with tempfile.NamedTemporaryFile("w", dir=folder, delete=False, encoding="utf-8") as file:
-            file.write("".join(traceback.format_exception(kind, error, trace)))
-        os.replace(file.name, os.path.join(folder, f"rank-{_rank}.txt"))
-    except OSError:
-        pass  # the traceback was printed already; the job must still end

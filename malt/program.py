@@ -65,6 +65,7 @@ _DRAIN_S = 0.1
 """What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
 
 _folder: str | None = None
+_has_left_traceback = False
 _process = 0
 """The process that is a rank; a fork of it is none."""
 
@@ -73,6 +74,7 @@ def main() -> None:
     """Run the program that sys.argv[1:] names. Returns when it has ended well; else the job has ended."""
     global _folder, _process
     _folder, _process = os.environ.pop(FAILURE_DIR, None), os.getpid()
+    sys.modules["malt.program"] = sys.modules[__name__]  # for malt.exits: what is known here of the launcher
     os.environ.pop(SESSION_BASE, None)
     _call(os.environ.pop(RECEPTION, "").split())
     del sys.argv[0]
@@ -97,7 +99,8 @@ def main() -> None:
         if _status(error) == 0 or (_is_alone() and JOB_DIR not in os.environ) or os.getpid() != _process:
             raise
         if not isinstance(error.code, int):
-            print(error.code, file=sys.stderr)
+            with contextlib.suppress(Exception):
+                print(error.code, file=sys.stderr)
         if _folder is not None and _session_is_over():  # all ranks end here: the launcher knows the job's status, and
             _leave(f"status-{_status(error)}", "")  # mpiexec has nothing to complain of
             return
@@ -106,9 +109,13 @@ def main() -> None:
         if os.getpid() != _process:
             raise
         error.__traceback__ = _without_this_file(error.__traceback__)
-        _leave_traceback(error)
-        sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself
-        _end_job(130 if isinstance(error, KeyboardInterrupt) else 1)
+        leave_traceback(error)
+        try:
+            sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself
+        except BaseException:
+            sys.__excepthook__(type(error), error, error.__traceback__)
+        finally:
+            _end_job(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
 def _run_file(path: str) -> None:
@@ -122,10 +129,14 @@ def _run_file(path: str) -> None:
     exec(code, vars(module))
 
 
-def _leave_traceback(error: BaseException) -> None:
-    if (rank := _rank()) != "?":
-        lines = traceback.format_exception(type(error), error, error.__traceback__)
-        _leave(f"rank-{rank}.txt", "".join(lines))
+def leave_traceback(error: BaseException) -> None:
+    """Leave the traceback for the launcher, if there is one, and none was left before. Local."""
+    global _has_left_traceback
+    if (rank := _rank()) != "?" and not _has_left_traceback:
+        _has_left_traceback = True
+        with contextlib.suppress(Exception):  # an error that cannot be printed
+            lines = traceback.format_exception(type(error), error, error.__traceback__)
+            _leave(f"rank-{rank}.txt", "".join(lines))
 
 
 def _leave(name: str, text: str) -> None:
@@ -209,7 +220,7 @@ def skip_mpi_finalize(status: int) -> None:
     except (ImportError, OSError, AttributeError):  # a Python without ctypes, another C library
         is_set = False
     if not is_set:
-        _flush()
+        flush()
         os._exit(status)
 
 
@@ -219,7 +230,7 @@ def _end_job(status: int) -> NoReturn:
     alone = JOB_DIR in os.environ
     goes_on = alone and not _session_is_over()  # after it nobody does for this rank what it was about to
     _leave(f"left-{_rank()}" if goes_on else f"status-{status}", str(status))
-    _flush()
+    flush()
     time.sleep(_DRAIN_S)
     if alone:
         os.kill(_process, signal.SIGKILL)  # leaves nothing for MPI to wait for
@@ -240,9 +251,10 @@ def _started() -> int:
         return -1
 
 
-def _flush() -> None:
+def flush() -> None:
+    """Flush stdout and stderr as far as they can be: on a full disk, closed, None or the program's own. Local."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(OSError, ValueError, AttributeError):  # a broken pipe, closed, or None
+        with contextlib.suppress(Exception):
             stream.flush()
 
 
@@ -281,11 +293,14 @@ def _is_alone() -> bool:
 
 def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[[threading.ExceptHookArgs], None]:
     def report(args: threading.ExceptHookArgs) -> None:
-        hook(args)
-        if not issubclass(args.exc_type, SystemExit) and os.getpid() == _process:  # SystemExit: a thread's way to end
-            if args.exc_value is not None:
-                _leave_traceback(args.exc_value)
-            _end_job(1)
+        try:
+            hook(args)
+        finally:
+            # SystemExit: a thread's way to end
+            if not issubclass(args.exc_type, SystemExit) and os.getpid() == _process:
+                if args.exc_value is not None:
+                    leave_traceback(args.exc_value)
+                _end_job(1)
 
     return report
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from malt import exits
 from malt.launcher import RUNNER, Job, compose, this_machine
 from malt.mpi_library import bound_library, find_mpiexec
 
@@ -71,6 +75,8 @@ def test_a_failure_ends_the_job(name, launcher, tmp_path, job_environment):
     assert done.returncode == status, done.stderr
     assert message in done.stderr
     assert seconds < 20
+    if message.startswith("KeyError") and launcher == "malt run":
+        assert "malt run: rank 1 failed:\n" in done.stderr and done.stderr.endswith("KeyError: 'mine'\n")
 
 
 GOOD_ENDS = {
@@ -110,3 +116,27 @@ def test_different_collective_calls_end_the_job(tmp_path, job_environment):
     done, seconds = job(program, tmp_path, job_environment)
     assert done.returncode != 0 and seconds < 20
     assert "rank 0 is in malt.finalize" in done.stderr and "is in Replica.finish" in done.stderr
+
+
+def fail(*what):
+    raise OSError(28, "No space left on device")
+
+
+ENDS = {
+    "an error": lambda: exits.end_job_for(ValueError()),
+    "a message": lambda: exits.end_job("why"),
+    "the hook": lambda: exits._after(fail)(ValueError, ValueError(), None),
+    "a thread's": lambda: exits._after_thread(fail)(threading.ExceptHookArgs([ValueError, ValueError(), None, None])),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+def test_a_failure_ends_the_job_whatever_can_be_printed(how, monkeypatch):
+    ended, full = [], SimpleNamespace(write=fail, flush=fail)
+    with monkeypatch.context() as patched, contextlib.suppress(OSError):
+        patched.setattr(exits, "_abort", ended.append)
+        patched.setattr(exits, "_DRAIN_S", 0)
+        patched.setattr(sys, "stdout", full)
+        patched.setattr(sys, "stderr", full)
+        ENDS[how]()
+    assert ended == [1]

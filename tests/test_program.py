@@ -132,3 +132,24 @@ def test_a_line_is_written_at_once_and_in_one_piece(tmp_path, unbuffered):
         words = [sys.executable, RUNNER, tmp_path / "program.py"]
         subprocess.run(words, env={"PYTHONUNBUFFERED": unbuffered}, stdout=theirs, timeout=60)
         assert [ours.recv(100), ours.recv(100)] == [b"a b c\n", b"1 2\n"]
+
+
+CANNOT_PRINT = {
+    "a stdout of its own": "import sys\nclass S:\n    def flush(self): raise KeyError\nsys.stdout = S()\n",
+    "no stdout": "import sys\nsys.stdout = sys.stderr = None\n",
+    "a full disk": "import os, sys\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)\nsys.stdout.write('x')\n",
+    "a closed stderr": "import sys\nsys.stderr.close()\n",
+    "a hook that fails": "import sys\ndef hook(*what): raise KeyError\nsys.excepthook = hook\n",
+}
+
+
+@pytest.mark.parametrize("end", ["raise ValueError('it')", "sys.exit('it')", "sys.exit(1)"])
+@pytest.mark.parametrize("how", CANNOT_PRINT)
+def test_a_failure_is_told_whatever_can_be_printed(tmp_path, run, how, end):
+    left = tmp_path / "left"
+    left.mkdir()
+    environment = {"MALT_FAILURE_DIR": str(left), "PMI_RANK": "3", "MALT_JOB_DIR": str(left)}
+    run(CANNOT_PRINT[how] + end, RUNNER, "program.py", **environment)
+    told = {path.name for path in left.iterdir()}
+    assert "left-3" in told and "finished-3" not in told
+    assert ("rank-3.txt" in told) == ("raise" in end)
