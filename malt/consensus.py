@@ -13,16 +13,20 @@ from malt.agreement import exchange
 
 
 def mean(
-    transport: Transport, arrays: Sequence[NDArray[np.floating]], counts: bool = True, check_finite: bool = True
+    transport: Transport, arrays: Sequence[NDArray[np.floating]], counts: bool = True, check_finite: bool = True,
+    else_all: bool = False,
 ) -> None:  # fmt: skip
     """Replace `arrays` by their means over the ranks that count, the same bits on all. Collective.
 
-    `counts`: whether this rank does; where none does, all stay as they are. `check_finite`: only those whose arrays are
-    finite throughout count, unless there are none; the lowest rank says on stderr whom that leaves out.
+    `counts`: whether this rank does; where none does, all do if `else_all`, else arrays stay as they are.
+    `check_finite`: only those whose arrays are finite throughout count, unless there are none; the lowest rank says on
+    stderr whom that leaves out.
     """
     finite = not check_finite or all(bool(np.isfinite(array).all()) for array in arrays)
     said = exchange(transport, [bool(counts), finite])
     counting = [rank for rank, (counted, _) in said.items() if counted]
+    if else_all and not counting:
+        counting = list(said)
     among = [rank for rank in counting if said[rank][1]]
     left_out = sorted(set(counting) - set(among))
     if among and left_out and transport.rank == min(said):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Mapping, Sequence
 from operator import index
 from types import TracebackType
 from typing import Any
@@ -10,10 +11,12 @@ from typing import Any
 import numpy as np
 
 from dstorm import ClosedError, parse
-from malt import consensus, session
+from malt import changes, consensus, session
 from malt.agreement import agree
-from malt.vectors import vector
-from vol import AVG, SUM, Graph, Vector, as_graph
+from malt.changes import Changes
+from malt.parameters import Parameters
+from malt.vectors import check_name, vector
+from vol import AVG, SUM, DenseVector, Graph, Vector, as_graph
 from vol.update import Array
 
 _AVERAGES = ("model", "delta")
@@ -27,45 +30,73 @@ class Replica:
             replica.step()
         replica.finish()
 
-    Collective. `params`: an array, or a dict or list of arrays, which the loop goes on changing in place; all ranks
-    start from rank 0's. `every`: examples or batches, as counted by `step`, between two exchanges. `average`: "model":
-    w <- mean of own and received. "delta": d = change since the last exchange is sent, and
-    w <- base + (d_own + sum of d_received) / (in-degree + 1). `graph`, `sync`, `check_finite`: as for
-    malt.vector.
+    Collective. `params`: an array, which the loop goes on changing in place (`w += g`; `w = w + g` makes another, that
+    nobody exchanges); or a dict or list of arrays, which are looked up in it again at each exchange, so that
+    `p["w"] = p["w"] - g` will do; or a function that returns one of these, called at each exchange. What is found is
+    written in place, unless `set` is given, a function that takes the new values: private copies in the same structure,
+    at the start, after each exchange, and in finish. Arrays of integers in a dict or list are those of rank 0 at the
+    start, and left alone from then on. All ranks start from rank 0's.
+
+    `every`: examples or batches, as counted by `step`, between two exchanges. `average`: "model": w <- mean of own and
+    received. "delta": d = change since the last exchange is sent, and
+    w <- base + (d_own + sum of d_received) / (in-degree + 1). `graph`, `sync`, `check_finite`: as for malt.vector.
+    `name`: for messages, the same on all ranks, by default the number of the Replica.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
-    ranks: the vectors do not fit. Parameters are as before then.
+    ranks: the vectors do not fit. Parameters are as before then. One line on stderr says which arrays have not changed
+    between the first exchanges.
     """
 
     def __init__(
         self, params: Any, every: int = 1, average: str = "model", graph: Any = "auto", sync: str = "asp",
-        check_finite: bool = False,
+        check_finite: bool = False, *, set: Callable[[Any], object] | None = None, name: str | None = None,
     ) -> None:  # fmt: skip
         self._world = world = session.world()
         self._transport = world.transport
-        (self._params, self._every), _ = agree(
-            world.transport, "malt.Replica", lambda: _check(params, every, average, as_graph(graph, world.size), sync)
-        )
+        self.name = f"Replica {world.replicas_made + 1}" if name is None else name
+        """What messages call it."""
+
+        def check() -> tuple[tuple[Parameters, int], Mapping[str, Any]]:
+            check_name(name)
+            parameters = Parameters(params, set)
+            same = _same(parameters, average, as_graph(graph, world.size), sync)
+            return (parameters, _whole("every", every, 1)), {"name": self.name, **same}
+
+        (self._parameters, self._every), _ = agree(world.transport, "malt.Replica", check)
+        world.replicas_made += 1
         self._delta = average == "delta"
         self._count = 0
         self._finished = False
         self._check_finite = check_finite
         self._parts: list[_Part] = []
+        options = {"graph": graph, "sync": sync, "check_finite": check_finite}
+        arrays = self._parameters.arrays
         try:
-            for arrays in _by_dtype(self._params):
-                self._parts.append(_Part(arrays, self._delta, graph=graph, sync=sync, check_finite=check_finite))
+            for places in self._parameters.by_dtype():
+                title = f"{self.name}, {arrays[places[0]].dtype}"
+                self._parts.append(_Part(places, arrays, self._delta, name=title, **options))
         except MemoryError:  # on all ranks alike
             self.close()
             raise
-        for array in self._params:
+        for array in arrays:
             self._transport.broadcast(array)
         for part in self._parts:
-            part.start()
+            part.start(arrays)
+        names = self._parameters.names
+        watched = {place: names[place] for place in self._parameters.floats if arrays[place].size}
+        self._changes: Changes | None = Changes(watched)
+        self._unseen: list[str] = []
+        self._warned = False
+        self._changes.leave(arrays)
+        self._parameters.deliver()
+        world.replicas.append(self)
 
     def step(self, n: int = 1) -> bool:
         """Count `n` examples or batches; exchange when another `every` are full. Whether it did. One-sided.
 
-        TypeError, ValueError: `n` is not a whole number from 0 up. ClosedError: after finish, close or malt.finalize.
+        TypeError, ValueError: `n` is not a whole number from 0 up; or the arrays that were looked up have other shapes
+        or dtypes than at first, or are others: nothing has been sent then. ClosedError: after finish, close or
+        malt.finalize.
         """
         if type(n) is not int or n < 0:
             n = _whole("n", n, 0)
@@ -74,16 +105,17 @@ class Replica:
         before, self._count = self._count, self._count + n
         due = self._count // self._every > before // self._every
         if due:
-            for part in self._parts:
-                part.exchange()
+            self._exchange()
         return due
 
     def finish(self) -> None:
-        """End with one and the same model on all ranks, bit by bit: the mean of theirs; with check_finite of those that
-        are finite. Collective; a second call does nothing. Ranks that are still training are not held up before they
-        call it.
+        """End with one and the same model on all ranks, bit by bit: the mean of theirs, over the living ranks that have
+        counted a step, over all where none has; with check_finite of those that are finite. Collective; a second call
+        does nothing. Ranks that are still training are not held up before they call it.
 
-        ClosedError: after malt.finalize. DeadlinePassed: who is missing.
+        ClosedError: after malt.finalize. DeadlinePassed: who is missing. ValueError, the same on all ranks: one
+        finishes another Replica, or the arrays that it looked up are not those that it began with: all stay as they
+        are, and it may be called again.
         """
         if self._finished:
             return
@@ -91,13 +123,27 @@ class Replica:
             raise ClosedError("Replica.finish: malt.finalize was called before, and ended the session of this replica")
         self.close()
         self._transport.barrier("Replica.finish")
-        consensus.mean(self._transport, self._params, check_finite=self._check_finite)
+        _, said = agree(self._transport, "Replica.finish", self._ending)
+        self._warn_of_unseen(said)
+        arrays = self._parameters.arrays
+        consensus.mean(
+            self._transport, [arrays[place] for place in self._parameters.floats], counts=self.has_stepped,
+            check_finite=self._check_finite, else_all=True,
+        )  # fmt: skip
+        self._parameters.deliver()
         self._finished = True
 
     def close(self) -> None:
         """Leave without a common model: peers no longer wait for this rank. One-sided."""
         for part in self._parts:
             part.vector.close()
+        if self in self._world.replicas:
+            self._world.replicas.remove(self)
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether this rank has counted a step."""
+        return self._count > 0
 
     @property
     def vectors(self) -> list[Vector]:
@@ -115,68 +161,112 @@ class Replica:
         else:
             self.close()
 
+    # -- private ----------------------------------------------------------------------------------------------
+
+    def _exchange(self) -> None:
+        self._parameters.look_up()
+        arrays = self._parameters.arrays
+        if self._changes is not None:
+            self._changes.look(arrays)
+        for part in self._parts:
+            part.exchange(arrays)
+        if self._changes is not None:
+            self._watch_on(self._changes, arrays)
+        self._parameters.deliver()
+
+    def _watch_on(self, changes: Changes, arrays: Sequence[Array]) -> None:
+        """Watch what has not been seen to change yet; or warn of it, where it was watched for long enough."""
+        if not changes.is_over:
+            changes.leave(arrays)
+            return
+        self._changes, self._unseen = None, changes.unseen
+        if self._unseen and self._world.rank == self._world.alive[0]:
+            self._warn(self._unseen)
+
+    def _ending(self) -> tuple[bool, Mapping[str, Any]]:
+        """What the others must know of this rank as it finishes."""
+        self._parameters.look_up()
+        if self._changes is not None:
+            self._changes.look(self._parameters.arrays)
+            self._unseen = self._changes.unseen
+        mine = {"_stepped": self.has_stepped, "_unseen": self._unseen, "_warned": self._warned}
+        return True, {"name": self.name, **mine}
+
+    def _warn_of_unseen(self, said: Sequence[Mapping[str, Any]]) -> None:
+        """Warn of what nobody who stepped has seen to change, unless that has been done. Local."""
+        stepped = [one for one in said if one["_stepped"]]
+        if not stepped or any(one["_warned"] for one in said) or self._world.rank != self._world.alive[0]:
+            return
+        names = [name for name in stepped[0]["_unseen"] if all(name in one["_unseen"] for one in stepped)]
+        if names:
+            self._warn(names)
+
+    def _warn(self, names: Sequence[str]) -> None:
+        print(changes.warning(self.name, names), file=sys.stderr, flush=True)
+        self._warned = True
+
 
 class _Part:
-    """The parameters of one dtype, as one vector. A lone array that allows it is the vector's own, without a copy."""
+    """The parameters of one dtype, as one vector. A lone array is the vector's own where that can be, without a copy:
+    also where another takes its place."""
 
-    def __init__(self, arrays: Sequence[Array], delta: bool, **options: Any) -> None:
-        self._arrays = arrays
+    def __init__(self, places: Sequence[int], arrays: Sequence[Array], delta: bool, **options: Any) -> None:
+        self._places = places
         self._delta = delta
-        self._in_place = not delta and len(arrays) == 1
-        if self._in_place:
-            self.vector = vector(arrays[0], **options)
-            return
-        flat = np.concatenate([array.reshape(-1) for array in arrays])
-        self.vector = vector(flat, **options)
+        self._in_place = not delta and len(places) == 1
+        mine = self._mine(arrays)
+        made = vector(mine[0] if self._in_place else np.concatenate([one.reshape(-1) for one in mine]), **options)
+        assert isinstance(made, DenseVector)
+        self.vector = made
 
-    def start(self) -> None:
+    def start(self, arrays: Sequence[Array]) -> None:
         """Take the parameters as they are now for those that all ranks start from."""
         if not self._in_place:
-            self._copy_in()
+            self._copy_in(self._mine(arrays))
             self._base = self.vector.array.copy()
 
-    def exchange(self) -> None:
-        self._load()
+    def exchange(self, arrays: Sequence[Array]) -> None:
+        mine = self._mine(arrays)
+        self._load(mine)
         self.vector.scatter()
         self.vector.gather(SUM if self._delta else AVG)
-        self._store()
+        self._store(mine)
 
-    def _load(self) -> None:
+    def _mine(self, arrays: Sequence[Array]) -> list[Array]:
+        return [arrays[place] for place in self._places]
+
+    def _load(self, mine: Sequence[Array]) -> None:
         if self._in_place:
+            if mine[0] is not self.vector.array:
+                self.vector.adopt(mine[0])
             return
-        self._copy_in()
+        self._copy_in(mine)
         if self._delta:
             np.subtract(self.vector.array, self._base, out=self.vector.array)
 
-    def _copy_in(self) -> None:
+    def _copy_in(self, mine: Sequence[Array]) -> None:
         start = 0
-        for array in self._arrays:
+        for array in mine:
             self.vector.array[start : start + array.size] = array.reshape(-1)
             start += array.size
 
-    def _store(self) -> None:
+    def _store(self, mine: Sequence[Array]) -> None:
         if self._in_place:
             return
         if self._delta:
             self._base += self.vector.array / self.vector.array.dtype.type(1 + self.vector.in_degree)
         start = 0
-        for array in self._arrays:
+        for array in mine:
             source = self._base if self._delta else self.vector.array
             array[...] = source[start : start + array.size].reshape(array.shape)
             start += array.size
 
 
-def _check(
-    params: Any, every: int, average: str, mesh: Graph, sync: str
-) -> tuple[tuple[list[Array], int], Mapping[str, Any]]:
-    arrays = _arrays(params)
-    every = _whole("every", every, 1)
+def _same(parameters: Parameters, average: str, mesh: Graph, sync: str) -> Mapping[str, Any]:
+    """What all ranks must have alike."""
     if average not in _AVERAGES:
         raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
-    names = [repr(key) for key in (params if isinstance(params, Mapping) else range(len(arrays)))]
-    described = [f"{name}: {array.dtype.str}{list(array.shape)}" for name, array in zip(names, arrays, strict=True)]
-    same = {"params": described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
-    return (arrays, every), same
+    return {"params": parameters.described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
 
 
 def _whole(name: str, number: Any, least: int) -> int:
@@ -187,37 +277,3 @@ def _whole(name: str, number: Any, least: int) -> int:
     if index(number) < least:
         raise ValueError(message)
     return index(number)
-
-
-def _arrays(params: Any) -> list[Array]:
-    if isinstance(params, Mapping):
-        named = [(f"params[{key!r}]", params[key]) for key in params]
-    elif isinstance(params, (list, tuple)):
-        named = [(f"params[{place}]", array) for place, array in enumerate(params)]
-    else:
-        named = [("params", params)]
-    for name, array in named:
-        _check_array(name, array)
-    if not named:
-        raise ValueError("params holds no arrays")
-    return [np.asarray(array) for _, array in named]  # a matrix would stay one through every reshape
-
-
-def _check_array(name: str, array: Any) -> None:
-    if not isinstance(array, np.ndarray) or array.dtype.kind != "f":
-        kind = f"an array of {array.dtype}" if isinstance(array, np.ndarray) else type(array).__name__
-        raise TypeError(f"{name} must be a NumPy array of floating-point numbers, got {kind}")
-    if array.dtype.itemsize > 8 or not array.dtype.isnative:
-        raise TypeError(f"{name} must be of float16, 32 or 64 in native byte order, got {array.dtype}")
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name} is a MaskedArray, whose mask would not be exchanged: pass np.asarray(it), a view")
-    remedy = "a copy, which the loop must then use in its place"
-    if not array.flags.c_contiguous:
-        raise ValueError(f"{name} must be C-contiguous, to be updated in place: np.ascontiguousarray makes {remedy}")
-    if not array.flags.writeable:
-        raise ValueError(f"{name} must be writable, to be updated in place: its method copy makes {remedy}")
-
-
-def _by_dtype(arrays: Sequence[Array]) -> list[list[Array]]:
-    kinds = dict.fromkeys(array.dtype for array in arrays)
-    return [[array for array in arrays if array.dtype == kind] for kind in kinds]

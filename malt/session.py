@@ -17,6 +17,7 @@ from malt import exits, fabric, survival
 from malt.program import JOB_DIR
 
 if TYPE_CHECKING:
+    from malt.replica import Replica
     from vol import Vector
 
 _PROCESS_COUNTS = (
@@ -59,6 +60,10 @@ class World:
         """What malt.on_death was given."""
         self.made = 0
         """Vectors made so far."""
+        self.replicas: list[Replica] = []
+        """Those neither finished nor closed yet."""
+        self.replicas_made = 0
+        """Replicas made so far."""
         self.closed = False
         self.departed = False
         """Whether it was closed here alone, without the others: no session can follow."""

@@ -32,7 +32,7 @@ def vector(
     C-contiguous, writable, of float16, 32, 64 or an integer dtype. `graph`: along whose edges updates travel: a name, a
     malt.Graph, a dict {rank: [peers]} or a networkx DiGraph. `sync`: "asp", "ssp:S", "bsp" or "notify-ack". `depth`:
     messages that wait from each sender before the oldest is overwritten. `check_finite`: refuse updates that hold NaN
-    or infinity. `name`: for error messages.
+    or infinity. `name`: for error messages, the same on all ranks; by default the number of the vector.
 
     `kind`: "dense" sends the whole array; "sparse", of shape (n,) or (n, k), sends rows: those named in
     `v.scatter(rows=...)`, else those that changed, bit by bit, since the vector was made, and have not been sent to
@@ -49,21 +49,24 @@ def vector(
     ranks: the host, or its /dev/shm, cannot hold it. Nothing has been made then.
     """
     world = session.world()
+    title = f"vector {world.made + 1}" if name is None else name
 
     def check() -> tuple[_Arguments, Mapping[str, Any]]:
-        _check_names(name, check_finite)
+        check_name(name)
+        _check_flag(check_finite)
         _check_options(kind, depth)
         array, mesh, consistency = _array(init), as_graph(graph, world.size), parse(sync)
         rows = _row_options(kind, array, capacity, wire, top_k, track)
         common = {"kind": kind, "depth": index(depth), **rows}
-        return (array, mesh, consistency, rows), {**_description(array, mesh, consistency, world), **common}
+        called = {"vectors made before": world.made, "name": title}
+        return (array, mesh, consistency, rows), {**called, **_description(array, mesh, consistency, world), **common}
 
     (array, mesh, consistency, rows), said = agree(world.transport, "malt.vector", check)
     _free(world, set.intersection(*(set(one["_closed"]) for one in said)))
     make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
     made = make(
         array, world.transport, mesh, consistency, **rows,
-        depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=name or f"vector {world.made}",
+        depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=title,
     )  # fmt: skip
     world.vectors.append(made)
     world.made += 1
@@ -77,7 +80,6 @@ def _description(array: Array, mesh: Graph, consistency: Consistency, world: ses
         "dtype": array.dtype.str,
         "graph": _fingerprint(mesh),
         "sync": consistency.name,
-        "vectors made before": world.made,
         "_closed": [place for place, other in enumerate(world.vectors) if other.closed],
     }
 
@@ -107,9 +109,13 @@ def _array(init: Any) -> Array:
         raise ValueError(f"init: shape {shape}: {error}") from None
 
 
-def _check_names(name: Any, check_finite: Any) -> None:
+def check_name(name: Any) -> None:
+    """TypeError: it is neither a string nor None. Pure."""
     if not (name is None or isinstance(name, str)):
         raise TypeError(f"name must be a string, got {name!r}")
+
+
+def _check_flag(check_finite: Any) -> None:
     if not isinstance(check_finite, (bool, np.bool_)):
         raise TypeError(f"check_finite must be True or False, got {check_finite!r}")
 

@@ -9,6 +9,21 @@ import malt
 from dstorm import shared_memory
 
 
+class Tensor:
+    """What of torch's tells it from an array."""
+
+    detach = numpy = None
+
+
+class Module:
+    """What of torch's tells it from a function."""
+
+    state_dict = None
+
+    def __call__(self):
+        raise AssertionError("a forward pass")
+
+
 def shared(data: bytes) -> set[bytes]:
     return set(malt.init().transport.allgather(data))
 
@@ -56,11 +71,13 @@ def test_step_counts_examples():
     replica.finish()
 
 
-def test_an_exception_in_the_loop_is_not_swallowed_and_closes():
-    replica = malt.Replica(np.zeros(2))
+def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_model():
+    w = np.zeros(2)
+    replica = malt.Replica(w)
     with pytest.raises(KeyError), replica:
+        w += malt.rank()
         raise KeyError("mine")
-    assert replica.vectors[0].closed
+    assert replica.vectors[0].closed and (w == malt.rank()).all()
     malt.barrier()
 
 
@@ -68,8 +85,23 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes():
     ("bad", "message"),
     [
         (dict(params=[1.0, 2.0]), r"params\[0\] must be a NumPy array"),
-        (dict(params={"w": np.zeros(3, int)}), r"params\['w'\] must be a NumPy array of floating-point"),
+        (dict(params=np.zeros(3, int)), r"params must be a NumPy array of floating-point numbers, got an array of int"),
+        (dict(params={"w": np.zeros(3, int)}), "params holds no arrays of floating-point"),
         (dict(params=[]), "no arrays"),
+        (
+            dict(params=[Tensor()]),
+            r"params\[0\] must be a NumPy array, got a test_replica tensor: pass its .detach\(\).num",
+        ),
+        (
+            dict(params=Module()),
+            r"params is a Module, which holds tensors: pass \{name: tensor.numpy\(\) for name, tensor",
+        ),
+        (
+            dict(params=np.zeros(3), set=print),
+            "set must be a function that takes new values, and params one that returns",
+        ),
+        (dict(params=lambda: np.zeros(3)), "params: the function returns a new copy at each call.*: give set="),
+        (dict(params=np.zeros(3), name=3), "name must be a string, got 3"),
         (dict(params=np.zeros((4, 4)).T[:2]), "C-contiguous.*: np.ascontiguousarray makes a copy, which the loop must"),
         (dict(params=[np.frombuffer(bytes(24))]), r"params\[0\] must be writable.*: its method copy makes a copy"),
         (dict(params={"w": np.ma.zeros(3)}), r"params\['w'\] is a MaskedArray"),
@@ -124,6 +156,149 @@ def test_a_matrix():
     with malt.Replica([w, np.zeros(3)], sync="bsp") as replica:
         replica.step()
     assert w.tolist() == [[1.0, 2.0]]
+
+
+class Parameter:
+    """As torch's: it holds its array as `data`, which may be assigned anew."""
+
+    def __init__(self, values):
+        self.data = values
+
+    def take(self, new):
+        self.data = new
+
+
+HOLDERS = {
+    "dict": lambda p: {"params": vars(p)},
+    "function": lambda p: {"params": lambda: p.data},
+    "function of a dict": lambda p: {"params": lambda: {"p": p.data}},
+    "function of a copy": lambda p: {"params": lambda: p.data.copy(), "set": p.take},
+    "function of a list of copies": lambda p: {"params": lambda: [p.data.copy()], "set": lambda new: p.take(*new)},
+}
+
+
+@pytest.mark.parametrize("average", ["model", "delta"])
+@pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
+def test_arrays_that_the_loop_makes_anew_are_found(holder, average):
+    p = Parameter(np.full((2, 3), 7.0 + malt.rank()))
+    replica = malt.Replica(**holder(p), average=average, graph="all", sync="bsp")
+    means = 7 + np.arange(1, 4) * (malt.size() + 1) / 2
+    for mean in means:
+        before, was = p.data, p.data.copy()
+        p.data = p.data + (1 + malt.rank())
+        assert replica.step()
+        np.testing.assert_allclose(p.data, mean)
+        assert (before == was).all(), "an array that the loop has left is nobody's to write into"
+    p.data = p.data + malt.rank()
+    replica.finish()
+    np.testing.assert_allclose(p.data, means[-1] + (malt.size() - 1) / 2)
+    assert len(shared(p.data.tobytes())) == 1
+
+
+def test_an_array_of_another_shape_is_refused_before_anything_is_sent():
+    params = [np.zeros(2), np.zeros(3)]
+    replica = malt.Replica(params, sync="bsp")
+    params[1] = np.zeros(4)
+    wrong = (
+        r"params\[1\] was <f8\[3\] when the Replica was made, and is now <f8\[4\]: entries, shapes and dtypes must stay"
+    )
+    with pytest.raises(ValueError, match=wrong):
+        replica.step()
+    assert replica.vectors[0].step == 0
+    if malt.rank() > 0:
+        params[1] = np.zeros(3)
+    place = "" if malt.size() == 1 else "on rank 0: "
+    with pytest.raises(ValueError, match="Replica.finish: " + place + wrong):
+        replica.finish()
+    params[1] = np.full(3, float(malt.rank()))
+    replica.finish()
+    np.testing.assert_allclose(params[1], (malt.size() - 1) / 2)
+
+
+def test_integers_start_alike_and_are_left_alone():
+    state = {"w": np.zeros(3), "batches": np.array(5 + malt.rank()), "mask": np.full(2, malt.rank() > 0)}
+    with malt.Replica(state, sync="bsp") as replica:
+        assert state["batches"] == 5 and not state["mask"].any()
+        for _ in range(3):
+            state["w"] += 1
+            state["batches"] += 1 + malt.rank()
+            replica.step()
+    assert state["batches"] == 8 + 3 * malt.rank()
+
+
+@pytest.mark.parametrize("exchanges", [0, 2, 3, 5])
+def test_an_array_that_the_loop_replaces_is_warned_about(exchanges, capfd):
+    w = np.zeros(3)
+    with malt.Replica(w, every=10, sync="bsp") as replica:
+        for _ in range(10 * exchanges + 1):
+            w = w + 1
+            replica.step()
+        said = capfd.readouterr().err
+        assert bool(said) == (exchanges >= 3 and malt.rank() == 0)
+    said += capfd.readouterr().err
+    assert said.count("malt: Replica") == said.count(": params did not change") == (malt.rank() == 0)
+
+
+def test_what_changes_is_not_warned_about(capfd):
+    model = {"w": np.zeros(3), "late": np.zeros(3), "frozen": np.zeros(3), "none": np.zeros(0)}
+    with malt.Replica(model, sync="bsp") as replica:
+        for step in range(5):
+            model["w"] += step == 0
+            model["late"] += step == 2
+            replica.step()
+    assert (": params['frozen'] did not change" in capfd.readouterr().err) == (malt.rank() == 0)
+    with malt.Replica(model, sync="bsp"):
+        pass  # who makes no step need not change anything
+    malt.barrier()
+    assert capfd.readouterr().err == ""
+
+
+@pytest.mark.parallel
+def test_replicas_that_are_finished_in_another_order():
+    a, b = (malt.Replica(np.full(2, float(malt.rank())), name=name) for name in "ab")
+    first, second = (b, a) if malt.rank() == 1 else (a, b)
+    with pytest.raises(ValueError, match="^Replica.finish: ranks disagree on name: rank 0 has a, rank 1 has b$"):
+        first.finish()
+    with pytest.raises(ValueError, match="^Replica.finish: ranks disagree on name: rank 0 has b, rank 1 has a$"):
+        second.finish()
+    a.finish()
+    b.finish()
+
+
+@pytest.mark.parallel
+def test_replicas_that_are_made_in_another_order():
+    names = ("b", None) if malt.rank() == 1 else (None, "b")
+    with pytest.raises(
+        ValueError, match=r"malt.Replica: ranks disagree on name: rank 0 has Replica \d+, rank 1 has b$"
+    ):
+        malt.Replica(np.zeros(2), name=names[0])
+
+
+@pytest.mark.parallel
+def test_who_has_made_no_step_has_no_say():
+    w = np.zeros(2)
+    with malt.Replica(w, every=1000) as replica:
+        if malt.rank() == 1:
+            w += 10
+            replica.step()
+    assert w.tolist() == [10, 10]
+
+
+def test_a_linear_model_of_scikit_learn():
+    """Whose partial_fit makes a new intercept_ each time."""
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    model = linear_model.SGDClassifier(random_state=malt.rank())
+    rng = np.random.default_rng(malt.rank())
+    X = rng.standard_normal((60, 4)) + 1
+    y = X[:, 0] > 1
+    model.partial_fit(X[:2], [False, True], classes=[False, True])
+    with malt.Replica(lambda: [model.coef_, model.intercept_], graph="all", sync="bsp") as replica:
+        for first in range(0, 60, 20):
+            model.partial_fit(X[first : first + 20], y[first : first + 20])
+            replica.step()
+            # scikit-learn trains coef_ in place, and makes a new intercept_
+            assert len(shared(model.coef_.tobytes() + model.intercept_.tobytes())) == 1
+    assert len(shared(model.predict(np.eye(4)).tobytes())) == 1
 
 
 class TestAfterTheEnd:

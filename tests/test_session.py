@@ -162,7 +162,7 @@ class TestAlone:
 import malt, numpy as np
 v = malt.vector(np.ones(4), graph="auto", sync="bsp")
 v.scatter(); merged = v.gather(); malt.barrier()
-with malt.Replica({"w": v.array}) as replica: replica.step()
+with malt.Replica({"w": v.array}) as replica: v.array += 1; replica.step()
 print(malt.rank(), malt.size(), bool(merged), malt.shard(10), malt.init().library)
 """
 

@@ -17,6 +17,8 @@ def all_raise_alike(function, match):
 
 
 DIFFERENT = [
+    (dict(init=3, name="a"), dict(init=3, name="b"), "name"),
+    (dict(init=3), dict(init=3, name="b"), "name"),
     (dict(init=3), dict(init=4), "shape"),
     (dict(init=(2, 3)), dict(init=(3, 2)), "shape"),
     (dict(init=np.zeros(3)), dict(init=np.zeros(3, np.float32)), "dtype"),

@@ -30,13 +30,20 @@ class DenseVector(Vector):
         self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, **options: Any
     ) -> None:
         super().__init__(array, transport, graph, consistency, array.nbytes, **options)
-        self._flat = array.reshape(-1)
         self._total: Array | None = None
         """Where the mean of what may still be overwritten is made, on first use."""
-        self._parcels = {peer: Parcel(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers}
         self._averages_to_copy = 0
         self._judges_each = True
         """Whether each message must be finite where that is asked for; else what is made of them must be."""
+        self.adopt(array)
+
+    def adopt(self, array: Array) -> None:
+        """From here on `array`, of the same shape and dtype, C-contiguous and writable, is the replica; the one before
+        is left as it is. Local."""
+        self._array = array
+        self._flat = array.reshape(-1)
+        self._bytes = self._flat.view(np.uint8)
+        self._parcels = {peer: Parcel(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers}
         for parcel in self._parcels.values():
             self._segment.prepare(parcel)
 
