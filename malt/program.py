@@ -64,6 +64,10 @@ _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _DRAIN_S = 0.1
 """What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
 
+_LONGEST_TEXT = 100_000
+"""Of a longer traceback its end is what says most: the launcher takes lines of 1 MiB."""
+
+_saying = threading.RLock()
 _folder: str | None = None
 _has_left_traceback = False
 _process = 0
@@ -158,8 +162,11 @@ def _say(name: str, text: str) -> bool:
     """Tell the launcher, where this process is a rank on another host; whether it is."""
     call = os.environ.get(CALL)
     if call is not None:
-        with contextlib.suppress(OSError):  # the launcher has gone
-            os.write(int(call), json.dumps([name, text]).encode() + b"\n")
+        # A line of its own, also after one that a signal handler's exception has cut off.
+        line = b"\n" + json.dumps([name, text[-_LONGEST_TEXT:]]).encode() + b"\n"
+        with _saying, contextlib.suppress(OSError):  # the launcher has gone
+            while line:
+                line = line[os.write(int(call), line) :]
     return call is not None
 
 

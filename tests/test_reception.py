@@ -8,12 +8,13 @@ import os
 import socket
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 
-from malt import reception
+from malt import program, reception
 from malt.program import CALL, RECEPTION
 from malt.reception import Reception
 
@@ -54,11 +55,64 @@ def test_what_is_said_becomes_files(open_reception, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "said", [line("../outside", "x"), line("started-1", "1 1"), b"nonsense\n", b"[1]\n", b"\xff\n", b"cut off"]
+    "said",
+    [
+        line("../outside", "x"),
+        line("started-1", "1 1"),
+        b"nonsense\n",
+        b"[1]\n",
+        b"\xff\n",
+        b"cut off",
+        b'["left-2", 3]\n',
+        b"[1, 2]\n",
+        b"null\n",
+        b"x" * (1 << 20) + line("left-2", "3"),
+    ],
+    ids=lambda said: said[:20].decode("latin-1").strip(),
 )
 def test_other_files_are_not_written(said, open_reception, tmp_path):
     call(open_reception.number, said)
     assert files(tmp_path) == ["elsewhere-2", "ended-2"]
+
+
+@pytest.fixture
+def caller(open_reception):
+    """Rank 2, which stays on the line."""
+    _, token, port, address = open_reception.number.split()
+    with socket.create_connection((address, int(port))) as connection:
+        connection.sendall(f"{token} 2\n".encode())
+        yield connection
+
+
+def wait_for(name, folder):
+    end = time.monotonic() + 5
+    while name not in files(folder):
+        assert time.monotonic() < end, files(folder)
+        time.sleep(0.001)
+
+
+def test_a_rank_whose_words_are_not_understood_has_not_ended(caller, tmp_path, monkeypatch):
+    """A line that was cut off when a signal came, and one that is too long."""
+    caller.sendall(b'["left-2", "3"' + b"\n" + b"[" * (1 << 21))
+    monkeypatch.setenv(CALL, str(caller.fileno()))
+    program.leave(None, "rank-2.txt", "x" * (1 << 21) + "the error")
+    wait_for("rank-2.txt", tmp_path)
+    assert files(tmp_path) == ["elsewhere-2", "rank-2.txt"]
+    assert (tmp_path / "rank-2.txt").read_text().endswith("xthe error")
+
+
+def test_once_it_is_closed_nothing_is_written(open_reception, caller, tmp_path):
+    wait_for("elsewhere-2", tmp_path)
+    caller.sendall(line("begun-2"))
+    open_reception.close()
+    assert files(tmp_path) == ["begun-2", "elsewhere-2"]
+    assert "malt reception" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_thread_that_does_not_end_in_time_writes_nothing(open_reception, tmp_path):
+    open_reception.close()
+    open_reception._write("left-2", "")
+    assert files(tmp_path) == []
 
 
 def test_a_stranger_is_not_heard(open_reception, tmp_path):
