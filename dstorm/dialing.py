@@ -12,6 +12,7 @@ import time
 from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
+from dstorm.children import close_in_children
 from dstorm.errors import DeadlinePassed
 
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
@@ -50,7 +51,7 @@ class Exchange:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._listening = socket.create_server(("", 0), backlog=1024)
+        self._listening = close_in_children(socket.create_server(("", 0), backlog=1024))
         self.number = Number(own_addresses(), self._listening.getsockname()[1], secrets.token_hex(_TOKEN_NBYTES))
 
     def connect(
@@ -80,7 +81,7 @@ class Exchange:
         with contextlib.suppress(OSError):
             while True:
                 caller, _ = self._listening.accept()
-                rank = self._identified(caller, known)
+                rank = self._identified(close_in_children(caller), known)
                 if rank is None:
                     caller.close()
                 else:
@@ -105,7 +106,7 @@ def _call(number: Number, rank: int) -> socket.socket:
     """A connection to the rank of that number. OSError: none, at none of its addresses."""
     for address in number.addresses:
         with contextlib.suppress(OSError):
-            made = socket.create_connection((address, number.port), _RING_S)
+            made = close_in_children(socket.create_connection((address, number.port), _RING_S))
             try:
                 made.sendall(_HELLO.pack(number.token.encode(), rank))
                 if made.recv(1) == _YES:  # else it is somebody else

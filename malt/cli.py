@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
 from malt import doctor, restarts
+from malt.environment import outside
 from malt.launcher import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
 from malt.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 
@@ -81,8 +82,9 @@ def _split(words: list[str]) -> tuple[list[str], list[str]]:
 def _run(options: argparse.Namespace, program: list[str]) -> int:
     if not program:
         raise LaunchError("no PROGRAM to run (see malt run --help)")
-    environ = {name: value for name, value in os.environ.items() if name != SURVIVE}
-    survive = options.survive or survive_of(os.environ)
+    environ = outside(os.environ)
+    survive = options.survive or survive_of(environ)
+    environ.pop(SURVIVE, None)
     wanted = Job(options.n, ("-m", *program) if options.module else tuple(program), options.hosts, survive)
     check_program(wanted.program)
     library = _library(options.mpi)

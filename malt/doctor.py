@@ -26,6 +26,7 @@ import numpy as np
 from malt import __version__
 from malt.cores import usable_cores
 from malt.diagnosis import Facts, Outcome, can_run, judge, record, text
+from malt.environment import outside
 from malt.examination import DEADLINE_S, MARK, Examination, read
 from malt.job import GRACE_S
 from malt.launcher import Job, Line, compose, this_machine
@@ -41,7 +42,7 @@ _MESSAGES = 20_000
 
 def main(ranks: int, as_json: bool = False) -> int:
     """Print the report on jobs of `ranks` ranks. Returns 0 if they can run here, else 1."""
-    facts = gather(ranks, os.environ)
+    facts = gather(ranks, outside(os.environ))
     findings = judge(facts)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without dashes still gets its report

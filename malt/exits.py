@@ -39,11 +39,22 @@ def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
         _hooked = True
         sys.excepthook = _after(sys.excepthook)
         threading.excepthook = _after_thread(threading.excepthook)
-        sys.exit = _noting_exit(sys.exit)
-        for name in ("exit", "quit"):  # not there under python -S
-            if hasattr(builtins, name):
-                setattr(builtins, name, _noting_exit(getattr(builtins, name)))
+        _note_exits()
     _abort, _rank = abort, rank
+
+
+def become_child() -> None:
+    """In a forked process: what ends it ends it alone, and is noted for `end_without_mpi`. Local."""
+    if not _hooked:
+        _note_exits()
+    stand_down()
+
+
+def _note_exits() -> None:
+    sys.exit = _noting_exit(sys.exit)
+    for name in ("exit", "quit"):  # not there under python -S
+        if hasattr(builtins, name):
+            setattr(builtins, name, _noting_exit(getattr(builtins, name)))
 
 
 def leave_on_failure() -> None:
@@ -109,7 +120,8 @@ def session_is_over() -> bool:
 
 
 def end_without_mpi() -> None:
-    """From here on the interpreter ends as ever but for MPI_Finalize, which may wait for those who have died. Local."""
+    """From here on the interpreter ends as ever but for MPI_Finalize, which may wait for those who have died, or is the
+    parent's. Local."""
     has_raised = getattr(sys, "last_type", None) is not None
     exited = _last_exit is not None and _ended_program(_last_exit)
     skip_mpi_finalize(_status(_last_exit.error) if _last_exit is not None and exited else int(has_raised))

@@ -184,7 +184,9 @@ def _call(words: list[str]) -> None:
             connection = socket.create_connection((address, int(words[2])), _RING_S)
             connection.settimeout(None)
             connection.sendall(f"{words[1]} {_rank()}\n".encode())
-            os.environ[CALL] = str(connection.detach())
+            os.environ[CALL] = str(connection.fileno())
+            # A child must not keep the connection, whose end tells of that of the rank.
+            os.register_at_fork(after_in_child=connection.close)
             return
 
 

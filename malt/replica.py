@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import ClosedError, parse
+from dstorm import ClosedError, children, parse
 from malt import changes, consensus, session
 from malt.agreement import agree
 from malt.changes import Changes
@@ -101,7 +101,7 @@ class Replica:
         if type(n) is not int or n < 0:
             n = _whole("n", n, 0)
         if self._parts[0].vector.closed:
-            raise ClosedError("Replica.step: this replica has left, by finish, close or malt.finalize")
+            raise self._closed_error("step", "this replica has left, by finish, close or malt.finalize")
         before, self._count = self._count, self._count + n
         due = self._count // self._every > before // self._every
         if due:
@@ -120,7 +120,7 @@ class Replica:
         if self._finished:
             return
         if self._world.closed:
-            raise ClosedError("Replica.finish: malt.finalize was called before, and ended the session of this replica")
+            raise self._closed_error("finish", "malt.finalize was called before, and ended the session of this replica")
         self.close()
         self._transport.barrier("Replica.finish")
         _, said = agree(self._transport, "Replica.finish", self._ending)
@@ -144,6 +144,9 @@ class Replica:
     def has_stepped(self) -> bool:
         """Whether this rank has counted a step."""
         return self._count > 0
+
+    def _closed_error(self, call: str, why: str) -> ClosedError:
+        return ClosedError(f"Replica.{call}: {children.refusal() if self._parts[0].vector.disowned else why}")
 
     @property
     def vectors(self) -> list[Vector]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost, SoloTransport, Transport
+from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost, SoloTransport, Transport, children
 from dstorm.roster import LAST
 from malt import exits, fabric, survival
 from malt.program import JOB_DIR
@@ -145,7 +145,8 @@ def init(
     or four times the longest silence so far, is given up, and leaves if it wakes up.
 
     ValueError: an argument, or another comm than before. RuntimeError: `survive` cannot be had; or a launcher
-    started several processes and MPI sees only one, which would train alone.
+    started several processes and MPI sees only one, which would train alone. ClosedError: in a child of a rank, by fork
+    or otherwise, which is no rank; children of a program that was started alone are worlds of one.
     """
     global _world
     if suspect_after_s is not None:
@@ -284,6 +285,8 @@ def _checked_seconds(name: str, seconds: Any) -> float:
 
 def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float | None) -> World:
     """A world of the ranks of `comm`, by default of all. Collective."""
+    if refusal := children.refusal():
+        raise ClosedError(refusal)
     expected = max((int(os.environ[name]) for name in _PROCESS_COUNTS if os.environ.get(name, "").isdigit()), default=1)
     try:
         survival.tell_of_mpi()
@@ -305,6 +308,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
         )
     comm = MPI.COMM_WORLD if comm is None else _checked(comm)
     if MPI.COMM_WORLD.size > 1:
+        children.claim(os.environ, MPI.COMM_WORLD.rank)
         exits.end_job_on_failure(MPI.COMM_WORLD.Abort, MPI.COMM_WORLD.rank)
     if comm.size == 1:
         return World(SoloTransport(library()), deadline_s, comm)
@@ -332,7 +336,20 @@ def _mpiexec() -> str:
     return beside if os.path.exists(beside) else "the mpiexec of that MPI"
 
 
+def _leave_to_parent() -> None:
+    """In a forked process: what the session of a rank holds open is the parent's, and so is MPI."""
+    global _world
+    exits.become_child()
+    if _world is not None and children.refusal():
+        _world.closed = True
+        for vector in _world.vectors:
+            vector.disown()
+        _world = None
+
+
 def _finalize_at_exit() -> None:
+    if children.has_inherited_mpi():
+        return exits.end_without_mpi()
     exits.end_job_if_failing()
     try:
         if _world is not None and _world.transport.mortal:
@@ -365,4 +382,6 @@ def _close_or_leave(ending: World) -> None:
             steps = error.missing
 
 
+children.claim(os.environ)
+os.register_at_fork(after_in_child=_leave_to_parent)
 atexit.register(_finalize_at_exit)

@@ -118,6 +118,7 @@ def job_environment(tmp_path_factory):
     """The environment for a job of its own: without what this job's launcher told its ranks, with a folder for what
     a launcher leaves that is killed."""
     own = ("OMPI_COMM", "OMPI_UNIVERSE", "OMPI_FILE", "OMPI_APP", "OMPI_FIRST", "OMPI_MCA_", "OMPI_NUM", "OMPI_ARGV",
-           "PMI", "PRTE_", "MPI_LOCAL", "HYDRA", "HYDI", "MPIR_", "GMPI", "OMPI_COMMAND", "IPATH", "HWLOC")  # fmt: skip
+           "PMI", "PRTE_", "MPI_LOCAL", "HYDRA", "HYDI", "MPIR_", "GMPI", "OMPI_COMMAND", "IPATH", "HWLOC",
+           "MALT_RANK")  # fmt: skip
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     return {**inherited, "TMPDIR": str(tmp_path_factory.mktemp("job"))}

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from dstorm.children import RANK_PROCESS, RANKS
 from malt import cli
 from malt.job import End
 from malt.launcher import RUNNER, Host, Line
@@ -44,6 +45,8 @@ def openmpi(tmp_path, monkeypatch):
     """A folder with a program, x.py, and an Open MPI that is never asked."""
     (tmp_path / "x.py").touch()
     monkeypatch.chdir(tmp_path)
+    for name in (RANK_PROCESS, *RANKS):  # as if these tests were no rank
+        monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(cli, "bound_library", lambda: Library("openmpi", (5, 0)))
     monkeypatch.setattr(cli, "find_mpiexec", lambda library, environ: "/opt/bin/mpiexec")
 

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import os
+import signal
 import socket
 import threading
+import time
 
 import pytest
 
@@ -71,6 +74,26 @@ def test_all_are_connected_both_ways(exchanges):
         for peer, connection in out.items():
             connection.sendall(b"%d" % rank)
             assert found[peer][1][rank].recv(1) == b"%d" % rank
+
+
+def test_the_end_of_a_rank_shows_while_its_forked_child_lives(exchanges):
+    found = connect_all(exchanges, [0, 1])
+    ends = [found[1][1][0], found[1][0][0]]  # from rank 0, and to it
+    child = os.fork()
+    if child == 0:
+        time.sleep(20)
+        os._exit(0)
+    try:
+        found[0][0][1].sendall(b"it still works")
+        assert ends[0].recv(14) == b"it still works"
+        for connection in (*found[0][0].values(), *found[0][1].values()):
+            connection.close()
+        for end in ends:
+            end.settimeout(5)
+            assert end.recv(1) == b""
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
 
 
 def test_one_that_does_not_call_is_named(exchanges):

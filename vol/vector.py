@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dstorm import ClosedError, Layout, Message, PeerLost, Segment, Statistics, Transport
+from dstorm import ClosedError, Layout, Message, PeerLost, Segment, Statistics, Transport, children
 from dstorm.consistency import Consistency
 from vol import arguments
 from vol.graph import Graph
@@ -50,6 +50,8 @@ class Vector(ABC):
     """
 
     kind: str
+    disowned = False
+    """Whether it belongs to the rank that this process was forked from."""
 
     def __init__(
         self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, slot_nbytes: int, *,
@@ -172,6 +174,8 @@ class Vector(ABC):
     def statistics(self) -> Statistics:
         """Totals of this rank's traffic; after close, as they were then. Their `peers` are the neighbours of this rank,
         and whoever was one and had anything from it, or sent it anything. Local."""
+        if self.disowned and self._final is None:
+            self._check_open()
         return self._final if self._final is not None else self._statistics()
 
     def barrier(self) -> None:
@@ -185,6 +189,10 @@ class Vector(ABC):
         if not self.closed:
             self._segment.close()
             self._final = self._statistics()
+
+    def disown(self) -> None:
+        """In a process that was forked from a rank: the vector is the parent's, and closed here. Local."""
+        self.disowned = self._segment.closed = True
 
     def free(self) -> None:
         """Give the window back. Collective, once all ranks have closed."""
@@ -280,7 +288,7 @@ class Vector(ABC):
 
     def _check_open(self) -> None:
         if self._segment.closed:
-            raise ClosedError(f"{self.name} is closed")
+            raise ClosedError(f"{self.name}: {children.refusal()}" if self.disowned else f"{self.name} is closed")
 
     def _check_function(self, function: Any) -> None:
         if isinstance(function, GatherFunction):

@@ -1,0 +1,27 @@
+"""What a job started by a rank does not inherit."""
+
+from __future__ import annotations
+
+import pytest
+
+from malt.environment import outside
+
+pytestmark = pytest.mark.serial
+
+USERS = {"PATH": "/bin", "OMPI_MCA_btl": "self,tcp", "PMIX_MCA_gds": "hash", "HYDRA_IFACE": "eth0", "UCX_TLS": "tcp",
+         "MPIR_CVAR_NOLOCAL": "1", "OMP_NUM_THREADS": "2"}  # fmt: skip
+OF_THE_JOB = {
+    "open mpi": {"PMIX_RANK": "1", "PMIX_NAMESPACE": "x", "OMPI_COMM_WORLD_SIZE": "2", "OMPI_MCA_num_procs": "2"},
+    "mpich": {"PMI_RANK": "1", "PMI_FD": "9", "HYDI_CONTROL_FD": "7", "MPI_LOCALNRANKS": "2"},
+    "malt": {"MALT_RANK_PROCESS": "1 2 3", "MALT_JOB_DIR": "/tmp/x", "MALT_CALL": "5", "MALT_SURVIVE": "1"},
+}
+
+
+@pytest.mark.parametrize("whose", OF_THE_JOB)
+def test_what_makes_a_rank_stays_in_it(whose):
+    assert outside(USERS | OF_THE_JOB[whose]) == USERS
+
+
+def test_elsewhere_all_is_the_users():
+    environ = USERS | {"MALT_SURVIVE": "1", "OMPI_MCA_num_procs": "2"}
+    assert outside(environ) == environ
