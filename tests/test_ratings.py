@@ -56,7 +56,9 @@ FORMS = {
     "colons": "7::30::4.5::978300760\n7::2::-1::978302109\n12::30::.25::978301968\n",
     "titles": "userId,movieId,rating,timestamp\n7,30,4.5,12\n7,2,-1,11\n12,30,.25,10\n",
     "titles between blank lines": "\n user item rating\n\n7 30 4.5\n7 2 -1\n\n12 30 .25\n\n",
-    "white space of all kinds": "  7  30\t 4.5 \r\n7 , 2 ,-1\r\n12 :: 30 , 2.5e-1 99\r\n",
+    "white space of all kinds": "  7  30\t 4.5 \r\n7\t\t2 -1\r\n12 30 2.5e-1 99\r\n",
+    "white space around commas": "7, 30,\t4.5 \r\n7 ,2 , -1\r\n12,30 ,2.5e-1, 99\r\n",
+    "white space around colons": "7:: 30 ::4.5\r\n\r\n7 ::2::-1\r\n12::30:: 2.5e-1 ::99\r\n",
     "some with a timestamp": "7 30 4.5\n7 2 -1 5\n12 30 .25 5.5\n",
     "a byte order mark": "\ufeff7 30 4.5\n7 2 -1\n12 30 .25\n",
 }
@@ -69,6 +71,50 @@ def test_forms(write, form):
     assert (found.users.dtype, found.items.dtype, found.ratings.dtype) == (np.int32, np.int32, np.float32)
     assert found.user_ids.tolist() == [7, 12] and found.item_ids.tolist() == [2, 30]
     assert not any(array.flags.writeable for array in vars(found).values())
+
+
+@pytest.mark.parametrize("separator", ["\t", ",", "::", " , "])
+@pytest.mark.parametrize("titles", ["", "user id{0}movie title{0}rating\n"])
+def test_names_hold_what_is_no_separator_in_their_file(write, separator, titles):
+    found = opened(write((titles + "u1{0}movie 17{0}4.5\n2{0}The 3 of us{0}1\n").format(separator)))
+    assert triples(found) == [(b"2", b"The 3 of us", 1.0), (b"u1", b"movie 17", 4.5)]
+
+
+def test_names_with_commas_between_white_space(write):
+    found = opened(write("Doe,J 5,5 4.5\nRoe,J a::b 1\n"))
+    assert triples(found) == [(b"Doe,J", b"5,5", 4.5), (b"Roe,J", b"a::b", 1.0)]
+
+
+MIXED = {
+    "commas among tabs": ("1\t2\t3\n" * 3, "1,2,3\n", "with tabs between"),
+    "spaces among tabs": ("1\t2\t3\n" * 3, "1 2 3\n", "with tabs between"),
+    "spaces among commas": ("1,2,3\n" * 3, "1 2 3\n", "with commas between"),
+    "commas among spaces": ("1 2 3\n" * 3, "1, 2, 3\n", "with white space between"),
+    "lone commas among spaces": ("1 2 3\n" * 3, "1 , 2 , 3\n", "with white space between"),
+    "colons among spaces": ("1 2 3\n" * 3, "1 ::2 ::3\n", "with white space between"),
+    "a tab at the head": ("1\t2\t3\n" * 3, "\t2\t3\t978\n", "with tabs between"),
+    "titles of another kind": ("", "user,item,rating\n1 2 3\n", "with white space between"),
+    "a decimal comma": ("1 2 3.5\n", "1 2 4,5\n", "rating '4,5' has a decimal comma: write a point"),
+    "a decimal comma at the head": ("", "1\t2\t4,5\n", "rating '4,5' has a decimal comma: write a point"),
+    "a decimal comma among commas": ("", "1,2,4,5\n1,2,3\n", "rating '4,5' seems to have a decimal comma"),
+    "a decimal comma later on": ("1,2,3\n", "1,2,4,25\n", "where '25' is a timestamp, titles first"),
+    "more words than titles": ("user,item,rating\n1,2,3\n", "1,2,4,525\n", "rating '4,525' seems to have"),
+    "semicolons": ("", "1;2;4.5\n", "with white space between"),
+}
+
+
+@pytest.mark.parametrize("name", MIXED)
+def test_a_line_in_another_form_is_named(write, name, monkeypatch):
+    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 16)  # later lines are in a chunk of their own
+    before, line, told = MIXED[name]
+    path = write(before + line)
+    with pytest.raises(ValueError, match=f"^{path}:{before.count(chr(10)) + 1}: .*{told}"):
+        opened(path)
+
+
+def test_short_timestamps_are_no_decimals_where_that_is_clear(write):
+    for text in ("user,item,rating,time\n1,2,4,5\n", "1,2,4.5,5\n", "1 2 4 5\n", "1,2,4,125\n"):
+        assert opened(write(text)).ratings.tolist() in ([4.0], [4.5])
 
 
 def test_users_may_stand_anywhere_in_the_file(write):

@@ -27,7 +27,7 @@ from malt import atomicfile
 from malt.data.ratingtext import MAX_ID_NBYTES, Ids, Lines
 from malt.data.rowcache import ABANDONED_AFTER_S, Source, folder_mode, places
 
-VERSION: Final = 1
+VERSION: Final = 2
 MAGIC: Final = b"MALT rt\n"
 ALIGNMENT: Final = 64
 MAX_ABOUT_NBYTES: Final = 1 << 16

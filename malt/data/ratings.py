@@ -40,8 +40,10 @@ class Ratings:
 def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = None) -> Ratings:
     """This rank's ratings of a file: all those of some users, dealt so that ranks have about equally many. Collective.
 
-    A line is `user item rating`, with spaces, tabs, commas or `::` between. A fourth word, a timestamp, is left out,
-    and so is a first line whose third word is no number. Users and items may be called anything without a separator.
+    A line is `user item rating`, with white space, tabs, commas or `::` between: one of them in all of a file, found
+    from its first lines. A fourth word, a timestamp, is left out, and so is a first line whose third word is no number.
+    Users and items may be called anything without that separator. A rating has a decimal point: what looks like a
+    decimal comma is an error.
     `path`: plain text, or .gz, .bz2 or .xz. It is parsed once and kept beside the file (or in ~/.cache/malt, or else
     in memory); later loads map that into memory until the file's size or time changes.
 

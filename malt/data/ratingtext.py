@@ -1,4 +1,7 @@
-"""Ratings out of text: a line a rating, `user item rating [timestamp]`, between spaces, tabs, commas or `::`.
+"""Ratings out of text: a line a rating, `user item rating [timestamp]`, between white space, tabs, commas or `::`.
+
+What is between the words is the same in all of a file, and is found from its first lines (`form_of`). So a name may
+hold what is no separator there: `u1,movie 17,4.5` is a rating of "movie 17".
 
 There are two readers, as in svmlight.py: `_read_lines` decides what a line means and says what is wrong with it;
 `_read_chunk` reads many lines at once, where it has proved that the other would say the same, and else gives None:
@@ -29,7 +32,21 @@ _ID_DIGITS: Final = 18
 
 _RATING: Final = {SPACE: SOME, NEWLINE: SOME, SIGN: NONE, POINT: ANY, EXPONENT: SOME}
 _ALLOWED: Final = table({NEWLINE: {SPACE: SOME}, SPACE: _RATING, **number_rules(SPACE, NEWLINE)})
-_SEPARATOR: Final = re.compile(rb"[ \t]*(?:,|::)[ \t]*|[ \t]+")
+_SEPARATORS: Final = {
+    b"::": re.compile(rb"[ \t]*::[ \t]*"),
+    b"\t": re.compile(rb" *\t *"),
+    b",": re.compile(rb"[ \t]*,[ \t]*"),
+    b" ": re.compile(rb"[ \t]+"),
+}
+"""What may be between the words; of those by which as many first lines are ratings, the first."""
+_NAMES: Final = {b"::": "::", b"\t": "tabs", b",": "commas", b" ": "white space"}
+_FIRST_LINES: Final = 10
+"""So many are looked at to find it."""
+_SHORT_TIME: Final = 2
+"""A last word of so few digits may be the decimals of a rating, `4,5`, that is written with a comma."""
+_STRAY: Final = re.compile(rb"^(?:,|::)|(?:,|::)$")
+"""A separator at either end of a word, where white space is between them."""
+_DECIMAL_COMMA: Final = re.compile(rb"[+-]?[0-9]*,[0-9]+")
 _WHOLE: Final = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 
 Ids = NDArray[Any]
@@ -45,15 +62,66 @@ class Lines:
     ratings: NDArray[np.float32]
 
 
+@dataclass(frozen=True)
+class Form:
+    """How a file is written."""
+
+    separator: bytes
+    """What is between the words: one of b"::", b"\\t", b",", or b" " for white space."""
+    titles: int = 0
+    """How many words its first line has that is not blank, if that is a line of titles; else 0."""
+
+    def words(self, line: bytes) -> list[bytes]:
+        """The words of a line."""
+        return _SEPARATORS[self.separator].split(line.strip(b" \r\n") if self.separator == b"\t" else line.strip())
+
+
+def form_of(text: bytes) -> Form | None:
+    """How a file is written that begins with these whole lines; None where they are blank."""
+    lines: list[bytes] = []
+    for match in re.finditer(rb"[^\n]*\S[^\n]*\n", text):
+        lines.append(match.group())
+        if len(lines) == _FIRST_LINES:
+            break
+    if not lines:
+        return None
+    forms = list(map(Form, _SEPARATORS))
+    found = max(forms, key=lambda form: sum(_is_rating(form.words(line)) for line in lines))
+    if not any(_is_rating(found.words(line)) for line in lines):
+        found = max(forms, key=lambda form: min(3, len(form.words(lines[0]))))
+        if len(found.words(lines[0])) == 1:
+            found = Form(b" ")
+    words = found.words(lines[0])
+    return Form(found.separator, len(words) if _are_titles(words) else 0)
+
+
+def _is_rating(words: list[bytes]) -> bool:
+    return len(words) in (3, 4) and all(words) and _is_number(words[2])
+
+
+def _are_titles(words: list[bytes]) -> bool:
+    return len(words) >= 3 and all(words) and not _is_number(words[2]) and not _DECIMAL_COMMA.fullmatch(words[2])
+
+
+def _is_number(word: bytes) -> bool:
+    """Whether it is one, be it NaN."""
+    try:
+        finite(word, "")
+    except ValueError as error:
+        return "finite" in str(error)
+    return True
+
+
 def read(path: str) -> Lines:
     """All ratings of a file. Local.
 
     Raises OSError where it cannot be read; ValueError, which starts with FILE:LINE, where a line is not a rating.
     """
-    chunks, lines = [], 0
-    for number, text in enumerate(read_chunks(path)):
+    chunks, lines, form = [], 0, None
+    for text in read_chunks(path):
+        is_head, form = form is None, form or form_of(text)
         try:
-            chunks.append(parse(text, is_head=number == 0))
+            chunks.append(parse(text, form, is_head))
         except BadLine as bad:
             raise ValueError(f"{path}:{lines + bad.line}: {bad.what}") from None
         lines += text.count(b"\n")
@@ -66,15 +134,15 @@ def read(path: str) -> Lines:
     )
 
 
-def parse(text: bytes, is_head: bool = False) -> Lines:
+def parse(text: bytes, form: Form | None = None, is_head: bool = False) -> Lines:
     """The ratings of some whole lines, the last newline included. Raises BadLine.
 
-    `is_head`: they begin the file, so that the first line that is not blank may be a line of titles: one whose third
-    word is no number.
+    `form`: how they are written, else found from them. `is_head`: they are the first of the file that are not blank, so
+    that there may be a line of titles.
     """
-    titles = _titles_nbytes(text) if is_head else 0
-    chunk = _read_chunk(text[titles:])
-    return chunk or _read_lines(text, text[:titles].count(b"\n"))
+    titles = _titles_nbytes(text) if is_head and form and form.titles else 0
+    chunk = _read_chunk(text[titles:], form)
+    return chunk or _read_lines(text, text[:titles].count(b"\n"), form)
 
 
 def as_text(ids: Ids) -> Ids:
@@ -90,27 +158,17 @@ def _joined(parts: list[Ids]) -> Ids:
 
 def _titles_nbytes(text: bytes) -> int:
     """How many bytes the line of titles, and blank lines before it, take."""
-    blank = len(text) - len(text.lstrip(b" \t\r\n"))
-    words = _words(text[blank : text.index(b"\n", blank)]) if blank < len(text) else []
-    if len(words) < 3 or not all(words):
-        return 0
-    try:
-        finite(words[2], "")
-    except ValueError as error:
-        return 0 if "finite" in str(error) else text.index(b"\n", blank) + 1
-    return 0
-
-
-def _words(line: bytes) -> list[bytes]:
-    return _SEPARATOR.split(line.strip())
+    blank = len(text) - len(text.lstrip())
+    return text.index(b"\n", blank) + 1
 
 
 # -- many lines at once ------------------------------------------------------------------------------------------
 
 
-def _read_chunk(text: bytes) -> Lines | None:
+def _read_chunk(text: bytes, form: Form | None = None) -> Lines | None:
     """The ratings of `text`, or None where that takes the careful reader."""
-    tidied = _tidied(text)
+    form = form or form_of(text) or Form(b" ")
+    tidied = _tidied(text, form.separator)
     if not tidied or not Marks.are_known(tidied):
         return None
     marks = Marks(tidied)
@@ -123,26 +181,29 @@ def _read_chunk(text: bytes) -> Lines | None:
     begins, is_end = np.zeros((2, marks.right.size), dtype=bool)
     begins[first + 2] = True
     has_time = _times(marks, first, ends)
-    if has_time is None:
+    if has_time is None or (form.separator == b"," and _may_be_decimals(marks, ends[has_time > 0], form)):
         return None
     is_end[ends - has_time] = True
     return _numbers(marks, first, begins, is_end)
 
 
-def _tidied(text: bytes) -> bytes:
-    """The same ratings with one space between words and no blank lines; where a word is missing, that shows."""
-    text = text.replace(b"\r", b" ").replace(b"\t", b" ")
+def _tidied(text: bytes, separator: bytes) -> bytes | None:
+    """The same ratings with one space between words and no blank lines; where a word is missing, that shows. None where
+    there are spaces within words."""
+    text = text.replace(b"\r\n", b"\n")
+    if separator != b"\t":
+        text = text.replace(b"\t", b" ")
     while b"  " in text:
         text = text.replace(b"  ", b" ")
     text = text.replace(b" \n", b"\n").replace(b"\n ", b"\n")
     while b"\n\n" in text:
         text = text.replace(b"\n\n", b"\n")
     text = text.lstrip(b" \n")
-    if b":" in text:
-        text = text.replace(b"::", b",")
-    if b"," in text:
-        text = text.replace(b", ", b",").replace(b" ,", b",").replace(b",", b" ")
-    return text
+    if separator == b" ":  # commas and colons that are left are no marks between words
+        return text
+    if b" " in text:
+        text = text.replace(separator + b" ", separator).replace(b" " + separator, separator)
+    return None if b" " in text else text.replace(separator, b" ")
 
 
 def _times(marks: Marks, first: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.intp] | None:
@@ -154,6 +215,11 @@ def _times(marks: Marks, first: NDArray[np.intp], ends: NDArray[np.intp]) -> NDA
         return None
     places: NDArray[np.intp] = has_time.astype(np.intp)
     return places
+
+
+def _may_be_decimals(marks: Marks, times: NDArray[np.intp], form: Form) -> bool:
+    """Whether among the words behind ratings there are some that the careful reader may take for their decimals."""
+    return times.size > 0 and form.titles < 4 and (form.titles > 0 or int(marks.lengths[times].min()) <= _SHORT_TIME)
 
 
 def _numbers(
@@ -177,9 +243,9 @@ def _numbers(
 # -- line by line ------------------------------------------------------------------------------------------------
 
 
-def _read_lines(text: bytes, skipped: int) -> Lines:
+def _read_lines(text: bytes, skipped: int, form: Form | None = None) -> Lines:
     """The ratings of `text` but for its first `skipped` lines, read line by line. Raises BadLine."""
-    found = list(_triples(text, skipped))
+    found = list(_triples(text, skipped, form or form_of(text) or Form(b" ")))
     return Lines(
         _ids([user for user, _, _ in found]),
         _ids([item for _, item, _ in found]),
@@ -187,20 +253,22 @@ def _read_lines(text: bytes, skipped: int) -> Lines:
     )
 
 
-def _triples(text: bytes, skipped: int) -> Iterator[tuple[bytes, bytes, float]]:
+def _triples(text: bytes, skipped: int, form: Form) -> Iterator[tuple[bytes, bytes, float]]:
     for number, line in enumerate(text.split(b"\n"), start=1):
         if number <= skipped or not line.strip():
             continue
         try:
-            yield _triple(_words(line))
+            yield _triple(form.words(line), form)
         except ValueError as error:
             cause = "a zero byte, so this is a binary file" if b"\0" in line else str(error)
             raise BadLine(number, f"{cause}: {shown(line)}") from None
 
 
-def _triple(words: list[bytes]) -> tuple[bytes, bytes, float]:
-    if len(words) not in (3, 4) or not all(words):
-        raise ValueError("not `user item rating`, or that and a timestamp")
+def _triple(words: list[bytes], form: Form) -> tuple[bytes, bytes, float]:
+    if len(words) not in (3, 4) or not all(words) or (form.separator == b" " and any(map(_STRAY.search, words))):
+        name = _NAMES[form.separator]
+        raise ValueError(f"not `user item rating`, or that and a timestamp, with {name} between as in this file")
+    _refuse_decimal_comma(words, form)
     user, item, rating = words[:3]
     for name, word in (("user", user), ("item", item)):
         if b"\0" in word:
@@ -212,6 +280,19 @@ def _triple(words: list[bytes]) -> tuple[bytes, bytes, float]:
         if not np.isfinite(np.float32(value)):
             raise ValueError(f"rating {shown(rating)} is too large for float32")
     return user, item, value
+
+
+def _refuse_decimal_comma(words: list[bytes], form: Form) -> None:
+    """Where commas are between the words it looks like a timestamp."""
+    if form.separator != b",":
+        if _DECIMAL_COMMA.fullmatch(words[2]):
+            raise ValueError(f"rating {shown(words[2])} has a decimal comma: write a point")
+        return
+    decimals = words[3] if len(words) == 4 and form.titles < 4 and words[2].lstrip(b"+-").isdigit() else b""
+    if decimals.isdigit() and (form.titles or len(decimals) <= _SHORT_TIME):
+        rating = shown(b",".join(words[2:]))
+        raise ValueError(f"rating {rating} seems to have a decimal comma: write a point, or, where {shown(decimals)} "
+                         "is a timestamp, titles first: user,item,rating,timestamp")  # fmt: skip
 
 
 def _ids(words: list[bytes]) -> Ids:
