@@ -36,7 +36,8 @@ class Parameters:
         got = self._get()
         self._type = type(got)
         self._keys: list[Any] | None = _keys(got)
-        self._is_fixed = self._keys is None and not callable(params)
+        self.is_fixed = self._keys is None and not callable(params)
+        """Whether there is but one array, always the same."""
         self._kinds: dict[str, str] = {}
         """The dtype and the shape of each array, by name."""
         self._found: list[Array] = []
@@ -66,7 +67,7 @@ class Parameters:
     def look_up(self) -> None:
         """Look for the arrays that are there now. ValueError, TypeError: they have not the structure, the shapes and
         the dtypes of the first; `arrays` is as before."""
-        if self._is_fixed:
+        if self.is_fixed:
             return
         got = self._get()
         if self._set is not None or not self._is_as_found(got):

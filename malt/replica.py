@@ -167,15 +167,18 @@ class Replica:
     # -- private ----------------------------------------------------------------------------------------------
 
     def _exchange(self) -> None:
-        self._parameters.look_up()
-        arrays = self._parameters.arrays
-        if self._changes is not None:
-            self._changes.look(arrays)
+        parameters, changes = self._parameters, self._changes
+        if not parameters.is_fixed:
+            parameters.look_up()
+        arrays = parameters.arrays
+        if changes is not None:
+            changes.look(arrays)
         for part in self._parts:
             part.exchange(arrays)
-        if self._changes is not None:
-            self._watch_on(self._changes, arrays)
-        self._parameters.deliver()
+        if changes is not None:
+            self._watch_on(changes, arrays)
+        if not parameters.is_fixed:
+            parameters.deliver()
 
     def _watch_on(self, changes: Changes, arrays: Sequence[Array]) -> None:
         """Watch what has not been seen to change yet; or warn of it, where it was watched for long enough."""
@@ -229,20 +232,21 @@ class _Part:
             self._base = self.vector.array.copy()
 
     def exchange(self, arrays: Sequence[Array]) -> None:
-        mine = self._mine(arrays)
-        self._load(mine)
+        if self._in_place:
+            array = arrays[self._places[0]]
+            if array is not self.vector.array:
+                self.vector.adopt(array)
+        else:
+            self._load(self._mine(arrays))
         self.vector.scatter()
         self.vector.gather(SUM if self._delta else AVG)
-        self._store(mine)
+        if not self._in_place:
+            self._store(self._mine(arrays))
 
     def _mine(self, arrays: Sequence[Array]) -> list[Array]:
         return [arrays[place] for place in self._places]
 
     def _load(self, mine: Sequence[Array]) -> None:
-        if self._in_place:
-            if mine[0] is not self.vector.array:
-                self.vector.adopt(mine[0])
-            return
         self._copy_in(mine)
         if self._delta:
             np.subtract(self.vector.array, self._base, out=self.vector.array)
@@ -254,8 +258,6 @@ class _Part:
             start += array.size
 
     def _store(self, mine: Sequence[Array]) -> None:
-        if self._in_place:
-            return
         if self._delta:
             self._base += self.vector.array / self.vector.array.dtype.type(1 + self.vector.in_degree)
         start = 0

@@ -222,6 +222,8 @@ def finalize() -> None:
     where they go on, the exception ends the job.
     """
     error = sys.exc_info()[1]
+    if error is None:
+        _warn_of_unfinished()
     try:
         _close(None if error is None else _PATIENCE_S)
     except (DeadlinePassed, MismatchedCalls):
@@ -229,6 +231,17 @@ def finalize() -> None:
             raise
         exits.end_job_for(error)  # `finally: malt.finalize()` would hold the job until the others, who go on, are done
         raise
+
+
+def _warn_of_unfinished() -> None:
+    """Name the Replicas of which every rank keeps a model of its own. Local; the lowest rank does it."""
+    current = _world if getattr(_simulated, "world", None) is None else _simulated.world
+    if current is None or current.closed or current.rank != current.alive[0]:
+        return
+    names = [replica.name for replica in current.replicas if replica.has_stepped]
+    if names:
+        said = "neither finish() nor close() was called: every rank has a model of its own"
+        print(f"malt: {', '.join(names)}: {said}", file=sys.stderr, flush=True)
 
 
 def depart() -> None:
@@ -351,6 +364,8 @@ def _finalize_at_exit() -> None:
     if children.has_inherited_mpi():
         return exits.end_without_mpi()
     exits.end_job_if_failing()
+    if getattr(sys, "last_type", None) is None:  # else an exception is why
+        _warn_of_unfinished()
     try:
         if _world is not None and _world.transport.mortal:
             _close_or_leave(_world)

@@ -302,6 +302,23 @@ def test_a_linear_model_of_scikit_learn():
 
 
 class TestAfterTheEnd:
+    def test_who_was_neither_finished_nor_closed_is_named(self, capfd):
+        def train(name, end):
+            w = np.zeros(2)
+            replica = malt.Replica(w, name=name)
+            w += 1
+            end(replica)
+
+        malt.finalize()
+        capfd.readouterr()
+        train("lost", lambda replica: replica.step())
+        train("idle", lambda replica: None)
+        train("left", lambda replica: (replica.step(), replica.close()))
+        train("ended", lambda replica: (replica.step(), replica.finish()))
+        malt.finalize()
+        said = "malt: lost: neither finish() nor close() was called: every rank has a model of its own\n"
+        assert capfd.readouterr().err == (said if malt.rank() == 0 else "")
+
     def test_step_after_finish(self):
         replica = malt.Replica(np.zeros(2), every=10)
         replica.finish()
