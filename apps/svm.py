@@ -253,9 +253,17 @@ def _load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
     """Training rows, and test rows read as the same features and labels."""
     train_path, test_path = _paths(options)
     train = malt.open_svmlight(train_path)
+    if train.labels == "raw":
+        raise ValueError(f"{train_path}: {_several(np.unique(train.y))}: there must be two: make one class of some and "
+                         "the other of the rest")  # fmt: skip
     if test_path is None:
         return train, None
     return train, malt.open_svmlight(test_path, zero_based=train.zero_based, labels=train.labels)
+
+
+def _several(labels: Params) -> str:
+    shown = [f"{label:.9g}" for label in labels[:3]]
+    return f"{len(labels)} different labels ({', '.join(shown)}{', ...' if len(labels) > len(shown) else ''})"
 
 
 def n_features(train: malt.Dataset, test: malt.Dataset | None) -> int:

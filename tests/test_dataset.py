@@ -324,26 +324,37 @@ def test_test_data_is_read_as_the_training_data_was(write):
 def test_labels_can_be_set(write):
     path = write("3 1:1\n4 1:1\n")
     assert opened(path, labels=(3, 4)).y.tolist() == [-1, 1]
-    assert opened(path, labels=[4, 3]).y.tolist() == [1, -1]
+    assert opened(path, labels=np.array([4, 3])).y.tolist() == [1, -1]
     assert failure(path, labels=(3, 5)) == f"{path}: row 1, counted from 0, has label 4, which is not one of 3, 5"
     assert failure(path, labels=[3.5]) == f"{path}: row 0, counted from 0, has label 3, which is not one of 3.5"
 
 
 @serial
 @pytest.mark.parametrize(
-    "labels, told",
+    "written, labels",
     [
-        ("3 1 2", "3 different labels (1, 2, 3)"),
-        ("5 4.5 -3 1 5", "4 different labels (-3, 1, 4.5, ...)"),
-        (" ".join(map(str, range(1000))), "1000 different labels (0, 1, 2, ...)"),
+        ("3 1 2", None),
+        ("5 4.5 -3 1 5", None),
+        (" ".join(map(str, range(1000))), None),
+        ("0 1 0", "raw"),
+        ("7 7", "raw"),
     ],
 )
-@pytest.mark.parametrize("load", [load_svmlight, open_svmlight])
-def test_more_than_two_labels(write, labels, told, load):
-    path = write("".join(f"{label} 1:1\n" for label in labels.split()))
-    assert failure(path, load=load) == (
-        f"{path}: {told}: there must be two: make one class of some and the other of the rest"
-    )
+@pytest.mark.parametrize("hosts", ["a", "aab"])
+def test_labels_as_in_the_file(write, written, labels, hosts):
+    """More than two, or where that is asked for; and test data as the training data."""
+    path = write("".join(f"{label} 1:1\n" for label in written.split()))
+    for part in loaded(path, hosts, None, labels):
+        assert part.y.tolist() == [float(word) for word in written.split()][part.rows]
+        assert part.y.dtype == np.float32 and not part.y.flags.writeable and part.labels == "raw"
+    test = opened(write("2 1:1\n1 1:1\n", "test.svm"), 1, part.labels)
+    assert test.y.tolist() == [2, 1]
+
+
+@serial
+def test_labels_that_are_too_large_for_float32(write):
+    path = write("1 1:1\n2 1:1\n1e39 1:1\n")
+    assert failure(path) == f"{path}: row 2, counted from 0, has label 1e+39, which is too large for float32"
 
 
 # -- arguments ---------------------------------------------------------------------------------------------------
@@ -359,6 +370,7 @@ def test_more_than_two_labels(write, labels, told, load):
         ({"n_features": "7"}, "n_features must be a whole number from 1 to 2147483647, got '7'"),
         ({"n_features": True}, "n_features must be a whole number from 1 to 2147483647, got True"),
         ({"zero_based": "auto"}, "zero_based must be True, False or None, got 'auto'"),
+        ({"labels": "row"}, "or the only one, got 'row'; 'raw' leaves them as in the file"),
         ({"labels": ()}, "labels must be the two that become -1 and +1, or the only one, got ()"),
         ({"labels": (1, 1)}, "labels must be the two that become -1 and +1, or the only one, got (1, 1)"),
         ({"labels": (1, 2, 3)}, "labels must be the two that become -1 and +1, or the only one, got (1, 2, 3)"),

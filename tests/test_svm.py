@@ -195,6 +195,18 @@ def test_bad_input(name):
         run(arguments)
 
 
+@pytest.mark.parametrize(
+    ("labels", "told"),
+    [("3 1 2", "3 different labels (1, 2, 3)"), ("5 4.5 -3 1 5", "4 different labels (-3, 1, 4.5, ...)")],
+)
+def test_more_than_two_classes(tmp_path, labels, told):
+    data = tmp_path / "data.svm"
+    data.write_text("".join(f"{label} 1:1\n" for label in labels.split()))
+    with pytest.raises(BadInput) as error:
+        run([str(data)])
+    assert str(error.value) == f"{data}: {told}: there must be two: make one class of some and the other of the rest"
+
+
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_bad_input_is_one_line_and_status_2(svm, ranks):
     arguments, message = BAD["no such file"]

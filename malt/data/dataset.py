@@ -20,6 +20,8 @@ from malt.data.rowfolder import StoredRows
 from malt.data.svmlight import MAX_INDEX
 from malt.shards import bounds
 
+RAW: Final = "raw"
+"""For labels that stay as they are in the file."""
 MAX_WIDTH: Final = MAX_INDEX + 1
 """The most features: int32 can number them, and count them."""
 
@@ -34,11 +36,11 @@ class Dataset:
     X: Features
     """The features, float32, a row for each of `rows`; indices int32, ascending in a row."""
     y: NDArray[np.float32]
-    """The labels, -1 or +1."""
+    """The labels: -1 or +1, or as in the file."""
     rows: slice
     """Which rows of the file these are, from 0: start and stop."""
-    labels: tuple[float, ...]
-    """The labels in the file that became -1 and +1; or the only one."""
+    labels: tuple[float, ...] | str
+    """The labels in the file that became -1 and +1; or the only one; or "raw" where they stay as they are there."""
     zero_based: bool
     """Whether the file counts features from 0. Column j of X is feature j, else j + 1."""
 
@@ -50,12 +52,12 @@ class Request:
     path: str
     n_features: int | None
     zero_based: bool | None
-    labels: tuple[float, ...] | None
+    labels: tuple[float, ...] | str | None
 
 
 def load_svmlight(
-    path: str | os.PathLike[str], n_features: int | None = None, *, transport: Transport | None = None,
-    zero_based: bool | None = None, labels: Sequence[float] | None = None,
+    path: str | os.PathLike[str], n_features: int | None = None, labels: Sequence[float] | str | None = None, *,
+    transport: Transport | None = None, zero_based: bool | None = None,
 ) -> Dataset:  # fmt: skip
     """This rank's rows of an svmlight file: of n rows, rank * n // size up to (rank + 1) * n // size, where none of the
     ranks has died; else as if there were only those that live. Collective.
@@ -64,14 +66,15 @@ def load_svmlight(
     beside it (or in ~/.cache/malt, or else in memory); later loads map that into memory until the file's size or time
     changes. `n_features`: columns of X, by default as many as the whole file needs. `zero_based`: whether the file
     counts features from 0, by default whether index 0 occurs in it. `labels`: the two labels that become -1 and +1,
-    by default the smaller and the larger in the file; a single one becomes +1 if it is above 0, else -1.
+    by default the smaller and the larger in the file; a single one becomes +1 if it is above 0, else -1. Where the file
+    has more than two they stay as they are there, rounded to float32, and with "raw" always.
 
     Test data is to be read as the training data was:
         test = load_svmlight("test.svm", train.X.shape[1], zero_based=train.zero_based, labels=train.labels)
 
     The same error on all ranks: OSError, the file cannot be read; ValueError, it is not svmlight (the message starts
-    with FILE:LINE), is empty, differs between hosts, has more than two labels, or does not fit the arguments, or those
-    are bad or differ between ranks.
+    with FILE:LINE), is empty, differs between hosts, or does not fit the arguments, or those are bad or differ between
+    ranks.
     """
     transport = transport or session.world().transport
     living = list(exchange(transport, None))
@@ -79,8 +82,8 @@ def load_svmlight(
 
 
 def open_svmlight(
-    path: str | os.PathLike[str], n_features: int | None = None, *, transport: Transport | None = None,
-    zero_based: bool | None = None, labels: Sequence[float] | None = None,
+    path: str | os.PathLike[str], n_features: int | None = None, labels: Sequence[float] | str | None = None, *,
+    transport: Transport | None = None, zero_based: bool | None = None,
 ) -> Dataset:  # fmt: skip
     """All rows of an svmlight file, in memory that the ranks of a host share. Collective. Else as `load_svmlight`."""
     transport = transport or session.world().transport
@@ -108,7 +111,7 @@ def _request(path: Any, n_features: Any, zero_based: Any, labels: Any) -> Reques
         path=_path(path),
         n_features=None if n_features is None else _width(n_features),
         zero_based=None if zero_based is None else bool(zero_based),
-        labels=None if labels is None else _label_pair(labels),
+        labels=None if labels is None else _known(labels),
     )
 
 
@@ -119,24 +122,29 @@ def _width(n_features: Any) -> int:
     return int(n_features)
 
 
-def _label_pair(labels: Any) -> tuple[float, ...]:
-    pair = tuple(float(label) for label in labels)
+def _known(labels: Any) -> tuple[float, ...] | str:
+    if isinstance(labels, str) and labels == RAW:
+        return RAW
+    pair = () if isinstance(labels, str) else tuple(float(label) for label in labels)
     if len(pair) not in (1, 2) or len(set(pair)) < len(pair) or not all(map(math.isfinite, pair)):
-        raise ValueError(f"labels must be the two that become -1 and +1, or the only one, got {labels!r}")
+        raise ValueError(f"labels must be the two that become -1 and +1, or the only one, got {labels!r}; "
+                         f"{RAW!r} leaves them as in the file")  # fmt: skip
     return pair
 
 
 def _dataset(stored: StoredRows, request: Request, first: int, last: int) -> Dataset:
     """Rows first:last, as views where there are maps to view."""
     zero_based = stored.summary.zero_based if request.zero_based is None else request.zero_based
-    labels = request.labels or _labels_found(stored, request.path)
+    labels = request.labels or (stored.summary.labels if len(stored.summary.labels) <= 2 else RAW)
+    written = stored.rows.labels[first:last]
     return Dataset(
         X=_features(stored, request, zero_based, first, last),
-        y=_frozen(_signs(stored.rows.labels[first:last], labels, request.path, first)),
+        y=_frozen(_singles(written, request.path, first) if isinstance(labels, str)
+                  else _signs(written, labels, request.path, first)),
         rows=slice(first, last),
         labels=labels,
         zero_based=zero_based,
-    )
+    )  # fmt: skip
 
 
 def _features(stored: StoredRows, request: Request, zero_based: bool, first: int, last: int) -> Features:
@@ -182,14 +190,15 @@ def _path(path: Any) -> str:
         raise TypeError(f"path must be a string or a path, got {path!r}") from None
 
 
-def _labels_found(stored: StoredRows, path: str) -> tuple[float, ...]:
-    labels = stored.summary.labels
-    if len(labels) <= 2:
-        return labels
-    count = np.unique(stored.rows.labels).size
-    shown = ", ".join(map(_shown, labels))
-    raise ValueError(f"{path}: {count} different labels ({shown}{', ...' if count > len(labels) else ''}): "
-                     "there must be two: make one class of some and the other of the rest")  # fmt: skip
+def _singles(labels: NDArray[np.float64], path: str, first: int) -> NDArray[np.float32]:
+    """The labels of rows from `first` on as float32."""
+    with np.errstate(over="ignore"):
+        singles = labels.astype(np.float32)
+    large = np.flatnonzero(~np.isfinite(singles))
+    if large.size:
+        raise ValueError(f"{path}: row {first + int(large[0])}, counted from 0, has label {labels[large[0]]:g}, which "
+                         "is too large for float32")  # fmt: skip
+    return singles
 
 
 def _signs(labels: NDArray[np.float64], known: tuple[float, ...], path: str, first: int) -> NDArray[np.float32]:
