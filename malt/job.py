@@ -28,7 +28,7 @@ from malt.launcher import Line
 from malt.mpi_library import LaunchError
 from malt.program import FAILURE_DIR, JOB_DIR, RECEPTION, SESSION_BASE
 from malt.reception import Reception
-from malt.rollcall import RollCall, failed_with
+from malt.rollcall import RollCall, failed_with, tell_who_ended_inside_mpi
 
 GRACE_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""
@@ -71,6 +71,8 @@ def run(line: Line, environ: Mapping[str, str]) -> End:
             status = status or roll.end()
             roll.clean()
             end_leftovers()  # children of ranks that died
+        elif job.signalled is None:
+            status = tell_who_ended_inside_mpi(Path(folder), status)
         if status != 0 and job.signalled is None:
             if roll is not None:
                 roll.tell_who_died_early()

@@ -93,6 +93,8 @@ def main() -> None:
             _leave(f"started-{_rank()}", f"{_process} {_started()}")
         threading.Thread(target=_tell_when_mpi_has_begun, daemon=True).start()
         atexit.register(_end_alone)
+    elif _folder is not None:
+        _tell_of_an_end_inside_mpi()
     threading.excepthook = _ending_job(threading.excepthook)
     try:
         if as_module:
@@ -199,6 +201,42 @@ def _tell_when_mpi_has_begun() -> None:
     while (mpi := sys.modules.get("mpi4py.MPI")) is None or not getattr(mpi, "Is_initialized", bool)():
         time.sleep(_LOOK_S)
     _leave(f"begun-{_rank()}", "")
+
+
+def _tell_of_an_end_inside_mpi() -> None:
+    """Let the launcher know where this rank loads MPI, and then ends without coming to the end of its interpreter: by
+    os._exit, or where a library calls exit(). Some mpiexecs end all others then, and call that a good end."""
+    sys.meta_path.insert(0, _MpiImport())
+    atexit.register(_forget_mpi)
+    for name in ("_exit", "execv", "execve"):  # the other functions of this kind in os call these
+        setattr(os, name, _telling(name, getattr(os, name)))
+
+
+class _MpiImport:
+    """Sees that MPI is imported, and finds nothing."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "mpi4py.MPI" and os.getpid() == _process:
+            _leave(f"inside-{_rank()}", "")
+
+
+def _forget_mpi() -> None:
+    if os.getpid() == _process and _folder is not None:
+        with contextlib.suppress(OSError):
+            os.unlink(os.path.join(_folder, f"inside-{_rank()}"))
+
+
+def _telling(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+    def tell(*words: object) -> NoReturn:
+        if os.getpid() == _process and (mpi := sys.modules.get("mpi4py.MPI")) is not None:
+            if mpi.Is_initialized() and not mpi.Is_finalized():
+                _leave(f"inside-{_rank()}", f"os.{name}")
+            else:
+                _forget_mpi()
+        end(*words)
+
+    return tell
 
 
 def _end_alone() -> None:

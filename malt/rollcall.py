@@ -1,6 +1,7 @@
 """What the ranks of a job have said of themselves to the launcher, as files in its folder.
 
 status-<n>       a rank has failed, and the job ends with status n
+inside-<rank>    where they may not die: it has loaded MPI, and not come to the end of its program
 where they may die, also:
 started-<rank>      its process, by number and start
 calls-<process>     it goes into MPI_Init
@@ -64,6 +65,22 @@ def started(folder: Path) -> dict[int, Process]:
     return found
 
 
+def tell_who_ended_inside_mpi(folder: Path, status: int) -> int:
+    """The status of a job whose ranks may not die, once mpiexec has ended with `status`: not 0 where ranks, which are
+    told, ended without MPI_Finalize. MPICH's ends the others then, and calls that a good end."""
+    said = {rank: (folder / f"inside-{rank}").read_text() for rank in sorted(_ranks(folder, "inside"))}
+    by_name = {rank: how for rank, how in said.items() if how}
+    if by_name:
+        how = " and ".join(sorted(set(by_name.values())))
+        _tell(
+            by_name.keys(),
+            f"ended by {how} without MPI.Finalize(), which ends the job: let the program come to its end",
+        )
+    elif said and status == 0:
+        _tell(said.keys(), "ended, or one of them and then the others, without coming to the end of the program")
+    return status or int(bool(said))
+
+
 class RollCall:
     """How a job ends whose ranks may die. `is_spread`: some of them may be on other hosts."""
 
@@ -101,7 +118,7 @@ class RollCall:
         finished = self._notes.ranks("finished")
         _tell(self._died_early - finished, "died before the session began")
         _tell(self._died_early & finished, "ended while the others waited for it in MPI_Init")
-        _tell(self._unheard, f"was not heard of for {_CALL_S:.0f} s")
+        _tell(self._unheard, f"said nothing for {_CALL_S:.0f} s")
 
     def end(self) -> int:
         """The status after mpiexec has ended with 0: that is also what it says of ranks that were killed."""
@@ -228,7 +245,8 @@ class _Notes:
 
 def _tell(ranks: Set[int], what: str) -> None:
     if ranks:
-        print(f"malt run: rank {', '.join(map(str, sorted(ranks)))} {what}", file=sys.stderr, flush=True)
+        s = "s" if len(ranks) > 1 else ""
+        print(f"malt run: rank{s} {', '.join(map(str, sorted(ranks)))} {what}", file=sys.stderr, flush=True)
 
 
 def _ranks(folder: Path, kind: str) -> list[int]:

@@ -111,6 +111,14 @@ def test_an_end_with_a_status_that_all_share_is_silent(tmp_path, job_environment
     assert (done.returncode, done.stderr) == (2, "")
 
 
+def test_an_end_in_the_midst_of_mpi_is_a_failure(tmp_path, job_environment):
+    """Also on MPICH, whose mpiexec ends the others and takes that for a good end."""
+    program = "import os\nimport malt\nif malt.rank() == 1: os._exit(0)\nmalt.barrier()"
+    done, _ = job(program, tmp_path, job_environment)
+    assert done.returncode == 1
+    assert "malt run: rank 1 ended by os._exit without MPI.Finalize()" in done.stderr
+
+
 def test_different_collective_calls_end_the_job(tmp_path, job_environment):
     program = "import malt\nr = malt.Replica(__import__('numpy').zeros(3))\nif malt.rank(): r.finish()\n"
     done, seconds = job(program, tmp_path, job_environment)

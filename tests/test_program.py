@@ -153,3 +153,30 @@ def test_a_failure_is_told_whatever_can_be_printed(tmp_path, run, how, end):
     told = {path.name for path in left.iterdir()}
     assert "left-3" in told and "finished-3" not in told
     assert ("rank-3.txt" in told) == ("raise" in end)
+
+
+MPI_STATES = "state = 1\ndef Is_initialized(): return state > 0\ndef Is_finalized(): return state > 1\n"
+INSIDE = {
+    "comes to its end": ("import mpi4py.MPI", None),
+    "ends in the midst of it": ("import mpi4py.MPI, os; os._exit(0)", "os._exit"),
+    "becomes another": ("import mpi4py.MPI, os; os.execlp('true', 'true')", "os.execv"),
+    "ends by a library": ("import mpi4py.MPI, ctypes; ctypes.CDLL(None).exit(0)", ""),
+    "ends after it": ("import mpi4py.MPI, os; mpi4py.MPI.state = 2; os._exit(0)", None),
+    "never begins it": ("import mpi4py.MPI, os; mpi4py.MPI.state = 0; os._exit(0)", None),
+    "ends before it": ("import os; os._exit(0)", None),
+    "becomes another before it": ("import os; os.execlp('true', 'true')", None),
+    "has a child that ends": ("import mpi4py.MPI, os\nif os.fork(): os.wait()\nelse: os._exit(0)", None),
+}
+
+
+@pytest.mark.parametrize("how", INSIDE)
+def test_the_launcher_learns_of_an_end_inside_mpi(tmp_path, run, how):
+    (tmp_path / "mpi4py").mkdir()
+    (tmp_path / "mpi4py" / "__init__.py").write_text("")
+    (tmp_path / "mpi4py" / "MPI.py").write_text(MPI_STATES)
+    left = tmp_path / "left"
+    left.mkdir()
+    text, said = INSIDE[how]
+    run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
+    told = {path.name: path.read_text() for path in left.iterdir()}
+    assert told.get("inside-3") == said

@@ -15,7 +15,7 @@ import pytest
 from dstorm import shared_memory
 from dstorm.vitals import this_process
 from malt import rollcall
-from malt.rollcall import RollCall, failed_with
+from malt.rollcall import RollCall, failed_with, tell_who_ended_inside_mpi
 
 pytestmark = pytest.mark.serial
 
@@ -205,7 +205,7 @@ def test_a_rank_that_never_starts_is_told(tmp_path, capsys, patience):
     patience.pass_(2, roll)
     assert roll.status() == 1
     roll.tell_who_died_early()
-    assert capsys.readouterr().err == "malt run: rank 1 was not heard of for 60 s\n"
+    assert capsys.readouterr().err == "malt run: rank 1 said nothing for 60 s\n"
 
 
 def test_time_that_the_launcher_itself_stood_still_does_not_count(tmp_path, patience):
@@ -437,3 +437,21 @@ def test_one_that_has_ended_well_may_take_its_time_to_close_its_files(tmp_path, 
     assert not called(tmp_path, started={0: here(), 1: gone}, finished=[1]) and not roll.is_ending()
     (tmp_path / "finished-0").touch()
     assert roll.is_ending()
+
+
+@pytest.mark.parametrize(
+    ("inside", "mpiexec", "status", "line"),
+    [
+        ({}, 0, 0, ""),
+        ({0: "", 1: ""}, 9, 9, ""),  # one was killed, as mpiexec tells
+        ({0: "", 1: "os._exit"}, 0, 1, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
+        ({1: "os._exit"}, 3, 3, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
+        ({0: "", 2: ""}, 0, 1, "malt run: ranks 0, 2 ended, or one of them and then the others, without coming to"),
+    ],
+)
+def test_who_ended_inside_mpi(inside, mpiexec, status, line, tmp_path, capsys):
+    for rank, how in inside.items():
+        (tmp_path / f"inside-{rank}").write_text(how)
+    assert tell_who_ended_inside_mpi(tmp_path, mpiexec) == status
+    said = capsys.readouterr().err
+    assert said.startswith(line) and said.count("\n") == bool(line)
