@@ -80,6 +80,8 @@ class Inbox:
         self._patience_s = _PATIENCE_S
         self._seen: list[tuple[InEdge, Stamp]] = []
         self._step = 0
+        self._over = 0
+        """Under lockstep: the step up to which no gather merges messages any more; -1: one is at it."""
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> InEdge:
         cell = np.zeros(stamp.NBYTES, np.uint8)
@@ -110,6 +112,7 @@ class Inbox:
         if self._consistency.lockstep:
             # All queues are looked at: what came along the edges of other steps, and was not gathered then, is in the
             # way of its sender. Only this step's edges can hold a message of this step.
+            self._over = -1
             found = [self._take_step(edge) for edge in self.edges.values()] if self._step else []
             return [message for message in found if message is not None]
         taken: list[Message] = []
@@ -153,6 +156,22 @@ class Inbox:
             self._flush_all()
         elif fresh:
             self._window.flush([edge.peer for edge in fresh])
+        self._over = self._step
+
+    def make_way(self) -> None:
+        """Under lockstep: skip messages of steps that are over, and acknowledge them. One-sided.
+
+        When the graph is mended a rank can get an in-neighbour that is `depth` or more steps behind. Its messages, of
+        which no gather here merges any, fill the slots: it would wait for them to be taken, and this rank for it.
+        """
+        skipped = []
+        for edge in self.edges.values():
+            if (number := self._skip(edge)) > edge.acknowledged:
+                self._put(edge, (number, self._step, WHOLE, 0, 0, 1.0, 0.0))
+                edge.acknowledged = number
+                skipped.append(edge.peer)
+        if skipped:
+            self._window.flush(skipped)
 
     def leave(self, step: int) -> None:
         """Tell all in-neighbours that this rank has left, at `step`; `flush` is the caller's. One-sided."""
@@ -213,6 +232,17 @@ class Inbox:
         if seen.step > edge.step:
             edge.step = seen.step
             edge.heard_at = self._transport.clock()
+
+    def _skip(self, edge: InEdge) -> int:
+        """Settle the peer's messages of steps that are over, as far as they are here; the newest of them, or 0."""
+        number = 0
+        while True:
+            seen = stamp.read(self._view, edge.slots[edge.ring.next_slot])
+            if edge.ring.look(seen) is not Verdict.READY or seen is None or seen.step > self._over:
+                return number
+            self._note_step(edge, seen)
+            number = seen.number
+            edge.ring.skip(number)
 
     def _take_step(self, edge: InEdge) -> Message | None:
         """The peer's message of this rank's step, or None where it sent none then. Older ones are skipped."""

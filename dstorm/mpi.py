@@ -158,6 +158,7 @@ class MpiTransport:
         self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
         self.mortal = False
+        self.while_waiting: list[Callable[[], object]] = []
         self.dead: frozenset[int] = frozenset()
         self.rivals = frozenset(rank for rank in range(self.size) if self.hosts[rank] == mine and rank != self.rank)
         if progress.spans_hosts(self.hosts):

@@ -45,6 +45,8 @@ class Segment:
         self._in = Inbox(transport, self._window, layout, consistency, self._waiting, accept)
         self._step = 0
         self.closed = False
+        if transport.mortal and consistency.lockstep:
+            transport.while_waiting.append(self._in.make_way)
 
     def prepare(self, parcel: Parcel) -> None:
         """From here on this very parcel, of a body alone, is sent in less time. Local."""
@@ -85,6 +87,11 @@ class Segment:
         """Messages published so far in the memory of `peers`. Local."""
         return sum(self._out.edges[peer].ring.sent for peer in peers)
 
+    def wait(self, sources: Iterable[int], timeout_s: float | None) -> None:
+        """The wait of `receive` and `look` alone. Local. DeadlinePassed."""
+        self._notice_deaths()
+        self._in.wait(sources, self._step, timeout_s)
+
     def receive(self, sources: Iterable[int], *, newest: bool, timeout_s: float | None = None) -> list[Message]:
         """The messages that a gather at this rank's step merges, by sender, then step. Local, but for its waits.
 
@@ -92,8 +99,7 @@ class Segment:
         in-neighbours; under lockstep from `sources` alone, and of this very step. `newest`: only the newest
         message of each sender; those before it count as overwritten. DeadlinePassed: nothing was taken.
         """
-        self._notice_deaths()
-        self._in.wait(sources, self._step, timeout_s)
+        self.wait(sources, timeout_s)
         return self._in.take(newest)
 
     def look(self, sources: Iterable[int], timeout_s: float | None = None) -> list[Message] | None:
@@ -102,8 +108,7 @@ class Segment:
 
         Waits as `receive`. Not under lockstep. Local. DeadlinePassed.
         """
-        self._notice_deaths()
-        self._in.wait(sources, self._step, timeout_s)
+        self.wait(sources, timeout_s)
         return self._in.look()
 
     def look_again(self) -> bool:
@@ -160,6 +165,8 @@ class Segment:
         if self.closed:
             return
         self.closed = True
+        if self._in.make_way in self._transport.while_waiting:
+            self._transport.while_waiting.remove(self._in.make_way)
         self._out.leave(self._step)
         self._in.leave(self._step)
         if neighbours := sorted(self._out.edges.keys() | self._in.edges.keys()):

@@ -271,6 +271,7 @@ class SimulatedTransport:
         self.hosts = ("simulated",) * group.size
         self.rivals: frozenset[int] = frozenset()
         self.mortal = False
+        self.while_waiting: list[Callable[[], object]] = []
         self.dead: frozenset[int] = frozenset()
         self.library = "in process"
 

@@ -94,6 +94,7 @@ class SurvivingTransport:
         self.rank, self.size = place.rank, place.size
         self.hosts, self.rivals, self.library = place.hosts, place.rivals, place.library
         self.mortal = True
+        self.while_waiting: list[Callable[[], object]] = []
         self.clock = place.clock
         self._arena = arena
         self._discard = discard
@@ -186,6 +187,9 @@ class SurvivingTransport:
         """As `Transport.pause`; now and then it looks who has died. One-sided."""
         self._place.pause(polls)
         self._roster.check_now_and_then()
+        if self._roster.dead:
+            for call in tuple(self.while_waiting):
+                call()
 
     def _announce(self, dead: frozenset[int]) -> None:
         fresh = dead - self._announced

@@ -62,6 +62,9 @@ class Transport(Protocol):
     mortal: bool
     """Whether the others go on where a rank dies; else a death ends the job."""
 
+    while_waiting: list[Callable[[], object]]
+    """What each `pause` calls once ranks have died. One-sided calls, in the thread that waits."""
+
     @property
     def dead(self) -> frozenset[int]:
         """Ranks that have died, as far as this one knows; replaced, never changed. Local."""

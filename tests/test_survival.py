@@ -209,6 +209,68 @@ def test_nobody_waits_for_one_that_dies_at_any_moment(sync, graph, seed):
     assert all(lists[rank] == 15 for rank in range(3) if rank not in dead)
 
 
+@pytest.mark.parametrize(("graph", "depth", "doomed"), [("ring", 2, 1), ("ring", 1, 3), ("star", 1, 0)])
+def test_a_mended_edge_holds_nobody_up(graph, depth, doomed):
+    """Under bsp a new in-neighbour may be many steps behind: what it sends fills the slots, and is of no use here.
+
+    One rank is slow, so that those behind it wait for one another when another dies.
+    """
+    size, steps = 5, 8
+
+    def live(transport):
+        v = DenseVector(np.zeros(4), transport, as_graph(graph, size), parse("bsp"), depth=depth, deadline_s=5)
+        sends = takes = 0
+        seen = []
+        for step in range(1, steps + 1):
+            for _ in range(12 if transport.rank == (doomed == 0) else 0):
+                transport.pause(14)
+            v.scatter()
+            sends = sends or (step if v._dead else 0)
+            gathered = v.gather()
+            takes = takes or (step if transport.dead else 0)
+            seen.append(set(zip(gathered.senders, gathered.steps, strict=True)))
+        transport.barrier("the end")
+        return sends, takes, seen, v.statistics().peers
+
+    for turn in range(20, 230, 15):
+        found, dead = run(size, turn, {doomed: turn}, live)
+        assert dead == {doomed}
+        ends = {rank: found[rank] for rank in range(size) if rank != doomed}
+        left = as_graph(graph, size).without(dead)
+        for rank, (_, takes, seen, peers) in ends.items():
+            for step, merged in enumerate(seen, 1):
+                assert {at for _, at in merged} <= {step}
+                for peer in left.into(rank, step):  # once this rank knew of the death, and that one sent along the edge
+                    assert (peer, step) in merged or not (takes and takes <= step and 0 < ends[peer][0] <= step)
+            for peer in ends.keys() & peers.keys():
+                mine = peers[peer]
+                assert ends[peer][3][rank].sent == mine.gathered + mine.overwritten + mine.refused + mine.pending
+
+
+def test_a_mended_edge_holds_nobody_up_at_the_end():
+    """One that has made all its steps waits for the others elsewhere than in a gather."""
+    told = []
+
+    def live(transport):
+        v = DenseVector(np.zeros(4), transport, as_graph("ring", 6), parse("bsp"), depth=1, deadline_s=5)
+        for step in (1, 2, 3):
+            while transport.rank == 0 and step == 2 and not transport.dead:
+                transport.pause(14)
+            v.scatter()
+            if transport.rank == 2 and step == 3:
+                while not told:
+                    transport.pause(14)
+                transport._place._group._turns_left[1] = 1
+                transport._place._group._die(2)
+            v.gather()
+        told.append(transport.rank)
+        transport.barrier("the end")
+        return v.statistics().overwritten
+
+    found, dead = run(6, 0, {}, live)
+    assert dead == {1, 2} and told[0] == 3 and found[0] == 0 and found[3] == 2
+
+
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("graph", ["all", "ring"])
 def test_what_was_left_for_later_is_still_sent_after_a_death(graph, seed):

@@ -71,7 +71,7 @@ class DenseVector(Vector):
         `array` changes. None: so it was, or something is to be refused; nothing has been taken then."""
         self._judges_each = False
         try:
-            messages = self._segment.look(self._sources(), timeout_s)
+            messages = self._segment.look(self._awaited(timeout_s), timeout_s)
         finally:
             self._judges_each = True
         if not messages:

@@ -236,6 +236,16 @@ class Vector(ABC):
         self._dead = self._transport.dead
         self._follow(self._whole_graph.without(self._dead))
 
+    def _awaited(self, timeout_s: float | None) -> Sequence[int]:
+        """`_sources`; where ranks may die, after the wait for them: for those, too, who take the place of one that has
+        died meanwhile. DeadlinePassed."""
+        while self._transport.mortal and self._consistency.waits:
+            self._segment.wait(self._sources(), timeout_s)
+            if self._transport.dead is self._dead:
+                break
+            self._mend()
+        return self._sources()
+
     def _sources(self) -> Sequence[int]:
         """Whom a gather at this step may wait for: under lockstep, those whose message goes along this step's edges."""
         if self._consistency.lockstep:
@@ -265,7 +275,8 @@ class Vector(ABC):
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
         """Wait where that is due, take what has arrived and merge it; what it was."""
-        messages = self._segment.receive(self._sources(), newest=self._wants_newest(function), timeout_s=timeout_s)
+        sources = self._awaited(timeout_s)
+        messages = self._segment.receive(sources, newest=self._wants_newest(function), timeout_s=timeout_s)
         self._gathered_at = self._step
         try:
             if messages:
