@@ -130,7 +130,7 @@ class Run:
         for epoch in range(self.checkpoints.epoch, self.checkpoints.epoch + len(self.marks)):
             items = self.items.array.copy()
             self._train(self.generator.permutation(users), items, np.zeros(len(items), bool), *self._steps(epoch))
-            malt.init().transport.beat()
+            malt.heartbeat()
 
     def _steps(self, epoch: int) -> tuple[tuple[Rows, Rows], float]:
         """What is kept of rows at an example, and the step size."""

@@ -209,7 +209,7 @@ class Run:
     def _take_down(self, place: int) -> None:
         """The end of epoch number `place` of this run, from 0. One that comes again takes its own place, and those that
         followed it are to come again too."""
-        malt.init().transport.beat()  # whoever has finished waits for this rank, and must know that it is alive
+        malt.heartbeat()  # whoever has finished waits for this rank, and must know that it is alive
         vectors = self.trainer.vectors
         traffic = [vector.statistics() for vector in vectors]
         nbytes = [vector.array.nbytes for vector in vectors]
@@ -310,7 +310,7 @@ def _tell(part: Run, report: Report, marks: Sequence[Mark], digest: str) -> None
     """Evaluate what was kept, print it, and write the files that were asked for."""
     for epoch, model in zip(marks, part.snapshots, strict=True):
         report.add_epoch(epoch, **part.measures(model))
-        malt.init().transport.beat()
+        malt.heartbeat()
     report.conclude(marks, digest, **part.measures(part.trainer.weights))
     print(report.table())
     if part.options.save:

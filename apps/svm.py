@@ -209,7 +209,7 @@ class Run:
 
     def measures(self, model: Params) -> dict[str, float | None]:
         """How good a model is. Others may wait for what is found here: each is told that this rank is at it."""
-        malt.init().transport.beat()
+        malt.heartbeat()
         accuracy = None if self.test is None else linear.accuracy(self.problem, self.test, model)
         objective = self.objective(model)
         if not math.isfinite(objective):

@@ -15,8 +15,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-DEPARTED, DESERTED = 1, 2
-"""Flags of a word: this rank has departed; it knows of one that has."""
+DEPARTED, DESERTED, OPEN = 1, 2, 4
+"""Flags of a word: this rank has departed; it knows of one that has; it has vectors that it has not closed."""
 
 
 class Word(NamedTuple):

@@ -20,6 +20,7 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from dstorm import progress, roster, shared_memory
+from dstorm.enrolment import Enrolled
 from dstorm.roster import Roster
 from dstorm.transport import Bytes, Put
 from dstorm.waiting import give_way
@@ -142,7 +143,7 @@ class MpiWindow:
             win.Free()
 
 
-class MpiTransport:
+class MpiTransport(Enrolled):
     """The ranks of an MPI intracommunicator. Collective: it is duplicated, so that no traffic of others mixes in."""
 
     def __init__(self, comm: MPI.Intracomm, deadline_s: float = 300.0) -> None:
@@ -154,7 +155,7 @@ class MpiTransport:
         self._lock: threading.RLock | None = None
         self._helper: progress.Helper | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
-        self._roster: Roster | None = None
+        self._has_roster = False
         self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
         self.mortal = False
@@ -165,6 +166,7 @@ class MpiTransport:
             self._help_progress()
         self._meeting_place = self.window(roster.nbytes(self.size))
         self._roster = Roster(self, self._meeting_place, deadline_s)
+        self._has_roster = True
 
     def _find_hosts(self) -> tuple[str, ...]:
         """Ranks that can share memory are on one host, whatever the host's name: containers may share that too."""
@@ -243,29 +245,22 @@ class MpiTransport:
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
         """As `Transport.barrier`. Collective."""
-        if self._roster is None:
-            self._comm.Barrier()
-        else:
+        if self._has_roster:
             self._roster.meet(what, patience_s)
+        else:
+            self._comm.Barrier()
 
     def look(self) -> None:
         """Nothing: a death ends the job. Local."""
 
-    def beat(self) -> None:
-        """As `Transport.beat`. One-sided."""
-        if self._roster is not None:
-            self._roster.beat()
-
     def depart(self) -> None:
         """As `Transport.depart`. One-sided."""
-        if self._roster is not None:
-            self._roster.depart()
+        self._roster.depart()
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""
         self._watchdog.deadline_s = deadline_s
-        if self._roster is not None:
-            self._roster.deadline_s = deadline_s
+        self._roster.deadline_s = deadline_s
 
     @contextlib.contextmanager
     def _meeting(self, call: str) -> Iterator[None]:

@@ -9,6 +9,7 @@ way, and are told at once; so are those who need a rank that has departed.
 
 from __future__ import annotations
 
+import sys
 import threading
 import zlib
 from collections.abc import Callable, Sequence
@@ -16,9 +17,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
-from dstorm.membership import DEPARTED, DESERTED, Membership, mask, ranks
+from dstorm.membership import DEPARTED, DESERTED, OPEN, Membership, mask, ranks
 from dstorm.status import NAME_NBYTES, Cells
 from dstorm.transport import Transport, Window
+from dstorm.wait import Wait
 
 _BEATS_A_DEADLINE = 10
 _LONGEST_BEAT_S = 1.0
@@ -34,24 +36,30 @@ def nbytes(size: int) -> int:
     return size * Cells(size).nbytes
 
 
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
 class Roster:
     """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else.
 
     `gone`: tells which ranks have died, as far as this one can see for itself; None: a death ends the job.
-    `leave(why)`: ends this process; called where the others take it for dead.
+    `leave(why)`: ends this process; called where the others take it for dead. `evict(rank)`: kills the process of a
+    rank that holds up the others; whether it can. `say`: prints a line.
     """
 
     def __init__(
         self, transport: Transport, window: Window, deadline_s: float,
         gone: Callable[[], Sequence[int]] | None = None, leave: Callable[[str], object] | None = None,
+        evict: Callable[[int], bool] | None = None, say: Callable[[str], object] = _print,
     ) -> None:  # fmt: skip
         self._transport = transport
         self._clock = transport.clock
         self._window = window
         self._gone = gone
-        self._leave = leave
+        self._leave, self._evict, self._say = leave, evict, say
         self.deadline_s = deadline_s
-        """How long a meeting lasts without a step of those who are missing."""
+        """How long a meeting lasts without a sign of life of those who are missing."""
         self.dead: frozenset[int] = frozenset()
         """Whom this rank knows to be dead; replaced, never changed."""
         self._rank, size = transport.rank, transport.size
@@ -61,11 +69,11 @@ class Roster:
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
         self._telling = threading.Lock()
         self._name = b""
-        self._flags = 0
+        self._flags = self._beats = self._open = self._awaited = 0
+        self._evicted_at: dict[int, float] = {}
         self._is_meeting = False
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
-        self._beat_s = min(deadline_s / _BEATS_A_DEADLINE, _LONGEST_BEAT_S)
         self._check_s = _CHECK_S * max(1.0, len(self._others) / _OFTEN)
         self._told_at = self._checked_at = now
 
@@ -73,10 +81,20 @@ class Roster:
         """Count a step of this rank; now and then tell the others, and look who has died. One-sided."""
         self._membership.step()
         now = self._clock()
-        if now - self._told_at > self._beat_s:
+        if now - self._told_at > self._beat_s():
             self._tell()
         if self._gone is not None and now - self._checked_at > self._check_s:
             self.check()
+
+    def heartbeat(self) -> None:
+        """Give a sign of life; now and then tell the others. From any thread. One-sided."""
+        self._beats += 1
+        if self._clock() - self._told_at > self._beat_s():
+            self._tell()
+
+    def _beat_s(self) -> float:
+        """How often the others are told."""
+        return min(self.deadline_s / _BEATS_A_DEADLINE, _LONGEST_BEAT_S)
 
     def check(self) -> None:
         """Look who has died, and tell the others of those they may not know of. One-sided."""
@@ -108,24 +126,114 @@ class Roster:
         meeting = self._membership.come(zlib.crc32(self._name))
         self._is_meeting = True
         self._tell()
-        start = self._transport.clock()
+        start = self._clock()
+        final = what == LAST
+        wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
         polls = 0
-        while (lost := self._verdict(meeting, what)) is None:
-            now = self._transport.clock()
-            missing = self._membership.missing(meeting) or self._alive()
-            silent = now - max(start, *(self._heard_at[rank] for rank in missing)) > self.deadline_s
-            if silent or (patience_s is not None and now - start > patience_s):
-                silent_s = {rank: now - self._heard_at[rank] for rank in missing}
-                steps = {rank: self._membership.words[rank].steps for rank in missing}
-                self._stay_away()
-                raise DeadlinePassed(what, steps, silent_s)
-            self._transport.pause(polls)
-            self.check_now_and_then()
-            polls += 1
+        try:
+            while (lost := self._verdict(meeting, what)) is None:
+                now = self._clock()
+                if patience_s is not None and now - start > patience_s:
+                    raise self._passed(meeting, what)
+                if wait.is_due(now):
+                    wait.ranks = self._missing(meeting)
+                    wait.spared = [rank for rank in wait.ranks if final and self.has_closed(rank)]
+                    if self.attend(wait):
+                        raise self._passed(meeting, what)
+                self._transport.pause(polls)
+                self.check_now_and_then()
+                polls += 1
+        finally:
+            self.end_wait()
         self._is_meeting = False
         self._check_names(what, meeting)
         words = self._membership.words
         return frozenset(rank for rank in ranks(lost) if what != LAST or words[rank].come < meeting)
+
+    def _missing(self, meeting: int) -> list[int]:
+        """Who has not come, or else who may not know yet that all have."""
+        return self._membership.missing(meeting) or self._alive()
+
+    def _passed(self, meeting: int, what: str) -> DeadlinePassed:
+        """The meeting does not take place: who is missing."""
+        now, missing = self._clock(), self._missing(meeting)
+        steps = {rank: self._membership.words[rank].steps for rank in missing}
+        self.end_wait(in_vain=True)
+        self._stay_away()
+        return DeadlinePassed(what, steps, {rank: now - self._heard_at[rank] for rank in missing})
+
+    def attend(self, wait: Wait) -> bool:
+        """As `Transport.attend`. One-sided."""
+        self._window.sync()
+        found = 0
+        for rank in self._alive():
+            found |= self._look(rank)
+        if self._gone is not None:
+            self._bury(found)
+        now = self._clock()
+        awaited = mask(wait.ranks)
+        if awaited != self._awaited and now - self._told_at > self._beat_s():
+            self._awaited = awaited
+            self._tell()
+        if line := wait.report(now, self._awaited_by):
+            self._say(line)
+        verdict = wait.judge(now, self._lived_at, self._awaited_by)
+        if verdict.silent and not wait.final and self._evict_all(verdict.silent, now):
+            return False
+        return verdict.is_over
+
+    def end_wait(self, in_vain: bool = False) -> None:
+        """As `Transport.end_wait`. One-sided."""
+        if self._awaited:
+            self._awaited = 0
+            if not in_vain:
+                self._tell()
+
+    def heard_at(self, rank: int) -> float:
+        """As `Transport.heard_at`. Local."""
+        return self._heard_at[rank]
+
+    def _lived_at(self, rank: int) -> float:
+        """... where one that was evicted is given as long again to end."""
+        return max(self._heard_at[rank], self._evicted_at.get(rank, 0.0))
+
+    def _awaited_by(self, rank: int) -> frozenset[int]:
+        """Whom `rank` waits for, of those who live."""
+        if rank in self.dead:
+            return frozenset()
+        return ranks(self._membership.words[rank].awaited) - self.dead
+
+    def _evict_all(self, silent: frozenset[int], now: float) -> bool:
+        """Kill those who hold up the others; whether all of them can be, and were not before."""
+        fresh = silent - self._evicted_at.keys()
+        if self._evict is None or not fresh:
+            return False
+        self._evicted_at.update(dict.fromkeys(fresh, now))
+        self._tell()  # why, before anybody sees that they have ended
+        beyond = {rank for rank in fresh if not self._evict(rank)}
+        for rank in beyond:
+            del self._evicted_at[rank]
+        return not beyond and fresh == silent
+
+    def was_evicted(self, rank: int) -> bool:
+        """As `Transport.was_evicted`. Local."""
+        return rank in self._evicted_at or any(word.evicted >> rank & 1 for word in self._membership.words)
+
+    def opened(self) -> None:
+        """As `Transport.opened`. Local."""
+        self._open += 1
+        self._flags |= OPEN
+
+    def closed(self) -> None:
+        """As `Transport.closed`. One-sided."""
+        self._open -= 1
+        if not self._open:
+            self._flags &= ~OPEN
+            self._tell()
+
+    def has_closed(self, rank: int) -> bool:
+        """As `Transport.has_closed`. Local."""
+        return not self._membership.words[rank].flags & OPEN
 
     def depart(self) -> None:
         """Publish that this rank has left in order: a meeting that still needs it ends in PeerLost on the others.
@@ -213,7 +321,10 @@ class Roster:
 
     def _tell(self) -> None:
         with self._telling:  # a heartbeat may come from another thread
-            self._cells.write(self._cell, self._membership.own._replace(flags=self._flags), self._name)
+            word = self._membership.own._replace(
+                beats=self._beats, flags=self._flags, awaited=self._awaited, evicted=mask(self._evicted_at)
+            )
+            self._cells.write(self._cell, word, self._name)
             living = self._alive()
             for peer in living:
                 self._window.put(self._cell, peer, self._rank * self._cells.nbytes)

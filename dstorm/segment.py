@@ -37,7 +37,12 @@ class Segment:
         accept: Callable[[Message], bool] = lambda message: True,
     ) -> None:
         self._consistency = consistency
-        self._window = transport.window(layout.window_nbytes(transport.rank))
+        transport.opened()
+        try:
+            self._window = transport.window(layout.window_nbytes(transport.rank))
+        except BaseException:
+            transport.closed()
+            raise
         self._transport = transport
         self._dead: frozenset[int] = frozenset()
         self._waiting = Waiting(transport, deadline_s, self._notice_deaths)
@@ -171,6 +176,7 @@ class Segment:
         self._in.leave(self._step)
         if neighbours := sorted(self._out.edges.keys() | self._in.edges.keys()):
             self._window.flush(neighbours)
+        self._transport.closed()
 
     def free(self) -> None:
         """Give the memory back. Collective, once all ranks have closed; views of it are dead. ClosedError: not yet."""

@@ -74,15 +74,26 @@ class Arena:
 class LinkedTransport(SurvivingTransport):
     """The ranks of several hosts while some of them die. `links`: those of `arena`. Local.
 
-    `gone`: who of this host has ended; `end(ranks)`: ends those of them that the others have given up.
+    `gone`: who of this host has ended; `end(ranks)`: ends those of them that the others have given up. `evict(rank)`:
+    as in `SurvivingTransport`, for those of this host; one of another is cut off, and ends when it reads that, or is
+    ended there.
     """
 
     def __init__(
         self, place: SeveralHosts, arena: Arena, links: Links, gone: Callable[[], Sequence[int]],
         end: Callable[[Iterable[int]], None], deadline_s: float, leave: Callable[[str], object],
+        evict: Callable[[int], bool],
     ) -> None:  # fmt: skip
         self._links = links
-        super().__init__(place, arena, lambda: [*gone(), *links.gone()], deadline_s, leave, arena.discard)
+
+        def evict_anywhere(rank: int) -> bool:
+            if rank in place.mates:
+                return evict(rank)
+            links.cut([rank])
+            return True
+
+        gone_anywhere = lambda: [*gone(), *links.gone()]  # noqa: E731
+        super().__init__(place, arena, gone_anywhere, deadline_s, leave, arena.discard, evict_anywhere)
         self.on_death(end)
         self.on_death(links.part)
 

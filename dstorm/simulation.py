@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from dstorm import shared_memory
 from dstorm.errors import MismatchedCalls
 from dstorm.transport import Bytes, Put
+from dstorm.wait import Wait
 
 Result = TypeVar("Result")
 
@@ -53,6 +54,8 @@ class Group:
         self._turns_left = dict(deaths or {})
         self.now = 0.0
         self.random = Random(seed)
+        self.heard_at = [0.0] * size
+        """When each rank gave its last sign of life."""
         self.pending: list[list[tuple[int, Bytes, Bytes]]] = [[] for _ in range(size)]
         """Pieces of Puts that have not arrived, by origin: (peer, from, to)."""
         self._turns = [threading.Semaphore(0) for _ in range(size)]
@@ -315,7 +318,31 @@ class SimulatedTransport:
         pass
 
     def beat(self) -> None:
+        self.heartbeat()
+
+    def heartbeat(self) -> None:
+        self._group.heard_at[self.rank] = self.clock()
+
+    def heard_at(self, rank: int) -> float:
+        return self._group.heard_at[rank]
+
+    def attend(self, wait: Wait) -> bool:
+        return wait.judge(self.clock(), self.heard_at, lambda rank: ()).is_over
+
+    def end_wait(self, in_vain: bool = False) -> None:
         pass
+
+    def opened(self) -> None:
+        pass
+
+    def closed(self) -> None:
+        pass
+
+    def has_closed(self, rank: int) -> bool:
+        return True
+
+    def was_evicted(self, rank: int) -> bool:
+        return False
 
     def depart(self) -> None:
         pass

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 
 from dstorm import assembly, roster
 from dstorm.assembly import Assembly
+from dstorm.enrolment import Enrolled
 from dstorm.room import Room
 from dstorm.roster import Roster
 from dstorm.transport import Bytes, Put, Window
@@ -77,18 +78,20 @@ class Slice:
             self._give_back, self.memory = None, np.empty(0, np.uint8)
 
 
-class SurvivingTransport:
+class SurvivingTransport(Enrolled):
     """The ranks of a place while some of them die, or have died before. Local.
 
     `arena`: a window whose memory reads as zeros, of the same size on all ranks. `gone`: tells which ranks have ended,
     as far as this one can see for itself; never one that may come back. `leave(why)`: ends this process; called where
     the others take it for dead. `discard(offset, nbytes)`: gives pages of this rank's part of the arena that hold
-    nothing any more back to the system, where that can be done.
+    nothing any more back to the system, where that can be done. `evict(rank)`: kills a rank that gives no sign of life
+    while others wait for it; whether it can.
     """
 
     def __init__(
         self, place: Place, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0,
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
+        evict: Callable[[int], bool] | None = None,
     ) -> None:  # fmt: skip
         self._place = place
         self.rank, self.size = place.rank, place.size
@@ -101,7 +104,7 @@ class SurvivingTransport:
         self._room = Room(arena.memory.nbytes)
         self._callbacks: list[Callable[[frozenset[int]], None]] = []
         self._announced: frozenset[int] = frozenset()
-        self._roster = Roster(self, self._slice(roster.nbytes(self.size)), deadline_s, gone, leave)
+        self._roster = Roster(self, self._slice(roster.nbytes(self.size)), deadline_s, gone, leave, evict)
         self._assembly = Assembly(self, self._slice(assembly.nbytes(self.size)), self._roster)
 
     @property
@@ -172,13 +175,10 @@ class SurvivingTransport:
         self._roster.deadline_s = deadline_s
 
     def look(self) -> None:
-        """As `Transport.look`. One-sided: the others are told of those they may not know of."""
+        """As `Transport.look`; a sign of life. One-sided: the others are told of those they may not know of."""
+        self._roster.heartbeat()
         self._roster.check_now_and_then()
         self._announce(self._roster.dead)
-
-    def beat(self) -> None:
-        """As `Transport.beat`; of deaths it finds out without calling anybody. One-sided."""
-        self._roster.beat()
 
     def depart(self) -> None:
         """Nothing: the others go on without a rank that leaves, once its process has ended. Local."""

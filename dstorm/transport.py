@@ -11,6 +11,8 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.wait import Wait
+
 Bytes = NDArray[np.uint8]
 Put = Callable[[], object]
 """A Put, or the flush of some, that is ready to be started."""
@@ -98,6 +100,32 @@ class Transport(Protocol):
 
     def beat(self) -> None:
         """Count a step of this rank, so that others who wait for it know that it is alive. One-sided."""
+
+    def heartbeat(self) -> None:
+        """A sign of life, without a step. From any thread. One-sided."""
+
+    def heard_at(self, rank: int) -> float:
+        """When `rank` last gave a sign of life, by this rank's clock, as far as it has looked. Local."""
+
+    def attend(self, wait: Wait) -> bool:
+        """Look after a wait, whenever it is due: publish it, say on stderr whom it is for where that is due; where
+        ranks may die, evict who holds it up. Whether its deadline has passed. One-sided."""
+
+    def end_wait(self, in_vain: bool = False) -> None:
+        """This rank's wait is over; `in_vain`: its deadline has passed, which the others, of whom some may wait in the
+        same circle, learn only with its next sign of life. One-sided."""
+
+    def opened(self) -> None:
+        """This rank has a vector more in use. Local: the others learn of it at the next collective call."""
+
+    def closed(self) -> None:
+        """It has one less in use. One-sided."""
+
+    def has_closed(self, rank: int) -> bool:
+        """Whether `rank` uses none any more, as far as this one has looked. Local."""
+
+    def was_evicted(self, rank: int) -> bool:
+        """Whether `rank` was killed because it gave no sign of life while others waited for it. Local."""
 
     def depart(self) -> None:
         """Tell the others that this rank leaves in order while they go on, once it has closed its windows' users: a

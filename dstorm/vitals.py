@@ -91,6 +91,15 @@ class Vitals:
                     os.kill(process.number, signal.SIGKILL)
                 time.sleep(_LOOK_S)
 
+    def kill(self, rank: int) -> bool:
+        """Kill its process, whatever it is at, without waiting for its end; whether it is one that can be."""
+        if rank not in self._processes:
+            return False
+        if not has_ended(self._processes[rank]):
+            with contextlib.suppress(OSError):
+                os.kill(self._processes[rank].number, signal.SIGKILL)
+        return True
+
     def standing_s(self, rank: int) -> float:
         """How long it has been standing still, or had been when it ended; 0 where it was not seen to."""
         since, until = self._stood.get(rank, (0.0, 0.0))

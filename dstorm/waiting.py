@@ -10,6 +10,7 @@ from typing import Protocol
 from dstorm import interruption
 from dstorm.errors import DeadlinePassed
 from dstorm.transport import Transport
+from dstorm.wait import Wait
 
 _YIELD_POLLS = 2_000
 """Polls of a wait that only yield the core; those after them sleep."""
@@ -51,32 +52,38 @@ class Waiting:
 
     @interruption.wait
     def until_none(self, what: str, lacking: Callable[[], Sequence[Awaited]], timeout_s: float | None) -> None:
-        """Poll until no edge is lacking. DeadlinePassed: `timeout_s` is over, or an awaited rank has made no step
-        for the deadline of the session."""
+        """Poll until no edge is lacking. DeadlinePassed: `timeout_s` is over, or an awaited rank has given no sign of
+        life for the deadline of the session."""
         edges = lacking()
         if not edges:
             return
-        start = now = self._transport.clock()
+        transport = self._transport
+        start = now = transport.clock()
+        wait = Wait(transport.rank, transport.size, what, start, self._deadline_s)
         polls = 0
         try:
             while edges:
-                self._check(what, edges, start, now, timeout_s)
+                if timeout_s is not None and now - start > timeout_s:
+                    raise self._passed(what, edges, now)
+                if wait.is_due(now):
+                    wait.ranks = [edge.peer for edge in edges]
+                    wait.heard = {edge.peer: edge.heard_at for edge in edges}
+                    if transport.attend(wait) and timeout_s is None:
+                        raise self._passed(what, edges, now)
                 before = now
-                self._transport.pause(polls)
+                transport.pause(polls)
                 self.notice()
                 polls += 1
-                now = self._transport.clock()
+                now = transport.clock()
                 for edge in edges:
                     edge.waited_s += now - before
                 edges = lacking()
         finally:
             self.total_s += now - start
+            transport.end_wait()
 
-    def _check(self, what: str, edges: Sequence[Awaited], start: float, now: float, timeout_s: float | None) -> None:
-        if timeout_s is not None:
-            is_over = now - start > timeout_s
-        else:
-            is_over = max(now - max(edge.heard_at, start) for edge in edges) > self._deadline_s
-        if is_over:
-            silent_s = {edge.peer: now - edge.heard_at for edge in edges}
-            raise DeadlinePassed(what, {edge.peer: edge.step for edge in edges}, silent_s)
+    def _passed(self, what: str, edges: Sequence[Awaited], now: float) -> DeadlinePassed:
+        self._transport.end_wait(in_vain=True)
+        heard_at = {edge.peer: max(edge.heard_at, self._transport.heard_at(edge.peer)) for edge in edges}
+        silent_s = {peer: now - heard for peer, heard in heard_at.items()}
+        return DeadlinePassed(what, {edge.peer: edge.step for edge in edges}, silent_s)

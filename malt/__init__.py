@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from dstorm import ClosedError, DeadlinePassed, PeerLost
 from malt.replica import Replica
-from malt.session import World, alive, barrier, finalize, init, on_death, rank, size
+from malt.session import World, alive, barrier, finalize, heartbeat, init, on_death, rank, size
 from malt.shards import shard
 from malt.simulation import simulate
 from malt.vectors import vector
@@ -40,6 +40,7 @@ __all__ = [
     "barrier",
     "finalize",
     "graph",
+    "heartbeat",
     "init",
     "load_ratings",
     "load_svmlight",

@@ -127,7 +127,7 @@ class Checkpoint:
         return content.arrays
 
     def _write(self, arrays: Arrays) -> bool:
-        session.world().transport.beat()  # others may wait for this rank: it is alive
+        session.heartbeat()  # others may wait for this rank: it is alive
         program = self._program or os.path.basename(sys.argv[0])
         try:
             checkpointfile.write(self.path, Content(program, self._match or {}, arrays))

@@ -13,6 +13,7 @@ import numpy as np
 from dstorm import ClosedError, children, parse
 from malt import changes, consensus, session
 from malt.agreement import agree
+from malt.cadence import Cadence
 from malt.changes import Changes
 from malt.parameters import Parameters
 from malt.vectors import check_name, vector
@@ -66,6 +67,7 @@ class Replica:
         world.replicas_made += 1
         self._delta = average == "delta"
         self._count = 0
+        self._cadence, self._steps_unseen = Cadence(self._transport.clock()), 1
         self._finished = False
         self._check_finite = check_finite
         self._parts: list[_Part] = []
@@ -92,7 +94,8 @@ class Replica:
         world.replicas.append(self)
 
     def step(self, n: int = 1) -> bool:
-        """Count `n` examples or batches; exchange when another `every` are full. Whether it did. One-sided.
+        """Count `n` examples or batches; exchange when another `every` are full. Whether it did. For whoever waits for
+        this rank a sign of life, as malt.heartbeat(). One-sided.
 
         TypeError, ValueError: `n` is not a whole number from 0 up; or the arrays that were looked up have other shapes
         or dtypes than at first, or are others: nothing has been sent then. ClosedError: after finish, close or
@@ -102,6 +105,10 @@ class Replica:
             n = _whole("n", n, 0)
         if self._parts[0].vector.closed:
             raise self._closed_error("step", "this replica has left, by finish, close or malt.finalize")
+        self._steps_unseen -= 1
+        if not self._steps_unseen:
+            self._steps_unseen = self._cadence.steps(self._transport.clock())
+            self._transport.heartbeat()
         before, self._count = self._count, self._count + n
         due = self._count // self._every > before // self._every
         if due:

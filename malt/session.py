@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import math
 import os
 import sys
 import threading
@@ -135,14 +136,16 @@ def init(
     """The world of this process, made by the first call; any call that needs it makes it. Collective at first.
 
     `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD; without an MPI library, or started alone, a world
-    of one. `deadline_s`: how long a wait lasts without a step of the rank that is waited for; a later call that gives
-    another changes it for this rank's meetings, and for the vectors that are made from then on. From here on an
-    uncaught exception, in any thread, and a non-zero sys.exit end the whole job.
+    of one. `deadline_s`: how long a wait lasts without a sign of life of the rank that is waited for: a step, one
+    counted in a Replica, malt.heartbeat(); a later call that gives another changes it for this rank's meetings, and for
+    the vectors that are made from then on. From here on an uncaught exception, in any thread, and a non-zero sys.exit
+    end the whole job.
 
     `survive`: they end that rank alone, and where a rank ends, whatever the reason, the others go on; also asked for by
-    MALT_SURVIVE=1, which `malt run --survive` sets. A rank that stands still (SIGSTOP) for `suspect_after_s`, by
-    default 2, is killed by those of its host; one of another host of which nothing is heard for so long, by default 10
-    or four times the longest silence so far, is given up, and leaves if it wakes up.
+    MALT_SURVIVE=1, which `malt run --survive` sets. A rank that has made no call of malt for `deadline_s` while others
+    wait for it, and does not wait itself, is killed; not for waits of malt.finalize. One that stands still (SIGSTOP)
+    for `suspect_after_s`, by default 2, is killed by those of its host; one of another host of which nothing is heard
+    for so long, by default 10 or four times the longest silence so far, is given up, and leaves if it wakes up.
 
     ValueError: an argument, or another comm than before. RuntimeError: `survive` cannot be had; or a launcher
     started several processes and MPI sees only one, which would train alone. ClosedError: in a child of a rank, by fork
@@ -191,9 +194,19 @@ def is_lowest() -> bool:
 def barrier() -> None:
     """Return when all ranks have called it. Collective.
 
-    DeadlinePassed: ranks are missing that have made no step for the session's deadline.
+    DeadlinePassed: ranks are missing that have given no sign of life for the session's deadline. PeerLost: one of them
+    has departed.
     """
     world().transport.barrier("malt.barrier")
+
+
+def heartbeat() -> None:
+    """Tell whoever waits for this rank, in any call, that it is alive and at work: for stretches without any other call
+    of malt that may be longer than the session's deadline. Costs next to nothing, often as it may be called; from any
+    thread. One-sided; harmless without a session."""
+    current = _current()
+    if current is not None and not current.closed:
+        current.transport.heartbeat()
 
 
 def alive() -> tuple[int, ...]:
@@ -217,9 +230,10 @@ def on_death(callback: Callable[[int], None]) -> None:
 def finalize() -> None:
     """Close and free everything of this session. Collective; harmless when there is none, or a second time.
 
-    Runs by itself when the interpreter exits. After it, any call starts a new session. While an exception is being
-    handled, as in `finally: malt.finalize()`, the others must come within 5 s, as they do where all have failed alike;
-    where they go on, the exception ends the job.
+    Runs by itself when the interpreter exits. After it, any call starts a new session. No deadline runs here against a
+    rank that has finished or closed all its Replicas and vectors: it may evaluate or save for as long as it takes.
+    While an exception is being handled, as in `finally: malt.finalize()`, the others must come within 5 s, as they do
+    where all have failed alike; where they go on, the exception ends the job.
     """
     error = sys.exc_info()[1]
     if error is None:
@@ -383,18 +397,21 @@ def _finalize_at_exit() -> None:
 
 def _close_or_leave(ending: World) -> None:
     """Close the session at the end of a program that the others may outlive: where they train on, this rank has ended
-    early, and leaves, so that its rows are dealt to them. DeadlinePassed: they neither come nor train."""
-    steps: dict[int, int] = {}
-    start = ending.transport.clock()
+    early, and leaves, so that its rows are dealt to them. DeadlinePassed: they neither come nor train, nor have they
+    finished."""
+    transport = ending.transport
+    heard: dict[int, float] = {}
+    start = transport.clock()
     while True:
         try:
             return _close(_OUTLIVED_S)
         except DeadlinePassed as error:
-            if any(step > steps.get(rank, step) for rank, step in error.missing.items()):
-                return exits.leave_early()
-            if ending.transport.clock() - start > ending.deadline_s:
+            training = [rank for rank in error.missing if not transport.has_closed(rank)]
+            if any(transport.heard_at(rank) > heard.get(rank, math.inf) for rank in training):
+                exits.end_job("", 0)
+            if training and transport.clock() - start > ending.deadline_s:
                 raise
-            steps = error.missing
+            heard = {rank: transport.heard_at(rank) for rank in training}
 
 
 children.claim(os.environ)

@@ -54,7 +54,8 @@ def transport(
     alive = [rank for rank in range(place.size) if rank not in ended]
     links = Links(memory.memory, out, into, alive, leave, suspect_after_s)
     gone = lambda: [*vitals.gone(), *ended]  # noqa: E731
-    made = LinkedTransport(place, Arena(memory, place.mates, links), links, gone, vitals.end, deadline_s, leave)
+    arena = Arena(memory, place.mates, links)
+    made = LinkedTransport(place, arena, links, gone, vitals.end, deadline_s, leave, vitals.kill)
     made.barrier("malt.init")
     _path(session, place).unlink(missing_ok=True)  # all who live have it
     return made, vitals

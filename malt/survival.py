@@ -124,7 +124,7 @@ def _of_one_host(
     crew = Muster(folder, session, place.rank, place.size).come(room, vitals.gone, deadline_s)
     path = shared_memory.file_of(folder.name, session)
     arena = SharedMemory(path, place.rank, place.size, crew.nbytes, mpi.fence())
-    made = SurvivingTransport(place, arena, vitals.gone, deadline_s, discard=arena.discard)
+    made = SurvivingTransport(place, arena, vitals.gone, deadline_s, discard=arena.discard, evict=vitals.kill)
     made.barrier("malt.init")
     path.unlink(missing_ok=True)  # all who live have it
     return made, vitals
@@ -140,7 +140,7 @@ def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tupl
     told = inner.allgather(json.dumps(this_process()).encode())
     processes = {rank: Process(*json.loads(text)) for rank, text in enumerate(told) if rank != inner.rank}
     vitals = Vitals(processes, inner.clock, suspect_after_s)
-    made = SurvivingTransport(inner, inner.arena(), vitals.gone, deadline_s)
+    made = SurvivingTransport(inner, inner.arena(), vitals.gone, deadline_s, evict=vitals.kill)
     made.barrier("malt.init")
     return made, vitals
 
@@ -154,6 +154,14 @@ def _reason(world: World, rank: int) -> str:
         return "it has failed" if int(left.read_text()) else "it has ended before the others"
     except (OSError, ValueError):
         return "its process has ended"
+
+
+def _eviction(world: World, rank: int) -> str:
+    silent_s = world.transport.clock() - world.transport.heard_at(rank)
+    return (
+        f"it made no call of malt for {silent_s:.0f} s while others waited for it, and was ended "
+        f"(deadline_s={world.deadline_s:g}; malt.heartbeat() is a sign of life)"
+    )
 
 
 def _check_that_none_is_lost() -> None:
@@ -170,6 +178,8 @@ def tell(world: World, ranks: Collection[int], vitals: Vitals) -> None:
         standing_s = vitals.standing_s(rank)
         world.lost[rank] = time.time() - standing_s
         world.reasons[rank] = "it stood still, and was ended" if standing_s else _reason(world, rank)
+        if world.transport.was_evicted(rank):
+            world.reasons[rank] = _eviction(world, rank)
     if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
         from dstorm import mpi
 

@@ -137,6 +137,8 @@ class OneEnd:
 
     def beat(self): ...
 
+    def opened(self): ...
+
 
 def layout(depth: int) -> Layout:
     return Layout(into=[[], [0]], out=[[1], []], depth=depth, capacity=CAPACITY)

@@ -57,6 +57,74 @@ def test_who_makes_steps_is_waited_for():
     assert min(run(3, 0, live)) > 2.5
 
 
+def test_heartbeats_are_signs_of_life():
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(300):
+                transport.pause(30)
+                mine.heartbeat()
+        mine.meet("a test")
+        return transport.clock(), mine._membership.words[1].steps
+
+    assert all(when > 2.5 and steps == 0 for when, steps in run(3, 0, live))
+
+
+@pytest.mark.parametrize("opens", [0, 1, 2])
+def test_at_the_end_no_deadline_runs_against_who_has_closed_all(opens):
+    """In the last meeting, and only there; who has closed one of two vectors has not."""
+
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(opens):
+                mine.opened()
+            mine.meet("a vector")
+            mine.closed() if opens else None
+            while transport.clock() < (1.7 if opens else 3):
+                transport.pause(30)
+            mine.meet("another" if opens == 1 else roster.LAST)
+            return
+        mine.meet("a vector")
+        if opens == 2:
+            with pytest.raises(DeadlinePassed, match="malt.finalize"):
+                mine.meet(roster.LAST)
+        if opens == 1:
+            with pytest.raises(DeadlinePassed, match="another"):
+                mine.meet("another")
+        mine.meet("another" if opens == 1 else roster.LAST)
+        assert transport.clock() > 2.5 or opens
+
+    run(3, opens, live)
+
+
+def test_a_rank_that_waits_says_so_and_for_whom():
+    def live(rank, mine, transport):
+        if rank == 2:
+            while transport.clock() < 0.5:
+                transport.pause(30)
+            mine._look(0)
+            assert mine._awaited_by(0) == {2}
+        mine.meet("a test")
+        assert mine._awaited == 0
+        mine.meet("another")
+        assert mine._awaited_by(0) == set()
+
+    run(3, 0, live)
+
+
+def test_the_lowest_that_waits_tells_whom_for():
+    told = []
+
+    def live(rank, mine, transport):
+        mine._say = lambda line: told.append((rank, line))
+        while rank == 3 and transport.clock() < 50:
+            transport.pause(30)
+        mine.meet("malt.barrier")
+
+    run(4, 0, live, deadline_s=300.0)
+    assert [rank for rank, _ in told] == [0, 0, 0]
+    assert told[0][1] == "malt: waiting for rank 3 in malt.barrier (10 s)"
+
+
 def test_after_a_deadline_the_meeting_can_still_take_place():
     def live(rank, mine, transport):
         if rank == 1:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 from argparse import Namespace
@@ -498,6 +499,92 @@ def test_who_had_died_is_parted_from_before_memory_serves_again(seed):
         return transport.dead
 
     assert [found for found in run(4, seed, {}, live)[0] if found] == [frozenset({2})] * 3
+
+
+def evicting(size, live, deadline_s=5.0):
+    """live(transport) on ranks that may be evicted; who was."""
+    group = Group(size, 0)
+
+    def start(rank):
+        inner = SimulatedTransport(group, rank)
+
+        def evict(other):
+            group.dead.add(other)
+            return True
+
+        return live(SurvivingTransport(inner, inner.window(ARENA), inner.gone, deadline_s, evict=evict))
+
+    group.run(start)
+    return group.dead
+
+
+def compute(transport, until_s=math.inf):
+    """Without any call of malt."""
+    while transport.clock() < until_s:
+        transport._place.pause(30)
+
+
+@pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack", "asp"])
+def test_who_gives_no_sign_of_life_is_evicted(sync):
+    def live(transport):
+        v = DenseVector(np.zeros(3), transport, as_graph("ring", 4), parse(sync), deadline_s=5.0)
+        if transport.rank == 2:
+            compute(transport)
+        for _ in range(5):
+            v.scatter()
+            v.gather()
+        v.close()
+        transport.barrier("Replica.finish")
+        assert transport.dead == {2} and transport.was_evicted(2) and not transport.was_evicted(1)
+        assert 5 < transport.clock() < 8 and transport.clock() - transport.heard_at(2) > 5
+
+    assert evicting(4, live) == {2}
+
+
+def test_who_waits_or_gives_signs_of_life_is_not_evicted():
+    """Rank 0 waits for 1, which waits for 2, which is at work for three deadlines."""
+
+    def live(transport):
+        v = DenseVector(np.zeros(3), transport, as_graph({0: [1, 2], 1: [0], 2: [1]}, 3), parse("bsp"), deadline_s=5.0)
+        while transport.rank == 2 and transport.clock() < 16:
+            compute(transport, transport.clock() + 4)
+            transport.heartbeat()
+        for _ in range(3):
+            v.scatter()
+            v.gather()
+
+    assert evicting(3, live) == set()
+
+
+def test_a_circle_of_waits_and_the_last_meeting_evict_nobody():
+    def live(transport):
+        v = DenseVector(np.zeros(3), transport, as_graph("all", 2), parse("notify-ack"), deadline_s=5.0)
+        v.scatter()
+        with pytest.raises(DeadlinePassed):
+            v.scatter()
+        if transport.rank == 1:
+            compute(transport, 13)
+        else:
+            with pytest.raises(DeadlinePassed):
+                transport.barrier("malt.finalize")
+        transport.barrier("malt.finalize")
+
+    assert evicting(2, live) == set()
+
+
+@pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack"])
+def test_heartbeats_are_signs_of_life_for_waits_of_vectors(sync):
+    def live(transport):
+        v = DenseVector(np.zeros(3), transport, as_graph("all", 2), parse(sync), deadline_s=5.0)
+        while transport.rank == 1 and transport.clock() < 16:
+            compute(transport, transport.clock() + 4)
+            transport.heartbeat()
+        for _ in range(3):
+            v.scatter()
+            v.gather()
+        return transport.clock()
+
+    assert min(run(2, 0, {}, live)[0]) > 15
 
 
 def test_an_arena_that_is_full_says_so():
