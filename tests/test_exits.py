@@ -93,6 +93,7 @@ def f():
         return 1
 f()
 """,
+    "MPI.Finalize()": "from mpi4py import MPI; MPI.Finalize()",
     "an exit of a thread": "t = threading.Thread(target=lambda: sys.exit(5)); t.start(); t.join()",
 }
 

@@ -193,6 +193,17 @@ print(malt.rank(), malt.size(), bool(merged), malt.shard(10), malt.init().librar
         last = done.stderr.strip().splitlines()[-1]
         assert "a launcher started 4 processes" in last and "sees one" in last and "mpiexec" in last
 
+    @pytest.mark.parametrize(
+        ("before", "problem"),
+        [
+            ("import mpi4py; mpi4py.rc.initialize = False", "RuntimeError: MPI is not initialized, as mpi4py.rc.initi"),
+            ("from mpi4py import MPI; MPI.Finalize()", "RuntimeError: MPI has been finalized, and no session can"),
+        ],
+    )
+    def test_mpi_that_cannot_be_used(self, before, problem, job_environment):
+        done = python(f"{before}\nimport malt; malt.rank()", job_environment)
+        assert done.returncode == 1 and done.stderr.splitlines()[-1].startswith(problem)
+
     def test_a_launcher_and_no_mpi_library(self, job_environment):
         program = "import sys; sys.modules['mpi4py'] = None\nimport malt; malt.init()"
         done = python(program, job_environment, OMPI_COMM_WORLD_SIZE="4")
