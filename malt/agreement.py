@@ -29,7 +29,7 @@ def _said(transport: Transport, text: str) -> dict[int, Any]:
 
 def agree(
     transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]]
-) -> tuple[Checked, list[dict[str, Any]]]:
+) -> tuple[Checked, dict[int, dict[str, Any]]]:
     """check()'s first result, and what the living said of theirs, by rank. Collective.
 
     check() looks at this rank's arguments and describes those that must be the same everywhere, in JSON; keys with
@@ -51,7 +51,7 @@ def agree(
     problem, kind = _failure(said) or (_difference(said), ValueError)
     if problem or checked is None:
         raise kind(f"{what}: {problem}") from unforeseen
-    return checked, list(said.values())
+    return checked, said
 
 
 def _failure(said: Mapping[int, dict[str, Any]]) -> tuple[str, type[Exception]] | None:

@@ -12,7 +12,6 @@ import numpy as np
 
 from dstorm import ClosedError, children, parse
 from malt import changes, consensus, session
-from malt.agreement import agree
 from malt.cadence import Cadence
 from malt.changes import Changes
 from malt.parameters import Parameters
@@ -63,7 +62,7 @@ class Replica:
             same = _same(parameters, average, as_graph(graph, world.size), sync)
             return (parameters, _whole("every", every, 1)), {"name": self.name, **same}
 
-        (self._parameters, self._every), _ = agree(world.transport, "malt.Replica", check)
+        (self._parameters, self._every), _ = world.notes.agree(world.transport, "malt.Replica", check)
         world.replicas_made += 1
         self._delta = average == "delta"
         self._count = 0
@@ -130,8 +129,8 @@ class Replica:
             raise self._closed_error("finish", "malt.finalize was called before, and ended the session of this replica")
         self.close()
         self._transport.barrier("Replica.finish")
-        _, said = agree(self._transport, "Replica.finish", self._ending)
-        self._warn_of_unseen(said)
+        _, said = self._world.notes.agree(self._transport, "Replica.finish", self._ending)
+        self._warn_of_unseen(list(said.values()))
         arrays = self._parameters.arrays
         consensus.mean(
             self._transport, [arrays[place] for place in self._parameters.floats], counts=self.has_stepped,

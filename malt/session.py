@@ -16,6 +16,7 @@ from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost, SoloT
 from dstorm.roster import LAST
 from malt import exits, fabric, survival
 from malt.program import JOB_DIR
+from malt.shardnotes import ShardNotes
 
 if TYPE_CHECKING:
     from malt.replica import Replica
@@ -65,6 +66,8 @@ class World:
         """Those neither finished nor closed yet."""
         self.replicas_made = 0
         """Replicas made so far."""
+        self.notes = ShardNotes()
+        """Of what malt.shard was given."""
         self.closed = False
         self.departed = False
         """Whether it was closed here alone, without the others: no session can follow."""
@@ -196,9 +199,11 @@ def barrier() -> None:
     """Return when all ranks have called it. Collective.
 
     DeadlinePassed: ranks are missing that have given no sign of life for the session's deadline. PeerLost: one of them
-    has departed.
+    has departed. ValueError, on all ranks: they gave malt.shard different arrays.
     """
-    world().transport.barrier("malt.barrier")
+    current = world()
+    current.transport.barrier("malt.barrier")
+    current.notes.compare(current.transport)
 
 
 def heartbeat() -> None:

@@ -30,18 +30,43 @@ def living_rows(count: int, rank: int, size: int, dead: Collection[int]) -> NDAr
     return np.sort(np.concatenate(parts))
 
 
-def shard(rows: Any) -> Any:
+def shard(rows: Any, *, shuffle: bool = False, seed: int = 0) -> Any:
     """This rank's part of `rows`. Local, once initialized.
 
-    Of a number of rows: a slice; once a rank has died, an array of row numbers, ascending. Of an array, a data frame,
-    or anything that has a length and can be sliced: its rows, a view where slicing gives one; once a rank has died, a
-    copy (of a range an array, of another sequence a list). The parts of all who live cover each row once, so call it
-    again every epoch. More ranks than rows: some parts are empty.
-    TypeError: neither a number nor what can be sliced by rows; ValueError: a negative number.
+    Of a number of rows: a slice; shuffled, or once a rank has died, an array of row numbers. Of an array, a data frame,
+    or anything that has a length and can be sliced: its rows, a view where slicing gives one; shuffled, or once a rank
+    has died, a copy (of a range an array, of another sequence a list). The parts of all who live cover each row once,
+    so call it again every epoch. More ranks than rows: some parts are empty.
+
+    `shuffle`: deal them in a random order, which is one and the same for a number of rows and a `seed`: X and y that
+    are sharded apart still match. For rows that stand in an order, of label say.
+
+    All ranks must give the same array: its length, dtype and a checksum of some elements are compared at the collective
+    calls that follow, which then raise a ValueError on all ranks; of the first 16 arrays.
+
+    TypeError: neither a number nor what can be sliced by rows; ValueError: a negative number; `shuffle`, `seed`.
     """
     world = session.world()
     world.transport.look()
     what = f"malt.shard takes a number of rows, or an array or list of rows, got a {type(rows).__name__}"
+    count, is_count = _count(rows, what)
+    seed = _checked_seed(shuffle, seed)
+    dead = world.transport.dead
+    part: Any = slice(*bounds(count, world.rank, world.size))
+    if dead:
+        part = living_rows(count, world.rank, world.size, dead)
+    if shuffle:
+        part = np.random.default_rng(seed).permutation(count)[part]
+    if is_count:
+        return part
+    mine = _picked(rows, part, what)
+    if hasattr(rows, "shape") and hasattr(rows, "dtype"):
+        world.notes.note(rows, seed if shuffle else None)
+    return mine
+
+
+def _count(rows: Any, what: str) -> tuple[int, bool]:
+    """How many rows there are, and whether they are but a number."""
     if isinstance(rows, (str, bytes, Mapping, Set)):
         raise TypeError(what)
     is_count = hasattr(rows, "__index__") and not getattr(rows, "shape", ())
@@ -51,14 +76,23 @@ def shard(rows: Any) -> Any:
         raise TypeError(what) from None
     if isinstance(rows, bool) or count < 0:
         raise ValueError(f"malt.shard takes a number of rows from 0 up, got {rows!r}")
-    dead = world.transport.dead
-    part: Any = slice(*bounds(count, world.rank, world.size))
-    if dead:
-        part = living_rows(count, world.rank, world.size, dead)
-    if is_count:
-        return part
+    return count, is_count
+
+
+def _checked_seed(shuffle: Any, seed: Any) -> int:
+    if not isinstance(shuffle, (bool, np.bool_)):
+        raise TypeError(f"malt.shard: shuffle must be True or False, got {shuffle!r}")
+    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
+        raise TypeError(f"malt.shard: seed must be a whole number from 0 up, got {seed!r}")
+    if index(seed) < 0:
+        raise ValueError(f"malt.shard: seed must be a whole number from 0 up, got {seed!r}")
+    return index(seed)
+
+
+def _picked(rows: Any, part: Any, what: str) -> Any:
+    """Those `rows` that `part` names: a slice, or an array of row numbers."""
     try:
-        if dead and isinstance(rows, Sequence):  # takes slices, but no array of row numbers
+        if not isinstance(part, slice) and isinstance(rows, Sequence):  # takes slices, but no array of row numbers
             return rows.start + rows.step * part if isinstance(rows, range) else [rows[row] for row in part.tolist()]
         return getattr(rows, "iloc", rows)[part]  # a data frame takes row numbers for names of columns
     except (TypeError, KeyError):  # a generator with a length, a sparse matrix in coordinates

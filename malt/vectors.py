@@ -12,7 +12,6 @@ import numpy as np
 
 from dstorm import Consistency, parse, shared_memory
 from malt import session
-from malt.agreement import agree
 from vol import DenseVector, Graph, SparseVector, Vector, as_graph
 from vol.update import Array
 
@@ -61,8 +60,8 @@ def vector(
         called = {"vectors made before": world.made, "name": title}
         return (array, mesh, consistency, rows), {**called, **_description(array, mesh, consistency, world), **common}
 
-    (array, mesh, consistency, rows), said = agree(world.transport, "malt.vector", check)
-    _free(world, set.intersection(*(set(one["_closed"]) for one in said)))
+    (array, mesh, consistency, rows), said = world.notes.agree(world.transport, "malt.vector", check)
+    _free(world, set.intersection(*(set(one["_closed"]) for one in said.values())))
     make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
     made = make(
         array, world.transport, mesh, consistency, **rows,

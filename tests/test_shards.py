@@ -14,6 +14,7 @@ from scipy import sparse
 
 import malt
 from malt import shards
+from malt.shardnotes import ShardNotes
 from malt.shards import bounds
 
 
@@ -42,6 +43,17 @@ def test_more_ranks_than_rows():
     assert sum(int(x) for x in malt.init().transport.allgather(str(counts[0]).encode())) == 1
 
 
+@pytest.mark.parametrize("seed", [0, 7])
+def test_shuffled_rows_are_each_dealt_once_and_alike(seed):
+    mine = malt.shard(103, shuffle=True, seed=seed)
+    everyone = b"".join(malt.init().transport.allgather(mine.astype(np.int64).tobytes()))
+    order = np.frombuffer(everyone, np.int64)
+    assert sorted(order) == list(range(103)) and (order != np.arange(103)).sum() > 80
+    for rows in (np.arange(103), range(103), list(range(103))):
+        assert list(malt.shard(rows, shuffle=True, seed=seed)) == mine.tolist()
+    assert malt.shard(103, shuffle=True, seed=seed + 1).tolist() != mine.tolist()
+
+
 class Frame:
     """As a data frame of pandas: rows by position through iloc, columns by what stands in brackets."""
 
@@ -59,7 +71,8 @@ class Frame:
 def test_rows_of_any_kind_are_dealt_again_after_a_death(monkeypatch):
     looks = []
     transport = SimpleNamespace(dead=frozenset({1}), look=lambda: looks.append(1))
-    monkeypatch.setattr(shards.session, "world", lambda: SimpleNamespace(rank=2, size=3, transport=transport))
+    world = SimpleNamespace(rank=2, size=3, transport=transport, notes=ShardNotes())
+    monkeypatch.setattr(shards.session, "world", lambda: world)
     mine = shards.living_rows(9, 2, 3, {1}).tolist()
     assert mine == [4, 5, 6, 7, 8]
     values = 10 * np.arange(9)
@@ -69,6 +82,8 @@ def test_rows_of_any_kind_are_dealt_again_after_a_death(monkeypatch):
         part = part.diagonal(4) if sparse.issparse(part) else part
         assert isinstance(part, np.ndarray) and part.tolist() == [40, 50, 60, 70, 80]
     assert malt.shard(list("abcdefghi")) == malt.shard(tuple("abcdefghi")) == list("efghi")
+    order = np.random.default_rng(5).permutation(9)
+    assert malt.shard(9, shuffle=True, seed=5).tolist() == order[mine].tolist()
 
 
 class Stream:
@@ -87,6 +102,15 @@ BAD = [
 def test_bad_rows(bad, error):
     with pytest.raises(error, match="malt.shard takes a number of rows"):
         malt.shard(bad)
+
+
+@pytest.mark.parametrize(
+    ("bad", "error"),
+    [({"seed": -1}, ValueError), ({"seed": 1.5}, TypeError), ({"seed": True}, TypeError), ({"shuffle": 1}, TypeError)],
+)
+def test_bad_options(bad, error):
+    with pytest.raises(error, match=f"malt.shard: {next(iter(bad))} must be"):
+        malt.shard(3, **bad)
 
 
 @pytest.mark.serial
