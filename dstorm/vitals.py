@@ -21,6 +21,11 @@ _GONE, _STOPPED = "ZX", "Tt"
 _ENDING_S = 1.0
 """A process that is killed while it stands still runs for a moment: nobody need see it stand in its last one."""
 _LOOK_S = 0.001
+_LONG_AGO, _RAN = 0.5, 0.25
+"""A look is long ago after this part of `suspect_after_s`. Who has used less of the processor since than that part of
+the time may have stood still itself."""
+_UNKNOWN = ("?", -1, 0)
+"""What is seen where looking fails (no file descriptors left, no memory), and the process may live."""
 
 
 class Process(NamedTuple):
@@ -41,7 +46,7 @@ def this_process() -> Process:
         namespace = os.stat("/proc/self/ns/pid").st_ino
     except OSError:
         return Process()
-    return Process(number, seen[1], namespace) if seen is not None else Process()
+    return Process(number, seen[1], namespace) if seen is not None and seen != _UNKNOWN else Process()
 
 
 def process(number: int, started: int) -> Process:
@@ -50,7 +55,7 @@ def process(number: int, started: int) -> Process:
 
 
 def has_ended(process: Process) -> bool:
-    """Whether it has: also while nobody has waited for it."""
+    """Whether it has: also while nobody has waited for it. Not where that cannot be found out."""
     return _is_over(process, _look(process.number))
 
 
@@ -76,9 +81,12 @@ class Vitals:
         """Since when each stands still, and what it had used of the processor by then."""
         self._stood: dict[int, tuple[float, float]] = {}
         """Since when, and when last, each was seen to stand still."""
+        self._looked_at = self._used_s = 0.0
+        """When this process last looked, and what it had used of the processor by then."""
 
     def gone(self) -> Sequence[int]:
         """The ranks whose processes have ended; those that stand still for too long are ended."""
+        self._doubt_own_count()
         return [rank for rank in self._processes if self._is_gone(rank)]
 
     def end(self, ranks: Iterable[int]) -> None:
@@ -106,11 +114,22 @@ class Vitals:
         now = self._clock()
         return now - since if now - until < _ENDING_S else 0.0
 
+    def _doubt_own_count(self) -> None:
+        """Where this process may have stood still, the count of the others begins anew: of a job that is suspended and
+        resumed whole, those who go on first see the others stand."""
+        now, used_s = self._clock(), time.process_time()
+        away_s = now - self._looked_at
+        if away_s > _LONG_AGO * self._suspect_after_s and used_s - self._used_s < _RAN * away_s:
+            self._stopped_at.clear()
+        self._looked_at, self._used_s = now, used_s
+
     def _is_gone(self, rank: int) -> bool:
         process = self._processes[rank]
         seen = _look(process.number)
         if seen is None or _is_over(process, seen):
             return True
+        if seen == _UNKNOWN:
+            return False
         now = self._clock()
         if seen[0] not in _STOPPED:
             self._stopped_at.pop(rank, None)
@@ -127,14 +146,27 @@ class Vitals:
 
 
 def _is_over(process: Process, seen: tuple[str, int, int] | None) -> bool:
-    return seen is None or seen[1] != process.started or seen[0] in _GONE
+    return seen is None or (seen != _UNKNOWN and (seen[1] != process.started or seen[0] in _GONE))
 
 
 def _look(number: int) -> tuple[str, int, int] | None:
-    """(state, start, time on the processor in clock ticks) of a process; None: there is none."""
+    """(state, start, time on the processor in clock ticks) of a process; None: there is none. _UNKNOWN."""
     try:
         with open(f"/proc/{number}/stat", "rb") as file:
             fields = file.read().rpartition(b")")[2].split()  # after the name, which may contain anything
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return None
+    except OSError:
+        return _UNKNOWN if _is_there(number) else None
     return fields[0].decode(), int(fields[19]), int(fields[11]) + int(fields[12])
+
+
+def _is_there(number: int) -> bool:
+    """Whether there is a process of this number, be it a zombie: what can be asked without a file descriptor."""
+    try:
+        os.kill(number, 0)
+    except ProcessLookupError:
+        return False
+    except OSError:
+        pass  # another user's
+    return True

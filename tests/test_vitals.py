@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import resource
 import signal
 import subprocess
 import sys
@@ -9,7 +10,7 @@ import time
 
 import pytest
 
-from dstorm.vitals import Process, Vitals, _look, this_process
+from dstorm.vitals import Process, Vitals, _look, has_ended, is_stopped, this_process
 
 pytestmark = pytest.mark.serial
 
@@ -79,6 +80,8 @@ def test_who_is_stopped_for_too_long_is_killed(sleeper):
         time.sleep(0.001)
     clock[0] = 3.0
     assert vitals.gone() == []
+    for clock[0] in (4.0, 5.0):
+        assert vitals.gone() == [] and vitals.standing_s(3) == clock[0] - 3
     clock[0] = 5.1
     vitals.gone()
     assert child.wait(5) == -signal.SIGKILL
@@ -104,8 +107,8 @@ def test_who_runs_between_two_looks_does_not_stand_still():
             while _look(child.pid)[0] not in "Tt":
                 time.sleep(0.001)
             assert vitals.gone() == [] and vitals.standing_s(3) == 0
-        clock[0] = 11.1
-        vitals.gone()
+        for clock[0] in (10.0, 11.0, 11.1):
+            vitals.gone()
         assert child.wait(5) == -signal.SIGKILL
     finally:
         child.kill()
@@ -119,4 +122,43 @@ def test_who_is_taken_for_dead_is_ended(sleeper):
     assert child.poll() is None
     vitals.end([3, 4])
     assert vitals.gone() == [3]
+    assert child.wait(5) == -signal.SIGKILL
+
+
+def test_who_cannot_be_looked_at_lives(sleeper):
+    """A rank without file descriptors must not take all others for dead. That one of them is gone it still finds."""
+    child, process = sleeper
+    vitals, limits = watch(process), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            open("/proc/self/stat")  # noqa: SIM115
+        alive = vitals.gone(), has_ended(process), is_stopped(process), this_process()
+        child.kill()
+        child.wait()
+        dead = vitals.gone(), has_ended(process)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert alive == ([], False, False, Process())
+    assert dead == ([3], True)
+
+
+@pytest.mark.parametrize("was_computing", [False, True])
+def test_whoever_stood_still_itself_counts_anew(sleeper, monkeypatch, was_computing):
+    """Of a job that is suspended and resumed whole those who go on first see the others stand. One that was computing
+    since its last look counts on."""
+    child, process = sleeper
+    clock = [0.0]
+    monkeypatch.setattr("time.process_time", lambda: clock[0] if was_computing else 1.0)
+    vitals = watch(process, lambda: clock[0], 2.0)
+    child.send_signal(signal.SIGSTOP)
+    while _look(child.pid)[0] not in "Tt":
+        time.sleep(0.001)
+    for clock[0] in (0.0, 60.0):
+        assert vitals.gone() == []
+    if not was_computing:
+        assert vitals.standing_s(3) == 0
+        for clock[0] in (61.0, 62.0, 62.1):
+            assert child.poll() is None
+            vitals.gone()
     assert child.wait(5) == -signal.SIGKILL
