@@ -65,7 +65,7 @@ class Replica:
         (self._parameters, self._every), _ = world.notes.agree(world.transport, "malt.Replica", check)
         world.replicas_made += 1
         self._delta = average == "delta"
-        self._count = 0
+        self._count, self._due_at = 0, self._every
         self._cadence, self._steps_unseen = Cadence(self._transport.clock()), 1
         self._finished = False
         self._check_finite = check_finite
@@ -108,11 +108,12 @@ class Replica:
         if not self._steps_unseen:
             self._steps_unseen = self._cadence.steps(self._transport.clock())
             self._transport.heartbeat()
-        before, self._count = self._count, self._count + n
-        due = self._count // self._every > before // self._every
-        if due:
-            self._exchange()
-        return due
+        self._count += n
+        if self._count < self._due_at:
+            return False
+        self._due_at = (self._count // self._every + 1) * self._every
+        self._exchange()
+        return True
 
     def finish(self) -> None:
         """End with one and the same model on all ranks, bit by bit: the mean of theirs, over the living ranks that have
