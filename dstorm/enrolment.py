@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from dstorm.roster import Roster
 from dstorm.wait import Wait
 
@@ -10,6 +12,10 @@ class Enrolled:
     """A transport of ranks that have a roster. All as in `Transport`."""
 
     _roster: Roster
+
+    def calling(self, what: str) -> AbstractContextManager[None]:
+        """As `Transport.calling`. Local."""
+        return self._roster.calls.calling(what)
 
     def beat(self) -> None:
         """As `Transport.beat`. One-sided."""

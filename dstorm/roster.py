@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from dstorm.calls import Calls
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership import DEPARTED, DESERTED, OPEN, Membership, mask, ranks
 from dstorm.status import NAME_NBYTES, Cells
@@ -69,6 +70,8 @@ class Roster:
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
         self._telling = threading.Lock()
         self._name = b""
+        self.calls = Calls()
+        """What its meetings are part of."""
         self._flags = self._beats = self._open = self._awaited = 0
         self._evicted_at: dict[int, float] = {}
         self._is_meeting = False
@@ -120,6 +123,7 @@ class Roster:
         whatever they do; a later call waits for them again. PeerLost: one that is missing has departed.
         MismatchedCalls: a rank has come to another meeting. ClosedError: this rank has departed.
         """
+        what = self.calls.name(what)
         if self._flags & DEPARTED:
             raise ClosedError(f"{what}: this rank has departed")
         self._name = what.encode()[:NAME_NBYTES]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
 from random import Random
@@ -19,6 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import shared_memory
+from dstorm.calls import Calls
 from dstorm.errors import MismatchedCalls
 from dstorm.transport import Bytes, Put
 from dstorm.wait import Wait
@@ -277,6 +279,7 @@ class SimulatedTransport:
         self.while_waiting: list[Callable[[], object]] = []
         self.dead: frozenset[int] = frozenset()
         self.library = "in process"
+        self._calls = Calls()
 
     def window(self, nbytes: int) -> SimulatedWindow:
         return SimulatedWindow(self._group, self.rank, nbytes)
@@ -305,11 +308,15 @@ class SimulatedTransport:
 
     def _meet(self, what: str, thing: Any) -> list[Any]:
         """What every rank gave, by rank. MismatchedCalls: in another call than this."""
+        what = self._calls.name(what)
         everyone = self._group.gather(self.rank, (what, thing))
         for rank, (call, _) in enumerate(everyone):
             if call != what:
                 raise MismatchedCalls(self.rank, what, rank, call)
         return [theirs for _, theirs in everyone]
+
+    def calling(self, what: str) -> AbstractContextManager[None]:
+        return self._calls.calling(what)
 
     def set_deadline(self, deadline_s: float) -> None:
         pass

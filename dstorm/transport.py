@@ -6,6 +6,7 @@ Everything above this line is written against `Transport` and `Window`; nothing 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from typing import Protocol
 
 import numpy as np
@@ -91,6 +92,10 @@ class Transport(Protocol):
         have not come within `patience_s`. MismatchedCalls: a rank is in another collective call. PeerLost: one has
         departed. So do the other collective calls, before they begin.
         """
+
+    def calling(self, what: str) -> AbstractContextManager[None]:
+        """From here to its end all that this rank does with the others is part of the collective call `what`, or of the
+        one that this is part of, and is called so where it waits, or another rank is in another call. Local."""
 
     def set_deadline(self, deadline_s: float) -> None:
         """From here on a barrier waits so long for a rank that makes no step. Local."""

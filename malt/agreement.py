@@ -47,7 +47,8 @@ def agree(
     except Exception as error:  # whatever it is, the others must hear of it
         unforeseen = error
         mine = json.dumps({"call": what, "_error": f"{type(error).__name__}: {error}", "_memory": False})
-    said: dict[int, dict[str, Any]] = _said(transport, mine)
+    with transport.calling(what):
+        said: dict[int, dict[str, Any]] = _said(transport, mine)
     problem, kind = _failure(said) or (_difference(said), ValueError)
     if problem or checked is None:
         raise kind(f"{what}: {problem}") from unforeseen

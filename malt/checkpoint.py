@@ -67,7 +67,9 @@ class Checkpoint:
 
     def due_together(self) -> bool:
         """What `due` says on the lowest rank. Collective: for a state that all ranks must come together to make."""
-        return any(exchange(session.world().transport, session.is_lowest() and self.due()).values())
+        transport = session.world().transport
+        with transport.calling("Checkpoint.due_together"):
+            return any(exchange(transport, session.is_lowest() and self.due()).values())
 
     def save(self, state: Mapping[str, Any], force: bool = False) -> bool:
         """Write the state if that is due, or at once with `force`; whether it was written. Local.
@@ -96,11 +98,12 @@ class Checkpoint:
         to; MemoryError.
         """
         transport = session.world().transport
-        while True:
-            one = min(exchange(transport, None))
-            arrays = self._load_by(one, transport)
-            if one in exchange(transport, None):  # else it may have died before all had everything
-                return arrays
+        with transport.calling("Checkpoint.load"):
+            while True:
+                one = min(exchange(transport, None))
+                arrays = self._load_by(one, transport)
+                if one in exchange(transport, None):  # else it may have died before all had everything
+                    return arrays
 
     def _load_by(self, one: int, transport: Transport) -> Arrays | None:
         """The state as rank `one`, the lowest, reads it. Collective. Where that dies meanwhile: whatever has come."""

@@ -63,10 +63,11 @@ def vector(
     (array, mesh, consistency, rows), said = world.notes.agree(world.transport, "malt.vector", check)
     _free(world, set.intersection(*(set(one["_closed"]) for one in said.values())))
     make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
-    made = make(
-        array, world.transport, mesh, consistency, **rows,
-        depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=title,
-    )  # fmt: skip
+    with world.transport.calling("malt.vector"):
+        made = make(
+            array, world.transport, mesh, consistency, **rows,
+            depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=title,
+        )  # fmt: skip
     world.vectors.append(made)
     world.made += 1
     return made

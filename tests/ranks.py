@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from contextlib import nullcontext
 
 MEETING_S = 10.0
 """A rank that has waited so long for the others is in a call that they do not come to."""
@@ -55,6 +56,9 @@ class ThreadTransport:
         gathered = list(self._ranks.slots)
         self.barrier()
         return gathered
+
+    def calling(self, what):
+        return nullcontext()
 
     def barrier(self):
         self._ranks.barrier.wait(MEETING_S)

@@ -12,10 +12,10 @@ pytestmark = pytest.mark.serial
 ROOT = Path(__file__).parents[1]
 LAYERS = ["dstorm", "vol", "malt", "apps"]
 PURE = [
-    "dstorm/consistency.py", "dstorm/layout.py", "dstorm/membership.py", "dstorm/ring.py", "dstorm/room.py",
-    "dstorm/silence.py", "dstorm/stamp.py", "dstorm/statistics.py", "dstorm/status.py", "dstorm/transport.py",
-    "dstorm/wait.py", "malt/cadence.py", "malt/changes.py", "malt/data/dealing.py", "malt/diagnosis.py",
-    "malt/parameters.py",
+    "dstorm/calls.py", "dstorm/consistency.py", "dstorm/layout.py", "dstorm/membership.py", "dstorm/ring.py",
+    "dstorm/room.py", "dstorm/silence.py", "dstorm/stamp.py", "dstorm/statistics.py", "dstorm/status.py",
+    "dstorm/transport.py", "dstorm/wait.py", "malt/cadence.py", "malt/changes.py", "malt/data/dealing.py",
+    "malt/diagnosis.py", "malt/parameters.py",
     "vol/graph.py", "vol/topology.py", "vol/spectrum.py", "vol/merge.py", "vol/update.py", "vol/arguments.py",
     "vol/dirty.py", "vol/rowmerge.py", "vol/rows.py", "vol/wire.py",
     "apps/network.py", "apps/optimizer.py",

@@ -160,6 +160,18 @@ def test_different_meetings_are_told_apart_at_once(seed):
     assert max(first, second) < third
 
 
+def test_a_meeting_is_called_what_it_is_part_of():
+    calls = ["Checkpoint.load", "malt.vector"]
+
+    def live(rank, mine, transport):
+        named = f"rank {rank} is in {calls[rank]} while rank {1 - rank} is in {calls[1 - rank]}"
+        raises = pytest.raises(MismatchedCalls, match=named)
+        with mine.calls.calling(calls[rank]), mine.calls.calling("a part"), raises:
+            mine.meet("MPI_Allgatherv")
+
+    run(2, 0, live)
+
+
 def test_patience_ends_before_the_deadline():
     def live(rank, mine, transport):
         if rank == 0:

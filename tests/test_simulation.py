@@ -140,6 +140,27 @@ except KeyboardInterrupt:
     assert done.returncode == -signal.SIGINT and done.stderr.strip().endswith("KeyboardInterrupt")
 
 
+@pytest.mark.parametrize(
+    ("name", "call"),
+    [
+        ("Checkpoint.load", lambda path: malt.Checkpoint(path).load()),
+        ("Checkpoint.due_together", lambda path: malt.Checkpoint(path).due_together()),
+        ("malt.load_svmlight", lambda path: malt.load_svmlight(path)),
+        ("malt.load_ratings", lambda path: malt.load_ratings(path)),
+        ("malt.Replica", lambda path: malt.Replica(np.zeros(3))),
+    ],
+)
+def test_ranks_in_two_calls_are_told_so_by_the_names_that_they_used(tmp_path, name, call):
+    def live(rank):
+        return malt.vector(3) if rank else call(tmp_path / "file")
+
+    with pytest.raises(RuntimeError) as raised:
+        malt.simulate(live, 2)
+    first = f"rank 0 is in {name} while rank 1 is in malt.vector"
+    other = f"rank 1 is in malt.vector while rank 0 is in {name}"
+    assert str(raised.value).split(":")[0] in (first, other)
+
+
 def test_a_collective_that_some_never_make():
     with pytest.raises(RuntimeError, match=r"rank 1 is in malt.barrier while rank 0 is in malt.finalize"):
         malt.simulate(lambda rank: malt.barrier() if rank else None, 3)

@@ -77,8 +77,9 @@ def load_svmlight(
     ranks.
     """
     transport = transport or session.world().transport
-    living = list(exchange(transport, None))
-    return _load(path, n_features, transport, zero_based, labels, living.index(transport.rank), len(living))
+    with transport.calling("malt.load_svmlight"):
+        living = list(exchange(transport, None))
+        return _load(path, n_features, transport, zero_based, labels, living.index(transport.rank), len(living))
 
 
 def open_svmlight(
@@ -87,7 +88,8 @@ def open_svmlight(
 ) -> Dataset:  # fmt: skip
     """All rows of an svmlight file, in memory that the ranks of a host share. Collective. Else as `load_svmlight`."""
     transport = transport or session.world().transport
-    return _load(path, n_features, transport, zero_based, labels, rank=0, size=1)
+    with transport.calling("malt.open_svmlight"):
+        return _load(path, n_features, transport, zero_based, labels, rank=0, size=1)
 
 
 def _load(

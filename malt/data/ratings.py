@@ -51,8 +51,9 @@ def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
     finite (the message starts with FILE:LINE), the file is empty, or differs between hosts.
     """
     transport = transport or session.world().transport
-    whole = open_ratings(path, transport=transport)
-    dead = set(range(transport.size)) - exchange(transport, None).keys()
+    with transport.calling("malt.load_ratings"):
+        whole = open_ratings(path, transport=transport)
+        dead = set(range(transport.size)) - exchange(transport, None).keys()
     return of_users(whole, inherit(shares(whole, transport.size), dead, transport.size) == transport.rank)
 
 
@@ -64,8 +65,9 @@ def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
         name = os.fsdecode(path)
         return name, {"path": name}
 
-    name, _ = agree(transport, "malt.load_ratings", check)
-    return Ratings(**vars(_shared(name, transport)))
+    with transport.calling("malt.open_ratings"):
+        name, _ = agree(transport, "malt.load_ratings", check)
+        return Ratings(**vars(_shared(name, transport)))
 
 
 def shares(ratings: Ratings, ranks: int) -> NDArray[np.int32]:
