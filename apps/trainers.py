@@ -110,9 +110,12 @@ class ModelTrainer:
             self._replica.step()
 
     def finish(self) -> None:
+        self._leave()
+        consensus.mean(malt.init().transport, [self.model], counts=self._trained > 0, else_all=True)
         self._params[:] = self.model
-        self._replica.finish()
-        self.model[:] = self._params
+
+    def _leave(self) -> None:
+        self._replica.close()
 
     def state(self) -> State:
         return {
@@ -174,10 +177,8 @@ class SparseModelTrainer(ModelTrainer):
             own[update.rows] += update.values - self._base[update.rows]
         own /= np.float32(1 + len(updates))
 
-    def finish(self) -> None:
+    def _leave(self) -> None:
         self._vector.close()
-        consensus.mean(malt.init().transport, [self.model])
-        self._params[:] = self.model
 
 
 class GradientTrainer:

@@ -25,11 +25,11 @@ class Changes:
     def leave(self, arrays: Sequence[Array]) -> None:
         """The arrays are left to the loop as they are now."""
         for place in self._left:
-            self._left[place] = _checksum(arrays[place])
+            self._left[place] = checksum(arrays[place])
 
     def look(self, arrays: Sequence[Array]) -> None:
         """Look which have changed since they were left."""
-        self._left = {place: was for place, was in self._left.items() if _checksum(arrays[place]) == was}
+        self._left = {place: was for place, was in self._left.items() if checksum(arrays[place]) == was}
         self._looks += 1
 
     @property
@@ -53,5 +53,6 @@ def warning(replica: str, names: Sequence[str]) -> str:
     )
 
 
-def _checksum(array: Array) -> int:
+def checksum(array: Array) -> int:
+    """Of all its bytes. Pure."""
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from malt.changes import LOOKS, checksum
 from vol.update import Array
 
 _TENSOR = (
@@ -33,6 +34,7 @@ class Parameters:
             raise TypeError("set must be a function that takes new values, and params one that returns them")
         self._source = params
         self._set = set
+        self._checks_left = 1 + LOOKS  # at the start, and as long as the loop is watched
         got = self._get()
         self._type = type(got)
         self._keys: list[Any] | None = _keys(got)
@@ -73,21 +75,40 @@ class Parameters:
         if self._set is not None or not self._is_as_found(got):
             self._take(got)
 
-    def deliver(self) -> None:
-        """Pass `arrays` to `set`, if there is one: they are the user's from then on."""
+    def deliver(self) -> bool:
+        """Pass `arrays` to `set`, if there is one: they are the user's from then on. Whether `set` is seen to be at
+        fault: the values were new, and the function returns the old ones. Looked at until values are new, a few times.
+        """
         if self._set is None:
-            return
-        if self._keys is None:
-            self._set(self.arrays[0])
-        elif issubclass(self._type, Mapping):
-            self._set(dict(zip(self._keys, self.arrays, strict=True)))
-        else:
-            self._set(tuple(self.arrays) if issubclass(self._type, tuple) else list(self.arrays))
+            return False
+        if not self._checks_left:
+            self._set(self._in_structure())
+            return False
+        self._checks_left -= 1
+        before, new = self._sums(), [checksum(array) for array in self.arrays]
+        self._set(self._in_structure())
+        if new == before:
+            return False
+        self._checks_left = 0
+        return before == self._sums()
 
     # -- private ----------------------------------------------------------------------------------------------
 
     def _get(self) -> Any:
         return self._source() if callable(self._source) else self._source
+
+    def _in_structure(self) -> Any:
+        """`arrays` as the function returns its own."""
+        if self._keys is None:
+            return self.arrays[0]
+        if issubclass(self._type, Mapping):
+            return dict(zip(self._keys, self.arrays, strict=True))
+        return tuple(self.arrays) if issubclass(self._type, tuple) else list(self.arrays)
+
+    def _sums(self) -> list[int]:
+        """Checksums of what the function returns now."""
+        found = _named(self._get())
+        return [checksum(found[name]) for name in self.names]
 
     def _is_as_found(self, got: Any) -> bool:
         """Whether `got` holds the very objects of the last time."""

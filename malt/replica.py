@@ -89,7 +89,7 @@ class Replica:
         self._unseen: list[str] = []
         self._warned = False
         self._changes.leave(arrays)
-        self._parameters.deliver()
+        self._deliver()
         world.replicas.append(self)
 
     def step(self, n: int = 1) -> bool:
@@ -137,7 +137,7 @@ class Replica:
             self._transport, [arrays[place] for place in self._parameters.floats], counts=self.has_stepped,
             check_finite=self._check_finite, else_all=True,
         )  # fmt: skip
-        self._parameters.deliver()
+        self._deliver()
         self._finished = True
 
     def close(self) -> None:
@@ -185,7 +185,12 @@ class Replica:
         if changes is not None:
             self._watch_on(changes, arrays)
         if not parameters.is_fixed:
-            parameters.deliver()
+            self._deliver()
+
+    def _deliver(self) -> None:
+        if self._parameters.deliver() and self._world.rank == self._world.alive[0]:
+            why = "set= was given new values, and the function returns the old ones still: is there a nonlocal missing?"
+            print(f"malt: {self.name}: {why}", file=sys.stderr, flush=True)
 
     def _watch_on(self, changes: Changes, arrays: Sequence[Array]) -> None:
         """Watch what has not been seen to change yet; or warn of it, where it was watched for long enough."""

@@ -254,6 +254,18 @@ def test_what_changes_is_not_warned_about(capfd):
 
 
 @pytest.mark.parallel
+@pytest.mark.parametrize("works", [True, False])
+def test_a_set_that_has_no_effect_is_warned_about(works, capfd):
+    p = Parameter(np.zeros(3))
+    with malt.Replica(lambda: p.data, graph="all", sync="bsp", set=p.take if works else lambda new: None) as replica:
+        for _ in range(3):
+            p.data = p.data + malt.rank()
+            replica.step()
+    said = ": set= was given new values, and the function returns the old ones still"
+    assert capfd.readouterr().err.count(said) == (malt.rank() == 0 and not works)
+
+
+@pytest.mark.parallel
 def test_replicas_that_are_finished_in_another_order():
     a, b = (malt.Replica(np.full(2, float(malt.rank())), name=name) for name in "ab")
     first, second = (b, a) if malt.rank() == 1 else (a, b)
