@@ -271,7 +271,7 @@ class MpiTransport(Enrolled):
         else:
             self._comm.Barrier()
 
-    def look(self) -> None:
+    def look(self, quietly: bool = False) -> None:
         """Nothing: a death ends the job. Local."""
 
     def depart(self) -> None:

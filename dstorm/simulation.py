@@ -321,7 +321,7 @@ class SimulatedTransport:
     def set_deadline(self, deadline_s: float) -> None:
         pass
 
-    def look(self) -> None:
+    def look(self, quietly: bool = False) -> None:
         pass
 
     def beat(self) -> None:

@@ -11,6 +11,7 @@ Each clears its own part, and all meet again before anybody writes.
 
 from __future__ import annotations
 
+import traceback
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
 
@@ -103,6 +104,7 @@ class SurvivingTransport(Enrolled):
         self._discard = discard
         self._room = Room(arena.memory.nbytes)
         self._callbacks: list[Callable[[frozenset[int]], None]] = []
+        self._calls: list[Callable[[], object]] = []
         self._announced: frozenset[int] = frozenset()
         self._roster = Roster(self, self._slice(roster.nbytes(self.size)), deadline_s, gone, leave, evict)
         self._assembly = Assembly(self, self._slice(assembly.nbytes(self.size)), self._roster)
@@ -118,6 +120,11 @@ class SurvivingTransport(Enrolled):
         self._callbacks.append(callback)
         if self._announced:
             callback(self._announced)
+
+    def call_later(self, call: Callable[[], object]) -> None:
+        """Have `look` make a call that may raise, or call anything: nobody is in the middle of a collective call then,
+        nor of the making of a window, which those who live must come through alike. Local."""
+        self._calls.append(call)
 
     def window(self, nbytes: int) -> Slice:
         """As `Transport.window`. MemoryError, on all ranks alike: the arena has no room for it."""
@@ -174,11 +181,14 @@ class SurvivingTransport(Enrolled):
         self._place.set_deadline(deadline_s)
         self._roster.deadline_s = deadline_s
 
-    def look(self) -> None:
+    def look(self, quietly: bool = False) -> None:
         """As `Transport.look`; a sign of life. One-sided: the others are told of those they may not know of."""
         self._roster.heartbeat()
         self._roster.check_now_and_then()
         self._announce(self._roster.dead)
+        if self._calls and not quietly:
+            calls, self._calls = self._calls, []
+            _make_all(calls)
 
     def depart(self) -> None:
         """Nothing: the others go on without a rank that leaves, once its process has ended. Local."""
@@ -200,3 +210,17 @@ class SurvivingTransport(Enrolled):
 
     def close(self) -> None:
         """Nothing: to free the arena all ranks would have to come."""
+
+
+def _make_all(calls: Sequence[Callable[[], object]]) -> None:
+    """Make all of them, then raise the first error; the others are printed."""
+    errors = []
+    for call in calls:
+        try:
+            call()
+        except BaseException as error:
+            errors.append(error)
+    for later in errors[1:]:
+        traceback.print_exception(later)
+    if errors:
+        raise errors[0]

@@ -100,8 +100,9 @@ class Transport(Protocol):
     def set_deadline(self, deadline_s: float) -> None:
         """From here on a barrier waits so long for a rank that makes no step. Local."""
 
-    def look(self) -> None:
-        """Look who has died, unless it has just been done; call those who asked for it. Local."""
+    def look(self, quietly: bool = False) -> None:
+        """Look who has died, unless it has just been done; make the calls that users asked for, but not `quietly`.
+        Local. What such a call raises, once all have been made."""
 
     def beat(self) -> None:
         """Count a step of this rank, so that others who wait for it know that it is alive. One-sided."""

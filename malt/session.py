@@ -192,7 +192,8 @@ def size() -> int:
 
 def is_lowest() -> bool:
     """Whether this is the lowest live rank: the one that writes files and tells of the job. Local, once initialized."""
-    return rank() == alive()[0]
+    world().transport.look(quietly=True)  # others may be in a collective call already
+    return rank() == world().alive[0]
 
 
 def barrier() -> None:
@@ -222,9 +223,10 @@ def alive() -> tuple[int, ...]:
 
 
 def on_death(callback: Callable[[int], None]) -> None:
-    """From here on callback(rank) is called for each rank that dies, on every rank that lives: in the thread that calls
-    malt, at one of its calls; what it raises comes out of that call: of a scatter or a gather before it has done
-    anything. Local; without survive=True it is never called.
+    """From here on callback(rank) is called for each rank that dies, on every rank that lives: by the next scatter or
+    gather, malt.shard or malt.alive there, in its thread, before that has done anything, and never inside a collective
+    call. The first error of such callbacks comes out of it, once all have been called. Local; without survive=True it
+    is never called.
 
     TypeError: it cannot be called.
     """
@@ -353,7 +355,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     transport, vitals = survival.transport(comm, deadline_s, suspect_after_s)
     exits.leave_on_failure()
     opened = World(transport, deadline_s, comm)
-    transport.on_death(lambda ranks: survival.tell(opened, ranks, vitals))
+    transport.on_death(lambda ranks: survival.tell(opened, transport, ranks, vitals))
     return opened
 
 

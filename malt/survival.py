@@ -10,6 +10,7 @@ import time
 import zlib
 from collections import Counter
 from collections.abc import Collection, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -169,8 +170,8 @@ def _check_that_none_is_lost() -> None:
         raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
 
 
-def tell(world: World, ranks: Collection[int], vitals: Vitals) -> None:
-    """Say on the lowest living rank who is lost, take it down, and call those who asked for it."""
+def tell(world: World, transport: SurvivingTransport, ranks: Collection[int], vitals: Vitals) -> None:
+    """Say on the lowest living rank who is lost, take it down, and have those called who asked for it."""
     global _has_lost
     _has_lost = True
     fresh, before = sorted(ranks), set(world.lost)
@@ -195,4 +196,4 @@ def tell(world: World, ranks: Collection[int], vitals: Vitals) -> None:
             print(f"malt: rank {rank} is lost: {world.reasons[rank]}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:
         for callback in world.callbacks:
-            callback(rank)
+            transport.call_later(partial(callback, rank))

@@ -6,6 +6,7 @@ import math
 import os
 import random
 from argparse import Namespace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -16,7 +17,8 @@ from apps.report import Clock
 from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport, stamp
 from dstorm.consistency import parse
 from dstorm.survival import SurvivingTransport
-from malt import checkpointfile, session
+from dstorm.vitals import Vitals
+from malt import checkpointfile, session, survival
 from malt.checkpointfile import Content
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
 from vol import DenseVector, SparseVector, as_graph
@@ -325,31 +327,70 @@ def test_half_a_stamp_of_one_that_died_is_no_message(seed):
     assert dead == {1} and lists[0] == lists[2] == 8
 
 
+class Told(Exception):
+    pass
+
+
+def with_callbacks(transport, monkeypatch):
+    """A session on `transport` in which two callbacks raise; whom they are called with."""
+    monkeypatch.setattr("malt.survival._has_lost", False)
+    monkeypatch.setattr("malt.survival._reason", lambda world, rank: "it was to die")
+    world, told = session.World(transport, 5.0), []
+    session.enter_simulation(world)
+    transport.on_death(lambda ranks: survival.tell(world, transport, ranks, Vitals({}, transport.clock)))
+
+    def tell(name, rank):
+        told.append((name, rank))
+        raise Told(name)
+
+    malt.on_death(partial(tell, "first"))
+    malt.on_death(partial(tell, "second"))
+    return told
+
+
 @pytest.mark.parametrize("seed", range(10))
-def test_what_is_called_for_a_death_may_raise_before_anything_is_sent(seed):
+def test_callbacks_may_raise_before_anything_is_sent(seed, monkeypatch):
+    """All are called; the first error comes out of one scatter."""
+
     def live(transport):
-        class Told(Exception):
-            pass
-
-        told = []
-
-        def tell(ranks):
-            told.append(ranks)
-            raise Told
-
-        transport.on_death(tell)
+        told, raised = with_callbacks(transport, monkeypatch), []
         vector = make_vector(transport, "asp")
         for step in range(60):
             try:
                 vector.scatter()
-            except Told:
+            except Told as error:
+                raised.append(str(error))
                 assert vector.step == step
                 vector.scatter()
             transport.pause(14)
-        return vector.step, told
+        return vector.step, raised, told
 
     lists, dead = run(3, seed, {1: 80 + 10 * seed}, live)
-    assert dead == {1} and lists[0] == lists[2] == (60, [dead])
+    assert dead == {1} and lists[0] == lists[2] == (60, ["first"], [("first", 1), ("second", 1)])
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_callbacks_are_called_in_no_collective_call(seed, monkeypatch):
+    """Where one raised in the making of a vector, memory would lie elsewhere than on the others."""
+
+    def live(transport):
+        told, places, raised = with_callbacks(transport, monkeypatch), [], 0
+        for _ in range(6):
+            v = malt.vector(100)
+            places.append(v._segment._window._start)
+            malt.barrier()
+            transport.mean(v.array)
+            session.is_lowest()
+            assert not told
+        for call in (malt.alive, partial(malt.shard, 10), v.scatter, v.gather):
+            try:
+                call()
+            except Told:
+                raised += 1
+        return places, raised, told
+
+    found, dead = run(3, seed, {1: 40 + 10 * seed}, live)
+    assert dead == {1} and found[0] == found[2] and found[0][1:] == (1, [("first", 1), ("second", 1)])
 
 
 @pytest.mark.parametrize("named", [False, True])

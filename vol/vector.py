@@ -123,7 +123,7 @@ class Vector(ABC):
         if self._segment.closed:
             self._check_open()
         if self._transport.mortal:
-            self._go_round_the_dead()  # what is called for a death may raise: nothing has been sent yet
+            self._go_round_the_dead()  # users' callbacks may raise: nothing has been sent yet
         if type(weight) is not float or not 0 <= weight < math.inf:
             weight = _checked_weight(self.name, weight)
         step = self._step + 1
