@@ -42,6 +42,9 @@ GRADIENT_SHARE: Final = 0.1
 TAIL: Final = 8.0
 """How fast `blend` forgets: of n models the newest weighs (TAIL + 1) / (TAIL + n)."""
 
+_BLOCK: Final = 1 << 20
+"""Weights that are squared at once."""
+
 Params = NDArray[np.float32]
 Order = NDArray[np.int32]
 
@@ -189,6 +192,7 @@ def first_step(
     ranks = min(ranks, MAX_TRIAL_RANKS)
     count = min(STEP_SAMPLE, len(data.labels) // ranks) * ranks
     sample = data._replace(starts=data.starts[: count + 1], labels=data.labels[:count])
+    sample, n_features = _narrowed(sample, n_features)
     square = float(np.square(data.values[: data.starts[count]], dtype=np.float64).sum()) / max(count, 1)
     if square == 0:
         return 1.0
@@ -203,6 +207,16 @@ def first_step(
     for first in range(stride):
         costs[first::stride] = found[first] if first in found else tried(steps[first::stride])
     return next(eta0 for eta0, cost in zip(steps, costs, strict=True) if cost <= AS_GOOD * min(costs))
+
+
+def _narrowed(sample: Examples, n_features: int) -> tuple[Examples, int]:
+    """The same rows over the features that are in them, where those are few: else each trial takes time and memory for
+    all weights."""
+    columns = sample.columns[: sample.starts[-1]]
+    if columns.size >= n_features:
+        return sample, n_features
+    present, places = np.unique(columns, return_inverse=True)
+    return sample._replace(columns=_readonly(places, np.int32)), present.size
 
 
 def _trial(problem: Problem, sample: Examples, n_features: int, ranks: int, eta0: float) -> float:
@@ -382,9 +396,10 @@ def objective(problem: Problem, data: Examples, params: Params) -> float:
 
 
 def penalty(problem: Problem, params: Params) -> float:
-    """l2/2 |w|^2"""
-    weights = params[:-1].astype(np.float64)
-    return 0.5 * problem.l2 * float(weights @ weights)
+    """l2/2 |w|^2, by blocks: a wide model is not copied whole."""
+    blocks = (params[start : min(start + _BLOCK, params.size - 1)] for start in range(0, params.size - 1, _BLOCK))
+    squares = (float(weights @ weights) for weights in (block.astype(np.float64) for block in blocks))
+    return 0.5 * problem.l2 * sum(squares)
 
 
 def accuracy(problem: Problem, data: Examples, params: Params) -> float:

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps import factormodel, factors
+from apps import factormodel, factors, modelmemory
 from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
 from apps.factormodel import Model
 from apps.factors import Numbers, Rows
@@ -48,6 +48,8 @@ MEASURES = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test
 COLUMNS = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
            Column("bytes_dense", "bytes dense", ",d"), *TRAFFIC[1:])  # fmt: skip
 
+_COPIES = 4
+"""Of all rows, that a rank has while the common model is made."""
 _INPUTS = ("RATINGS", "--test", "--model")
 _SAME = ("l2", "step", "seed")
 """Options that a resumed run must have been begun with."""
@@ -308,6 +310,7 @@ def run(arguments: Sequence[str]) -> None:
             return _measure(options, start)
         train, test = _load(options)
         problem = Problem(options, train, test, start)
+        _check_memory(problem)
         checkpoints = Checkpoints(options, "apps.mf", _match(problem))
     compile_first(lambda: factors.kernels(problem.rank))
     told = header("apps.mf", {**vars(options), "rank": problem.rank, "biases": problem.biases})
@@ -343,6 +346,18 @@ def _load(options: Namespace) -> tuple[malt.Ratings, malt.Ratings | None]:
         train, test = planted(options.seed)
         return train, malt.open_ratings(options.test) if options.test else test
     return malt.open_ratings(options.train), malt.open_ratings(options.test) if options.test else None
+
+
+def _check_memory(problem: Problem) -> None:
+    """Whether rows of so many users and items fit. Collective."""
+    row_nbytes = np.dtype(np.float32).itemsize * (problem.rank + 1)
+    users, items, options = problem.train.user_ids.size, problem.train.item_ids.size, problem.options
+    sent = row_nbytes * min(items, options.exchange_every + int(problem.user_counts.max()))
+    modelmemory.check(
+        _COPIES * row_nbytes * (users + items) + modelmemory.queues_nbytes(options.graph, sent),
+        f"{users:,} users and {items:,} items make a large model of --rank {problem.rank}",
+        "take a smaller --rank or fewer ranks",
+    )
 
 
 def _measure(options: Namespace, model: Model) -> None:

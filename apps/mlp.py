@@ -14,12 +14,13 @@ import math
 import time
 from argparse import Namespace
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 
 import malt
-from apps import modelfile, pictures
+from apps import modelfile, modelmemory, pictures
 from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
 from apps.network import Network, Weights, cross_entropy, first_weights
 from apps.optimizer import OPTIMIZERS, step_at
@@ -44,6 +45,8 @@ from malt import consensus
 from malt.agreement import succeed
 
 MEASURES = (Column("train_loss", "training loss", ".4f"), Column("test_accuracy", "test accuracy", ".4f"))
+_COPIES = 5
+"""Of the weights, that a rank has in training: their gradients, what the optimizer keeps, one to merge with."""
 EVALUATED_ROWS = 1000
 """Rows that are evaluated at once."""
 
@@ -261,7 +264,10 @@ def run(arguments: Sequence[str]) -> None:
         pictures_read = [("FOLDER", path) for path in pictures.paths(options.data)]
         check_outputs(options, [*pictures_read, ("--model", options.model)])
         check_checkpoint(options)
-        weights, train, test = succeed(transport, lambda: _load(options))
+        train, test = succeed(transport, lambda: pictures.load(options.data, options.seed))
+        sizes = _sizes(options, train, test)
+        _check_memory(options, sizes)
+        weights = succeed(transport, lambda: _first_weights(options, sizes))
         checkpoints = Checkpoints(options, "apps.mlp", _match(options, weights, train))
     told = header("apps.mlp", vars(options))
     part = Run(options, weights, train, test, checkpoints)
@@ -276,14 +282,28 @@ def run(arguments: Sequence[str]) -> None:
         on_lowest_rank(lambda: _tell(part, report, marks, digest))
 
 
-def _load(options: Namespace) -> tuple[list[Weights], Pictures, Pictures]:
-    """What it starts from, and the rows to train and to test on."""
-    train, test = pictures.load(options.data, options.seed)
+def _sizes(options: Namespace, train: Pictures, test: Pictures) -> list[int]:
+    """How many neurons each layer has."""
     classes = 1 + int(max(train.labels.max(), test.labels.max()))
-    sizes = [train.pixels.shape[1], *options.hidden, classes]
+    return [train.pixels.shape[1], *options.hidden, classes]
+
+
+def _check_memory(options: Namespace, sizes: Sequence[int]) -> None:
+    """Whether networks of so many neurons fit. Collective."""
+    weights = sum((inputs + 1) * outputs for inputs, outputs in pairwise(sizes))
+    nbytes = np.dtype(np.float32).itemsize * weights
+    modelmemory.check(
+        (_COPIES + modelmemory.snapshots(options.epochs)) * nbytes + modelmemory.queues_nbytes(options.graph, nbytes),
+        f"--hidden {','.join(map(str, options.hidden))} makes a network of {weights:,} weights",
+        "take fewer neurons, ranks or epochs",
+    )
+
+
+def _first_weights(options: Namespace, sizes: Sequence[int]) -> list[Weights]:
+    """What it starts from."""
     if options.model is not None:
-        return modelfile.load(options.model, sizes), train, test
-    return first_weights(sizes, np.random.default_rng(options.seed)), train, test
+        return modelfile.load(options.model, sizes)
+    return first_weights(sizes, np.random.default_rng(options.seed))
 
 
 def _match(options: Namespace, weights: Sequence[Weights], train: Pictures) -> dict[str, Any]:

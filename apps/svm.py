@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 import malt
-from apps import linear
+from apps import linear, modelmemory
 from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
 from apps.linear import Order, Params, Problem
 from apps.outputs import check_outputs
@@ -40,12 +40,15 @@ from apps.program import (
 )  # fmt: skip
 from apps.report import Clock, Column, Mark, Report, mark, over_ranks
 from apps.shares import Shares
-from apps.trainers import trainer
+from apps.trainers import DEPTH, trainer
 from dstorm import Statistics
 from malt.agreement import exchange
 
 EMBEDDED = Path(__file__).parent / "data" / "a9a"
 AVERAGES = ("model", "delta", "gradient", "none")
+_COPIES = 5
+"""Of the model, that a rank has in training: what it trains, the mean of those so far, what was exchanged, one to merge
+with, one to keep."""
 MEASURES = (Column("objective", "objective", ".4f"), Column("test_accuracy", "test accuracy", ".4f"))
 
 
@@ -228,6 +231,7 @@ def run(arguments: Sequence[str]) -> None:
         check_outputs(options, zip(("TRAIN", "--test"), _paths(options), strict=True))
         check_checkpoint(options)
         train, test = _load(options)
+        _check_memory(options, train, test)
         checkpoints = Checkpoints(options, "apps.svm", _match(options, train, test))
     compile_first(linear.compile_kernels)
     part = Run(options, problem, train, test, checkpoints)
@@ -264,6 +268,23 @@ def _load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
 def _several(labels: Params) -> str:
     shown = [f"{label:.9g}" for label in labels[:3]]
     return f"{len(labels)} different labels ({', '.join(shown)}{', ...' if len(labels) > len(shown) else ''})"
+
+
+def _check_memory(options: Namespace, train: malt.Dataset, test: malt.Dataset | None) -> None:
+    """Whether models of so many features fit: one stray index makes a wide one. Collective."""
+    path, widest = _paths(options)[0], train
+    if test is not None and test.X.shape[1] > train.X.shape[1]:
+        path, widest = str(_paths(options)[1]), test
+    width = widest.X.shape[1]
+    nbytes = np.dtype(np.float32).itemsize * (width + 1)
+    depth = {"depth": DEPTH} if options.vector == "sparse" else {}
+    queues = 0 if options.average == "none" else modelmemory.queues_nbytes(options.graph, nbytes, **depth)
+    copies = _COPIES + modelmemory.snapshots(options.epochs, options.tolerance)
+    modelmemory.check(
+        copies * nbytes + queues,
+        f"{path}:{widest.largest_line}: feature {width - widest.zero_based:,} makes a wide model",
+        "correct the line, or take fewer ranks or epochs",
+    )
 
 
 def n_features(train: malt.Dataset, test: malt.Dataset | None) -> int:

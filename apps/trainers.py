@@ -18,7 +18,7 @@ from apps.linear import Examples, Order, Params, Problem
 from malt import consensus
 
 State = Mapping[str, Any]
-_DEPTH = 8
+DEPTH = 8
 """Messages that wait from each sender: one that is overwritten takes rows with it that may not come again soon."""
 
 
@@ -138,7 +138,7 @@ class SparseModelTrainer(ModelTrainer):
             track=False,
             graph=options.graph,
             sync=options.sync,
-            depth=_DEPTH,
+            depth=DEPTH,
             check_finite=True,
         )
         self.vectors = [self._vector]

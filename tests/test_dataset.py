@@ -16,7 +16,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import run_alone, run_ranks, same_error
 
-from malt.data import dataset, rowcache, svmlight
+from malt import memory
+from malt.data import dataset, rowcache, svmlight, textfile
 from malt.data.dataset import load_svmlight, open_svmlight
 
 serial = pytest.mark.serial
@@ -274,6 +275,52 @@ def test_the_largest_index(write):
     path = write("1 2147483646:1\n-1 0:1\n")
     data = opened(path)
     assert data.X.shape == (2, 2**31 - 1) and data.X.indices.tolist() == [2**31 - 2, 0]
+
+
+def brute_force(lines):
+    """The first line, from 1, that the largest index is in."""
+    indices = [[int(pair.split(":")[0]) for pair in line.partition("#")[0].split()[1:]] for line in lines]
+    largest = max((index for some in indices for index in some), default=None)
+    return next((number for number, some in enumerate(indices, 1) if largest in some), 0)
+
+
+@serial
+@pytest.mark.parametrize("hosts", ["a", "aab", "aaaaa"])
+@pytest.mark.parametrize("seed", range(4))
+def test_the_line_of_the_largest_feature(write, kept, monkeypatch, hosts, seed):
+    monkeypatch.setattr(textfile, "CHUNK_NBYTES", 64)
+    rng = np.random.default_rng(seed)
+    blank = ["", "  ", "# 1 99:1", "1 # 2:3", "-1"]
+    lines = [f"1 {rng.integers(9)}:1 {9 + rng.integers(seed + 2)}:1 # {k}" for k in range(40)]
+    for place in rng.integers(0, 40, 10 * (seed % 3)):
+        lines.insert(place, blank[place % len(blank)])
+    path = write("\n".join(lines))
+    for _ in range(2):  # parsed, and from the cache
+        assert {part.largest_line for part in loaded(path, hosts)} == {brute_force(lines)}
+
+
+@serial
+def test_a_feature_that_looks_stray_is_warned_about_once(write):
+    path = write("1 1:1\n\n-1 3:1\n1 300000000:1\n-1 2:1\n")
+    with pytest.warns(RuntimeWarning) as caught:
+        loaded(path, "aab")
+    assert [str(one.message) for one in caught] == [
+        f"{path}:4: feature 300,000,000 makes 300,000,000 columns, and there are only 4 non-zeros in the file: correct "
+        "the line, or say n_features=300000000"
+    ]
+    assert loaded(path, "aab", 300_000_000)[0].X.shape[1] == 300_000_000  # which would be an error with a warning
+    assert opened(path).X.shape[1] == 300_000_000
+
+
+@serial
+def test_models_that_do_not_fit_are_warned_about(write, monkeypatch):
+    path = write("1 0:1\n-1 1000000:1\n")
+    monkeypatch.setattr(memory, "free_nbytes", lambda: 41_000_000)
+    loaded(path, "aab")
+    monkeypatch.setattr(memory, "free_nbytes", lambda: 39_000_000)
+    told = f"{path}:2: feature 1,000,000 makes 1,000,001 columns, models of which, one a rank, take 40.0 MB"
+    with pytest.warns(RuntimeWarning, match=told):
+        loaded(path, "aab")
 
 
 @serial

@@ -253,6 +253,14 @@ def test_first_step_follows_the_scale_of_the_data(loss, ranks, generator):
     assert linear.first_step(tiny, in_thousandths, 20, ranks) == pytest.approx(1e6 * eta0, rel=1e-3)
 
 
+def test_the_first_step_takes_no_memory_for_features_that_are_not_in_the_sample(generator):
+    X, y = some_rows(generator)
+    eta0 = linear.first_step(Problem(), linear.examples(X, y), 20)
+    columns = np.where(X.indices == 19, 2**31 - 3, X.indices).astype(np.int32)
+    wide = csr_matrix((X.data, columns, X.indptr), shape=(len(y), 2**31 - 2))
+    assert linear.first_step(Problem(), linear.examples(wide, y), 2**31 - 2) == eta0
+
+
 @pytest.mark.parametrize("died", [[], [1], [0, 2]])
 def test_ranks_that_share_the_trials_find_the_same_step_also_where_some_die(died, generator):
     X, y = some_rows(generator)

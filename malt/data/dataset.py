@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeVar, cast
@@ -13,7 +14,7 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dstorm import Transport
-from malt import session
+from malt import memory, session
 from malt.agreement import agree, exchange, succeed
 from malt.data.rowbuild import shared_rows
 from malt.data.rowfolder import StoredRows
@@ -24,6 +25,12 @@ RAW: Final = "raw"
 """For labels that stay as they are in the file."""
 MAX_WIDTH: Final = MAX_INDEX + 1
 """The most features: int32 can number them, and count them."""
+
+_DEPTH: Final = 2
+"""Messages that wait from each sender, as in malt.vector."""
+_STRAY: Final = 1000
+"""A feature looks stray where there are as many times more columns than non-zeros, and more columns than _WIDE."""
+_WIDE: Final = 1 << 20
 
 Features = scipy.sparse.csr_array
 Array = TypeVar("Array", bound=NDArray[Any])
@@ -43,6 +50,10 @@ class Dataset:
     """The labels in the file that became -1 and +1; or the only one; or "raw" where they stay as they are there."""
     zero_based: bool
     """Whether the file counts features from 0. Column j of X is feature j, else j + 1."""
+    largest_line: int = 0
+    """The first line of the file, from 1, that its largest feature is in; 0 where there is none."""
+    nonzeros: int = 0
+    """Those of the whole file."""
 
 
 @dataclass(frozen=True)
@@ -74,12 +85,19 @@ def load_svmlight(
 
     The same error on all ranks: OSError, the file cannot be read; ValueError, it is not svmlight (the message starts
     with FILE:LINE), is empty, differs between hosts, or does not fit the arguments, or those are bad or differ between
-    ranks.
+    ranks. RuntimeWarning, on the lowest rank: no `n_features` was given, and one feature, whose FILE:LINE it names,
+    makes X so wide that models of that width do not fit in memory, or that it looks stray.
     """
     transport = transport or session.world().transport
     with transport.calling("malt.load_svmlight"):
         living = list(exchange(transport, None))
-        return _load(path, n_features, transport, zero_based, labels, living.index(transport.rank), len(living))
+        part = _load(path, n_features, transport, zero_based, labels, living.index(transport.rank), len(living))
+    if n_features is None and transport.rank == living[0] and (trouble := _too_wide(part, transport, living)):
+        width = part.X.shape[1]
+        warnings.warn(f"{os.fsdecode(path)}:{part.largest_line}: feature {width - part.zero_based:,} makes {width:,} "
+                      f"columns, {trouble}: correct the line, or say n_features={width}",
+                      RuntimeWarning, stacklevel=2)  # fmt: skip
+    return part
 
 
 def open_svmlight(
@@ -90,6 +108,20 @@ def open_svmlight(
     transport = transport or session.world().transport
     with transport.calling("malt.open_svmlight"):
         return _load(path, n_features, transport, zero_based, labels, rank=0, size=1)
+
+
+def _too_wide(part: Dataset, transport: Transport, living: Sequence[int]) -> str:
+    """What is wrong with the width of X, if something is. Local."""
+    width = part.X.shape[1]
+    beside = sum(transport.hosts[rank] == transport.hosts[transport.rank] for rank in living)
+    senders = min(transport.size - 1, max(3, (transport.size - 1).bit_length()))  # as in the graph "auto"
+    need, free = beside * (1 + _DEPTH * senders) * width * part.X.dtype.itemsize, memory.free_nbytes()
+    if free is not None and need > free:
+        return (f"models of which, one a rank, take {memory.shown(need)} with their messages on this host, where "
+                f"{memory.shown(free)} of memory are free")  # fmt: skip
+    if width > max(_WIDE, _STRAY * part.nonzeros):
+        return f"and there are only {part.nonzeros:,} non-zeros in the file"
+    return ""
 
 
 def _load(
@@ -146,6 +178,8 @@ def _dataset(stored: StoredRows, request: Request, first: int, last: int) -> Dat
         rows=slice(first, last),
         labels=labels,
         zero_based=zero_based,
+        largest_line=stored.summary.largest_line,
+        nonzeros=stored.summary.nonzeros,
     )  # fmt: skip
 
 

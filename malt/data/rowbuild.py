@@ -95,6 +95,8 @@ class Report:
     smallest: int | None
     """The smallest index, and the largest."""
     largest: int | None
+    largest_line: int
+    """Where that is, counted from 1 in this part."""
     labels: list[float]
     """The three smallest different ones."""
     problem: tuple[int, str] | None
@@ -109,7 +111,8 @@ class Report:
             rows=sum(chunk.labels.size for chunk in part.chunks),
             nonzeros=sum(indices.size for indices in filled),
             smallest=min((int(indices.min()) for indices in filled), default=None),
-            largest=max((int(indices.max()) for indices in filled), default=None),
+            largest=part.largest if filled else None,
+            largest_line=part.largest_line,
             labels=np.unique(np.concatenate(labels))[:REPORTED_LABELS].tolist() if labels else [],
             problem=None if part.problem is None else (part.problem.line, part.problem.what),
         )
@@ -130,6 +133,7 @@ class Layout:
         """For the part `index` of those reported."""
         smallest = min((report.smallest for report in reports if report.smallest is not None), default=1)
         largest = max((report.largest for report in reports if report.largest is not None), default=0)
+        widest = [place for place, report in enumerate(reports) if report.largest == largest][:1]
         base = 0 if smallest == 0 else 1
         labels = sorted({label for report in reports for label in report.labels})[:REPORTED_LABELS]
         summary = Summary(
@@ -138,6 +142,9 @@ class Layout:
             zero_based=base == 0,
             columns=largest + 1 - base,
             labels=tuple(labels),
+            largest_line=sum(
+                sum(one.lines for one in reports[:place]) + reports[place].largest_line for place in widest
+            ),
         )
         before = reports[:index]
         return cls(summary, sum(one.rows for one in before), sum(one.nonzeros for one in before), base)

@@ -33,7 +33,7 @@ from malt.atomicfile import sync_folder
 from malt.data.svmlight import MAX_INDEX, Rows
 
 FORMAT: Final = "malt rows"
-VERSION: Final = 1
+VERSION: Final = 2
 HEADER_NBYTES: Final = 128
 BLOCK_NBYTES: Final = 1 << 22
 VERIFY_NBYTES: Final = 1 << 30
@@ -64,6 +64,8 @@ class Summary:
     """The largest column + 1: the fewest features that the rows can have."""
     labels: tuple[float, ...]
     """The three smallest different labels, or fewer if there are fewer."""
+    largest_line: int = 0
+    """The first line of the file, from 1, that the largest column is in; 0 where there is none."""
 
     def lengths(self) -> dict[str, int]:
         """How many elements each array has."""

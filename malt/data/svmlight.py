@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass, field
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Final
 
 import numpy as np
@@ -67,6 +67,18 @@ class Part:
     """Lines read, blank ones and comments too."""
     problem: BadLine | None = None
     """The first bad line of this part, counted from the part's first; nothing was read behind it."""
+    largest: int = -1
+    """The largest index; -1 where there is none."""
+    largest_line: int = 0
+    """The first line that it is in, counted from 1 at the part's first."""
+
+    def note_largest(self, text: bytes, rows: Rows) -> None:
+        """Take down the largest index of the next chunk, before its lines are counted. A line is looked for only where
+        one is larger than all before."""
+        largest = int(rows.indices.max(initial=-1))
+        if largest > self.largest:
+            row = int(np.searchsorted(rows.indptr, rows.indices.argmax(), side="right")) - 1
+            self.largest, self.largest_line = largest, self.lines + _line_of(text, row, rows.labels.size)
 
 
 def read_part(path: str, part: int = 0, parts: int = 1) -> Part:
@@ -77,12 +89,22 @@ def read_part(path: str, part: int = 0, parts: int = 1) -> Part:
     result = Part()
     for text in read_chunks(path, part, parts):
         try:
-            result.chunks.append(parse(text))
+            rows = parse(text)
         except BadLine as bad:
             result.problem = BadLine(result.lines + bad.line, bad.what)
             break
+        result.chunks.append(rows)
+        result.note_largest(text, rows)
         result.lines += text.count(b"\n")
     return result
+
+
+def _line_of(text: bytes, row: int, rows: int) -> int:
+    """The line, from 1, of row number `row`, from 0, of the `rows` in `text`."""
+    if text.count(b"\n") == rows:
+        return row + 1
+    lines = (number for number, line in enumerate(text.split(b"\n"), start=1) if line.partition(b"#")[0].strip())
+    return next(islice(lines, row, None))
 
 
 def parse(text: bytes) -> Rows:
