@@ -70,20 +70,9 @@ class Replica:
         self._finished = False
         self._check_finite = check_finite
         self._parts: list[_Part] = []
-        options = {"graph": graph, "sync": sync, "check_finite": check_finite}
-        arrays = self._parameters.arrays
-        try:
-            for places in self._parameters.by_dtype():
-                title = f"{self.name}, {arrays[places[0]].dtype}"
-                self._parts.append(_Part(places, arrays, self._delta, name=title, **options))
-        except MemoryError:  # on all ranks alike
-            self.close()
-            raise
-        for array in arrays:
-            self._transport.broadcast(array)
-        for part in self._parts:
-            part.start(arrays)
-        names = self._parameters.names
+        with self._transport.calling("malt.Replica"):
+            self._begin(graph=graph, sync=sync, check_finite=check_finite)
+        arrays, names = self._parameters.arrays, self._parameters.names
         watched = {place: names[place] for place in self._parameters.floats if arrays[place].size}
         self._changes: Changes | None = Changes(watched)
         self._unseen: list[str] = []
@@ -129,14 +118,9 @@ class Replica:
         if self._world.closed:
             raise self._closed_error("finish", "malt.finalize was called before, and ended the session of this replica")
         self.close()
-        self._transport.barrier("Replica.finish")
-        _, said = self._world.notes.agree(self._transport, "Replica.finish", self._ending)
-        self._warn_of_unseen(list(said.values()))
-        arrays = self._parameters.arrays
-        consensus.mean(
-            self._transport, [arrays[place] for place in self._parameters.floats], counts=self.has_stepped,
-            check_finite=self._check_finite, else_all=True,
-        )  # fmt: skip
+        with self._transport.calling("Replica.finish"):
+            self._transport.barrier("Replica.finish")
+            self._take_mean()
         self._deliver()
         self._finished = True
 
@@ -172,6 +156,28 @@ class Replica:
             self.close()
 
     # -- private ----------------------------------------------------------------------------------------------
+
+    def _begin(self, **options: Any) -> None:
+        """Make the vectors, and start from the parameters of the lowest rank. MemoryError: on all ranks alike."""
+        arrays = self._parameters.arrays
+        try:
+            for places in self._parameters.by_dtype():
+                title = f"{self.name}, {arrays[places[0]].dtype}"
+                self._parts.append(_Part(places, arrays, self._delta, name=title, **options))
+        except MemoryError:
+            self.close()
+            raise
+        for array in arrays:
+            self._transport.broadcast(array)
+        for part in self._parts:
+            part.start(arrays)
+
+    def _take_mean(self) -> None:
+        _, said = self._world.notes.agree(self._transport, "Replica.finish", self._ending)
+        self._warn_of_unseen(list(said.values()))
+        exchanged = [self._parameters.arrays[place] for place in self._parameters.floats]
+        counts, finite = self.has_stepped, self._check_finite
+        consensus.mean(self._transport, exchanged, counts=counts, check_finite=finite, else_all=True)
 
     def _exchange(self) -> None:
         parameters, changes = self._parameters, self._changes

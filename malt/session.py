@@ -203,8 +203,9 @@ def barrier() -> None:
     has departed. ValueError, on all ranks: they gave malt.shard different arrays.
     """
     current = world()
-    current.transport.barrier("malt.barrier")
-    current.notes.compare(current.transport)
+    with current.transport.calling("malt.barrier"):
+        current.transport.barrier("malt.barrier")
+        current.notes.compare(current.transport)
 
 
 def heartbeat() -> None:
