@@ -424,7 +424,7 @@ def _close_or_leave(ending: World) -> None:
         except DeadlinePassed as error:
             training = [rank for rank in error.missing if not transport.has_closed(rank)]
             if any(transport.heard_at(rank) > heard.get(rank, math.inf) for rank in training):
-                exits.end_job("", 0)
+                return exits.leave_early()
             if training and transport.clock() - start > ending.deadline_s:
                 raise
             heard = {rank: transport.heard_at(rank) for rank in training}
