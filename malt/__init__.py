@@ -5,6 +5,10 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+# First: it says where a file of the user's hides one of the others.
+import malt.packages  # noqa: F401
+
+# isort: split
 from dstorm import ClosedError, DeadlinePassed, PeerLost
 from malt.replica import Replica
 from malt.session import World, alive, barrier, finalize, heartbeat, init, on_death, rank, size

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from malt import doctor, restarts
+from malt import __version__, doctor, restarts
 from malt.environment import outside
 from malt.launcher import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
 from malt.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
@@ -22,6 +22,7 @@ class _Parser(argparse.ArgumentParser):
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command that `arguments`, by default those of the process, ask for; returns its exit status."""
+    _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
     own, program = _split(words) if words[:1] == ["run"] else (words, [])
     options, unknown = _parser().parse_known_args(own)
@@ -36,8 +37,19 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 2
 
 
+def _open_what_is_closed() -> None:
+    """As if what is closed (`malt run ... >&-`) went to /dev/null: else any file could take its number."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest number that is free
+    sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
+
+
 def _parser() -> argparse.ArgumentParser:
     parser = _Parser(prog="malt", description="Data-parallel training, peer to peer and one-sided.", allow_abbrev=False)
+    parser.add_argument("--version", action="version", version=f"malt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
     _add_doctor(commands.add_parser("doctor", help="tell what jobs can do on this machine", allow_abbrev=False))
@@ -50,8 +62,8 @@ _WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts")
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
-        "malt run -n N [--survive[=best-effort]] [--restarts K] [--mpi NAME] [--hosts H1,H2:SLOTS] [--dry-run] [-m] "
-        "PROGRAM ARGS..."
+        "malt run -n N [--survive[=best-effort]] [--restarts K] [--mpi NAME] [--hosts H1,H2:SLOTS] [--dry-run] "
+        "[-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_ranks, required=True, metavar="N", help="how many ranks")
@@ -63,6 +75,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
     run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
     run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
+    run.add_argument("-c", metavar="CODE", help="run this text, as python -c does; what follows are its arguments")
 
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
@@ -74,7 +87,7 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
     """The words that are malt's own, and PROGRAM ARGS..., which argparse would not leave untouched."""
     end = 1
-    while end < len(words) and words[end].startswith("-") and words[end] != "--":
+    while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-c"):
         end += 2 if words[end] in _WITH_VALUE else 1
     return words[:end], words[end + 1 :] if words[end : end + 1] == ["--"] else words[end:]
 

@@ -95,7 +95,7 @@ def stand_down() -> None:
 def end_job_if_failing() -> None:
     """Called while the interpreter exits: end the job if a non-zero sys.exit is the reason. Local."""
     if _abort is not None and _last_exit is not None and _ended_program(_last_exit):
-        status = _status(_last_exit.error)
+        status = status_of(_last_exit.error)
         if status != 0:
             _end(status)
 
@@ -105,7 +105,7 @@ def end_job_for(error: BaseException) -> None:
     if _abort is None:
         return
     if isinstance(error, SystemExit):
-        status = _status(error)
+        status = status_of(error)
     else:
         with contextlib.suppress(Exception):
             traceback.print_exception(type(error), error, error.__traceback__)
@@ -124,7 +124,7 @@ def end_without_mpi() -> None:
     parent's. Local."""
     has_raised = getattr(sys, "last_type", None) is not None
     exited = _last_exit is not None and _ended_program(_last_exit)
-    skip_mpi_finalize(_status(_last_exit.error) if _last_exit is not None and exited else int(has_raised))
+    skip_mpi_finalize(status_of(_last_exit.error) if _last_exit is not None and exited else int(has_raised))
 
 
 def end_job(why: str, status: int = 1) -> None:
@@ -191,8 +191,8 @@ def _ended_program(exit: _Exit) -> bool:
     return stopped == exit.place or dis.opname[exit.frame.f_code.co_code[stopped]] == "RERAISE"
 
 
-def _status(error: SystemExit) -> int:
-    """The status that the process exits with (as in the documentation of sys.exit)."""
+def status_of(error: SystemExit) -> int:
+    """The status that the process exits with (as in the documentation of sys.exit). Local."""
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1

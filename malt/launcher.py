@@ -141,7 +141,10 @@ def _host(word: str) -> Host:
 
 def check_program(program: Sequence[str]) -> None:
     """LaunchError: `program` names no file or module, which every rank would otherwise report. Imports nothing."""
-    if program[0] != "-m":
+    if program[0] == "-c":
+        if len(program) < 2:
+            raise LaunchError("-c needs the text of a program")
+    elif program[0] != "-m":
         if not os.path.isfile(program[0]):
             raise LaunchError(f"no such file: {program[0]} (a module is run with -m)")
     elif len(program) < 2:

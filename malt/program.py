@@ -1,6 +1,6 @@
 """Runs a program as one rank of a job, as `python PROGRAM` does, and ends the whole job where the program fails.
 
-    python malt/program.py [-m] PROGRAM ARGS...
+    python malt/program.py [-m] PROGRAM ARGS...         or -c CODE ARGS...
 
 `malt run` starts every rank through this file. malt.exits does the same from malt.init on, under any mpiexec; here it
 also holds before malt.init, and for programs that never call it:
@@ -33,7 +33,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
-from types import ModuleType, TracebackType
+from types import CodeType, ModuleType, TracebackType
 from typing import NoReturn
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
@@ -82,11 +82,13 @@ def main() -> None:
     os.environ.pop(SESSION_BASE, None)
     _call(os.environ.pop(RECEPTION, "").split())
     del sys.argv[0]
-    as_module = sys.argv[0] == "-m"
-    if as_module:
-        del sys.argv[0]
+    kind = sys.argv.pop(0) if sys.argv[0] in ("-c", "-m") else ""
+    program = sys.argv[0]
+    if kind == "-c":
+        sys.argv[0] = kind
     if not getattr(sys.flags, "safe_path", False):
-        sys.path.insert(0, os.getcwd() if as_module else os.path.dirname(os.path.realpath(sys.argv[0])))
+        places = {"-c": "", "-m": os.getcwd()}
+        sys.path.insert(0, places[kind] if kind else os.path.dirname(os.path.realpath(program)))
     _write_whole_lines()
     if JOB_DIR in os.environ:
         if CALL not in os.environ:
@@ -97,10 +99,12 @@ def main() -> None:
         _tell_of_an_end_inside_mpi()
     threading.excepthook = _ending_job(threading.excepthook)
     try:
-        if as_module:
-            runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+        if kind == "-m":
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        elif kind == "-c":
+            _run(compile(program, "<string>", "exec", dont_inherit=True), ModuleType("__main__"))
         else:
-            _run_file(sys.argv[0])
+            _run_file(program)
     except SystemExit as error:
         if _status(error) == 0 or (_is_alone() and JOB_DIR not in os.environ) or os.getpid() != _process:
             raise
@@ -128,9 +132,13 @@ def _run_file(path: str) -> None:
     """As runpy.run_path, but sys.argv[0] stays as the user typed it, and the module stays where it is at the end."""
     module = ModuleType("__main__")
     module.__file__ = os.path.abspath(path)
-    vars(module)["__builtins__"] = builtins
     with io.open_code(module.__file__) as file:
         code = compile(file.read(), module.__file__, "exec", dont_inherit=True)
+    _run(code, module)
+
+
+def _run(code: CodeType, module: ModuleType) -> None:
+    vars(module)["__builtins__"] = builtins
     sys.modules["__main__"] = module
     exec(code, vars(module))
 

@@ -242,9 +242,14 @@ def finalize() -> None:
     Runs by itself when the interpreter exits, and before MPI.Finalize(). After it, any call starts a new session. No
     deadline runs here against a rank that has finished or closed all its Replicas and vectors: it may evaluate or save
     for as long as it takes. While an exception is being handled, as in `finally: malt.finalize()`, the others must come
-    within 5 s, as they do where all have failed alike; where they go on, the exception ends the job.
+    within 5 s, as they do where all have failed alike; where they go on, the exception ends the job. A sys.exit(0) is
+    no failure: where ranks may die the session is then closed, or left, at the exit of the interpreter.
     """
     error = sys.exc_info()[1]
+    if isinstance(error, SystemExit) and exits.status_of(error) == 0:
+        error = None
+        if _world is not None and _world.transport.mortal:
+            return
     if error is None:
         _warn_of_unfinished()
     try:
@@ -406,7 +411,10 @@ def _close_or_end_job() -> None:
         else:
             _close()
     except MismatchedCalls as error:
-        exits.end_job("" if _world is not None and _world.transport.mortal else f"malt: {error}")
+        if _world is not None and _world.transport.mortal:
+            exits.leave_early()
+        else:
+            exits.end_job(f"malt: {error}")
     except DeadlinePassed as error:  # MPI's own end of the session would wait for ever
         exits.end_job(f"malt: {error}")
 

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+import malt
 from dstorm.children import RANK_PROCESS, RANKS
 from malt import cli
 from malt.job import End
@@ -29,6 +30,7 @@ REFUSED = {
     "run -n 2": "malt run: no PROGRAM",
     "run -n 2 --": "malt run: no PROGRAM",
     "run -n 2 -m": "malt run: no PROGRAM",
+    "run -n 2 -c": "malt run: -c needs the text of a program",
     "run -n 2 gone.py": "malt run: no such file: gone.py",
     "run -n 2 -m gone.part": "malt run: no module named gone.part",
     "run -n 2 --bogus x.py": "malt run: unknown arguments: --bogus",
@@ -85,6 +87,18 @@ def test_dry_run(words, arguments, capsys):
     program = ["-m", "timeit"] if "timeit" in words else ["x.py"]
     assert said[said.index("/opt/bin/mpiexec") :][1:3] == ["-n", "2"]
     assert said[said.index(sys.executable) :] == [sys.executable, RUNNER, *program, *arguments]
+
+
+@pytest.mark.parametrize("arguments", [[], ["-n", "9", "--", "-c", ""]], ids=str)
+def test_dry_run_of_a_text(arguments, capsys):
+    assert status(["run", "--dry-run", "-n", "2", "-c", "print(1)\nprint('2 $X')", *arguments]) == 0
+    said = shlex.split(capsys.readouterr().out)
+    assert said[said.index(sys.executable) + 1 :] == [RUNNER, "-c", "print(1)\nprint('2 $X')", *arguments]
+
+
+def test_version(capsys):
+    assert status(["--version"]) == 0
+    assert capsys.readouterr().out == f"malt {malt.__version__}\n"
 
 
 @pytest.mark.parametrize(

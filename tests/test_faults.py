@@ -416,6 +416,25 @@ def test_one_that_ends_while_the_others_train_on_is_lost(start, tmp_path):
     assert "rank 1 is lost: it has ended before the others; 2 of 3 ranks go on" in job.output
 
 
+LEAVES = """
+import sys, malt
+try:
+    if malt.rank() == 1:
+        sys.exit(0)
+    malt.barrier()
+finally:
+    malt.finalize()
+"""
+
+
+@needs_openmpi
+def test_an_exit_without_a_failure_is_none(start):
+    """Also while the others wait in a collective call, and where the exit passes a finalize."""
+    job = start(LEAVES, ranks=3)
+    assert job.end() == 0, job.output
+    assert job.output == "malt: rank 1 is lost: it has ended before the others; 2 of 3 ranks go on\n"
+
+
 ORPHAN = """
 import os, signal, subprocess, malt
 malt.init(survive=True)

@@ -50,6 +50,15 @@ def test_a_job_that_ends_well(run):
     assert sorted(done.stdout.splitlines()) == ["0 of 2: ['-n', 'a b']", "1 of 2: ['-n', 'a b']"]
 
 
+def test_a_text_is_run_with_what_is_open(tmp_path, malt_environment):
+    """malt run -c CODE; and its standard streams may be closed."""
+    pytest.importorskip("mpi4py.MPI")
+    text = RANK + "print('x')\nopen(f'{sys.argv[1]}/{rank}', 'w').write(' '.join(sys.argv))\n# $HOME \"'\\\n"
+    words = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *malt_run, "-c", text, tmp_path, "", "a b"]
+    assert subprocess.run(words, env=malt_environment, timeout=60).returncode == 0
+    assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("01", f"-c {tmp_path}  a b")
+
+
 @pytest.mark.parametrize("begin", [RANK, MPI], ids=["before MPI_Init", "after it"])
 def test_a_rank_raises(run, begin):
     start = time.monotonic()

@@ -58,6 +58,14 @@ def test_as_plain_python(run, name, words):
     assert ours.returncode == (130 if name == "interrupted" else plain.returncode)
 
 
+@pytest.mark.parametrize("name", [name for name in PROGRAMS if name != "workers"])
+def test_a_text_as_plain_python(run, name):
+    words = ["-c", PROGRAMS[name], "-m", "x y", "", "-c"]
+    plain, ours = run("", *words), run("", RUNNER, *words)
+    assert (ours.stdout, ours.stderr) == (plain.stdout, plain.stderr)
+    assert ours.returncode == (130 if name == "interrupted" else plain.returncode)
+
+
 def test_the_program_is_main_to_the_end(run):
     text = "import atexit, sys\nx = 1\natexit.register(lambda: print(sys.modules['__main__'].x))\n"
     assert run(text, RUNNER, "program.py").stdout == "1\n"
@@ -165,7 +173,10 @@ INSIDE = {
     "never begins it": ("import mpi4py.MPI, os; mpi4py.MPI.state = 0; os._exit(0)", None),
     "ends before it": ("import os; os._exit(0)", None),
     "becomes another before it": ("import os; os.execlp('true', 'true')", None),
-    "has a child that ends": ("import mpi4py.MPI, os\nif os.fork(): os.wait()\nelse: os._exit(0)", None),
+    "has a child that ends, as it does": (
+        "import mpi4py.MPI, os, ctypes\nif os.fork(): os.wait(), ctypes.CDLL(None).exit(0)\nelse: os._exit(0)",
+        "",
+    ),
 }
 
 

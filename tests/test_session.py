@@ -69,6 +69,24 @@ def test_a_simulated_rank_has_a_deadline_too():
     malt.simulate(waits, 2)
 
 
+def test_an_exit_without_a_failure_lets_the_others_come_when_they_like():
+    """sys.exit(0), and `finally: malt.finalize()`."""
+
+    def ends(rank):
+        try:
+            if rank == 1:
+                sys.exit(0)
+            while malt.init().transport.clock() < 60:
+                malt.init().transport.pause(30)
+        except SystemExit:
+            malt.finalize()
+        else:
+            malt.finalize()
+        return "in order"
+
+    assert malt.simulate(ends, 2) == ["in order"] * 2
+
+
 def test_numbers_of_numpy_are_seconds():
     assert malt.init(deadline_s=np.float32(7)).deadline_s == malt.init(deadline_s=np.int64(7)).deadline_s == 7
     malt.init(deadline_s=300)
