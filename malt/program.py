@@ -58,6 +58,8 @@ host, a token, a port, and addresses."""
 CALL = "MALT_CALL"
 """The variable that holds the number of that connection, in such a rank."""
 
+_exit = os._exit  # for the end that the launcher is told of here; the program's own calls are noted
+
 _RING_S, _LOOK_S = 5.0, 0.05
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
@@ -276,7 +278,7 @@ def skip_mpi_finalize(status: int) -> None:
         is_set = False
     if not is_set:
         flush()
-        os._exit(status)
+        _exit(status)
 
 
 def _end_job(status: int) -> NoReturn:
@@ -294,7 +296,7 @@ def _end_job(status: int) -> NoReturn:
         _ask_process_manager(status)
     elif not mpi.Is_finalized():
         mpi.COMM_WORLD.Abort(status)
-    os._exit(status)
+    _exit(status)
 
 
 def _started() -> int:
