@@ -15,7 +15,7 @@ class Enrolled:
 
     def calling(self, what: str) -> AbstractContextManager[None]:
         """As `Transport.calling`. Local."""
-        return self._roster.calls.calling(what)
+        return self._roster.calling(what)
 
     def beat(self) -> None:
         """As `Transport.beat`. One-sided."""

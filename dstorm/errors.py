@@ -39,3 +39,7 @@ class MismatchedCalls(RuntimeError):
             f"rank {rank} is in {call} while rank {other} is in {other_call}: all ranks must make the same collective "
             "calls, in the same order"
         )
+
+
+class OverlappingCalls(RuntimeError):
+    """Two threads of this rank made calls at the same time that must follow one another; nothing was done."""

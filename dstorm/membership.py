@@ -86,10 +86,6 @@ class Membership:
         """The meeting did not take place, and is the next one again."""
         self._say(self.own._replace(come=self.own.come - 1))
 
-    def step(self) -> None:
-        """Count a step."""
-        self._say(self.own._replace(steps=self.own.steps + 1))
-
     def heard(self, rank: int, word: Word) -> int:
         """Take down what `rank`, who is not buried, says; those that are to be buried now."""
         self.words[rank] = word

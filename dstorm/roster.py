@@ -9,10 +9,11 @@ way, and are told at once; so are those who need a rank that has departed.
 
 from __future__ import annotations
 
+import contextlib
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -21,6 +22,7 @@ from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership import DEPARTED, DESERTED, OPEN, Membership, mask, ranks
 from dstorm.status import NAME_NBYTES, Cells
 from dstorm.transport import Transport, Window
+from dstorm.turn import Turn
 from dstorm.wait import Wait
 
 _BEATS_A_DEADLINE = 10
@@ -68,11 +70,13 @@ class Roster:
         self._others = [rank for rank in range(size) if rank != self._rank]
         self._cells = Cells(size)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
-        self._telling = threading.Lock()
+        self._telling = threading.RLock()
+        """Held while what this rank says of itself is changed, or said: by any thread."""
+        self._turn = Turn()
         self._name = b""
         self.calls = Calls()
         """What its meetings are part of."""
-        self._flags = self._beats = self._open = self._awaited = 0
+        self._flags = self._steps = self._beats = self._open = self._awaited = 0
         self._evicted_at: dict[int, float] = {}
         self._is_meeting = False
         now = transport.clock()
@@ -82,7 +86,7 @@ class Roster:
 
     def beat(self) -> None:
         """Count a step of this rank; now and then tell the others, and look who has died. One-sided."""
-        self._membership.step()
+        self._steps += 1
         now = self._clock()
         if now - self._told_at > self._beat_s():
             self._tell()
@@ -121,15 +125,27 @@ class Roster:
 
         DeadlinePassed: ranks are missing that have made no step for the deadline, or have not come within `patience_s`,
         whatever they do; a later call waits for them again. PeerLost: one that is missing has departed.
-        MismatchedCalls: a rank has come to another meeting. ClosedError: this rank has departed.
+        MismatchedCalls: a rank has come to another meeting. ClosedError: this rank has departed. RuntimeError: another
+        thread of it is in a meeting.
         """
-        what = self.calls.name(what)
+        with self._turn.taken(what):
+            return self._meet(self.calls.name(what), patience_s)
+
+    @contextlib.contextmanager
+    def calling(self, what: str) -> Iterator[None]:
+        """As `Transport.calling`. Local. RuntimeError: another thread is in a collective call: ranks would take what
+        the two do for one call."""
+        with self._turn.taken(what), self.calls.calling(what):
+            yield
+
+    def _meet(self, what: str, patience_s: float | None) -> frozenset[int]:
         if self._flags & DEPARTED:
             raise ClosedError(f"{what}: this rank has departed")
-        self._name = what.encode()[:NAME_NBYTES]
-        meeting = self._membership.come(zlib.crc32(self._name))
-        self._is_meeting = True
-        self._tell()
+        with self._telling:
+            self._name = what.encode()[:NAME_NBYTES]
+            meeting = self._membership.come(zlib.crc32(self._name))
+            self._is_meeting = True
+            self._tell()
         start = self._clock()
         final = what == LAST
         wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
@@ -250,7 +266,8 @@ class Roster:
         self._tell()
 
     def _stay_away(self) -> None:
-        self._membership.stay_away()
+        with self._telling:
+            self._membership.stay_away()
         self._is_meeting = False
 
     def _verdict(self, meeting: int, what: str) -> int | None:
@@ -270,7 +287,8 @@ class Roster:
             return None if self._membership.missing(meeting) else 0
         if found:
             self._bury(found)
-        lost = self._membership.verdict(meeting)
+        with self._telling:
+            lost = self._membership.verdict(meeting)
         if lost is not None:
             self._bury(lost)
             self._tell()  # also where another decided, who may have died before all heard it
@@ -293,9 +311,10 @@ class Roster:
             self._look(rank)  # it may have come to a meeting since the last look
         if self._leave is not None and fresh >> self._rank & 1:
             self._leave("the others take it for dead")
-        self._membership.bury(fresh)
-        self.dead = ranks(self._membership.own.dead)
-        self._tell()
+        with self._telling:
+            self._membership.bury(fresh)
+            self.dead = ranks(self._membership.own.dead)
+            self._tell()
 
     def _alive(self) -> list[int]:
         dead = self.dead
@@ -326,8 +345,9 @@ class Roster:
     def _tell(self) -> None:
         with self._telling:  # a heartbeat may come from another thread
             word = self._membership.own._replace(
-                beats=self._beats, flags=self._flags, awaited=self._awaited, evicted=mask(self._evicted_at)
-            )
+                steps=self._steps, beats=self._beats, flags=self._flags, awaited=self._awaited,
+                evicted=mask(self._evicted_at),
+            )  # fmt: skip
             self._cells.write(self._cell, word, self._name)
             living = self._alive()
             for peer in living:

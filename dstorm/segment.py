@@ -16,6 +16,7 @@ from dstorm.layout import Layout
 from dstorm.outbox import Outbox, Parcel
 from dstorm.statistics import EdgeStatistics, Statistics, total
 from dstorm.transport import Bytes, Transport
+from dstorm.turn import Turn
 from dstorm.waiting import Waiting
 
 _IDLE = EdgeStatistics()
@@ -45,13 +46,15 @@ class Segment:
             raise
         self._transport = transport
         self._dead: frozenset[int] = frozenset()
-        self._waiting = Waiting(transport, deadline_s, self._notice_deaths)
+        self._waiting = Waiting(transport, deadline_s, self._notice)
         self._out = Outbox(transport, self._window, layout, consistency, self._waiting)
         self._in = Inbox(transport, self._window, layout, consistency, self._waiting, accept)
         self._step = 0
-        self.closed = False
+        self.closed = self._is_closing = False
+        self.turn = Turn()
+        """Whoever sends or receives has it; also who closes, which other threads may do at any time."""
         if transport.mortal and consistency.lockstep:
-            transport.while_waiting.append(self._in.make_way)
+            transport.while_waiting.append(self._make_way)
 
     def prepare(self, parcel: Parcel) -> None:
         """From here on this very parcel, of a body alone, is sent in less time. Local."""
@@ -138,6 +141,18 @@ class Segment:
             edges = {peer: edge for peer, edge in edges.items() if peer in neighbours or edge != _IDLE}
         return total(edges, self._waiting.total_s)
 
+    def _make_way(self) -> None:
+        """As `Inbox.make_way`, while any call of this rank waits; unless another thread is at work here."""
+        with self.turn.lent() as is_free:
+            if is_free:
+                self._in.make_way()
+
+    def _notice(self) -> None:
+        """Between two polls of a wait."""
+        if self._is_closing:
+            raise ClosedError("it was closed, by another thread, while this call waited")
+        self._notice_deaths()
+
     def _notice_deaths(self) -> None:
         """Who has died has left: nobody waits for it, nobody sends to it; what it sent whole can still be gathered."""
         dead = self._transport.dead
@@ -165,13 +180,18 @@ class Segment:
     def close(self) -> None:
         """Tell all neighbours that this rank has left: nobody waits for it, nobody sends to it. One-sided.
 
-        What it sent can still be gathered. A second call does nothing.
+        What it sent can still be gathered. A second call does nothing. A call of another thread is over first; where it
+        waits it raises ClosedError.
         """
-        if self.closed:
-            return
-        self.closed = True
-        if self._in.make_way in self._transport.while_waiting:
-            self._transport.while_waiting.remove(self._in.make_way)
+        self._is_closing = True
+        with self.turn.lock:
+            if not self.closed:
+                self.closed = True
+                self._leave()
+
+    def _leave(self) -> None:
+        if self._make_way in self._transport.while_waiting:
+            self._transport.while_waiting.remove(self._make_way)
         self._out.leave(self._step)
         self._in.leave(self._step)
         if neighbours := sorted(self._out.edges.keys() | self._in.edges.keys()):
@@ -182,4 +202,5 @@ class Segment:
         """Give the memory back. Collective, once all ranks have closed; views of it are dead. ClosedError: not yet."""
         if not self.closed:
             raise ClosedError("a segment is freed only after all ranks have closed it")
-        self._window.free()
+        with self.turn.lock:
+            self._window.free()

@@ -11,6 +11,7 @@ Each clears its own part, and all meet again before anybody writes.
 
 from __future__ import annotations
 
+import threading
 import traceback
 from collections.abc import Callable, Collection, Sequence
 from typing import Protocol
@@ -106,6 +107,7 @@ class SurvivingTransport(Enrolled):
         self._callbacks: list[Callable[[frozenset[int]], None]] = []
         self._calls: list[Callable[[], object]] = []
         self._announced: frozenset[int] = frozenset()
+        self._announcing = threading.RLock()
         self._roster = Roster(self, self._slice(roster.nbytes(self.size)), deadline_s, gone, leave, evict)
         self._assembly = Assembly(self, self._slice(assembly.nbytes(self.size)), self._roster)
 
@@ -202,10 +204,12 @@ class SurvivingTransport(Enrolled):
                 call()
 
     def _announce(self, dead: frozenset[int]) -> None:
-        fresh = dead - self._announced
-        if fresh:
+        if dead <= self._announced:
+            return
+        with self._announcing:  # another thread may have found out as well
+            fresh = dead - self._announced
             self._announced |= fresh
-            for callback in self._callbacks:
+            for callback in self._callbacks if fresh else ():
                 callback(fresh)
 
     def close(self) -> None:

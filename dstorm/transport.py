@@ -95,7 +95,8 @@ class Transport(Protocol):
 
     def calling(self, what: str) -> AbstractContextManager[None]:
         """From here to its end all that this rank does with the others is part of the collective call `what`, or of the
-        one that this is part of, and is called so where it waits, or another rank is in another call. Local."""
+        one that this is part of, and is called so where it waits, or another rank is in another call. Local.
+        RuntimeError: another thread of this rank is in a collective call."""
 
     def set_deadline(self, deadline_s: float) -> None:
         """From here on a barrier waits so long for a rank that makes no step. Local."""

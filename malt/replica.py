@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import ClosedError, children, parse
+from dstorm.turn import Turn
 from malt import changes, consensus, session
 from malt.cadence import Cadence
 from malt.changes import Changes
@@ -66,6 +67,7 @@ class Replica:
         world.replicas_made += 1
         self._delta = average == "delta"
         self._count, self._due_at = 0, self._every
+        self._turn = Turn()
         self._cadence, self._steps_unseen = Cadence(self._transport.clock()), 1
         self._finished = False
         self._check_finite = check_finite
@@ -87,14 +89,14 @@ class Replica:
 
         TypeError, ValueError: `n` is not a whole number from 0 up; or the arrays that were looked up have other shapes
         or dtypes than at first, or are others: nothing has been sent then. ClosedError: after finish, close or
-        malt.finalize.
+        malt.finalize. RuntimeError: an exchange is due, and another thread is in one: `n` was counted, nothing sent.
         """
         if type(n) is not int or n < 0:
             n = _whole("n", n, 0)
         if self._parts[0].vector.closed:
             raise self._closed_error("step", "this replica has left, by finish, close or malt.finalize")
         self._steps_unseen -= 1
-        if not self._steps_unseen:
+        if self._steps_unseen <= 0:
             self._steps_unseen = self._cadence.steps(self._transport.clock())
             self._transport.heartbeat()
         self._count += n

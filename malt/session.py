@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost, SoloTransport, Transport, children
+from dstorm.errors import OverlappingCalls
 from dstorm.roster import LAST
 from malt import exits, fabric, survival
 from malt.program import JOB_DIR
@@ -97,10 +98,14 @@ class World:
         """Close and free all vectors. Collective; a second call does nothing.
 
         DeadlinePassed: the others have not come, or not within `patience_s`, after which it may be called again. Where
-        one of them has departed, this rank does so too.
+        one of them has departed, this rank does so too. RuntimeError: another thread is in a collective call; nothing
+        has been closed.
         """
-        if self.closed:
-            return
+        if not self.closed:
+            with self.transport.calling(LAST):
+                self._close(patience_s)
+
+    def _close(self, patience_s: float | None) -> None:
         self.closed = True
         for vector in self.vectors:
             vector.close()
@@ -129,6 +134,8 @@ class World:
 
 
 _world: World | None = None
+_opening = threading.RLock()
+"""Held while the first use, of several threads perhaps, makes the world."""
 _simulated = threading.local()
 """The world of a simulated rank, which is a thread."""
 
@@ -162,8 +169,11 @@ def init(
     deadline_s = _checked_seconds("deadline_s", deadline_s)
     current = _current()
     if current is None:
-        _world = _opened(comm, deadline_s, survive or survival.is_asked_for(os.environ), suspect_after_s)
-        return _world
+        with _opening:
+            if _world is None:  # else another thread was first
+                _world = _opened(comm, deadline_s, survive or survival.is_asked_for(os.environ), suspect_after_s)
+                return _world
+            current = _world
     if survive and not current.transport.mortal and current.size > 1:
         raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
     if comm is not None and _checked(comm) != current.comm:
@@ -200,7 +210,8 @@ def barrier() -> None:
     """Return when all ranks have called it. Collective.
 
     DeadlinePassed: ranks are missing that have given no sign of life for the session's deadline. PeerLost: one of them
-    has departed. ValueError, on all ranks: they gave malt.shard different arrays.
+    has departed. ValueError, on all ranks: they gave malt.shard different arrays. RuntimeError: another thread is in a
+    collective call.
     """
     current = world()
     with current.transport.calling("malt.barrier"):
@@ -381,12 +392,16 @@ def _mpiexec() -> str:
 
 def _leave_to_parent() -> None:
     """In a forked process: what the session of a rank holds open is the parent's, and so is MPI."""
-    global _world
+    global _world, _opening
     exits.become_child()
-    if _world is not None and children.refusal():
+    _opening = threading.RLock()  # another thread of the parent may have had it
+    if _world is None:
+        return
+    is_child = bool(children.refusal())
+    for vector in _world.vectors:
+        vector.disown(is_child)
+    if is_child:
         _world.closed = True
-        for vector in _world.vectors:
-            vector.disown()
         _world = None
 
 
@@ -410,6 +425,8 @@ def _close_or_end_job() -> None:
             _close_or_leave(_world)
         else:
             _close()
+    except OverlappingCalls as error:
+        exits.end_job(f"malt: {error}")
     except MismatchedCalls as error:
         if _world is not None and _world.transport.mortal:
             exits.leave_early()

@@ -45,7 +45,8 @@ def vector(
     time; every scatter names its rows, and what a gather merges does not travel on by itself.
 
     ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
-    ranks: the host, or its /dev/shm, cannot hold it. Nothing has been made then.
+    ranks: the host, or its /dev/shm, cannot hold it. RuntimeError: another thread is in a collective call. Nothing has
+    been made then.
     """
     world = session.world()
     title = f"vector {world.made + 1}" if name is None else name
@@ -60,10 +61,10 @@ def vector(
         called = {"vectors made before": world.made, "name": title}
         return (array, mesh, consistency, rows), {**called, **_description(array, mesh, consistency, world), **common}
 
-    (array, mesh, consistency, rows), said = world.notes.agree(world.transport, "malt.vector", check)
-    _free(world, set.intersection(*(set(one["_closed"]) for one in said.values())))
-    make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
     with world.transport.calling("malt.vector"):
+        (array, mesh, consistency, rows), said = world.notes.agree(world.transport, "malt.vector", check)
+        _free(world, set.intersection(*(set(one["_closed"]) for one in said.values())))
+        make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
         made = make(
             array, world.transport, mesh, consistency, **rows,
             depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=title,

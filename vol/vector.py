@@ -13,6 +13,7 @@ import numpy as np
 
 from dstorm import ClosedError, Layout, Message, PeerLost, Segment, Statistics, Transport, children
 from dstorm.consistency import Consistency
+from dstorm.turn import Turn
 from vol import arguments
 from vol.graph import Graph
 from vol.merge import AVG, BUILT_IN, PUSH_SUM, GatherFunction, UserFunction
@@ -81,6 +82,7 @@ class Vector(ABC):
         self._peers = layout.out[self._rank]
         """All that this rank may ever send to."""
         self._segment = Segment(transport, layout, consistency, deadline_s, self._accepts)
+        self._turn = self._segment.turn.lock
         self._final: Statistics | None = None
 
     @property
@@ -118,30 +120,36 @@ class Vector(ABC):
 
         ValueError, TypeError: an argument; more rows than the capacity; ClosedError; PeerLost: a rank that `to` names
         has died; DeadlinePassed: a receiver has not taken what came before. Nothing has been sent then, the step is as
-        before, and no row counts as sent.
+        before, and no row counts as sent. RuntimeError: another thread is in a scatter or gather of this vector; the
+        same holds.
         """
-        if self._segment.closed:
-            self._check_open()
-        if self._transport.mortal:
-            self._go_round_the_dead()  # users' callbacks may raise: nothing has been sent yet
-        if type(weight) is not float or not 0 <= weight < math.inf:
-            weight = _checked_weight(self.name, weight)
-        step = self._step + 1
-        peers: Sequence[int] = self._outs[(step - 1) % len(self._outs)]
-        if to is not None:
-            peers = self._chosen(to, peers)
-        while True:
-            try:
-                sent = self._send(peers, rows, step, weight)
-                break
-            except PeerLost:  # while it was waited for
-                if to is not None:
-                    raise
-                self._mend()
-                peers = self._outs[(step - 1) % len(self._outs)]
-        self._step = step
-        self._weight = weight
-        return sent
+        if not self._turn.acquire(False):
+            self._segment.turn.insist(f"{self.name}.scatter")
+        try:
+            if self._segment.closed:
+                self._check_open()
+            if self._transport.mortal:
+                self._go_round_the_dead()  # users' callbacks may raise: nothing has been sent yet
+            if type(weight) is not float or not 0 <= weight < math.inf:
+                weight = _checked_weight(self.name, weight)
+            step = self._step + 1
+            peers: Sequence[int] = self._outs[(step - 1) % len(self._outs)]
+            if to is not None:
+                peers = self._chosen(to, peers)
+            while True:
+                try:
+                    sent = self._send(peers, rows, step, weight)
+                    break
+                except PeerLost:  # while it was waited for
+                    if to is not None:
+                        raise
+                    self._mend()
+                    peers = self._outs[(step - 1) % len(self._outs)]
+            self._step = step
+            self._weight = weight
+            return sent
+        finally:
+            self._turn.release()
 
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
         """Merge into `array` what has arrived; what was merged. Local, but for the waits of "ssp" and "bsp".
@@ -152,8 +160,17 @@ class Vector(ABC):
         scatter; under "asp" and "ssp:S" where statistics().overwritten is above 0 on some rank.
 
         TypeError, ValueError: an argument, nothing was gathered; or what f returned: `array` is as before, and the
-        updates count as gathered, as also where f raises. ClosedError. DeadlinePassed: nothing was gathered.
+        updates count as gathered, as also where f raises. ClosedError. DeadlinePassed: nothing was gathered; nor where
+        RuntimeError says that another thread is in a scatter or gather of this vector.
         """
+        if not self._turn.acquire(False):
+            self._segment.turn.insist(f"{self.name}.gather")
+        try:
+            return self._gather(function, timeout_s)
+        finally:
+            self._turn.release()
+
+    def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
         self._check_open()
         if self._transport.mortal:
             self._go_round_the_dead()
@@ -173,7 +190,7 @@ class Vector(ABC):
 
     def statistics(self) -> Statistics:
         """Totals of this rank's traffic; after close, as they were then. Their `peers` are the neighbours of this rank,
-        and whoever was one and had anything from it, or sent it anything. Local."""
+        and whoever was one and had anything from it, or sent it anything. Local; at any time, from any thread."""
         if self.disowned and self._final is None:
             self._check_open()
         return self._final if self._final is not None else self._statistics()
@@ -185,14 +202,19 @@ class Vector(ABC):
 
     def close(self) -> None:
         """Leave: nobody waits for this rank on this vector any more, nobody sends to it; what it sent can still be
-        gathered. One-sided; a second call does nothing. `array` stays usable."""
-        if not self.closed:
+        gathered. One-sided; a second call does nothing. `array` stays usable. At any time, from any thread: a scatter
+        or gather of another is over first, and where it waits raises ClosedError."""
+        if self._final is None and not self.disowned:
             self._segment.close()
-            self._final = self._statistics()
+            with self._turn:
+                self._final = self._final or self._statistics()
 
-    def disown(self) -> None:
-        """In a process that was forked from a rank: the vector is the parent's, and closed here. Local."""
-        self.disowned = self._segment.closed = True
+    def disown(self, disowned: bool) -> None:
+        """In a forked process, which has no other thread: whether the vector is the parent's, and closed. Local."""
+        self._segment.turn = Turn()
+        self._turn = self._segment.turn.lock
+        self.disowned = disowned
+        self._segment.closed |= disowned
 
     def free(self) -> None:
         """Give the window back. Collective, once all ranks have closed."""
@@ -221,9 +243,9 @@ class Vector(ABC):
         self._intos = [graph.into(self._rank, phase + 1) for phase in range(graph.period)]
 
     def _statistics(self) -> Statistics:
-        if self._transport.dead is not self._dead:
-            self._mend()
-        neighbours = {*self._graph.targets(self._rank), *self._graph.sources(self._rank)}
+        dead = self._transport.dead
+        graph = self._graph if dead is self._dead else self._whole_graph.without(dead)
+        neighbours = {*graph.targets(self._rank), *graph.sources(self._rank)}
         return self._segment.statistics(neighbours)
 
     def _go_round_the_dead(self) -> None:

@@ -1,0 +1,200 @@
+"""Calls of several threads: refused where they overlap, fine where they take turns."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+import malt
+from dstorm import SoloTransport
+from dstorm.consistency import parse
+from dstorm.errors import OverlappingCalls
+from dstorm.turn import Turn
+from malt import session
+from vol import DenseVector, as_graph
+
+pytestmark = pytest.mark.serial
+
+
+def in_thread(function):
+    """What function() returned or raised, once it has, in another thread."""
+    found = []
+
+    def run():
+        try:
+            found.append(function())
+        except Exception as error:
+            found.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return SimpleNamespace(join=lambda: (thread.join(5), found[0])[1], is_alive=thread.is_alive)
+
+
+def test_the_later_call_is_refused_and_nesting_is_not():
+    turn = Turn()
+    with turn.taken("this"), turn.taken("this, called back"):
+        assert isinstance(in_thread(lambda: turn.insist("that")).join(), OverlappingCalls)
+    assert in_thread(lambda: turn.insist("that")).join() is None
+
+
+def test_who_comes_while_it_is_lent_waits():
+    turn, entered, done = Turn(), threading.Event(), []
+
+    def take():
+        if not turn.lock.acquire(False):
+            entered.set()
+            turn.insist("that")
+        done.append("then")
+        turn.lock.release()
+
+    with turn.lent() as is_free:
+        assert is_free
+        taking = in_thread(take)
+        assert entered.wait(5)
+        done.append("first")
+    taking.join()
+    assert done == ["first", "then"]
+    with turn.taken("this"):
+
+        def borrow():
+            with turn.lent() as is_free:
+                return is_free
+
+        assert in_thread(borrow).join() is False
+
+
+@pytest.fixture
+def vector():
+    return DenseVector(np.zeros(3), SoloTransport(), as_graph("all", 1), parse("bsp"), name="v")
+
+
+def test_a_scatter_over_another_is_refused_and_does_nothing(vector, monkeypatch):
+    entered, going_on, send = threading.Event(), threading.Event(), vector._send
+
+    def slow(*arguments):
+        entered.set()
+        assert going_on.wait(5)
+        return send(*arguments)
+
+    monkeypatch.setattr(vector, "_send", slow)
+    scattering = in_thread(vector.scatter)
+    assert entered.wait(5)
+    for call in (vector.scatter, vector.gather):
+        with pytest.raises(RuntimeError, match=f"v.{call.__name__}: another thread of this rank is in such a call"):
+            call()
+    assert vector.step == 0 and vector.statistics().sent == 0
+    closing = in_thread(vector.close)
+    assert not vector.closed
+    going_on.set()
+    assert scattering.join() == 0 and closing.join() is None and vector.closed and vector.step == 1
+
+
+def test_a_close_ends_the_wait_of_another_thread(vector, monkeypatch):
+    entered, edge = threading.Event(), SimpleNamespace(peer=0, step=0, heard_at=0.0, waited_s=0.0)
+
+    def lacking():
+        entered.set()
+        return [edge]
+
+    monkeypatch.setattr(vector, "_send", lambda *_: vector._segment._waiting.until_none("scatter", lacking, None))
+    scattering = in_thread(vector.scatter)
+    assert entered.wait(5)
+    vector.close()
+    assert isinstance(scattering.join(), malt.ClosedError)
+
+
+def test_the_first_use_of_several_threads_makes_one_world(monkeypatch):
+    entered, going_on, made = threading.Event(), threading.Event(), []
+
+    def opened(*_):
+        made.append(session.World(SoloTransport()))
+        entered.set()
+        assert going_on.wait(5)
+        return made[-1]
+
+    monkeypatch.setattr(session, "_world", None)
+    monkeypatch.setattr(session, "_opened", opened)
+    threads = [in_thread(malt.init) for _ in range(4)]
+    assert entered.wait(5)
+    going_on.set()
+    assert [thread.join() for thread in threads] == made * 4 and len(made) == 1
+
+
+PROGRAM = """
+import pathlib, threading, time
+import malt
+start, lock, refused = threading.Barrier(4), threading.Lock(), []
+
+def first():
+    start.wait()
+    assert malt.size() == 2
+
+def scatter(in_turn):
+    start.wait()
+    for _ in range(200):
+        try:
+            if in_turn:
+                with lock:
+                    v.scatter()
+            else:
+                v.scatter()
+        except RuntimeError:
+            refused.append(1)
+
+def own(vector):
+    start.wait()
+    for _ in range(200):
+        vector.scatter(), vector.gather()
+
+def all_at_once(function, arguments):
+    threads = [threading.Thread(target=function, args=words) for words in arguments]
+    [thread.start() for thread in threads]
+    [thread.join() for thread in threads]
+
+all_at_once(first, [()] * 4)
+v = malt.vector(1000)
+all_at_once(scatter, [(True,)] * 4)
+assert v.step == 800 and not refused
+all_at_once(scatter, [(False,)] * 4)
+assert v.step + len(refused) == 1600
+vectors = [malt.vector(1000) for _ in range(4)]
+all_at_once(own, [(one,) for one in vectors])
+assert [one.step for one in vectors] == [200] * 4
+go = pathlib.Path(__file__).with_name("go")
+if malt.rank() == 0:
+    thread = threading.Thread(target=malt.barrier)
+    thread.start()
+    while not malt.init().transport._roster._is_meeting:
+        time.sleep(0.001)
+    for call in (malt.barrier, malt.finalize, lambda: malt.vector(3)):
+        try:
+            call()
+            raise SystemExit(f"{call} was not refused")
+        except RuntimeError as error:
+            assert "another thread" in str(error)
+    go.touch()
+    thread.join()
+else:
+    while not go.exists():
+        time.sleep(0.001)
+    malt.barrier()
+for one in (v, *vectors):
+    edge = one.statistics().peers[1 - malt.rank()]
+    print(edge.sent, edge.gathered + edge.overwritten + edge.refused + edge.pending)
+"""
+
+
+def test_threads_of_a_job(tmp_path, job_environment):
+    program = tmp_path / "program.py"
+    program.write_text(PROGRAM)
+    command = [sys.executable, "-m", "malt", "run", "-n", "2", program]
+    done = subprocess.run(command, env=job_environment, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    mine, theirs = zip(*(map(int, line.split()) for line in done.stdout.splitlines()), strict=True)
+    assert sorted(mine) == sorted(theirs) and len(mine) == 10  # nothing was lost
