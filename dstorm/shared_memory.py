@@ -9,7 +9,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _FOLDER = "/dev/shm"
-_OF_OPEN_MPI = ("sm_segment.", "osc_sm.", "vader_segment.")
+_OF_MPI = ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_")
 _LARGEST_SHARE_NBYTES = 1 << 36
 
 
@@ -47,14 +47,14 @@ def host_nbytes() -> int:
         return 2**62
 
 
-def mapped() -> list[str]:
-    """The files of Open MPI in /dev/shm that this process has mapped (Linux; elsewhere none are found). Local."""
+def mapped(process: int | str = "self") -> list[str]:
+    """The files of MPI in /dev/shm that a process has mapped (Linux; elsewhere none are found). Local."""
     try:
-        with open("/proc/self/maps") as file:
+        with open(f"/proc/{process}/maps") as file:
             paths = {line.split(maxsplit=5)[5].rstrip("\n") for line in file if _FOLDER in line}
     except OSError:
         return []
-    return sorted(path for path in paths if os.path.basename(path).startswith(_OF_OPEN_MPI) and os.path.exists(path))
+    return sorted(path for path in paths if os.path.basename(path).startswith(_OF_MPI) and os.path.exists(path))
 
 
 def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int]) -> None:

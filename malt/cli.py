@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import sys
 from collections.abc import Mapping, Sequence
 from typing import NoReturn
 
-from malt import __version__, doctor, restarts
+from malt import __version__, doctor, job, restarts
 from malt.environment import outside
 from malt.launcher import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
 from malt.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
@@ -56,19 +57,21 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts")
+_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace")
 """The options of `malt run` that take the next word."""
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
-        "malt run -n N [--survive[=best-effort]] [--restarts K] [--mpi NAME] [--hosts H1,H2:SLOTS] [--dry-run] "
-        "[-m] PROGRAM ARGS... (or -c CODE ARGS...)"
+        "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
+        "[--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_ranks, required=True, metavar="N", help="how many ranks")
     run.add_argument("--restarts", type=_restarts, default=0, metavar="K",
                      help="run a job that died again, up to K times, with MALT_RESTART set (0)")  # fmt: skip
+    run.add_argument("--grace", type=_seconds, default=job.GRACE_S, metavar="SECONDS",
+                     help="how long ranks may take to leave after Ctrl-C or SIGTERM (10)")  # fmt: skip
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
@@ -109,7 +112,7 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
     if options.dry_run:
         print(line(environ))
         return 0
-    return restarts.run(line, environ, options.restarts)
+    return restarts.run(line, environ, options.restarts, options.grace)
 
 
 def _library(family: str) -> Library:
@@ -132,6 +135,16 @@ def _restarts(word: str) -> int:
     if not word.isdecimal():
         raise argparse.ArgumentTypeError(f"the number of restarts is 0 or more, not {word!r}")
     return int(word)
+
+
+def _seconds(word: str) -> float:
+    try:
+        seconds = float(word)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds < math.inf:
+        raise argparse.ArgumentTypeError(f"the time to leave is 0 or more seconds, not {word!r}")
+    return seconds
 
 
 def _hosts(word: str) -> object:

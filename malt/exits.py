@@ -20,7 +20,8 @@ from collections.abc import Callable
 from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
-from malt.program import JOB_DIR, flush, leave, leave_traceback, skip_mpi_finalize
+from malt.leaving import flush, is_leaving, skip_mpi_finalize
+from malt.program import JOB_DIR, leave, leave_traceback
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
@@ -200,6 +201,6 @@ def status_of(error: SystemExit) -> int:
 
 def _end(status: int) -> None:
     flush()
-    if _abort is not None:
+    if _abort is not None and not is_leaving():
         time.sleep(_DRAIN_S)
         _abort(status)

@@ -102,6 +102,10 @@ class Line:
 
     settings: dict[str, str]
     arguments: list[str]
+    ranks: int = 0
+    """How many it starts."""
+    tells_signals: bool = False
+    """Whether it ends with n, not 128 + n, where signal n has killed a rank."""
     mortal_ranks: int = 0
     """How many ranks it starts, where they may die and the others go on."""
     is_spread: bool = False
@@ -201,7 +205,8 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         options += ["-hosts", _joined(placed)]
     added = {name: value for name, value in settings.items() if name not in environ}
     command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
-    return Line(added, command, job.ranks if job.survive else 0, is_spread)
+    mortal_ranks = job.ranks if job.survive else 0
+    return Line(added, command, job.ranks, library.family != "openmpi", mortal_ranks, is_spread)
 
 
 def _surviving(how: str, library: Library) -> list[str]:

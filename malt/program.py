@@ -9,8 +9,9 @@ also holds before malt.init, and for programs that never call it:
   MPI_Init for ever. Its process manager ends the job at once when asked to over its own connection (PMI).
 - After MPI_Init both wait: an interpreter that exits finalizes MPI, which is collective. MPI_Abort ends both.
 
-It is started by its path and imports nothing of malt: the program finds the modules, sys.path and environment that it
-would find under plain Python, and its first line may still set what numpy reads when it is imported.
+It is started by its path and imports nothing of malt but malt/leaving.py, by its path, too: the program finds the
+modules, sys.path and environment that it would find under plain Python, and its first line may still set what numpy
+reads when it is imported.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
 import atexit
 import builtins
 import contextlib
+import importlib.util
 import io
 import json
 import runpy
@@ -34,7 +36,16 @@ import time
 import traceback
 from collections.abc import Callable
 from types import CodeType, ModuleType, TracebackType
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
+
+if TYPE_CHECKING or __name__ != "__main__":
+    from malt import leaving
+else:
+    _spec = importlib.util.spec_from_file_location(
+        "malt.leaving", os.path.join(os.path.dirname(os.path.abspath(__file__)), "leaving.py")
+    )
+    leaving = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)  # for malt, which asks it
+    _spec.loader.exec_module(leaving)
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
 """The variable that names the folder where a failing rank leaves its traceback, as rank-<r>.txt, for the launcher.
@@ -92,13 +103,17 @@ def main() -> None:
         places = {"-c": "", "-m": os.getcwd()}
         sys.path.insert(0, places[kind] if kind else os.path.dirname(os.path.realpath(program)))
     _write_whole_lines()
+    _take_input()
+    leaving.take_signals(_folder, _rank(), _leave)
+    if CALL in os.environ:
+        threading.Thread(target=leaving.hear, args=[int(os.environ[CALL])], daemon=True).start()
+    else:
+        _leave(f"started-{_rank()}", f"{_process} {_started()}")
     if JOB_DIR in os.environ:
-        if CALL not in os.environ:
-            _leave(f"started-{_rank()}", f"{_process} {_started()}")
         threading.Thread(target=_tell_when_mpi_has_begun, daemon=True).start()
-        atexit.register(_end_alone)
-    elif _folder is not None:
-        _tell_of_an_end_inside_mpi()
+    atexit.register(_end)
+    if JOB_DIR not in os.environ and _folder is not None:
+        leaving.tell_of_an_end_inside_mpi()
     threading.excepthook = _ending_job(threading.excepthook)
     try:
         if kind == "-m":
@@ -108,6 +123,10 @@ def main() -> None:
         else:
             _run_file(program)
     except SystemExit as error:
+        if leaving.is_leaving():
+            if isinstance(error.code, str):
+                print(error.code, file=sys.stderr)
+            return
         if _status(error) == 0 or (_is_alone() and JOB_DIR not in os.environ) or os.getpid() != _process:
             raise
         if not isinstance(error.code, int):
@@ -121,6 +140,10 @@ def main() -> None:
         if os.getpid() != _process:
             raise
         error.__traceback__ = _without_this_file(error.__traceback__)
+        if leaving.is_leaving():
+            if not isinstance(error, KeyboardInterrupt):
+                leave_traceback(error)  # the launcher prints the first
+            return
         leave_traceback(error)
         try:
             sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself
@@ -156,7 +179,8 @@ def leave_traceback(error: BaseException) -> None:
 
 
 def _leave(name: str, text: str) -> None:
-    leave(_folder, name, text)
+    if not name.endswith("-?"):  # not started as a rank
+        leave(_folder, name, text)
 
 
 def leave(folder: str | None, name: str, text: str) -> None:
@@ -202,6 +226,15 @@ def _call(words: list[str]) -> None:
             return
 
 
+def _take_input() -> None:
+    """Standard input is rank 0's (malt/standard_input.py); the others read its end."""
+    given = os.path.join(_folder or "", leaving.INPUT) if _rank() == "0" else os.devnull
+    if _rank() != "?" and os.path.exists(given):
+        source = os.open(given, os.O_RDONLY)
+        os.dup2(source, 0)
+        os.close(source)
+
+
 def _rank() -> str:
     return next((os.environ[name] for name in _RANKS if name in os.environ), "?")
 
@@ -213,72 +246,19 @@ def _tell_when_mpi_has_begun() -> None:
     _leave(f"begun-{_rank()}", "")
 
 
-def _tell_of_an_end_inside_mpi() -> None:
-    """Let the launcher know where this rank loads MPI, and then ends without coming to the end of its interpreter: by
-    os._exit, or where a library calls exit(). Some mpiexecs end all others then, and call that a good end."""
-    sys.meta_path.insert(0, _MpiImport())
-    atexit.register(_forget_mpi)
-    for name in ("_exit", "execv", "execve"):  # the other functions of this kind in os call these
-        setattr(os, name, _telling(name, getattr(os, name)))
-
-
-class _MpiImport:
-    """Sees that MPI is imported, and finds nothing."""
-
-    @staticmethod
-    def find_spec(name: str, path: object = None, target: object = None) -> None:
-        if name == "mpi4py.MPI" and os.getpid() == _process:
-            _leave(f"inside-{_rank()}", "")
-
-
-def _forget_mpi() -> None:
-    if os.getpid() == _process and _folder is not None:
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(_folder, f"inside-{_rank()}"))
-
-
-def _telling(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
-    def tell(*words: object) -> NoReturn:
-        if os.getpid() == _process and (mpi := sys.modules.get("mpi4py.MPI")) is not None:
-            if mpi.Is_initialized() and not mpi.Is_finalized():
-                _leave(f"inside-{_rank()}", f"os.{name}")
-            else:
-                _forget_mpi()
-        end(*words)
-
-    return tell
-
-
-def _end_alone() -> None:
-    """Where ranks may die, last of all that is done at exit: tell the launcher that this one has ended well, unless it
-    has told of its end already."""
+def _end() -> None:
+    """Last of all that is done at exit: say how this rank has ended, and end it without MPI_Finalize where that would
+    wait for the dead, or for those who leave later."""
     if os.getpid() != _process:
         return
+    leaving.ignore_signals()
     exits = sys.modules.get("malt.exits")
-    if exits is None or not exits.has_left():
+    if leaving.is_leaving() and JOB_DIR not in os.environ:
+        leaving.wait_to_be_killed()
+    elif not leaving.is_leaving() and (exits is None or not exits.has_left()):
         _leave(f"finished-{_rank()}", "")
-    skip_mpi_finalize(0)
-
-
-def skip_mpi_finalize(status: int) -> None:
-    """From here on the interpreter ends as ever, which closes open files, and then the process, with `status`: before
-    mpi4py's MPI_Finalize, which would wait for the dead, and before what the MPI library does at exit. Local.
-
-    Both Py_AtExit and __cxa_atexit (as exit(3) does) call first what came last. Python's functions take no argument, so
-    exit() gets an arbitrary one; the status is that of _exit().
-    """
-    try:
-        import ctypes
-
-        libc = ctypes.CDLL(None)
-        libc.__cxa_atexit(libc._exit, ctypes.c_void_p(status), None)
-        libc.__cxa_atexit(libc.fflush, None, None)
-        is_set = ctypes.pythonapi.Py_AtExit(libc.exit) == 0
-    except (ImportError, OSError, AttributeError):  # a Python without ctypes, another C library
-        is_set = False
-    if not is_set:
-        flush()
-        _exit(status)
+    if JOB_DIR in os.environ:
+        leaving.skip_mpi_finalize(0)
 
 
 def _end_job(status: int) -> NoReturn:
@@ -287,7 +267,7 @@ def _end_job(status: int) -> NoReturn:
     alone = JOB_DIR in os.environ
     goes_on = alone and not _session_is_over()  # after it nobody does for this rank what it was about to
     _leave(f"left-{_rank()}" if goes_on else f"status-{status}", str(status))
-    flush()
+    leaving.flush()
     time.sleep(_DRAIN_S)
     if alone:
         os.kill(_process, signal.SIGKILL)  # leaves nothing for MPI to wait for
@@ -306,13 +286,6 @@ def _started() -> int:
             return int(file.read().rpartition(b")")[2].split()[19])
     except OSError:
         return -1
-
-
-def flush() -> None:
-    """Flush stdout and stderr as far as they can be: on a full disk, closed, None or the program's own. Local."""
-    for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):
-            stream.flush()
 
 
 def _ask_process_manager(status: int) -> None:
@@ -357,7 +330,8 @@ def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[
             if not issubclass(args.exc_type, SystemExit) and os.getpid() == _process:
                 if args.exc_value is not None:
                     leave_traceback(args.exc_value)
-                _end_job(1)
+                if not leaving.is_leaving():
+                    _end_job(1)
 
     return report
 

@@ -45,6 +45,12 @@ class Reception:
         self._answering = threading.Thread(target=self._answer, name="malt reception", daemon=True)
         self._answering.start()
 
+    def tell(self, number: int) -> None:
+        """Tell all who have called to leave, by the signal of that number. Local."""
+        for caller, _ in list(self._callers):
+            with contextlib.suppress(OSError):  # it has ended
+                caller.send(b"%d\n" % number, socket.MSG_DONTWAIT)
+
     def close(self) -> None:
         """Take no more calls. What has arrived by now is written first, and nothing once this has returned. Local."""
         end = time.monotonic() + _CLOSE_S

@@ -11,7 +11,10 @@ from malt.launcher import RESTART, Line
 from malt.rollcall import BAD_INPUT
 
 
-def run(compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str], restarts: int) -> int:
+def run(
+    compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str], restarts: int,
+    grace_s: float = job.GRACE_S,
+) -> int:  # fmt: skip
     """Run the line that compose(environ) gives, and again where the job died, `restarts` times at most; the status.
 
     A job that was told to end, by a signal to the launcher, has not died. RESTART in the environment tells the ranks
@@ -20,10 +23,9 @@ def run(compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str]
     try:
         for attempt in range(restarts + 1):
             again = {**environ, RESTART: str(attempt)} if attempt else environ
-            end = job.run(compose(again), again)
+            end = job.run(compose(again), again, grace_s)
             if end.status in (0, BAD_INPUT) or end.is_told or attempt == restarts:
                 break
-            job.end_leftovers()
             print(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}",
                   file=sys.stderr, flush=True)  # fmt: skip
         return end.status

@@ -2,6 +2,7 @@
 
 status-<n>       a rank has failed, and the job ends with status n
 inside-<rank>    where they may not die: it has loaded MPI, and not come to the end of its program
+started-<rank>, finished-<rank>, and what malt/departure.py tells of
 where they may die, also:
 started-<rank>      its process, by number and start
 calls-<process>     it goes into MPI_Init
@@ -59,16 +60,17 @@ def failed_with(folder: Path) -> int | None:
 def started(folder: Path) -> dict[int, Process]:
     """The processes of those ranks that have started."""
     found = {}
-    for rank in _ranks(folder, "started"):
-        number, began = (folder / f"started-{rank}").read_text().split()
-        found[rank] = vitals.process(int(number), int(began))
+    for rank in ranks_with(folder, "started"):
+        with contextlib.suppress(OSError):  # removed, as old files of /tmp are
+            number, began = (folder / f"started-{rank}").read_text().split()
+            found[rank] = vitals.process(int(number), int(began))
     return found
 
 
 def tell_who_ended_inside_mpi(folder: Path, status: int) -> int:
     """The status of a job whose ranks may not die, once mpiexec has ended with `status`: not 0 where ranks, which are
     told, ended without MPI_Finalize. MPICH's ends the others then, and calls that a good end."""
-    said = {rank: (folder / f"inside-{rank}").read_text() for rank in sorted(_ranks(folder, "inside"))}
+    said = {rank: (folder / f"inside-{rank}").read_text() for rank in sorted(ranks_with(folder, "inside"))}
     by_name = {rank: how for rank, how in said.items() if how}
     if by_name:
         how = " and ".join(sorted(set(by_name.values())))
@@ -249,7 +251,7 @@ def _tell(ranks: Set[int], what: str) -> None:
         print(f"malt run: rank{s} {', '.join(map(str, sorted(ranks)))} {what}", file=sys.stderr, flush=True)
 
 
-def _ranks(folder: Path, kind: str) -> list[int]:
+def ranks_with(folder: Path, kind: str) -> set[int]:
     """The ranks that have left a file of this kind."""
     words = (path.name.rpartition("-")[2] for path in folder.glob(f"{kind}-*"))
-    return [int(word) for word in words if word.isdecimal()]
+    return {int(word) for word in words if word.isdecimal()}

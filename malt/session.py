@@ -16,6 +16,7 @@ from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost, SoloT
 from dstorm.errors import OverlappingCalls
 from dstorm.roster import LAST
 from malt import exits, fabric, survival
+from malt.leaving import is_leaving
 from malt.program import JOB_DIR
 from malt.shardnotes import ShardNotes
 
@@ -409,7 +410,7 @@ def _finalize_at_exit() -> None:
     if children.has_inherited_mpi():
         return exits.end_without_mpi()
     exits.end_job_if_failing()
-    if getattr(sys, "last_type", None) is None:  # else an exception is why
+    if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is why
         _warn_of_unfinished()
     _close_or_end_job()
     if _world is not None and _world.departed and _world.size > 1 and not _world.transport.mortal:
@@ -421,6 +422,8 @@ def _finalize_at_exit() -> None:
 def _close_or_end_job() -> None:
     """Close the session, before MPI ends. Collective; where the others do not come, the job ends."""
     try:
+        if is_leaving():
+            return depart()
         if _world is not None and _world.transport.mortal:
             _close_or_leave(_world)
         else:
@@ -434,6 +437,10 @@ def _close_or_end_job() -> None:
             exits.end_job(f"malt: {error}")
     except DeadlinePassed as error:  # MPI's own end of the session would wait for ever
         exits.end_job(f"malt: {error}")
+    except (KeyboardInterrupt, SystemExit):
+        if not is_leaving():
+            raise
+        return depart()
 
 
 def _close_or_leave(ending: World) -> None:

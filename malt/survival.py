@@ -20,6 +20,7 @@ from dstorm.survival import SurvivingTransport
 from dstorm.vitals import Process, Vitals, this_process
 from malt import rollcall, several_hosts
 from malt.launcher import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
+from malt.leaving import is_leaving
 from malt.mpi_library import LaunchError
 from malt.muster import Muster
 from malt.program import JOB_DIR, leave
@@ -188,7 +189,7 @@ def tell(world: World, transport: SurvivingTransport, ranks: Collection[int], vi
         for rank in fresh:  # whom the launcher may not see
             leave(folder, f"lost-{members[rank]}", "")
     living = [rank for rank in range(world.size) if rank not in world.lost]  # also who has ended well by now
-    if world.rank == living[0]:
+    if world.rank == living[0] and not is_leaving():
         # One that was lowest until now may have died before it told of those who had died before it.
         told = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
         for rank in told:

@@ -10,8 +10,11 @@ import time
 
 import pytest
 
-from malt import job
+from malt import supervision
+from malt.departure import Departure
 from malt.job import first_failure
+from malt.signals import Signals
+from malt.supervision import Supervised
 
 pytestmark = pytest.mark.serial
 malt_run = [sys.executable, "-m", "malt", "run", "-n", "2"]
@@ -79,7 +82,7 @@ def test_a_rank_exits(run, begin):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_signal_ends_all(tmp_path, malt_environment, number):
-    """Also ranks that do not look at it, as those inside MPI."""
+    """Also ranks that do not look at it, as those inside MPI: they have their time, and are killed."""
     pytest.importorskip("mpi4py.MPI")
     program = tmp_path / "program.py"
     program.write_text(
@@ -87,8 +90,9 @@ def test_a_signal_ends_all(tmp_path, malt_environment, number):
         "pathlib.Path(sys.argv[1], f'{os.getpid()}.pid').touch()\ntime.sleep(50)\n"
     )
     launcher = subprocess.Popen(
-        [*malt_run, program, tmp_path], env=malt_environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL
-    )
+        [*malt_run, "--grace", "0.3", program, tmp_path],
+        env=malt_environment, stdin=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
     wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
     launcher.send_signal(number)
     assert launcher.wait(20) == (-number if number == signal.SIGKILL else 128 + number)
@@ -102,19 +106,21 @@ STUBBORN = (
 KILLED = "sleep 50 & echo $! > {0}/1.pid\nkill -9 $$"
 
 
-def supervise(folder, environ, script):
+def supervise(folder, environ, script, first="import sys"):
     """A launcher whose mpiexec is that script."""
     (folder / "mpiexec").write_text(f"#!/bin/bash\n{script.format(folder)}\n")
     (folder / "mpiexec").chmod(0o755)
     code = f"""if True:
-        import sys
-        from malt import job
+        {first}
+        from malt import job, supervision
         from malt.launcher import Line
-        job.GRACE_S = job._FAILED_S = 0.3
-        sys.exit(job.run(Line({{"NAME": "value"}}, ["{folder}/mpiexec"]), {{"PATH": "/usr/bin:/bin"}}).status)"""
+        supervision.END_S = supervision.FAILED_S = 0.3
+        line = Line({{"NAME": "value"}}, ["{folder}/mpiexec"], ranks=1)
+        sys.exit(job.run(line, {{"PATH": "/usr/bin:/bin"}}).status)"""
     return subprocess.Popen(
-        [sys.executable, "-c", code], env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
+        [sys.executable, "-c", code, folder / "other"],
+        env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
 
 
 @pytest.mark.parametrize("script", [STUBBORN, KILLED], ids=["ignores SIGTERM", "is killed"])
@@ -158,6 +164,63 @@ def test_an_mpiexec_that_cannot_be_started(tmp_path, malt_environment):
     assert "LaunchError: cannot start" in launcher.communicate(timeout=20)[1]
 
 
+TOLD = """trap '' TERM INT
+echo $$ $(cut -d' ' -f22 /proc/$$/stat) > $MALT_FAILURE_DIR/started-0; echo $$ > {0}/1.pid; sleep 50 & sleep 50; wait"""
+
+
+def test_told_again_the_launcher_waits_for_nobody(tmp_path, malt_environment):
+    """The same signal at once again is the same one: timeout(1) sends it to the launcher, then to its group."""
+    launcher = supervise(tmp_path, malt_environment, TOLD)
+    wait_for(lambda: (tmp_path / "1.pid").exists() and (tmp_path / "1.pid").read_text())
+    for _ in range(2):
+        launcher.terminate()
+        time.sleep(0.1)
+    time.sleep(0.5)
+    assert launcher.poll() is None
+    launcher.terminate()
+    out, err = launcher.communicate(timeout=5)
+    assert (launcher.returncode, out, err) == (143, "", "malt run: ended by SIGTERM\n")
+    assert not is_alive(int((tmp_path / "1.pid").read_text()))
+
+
+def test_told_again_while_it_cleans_up_the_launcher_leaves_nothing(tmp_path, malt_environment):
+    script = "echo $MALT_FAILURE_DIR; sleep 50"
+    hook = """import os, signal, shutil, tempfile, time
+        remove = shutil.rmtree
+        def slowly(*words, **names):
+            for number in (signal.SIGINT, signal.SIGTERM): os.kill(os.getpid(), number)
+            time.sleep(0.1)
+            remove(*words, **names)
+        tempfile._shutil.rmtree = slowly
+        import sys"""
+    launcher = supervise(tmp_path, malt_environment, script, hook)
+    folder = launcher.stdout.readline().strip()
+    assert os.path.isdir(folder)
+    launcher.terminate()
+    launcher.communicate(timeout=5)
+    assert launcher.returncode == 143 and not os.path.exists(folder)
+
+
+def test_who_ignores_children_still_learns_the_status(tmp_path, malt_environment):
+    hook = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); import sys"
+    launcher = supervise(tmp_path, malt_environment, "exit 5", hook)
+    launcher.communicate(timeout=5)
+    assert launcher.returncode == 5
+
+
+def test_only_what_comes_from_the_job_is_killed(tmp_path, malt_environment):
+    """Not what a shell has left its successor by exec, nor what comes of that."""
+    hook = """import subprocess, sys
+        other = subprocess.Popen(["sh", "-c", "sleep 0.3; setsid sleep 50 >&- 2>&- & echo $! > " + sys.argv[1]])
+        from malt import job"""
+    launcher = supervise(tmp_path, malt_environment, "sleep 0.5; sleep 50 & echo $! > {0}/1.pid; kill -9 $$", hook)
+    launcher.communicate(timeout=10)
+    assert launcher.returncode == 137
+    spared = int((tmp_path / "other").read_text())
+    assert not is_alive(int((tmp_path / "1.pid").read_text())) and is_alive(spared)
+    os.kill(spared, signal.SIGKILL)
+
+
 def test_the_first_failure_is_told(tmp_path):
     assert first_failure(tmp_path) == ""
     for when, rank in enumerate([3, 0, 12]):
@@ -188,14 +251,14 @@ def test_output_that_nobody_reads_is_waited_for(full, tmp_path):
     """A pipe that is full: mpiexec may hold more of what ranks have printed, and is not to be ended over it."""
     program = f"""
 import os
-from malt import job
+from malt import supervision
 os.set_blocking(1, False)
 try:
     while {full}:
         os.write(1, b"x" * 4096)
 except BlockingIOError:
     pass
-print(job._is_read(), file=open({str(tmp_path / "said")!r}, "w"))
+print(supervision._is_read(), file=open({str(tmp_path / "said")!r}, "w"))
 """
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.wait(30) == 0, child.communicate()[1]
@@ -206,9 +269,10 @@ print(job._is_read(), file=open({str(tmp_path / "said")!r}, "w"))
 @pytest.mark.parametrize("read", [False, True])
 def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch, tmp_path):
     """All ranks have ended well, as they said; where there is room in the pipe, and it stays, it is ended."""
-    monkeypatch.setattr(job, "_is_read", lambda: read)
-    monkeypatch.setattr(job, "_FAILED_S", 0.1)
+    monkeypatch.setattr(supervision, "_is_read", lambda: read)
+    monkeypatch.setattr(supervision, "FAILED_S", 0.1)
     ended = tmp_path / "ended"
-    supervised = job._Supervised(["sh", "-c", f"sleep 1; touch {ended}"], os.environ)
-    assert supervised.wait(lambda: 0) == 0
+    command = ["sh", "-c", f"sleep 1; touch {ended}"]
+    job = Supervised(command, os.environ, Signals(), Departure(tmp_path, 0), 10)
+    assert job.wait(lambda: 0) == 0
     assert ended.exists() != read

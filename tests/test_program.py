@@ -89,7 +89,7 @@ def test_the_traceback_is_left_for_the_launcher(tmp_path, run, end):
     left.mkdir()
     text = f"def f():\n    raise ValueError('caf\\u00e9 \\udcff')\n{end}\n"
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
-    file, status = sorted(left.iterdir())
+    file, _, status = sorted(left.iterdir())  # and that it has started
     assert status.name == "status-1"
     told = file.read_text(encoding="utf-8")
     assert file.name == "rank-3.txt" and told.startswith("Traceback") and "ValueError: café" in told

@@ -25,12 +25,11 @@ def attempts(monkeypatch):
     def attempts(ends, count, environ=None):
         seen = []
 
-        def run(line, environ):
+        def run(line, environ, grace_s):
             seen.append((line, environ.get(RESTART)))
             return End(*ends[len(seen) - 1])
 
         monkeypatch.setattr(job, "run", run)
-        monkeypatch.setattr(job, "end_leftovers", lambda: None)
         return restarts.run(lambda environ: environ.get(RESTART), environ or {}, count), seen
 
     return attempts
@@ -113,12 +112,12 @@ def test_a_signal_ends_it_for_good(tmp_path, supervise, number):
 
 
 def test_a_signal_between_two_jobs(monkeypatch):
-    def interrupted():
-        raise KeyboardInterrupt
+    ends = iter([End(1)])
 
-    def run(line, environ):
-        monkeypatch.setattr(job, "end_leftovers", interrupted)
-        return End(1)
+    def run(line, environ, grace_s):
+        for end in ends:
+            return end
+        raise KeyboardInterrupt
 
     monkeypatch.setattr(job, "run", run)
     assert restarts.run(lambda environ: None, {}, 5) == 130

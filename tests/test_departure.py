@@ -1,0 +1,146 @@
+"""Jobs that are told to end: each rank leaves by itself, once, and nobody waits for it. And what they read."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dstorm.vitals import this_process
+from malt.departure import Departure
+from malt.mpi_library import bound_library
+
+pytestmark = pytest.mark.serial
+
+LEAVING = """
+import atexit, os, signal, sys, time, malt
+rank, how = malt.rank(), sys.argv[1]
+kept = open(f"{sys.argv[2]}/{rank}", "w")
+v = malt.vector(10)
+atexit.register(lambda: kept.write("exit\\n"))
+try:
+    malt.barrier()
+    print("ready", flush=True)
+    while True:
+        v.scatter()
+        v.gather()
+        if rank == 1:
+            malt.barrier()
+except BaseException as error:
+    kept.write(f"{type(error).__name__}\\n")
+    os.kill(os.getpid(), signal.SIGINT if how == "SIGINT" else signal.SIGTERM)  # again
+    if rank == 2:
+        malt.barrier()
+    raise
+finally:
+    kept.write("finally\\n")
+"""
+
+
+@pytest.fixture
+def start(job_environment, tmp_path):
+    """start(source, *arguments, ranks, options): the `malt run` of a program, whose stderr goes with its stdout."""
+    pytest.importorskip("mpi4py.MPI")
+
+    def job(source, *arguments, ranks=3, options=()):
+        program = tmp_path / "program.py"
+        program.write_text(source)
+        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), *options, program, *map(str, arguments)]
+        environment = job_environment | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+        return subprocess.Popen(
+            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    return job
+
+
+survive = pytest.param(
+    "SIGINT", ["--survive"], marks=pytest.mark.skipif(bound_library().family != "openmpi", reason="needs Open MPI 5")
+)
+
+
+@pytest.mark.parametrize(("how", "options"), [("SIGINT", []), ("SIGTERM", []), survive])
+def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
+    """Also one in a wait; and one that needs those who have left is told so, and is not waited for."""
+    kept = tmp_path / "kept"
+    kept.mkdir()
+    job = start(LEAVING, how, kept, options=options)
+    seen = [job.stdout.readline() for _ in range(3)]
+    assert seen == ["ready\n"] * 3
+    job.send_signal(getattr(signal, how))
+    said, _ = job.communicate(timeout=30)
+    assert job.returncode == 128 + getattr(signal, how)
+    error = "KeyboardInterrupt" if how == "SIGINT" else "SystemExit"
+    assert [(kept / str(rank)).read_text() for rank in range(3)] == [f"{error}\nfinally\nexit\n"] * 3
+    if options:
+        assert said == f"malt run: ended by SIGINT; rank 0 was in {tmp_path}/program.py, line {said.split()[-1]}\n"
+    else:
+        assert said.startswith("\nmalt run: rank 2 failed:\n") and said.count("Traceback") == 2
+        assert "PeerLost: rank " in said
+
+
+READING = """
+import sys, malt
+print(f"rank {malt.rank()}: {sys.stdin.read()!r}")
+malt.barrier()
+"""
+
+
+def test_rank_0_alone_reads_what_the_launcher_is_given(start):
+    said, _ = start(READING).communicate("a\nb\n", timeout=30)
+    assert sorted(said.splitlines()) == ["rank 0: 'a\\nb\\n'", "rank 1: ''", "rank 2: ''"]
+
+
+KILLED = """
+import os, sys, malt
+malt.barrier()
+if malt.rank() == 1:
+    exec(sys.argv[1])
+malt.barrier()
+"""
+
+
+@pytest.mark.parametrize(("how", "status"), [("os.kill(os.getpid(), 9)", 137), ("os._exit(9)", 9)])
+def test_the_status_where_a_rank_is_killed(how, status, start):
+    job = start(KILLED, how)
+    said, _ = job.communicate(timeout=30)
+    assert job.returncode == status, said
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """A job of two ranks, of which one has started: this process."""
+    (tmp_path / "started-0").write_text(f"{this_process().number} {this_process().started}")
+    return tmp_path
+
+
+def test_it_is_over_once_all_have_left(folder):
+    assert Departure(folder / "none", 2).is_over()  # nobody has come to Python
+    job = Departure(folder, 2)
+    for name, is_over in [("stopped-0", False), ("closing-1", False), ("stopped-1", False)]:
+        (folder / name).touch()
+        assert job.is_over() == is_over
+    (folder / "closing-1").unlink()
+    assert job.is_over()
+
+
+def test_one_that_waits_in_mpi_finalize_has_left(folder):
+    job = Departure(folder, 1)
+    (folder / "finished-0").touch()
+    assert not job.is_over()  # its interpreter may still close files
+    os.utime(folder / "finished-0", (0, time.time() - 2))
+    assert job.is_over() and not Departure(folder, 1, is_mortal=True).is_over()
+
+
+def test_each_rank_is_told_once(folder, monkeypatch):
+    sent = []
+    monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
+    job = Departure(folder, 2)
+    for _ in range(2):
+        job.tell(signal.SIGINT)
+    assert sent == [(os.getpid(), signal.SIGINT)] and (folder / "signal-2").exists()
+    assert job.slow() == [0]

@@ -1,0 +1,74 @@
+"""What a rank makes of signals: those of the launcher, others, and those that its program wants for itself."""
+
+from __future__ import annotations
+
+import signal
+import subprocess
+import sys
+
+import pytest
+
+from malt.launcher import RUNNER
+from tests.test_job import wait_for
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def run(tmp_path, job_environment):
+    """run(text): the process of rank 0 of a job whose launcher has left these files; in its stdout what it says."""
+
+    def run(text, *files):
+        program = tmp_path / "program.py"
+        program.write_text("import os, signal, sys\n" + text)
+        for file in files:
+            (tmp_path / file).touch()
+        environment = {**job_environment, "MALT_FAILURE_DIR": str(tmp_path), "PMI_RANK": "0"}
+        return subprocess.Popen(
+            [sys.executable, RUNNER, program], env=environment,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    return run
+
+
+TWICE = """
+kept = open("{0}", "w")
+for _ in range(2):
+    try:
+        os.kill(os.getpid(), signal.{1})
+        kept.write("nothing ")
+    except BaseException as error:
+        kept.write(type(error).__name__ + " ")
+print("done", flush=True)
+"""
+
+
+@pytest.mark.parametrize(("name", "error"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "SystemExit")])
+def test_the_launchers_signal_comes_once_and_what_is_open_is_closed(name, error, run, tmp_path):
+    """Then the process waits: its exit would end the others."""
+    rank = run(TWICE.format(tmp_path / "kept", name), f"signal-{int(getattr(signal, name))}")
+    wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
+    assert (tmp_path / "kept").read_text() == f"{error} nothing " and rank.poll() is None
+    assert (tmp_path / "at-0.txt").read_text() == f"rank 0 was in {tmp_path / 'program.py'}, line 6"
+    rank.terminate()
+    rank.communicate(timeout=5)
+    assert rank.returncode == -signal.SIGTERM
+
+
+def test_a_signal_of_others_does_as_by_default(run, tmp_path):
+    """Also where the launcher has sent another one."""
+    rank = run("try: os.kill(os.getpid(), 2)\nexcept KeyboardInterrupt: os.kill(os.getpid(), 15)", "signal-1")
+    rank.communicate(timeout=5)
+    assert rank.returncode == -signal.SIGTERM and not (tmp_path / "stopped-0").exists()
+
+
+def test_handlers_of_the_program_win(run, tmp_path):
+    rank = run("signal.signal(2, lambda *_: print('mine'))\nos.kill(os.getpid(), 2)", "signal-2")
+    assert rank.communicate(timeout=5)[0] == "mine\n"
+    assert rank.returncode == 0 and (tmp_path / "finished-0").exists()
+
+
+def test_a_child_is_no_rank(run, tmp_path):
+    text = "if os.fork() == 0: os.kill(os.getpid(), 15)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))"
+    assert run(text, "signal-15").communicate(timeout=5)[0] == "-15\n"

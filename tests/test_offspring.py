@@ -1,0 +1,41 @@
+"""Killing what has come from a job, and how long that may take."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+import pytest
+
+from malt import offspring
+from malt.offspring import Offspring
+
+pytestmark = pytest.mark.serial
+
+
+def test_one_that_does_not_end_is_not_waited_for(monkeypatch):
+    """As one that waits for a file server; here nobody kills it."""
+    monkeypatch.setattr(offspring, "_KILLED_S", 0.1)
+    job = Offspring()
+    child = subprocess.Popen(["sleep", "50"], start_new_session=True)
+    try:
+        with monkeypatch.context() as patched:
+            patched.setattr(offspring.os, "kill", lambda process, number: None)
+            assert job.kill([child.pid]) == [child.pid]
+        assert job.kill([child.pid]) == []
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_who_was_there_before_is_spared():
+    before = subprocess.Popen(["sleep", "50"], start_new_session=True)
+    try:
+        job = Offspring()
+        child = subprocess.Popen(["sleep", "50"], start_new_session=True)
+        assert job.kill([child.pid, before.pid]) == []
+        assert before.poll() is None and not os.path.exists(f"/proc/{child.pid}")
+        child.wait()  # which has been done
+    finally:
+        before.kill()
+        before.wait()
