@@ -16,8 +16,8 @@ from malt import agreement
 from malt.agreement import Checked, Description
 
 MOST = 16
-"""So many arrays of a session are noted, the first; and so many barriers, the first, compare notes: that makes one take
-three times as long."""
+"""So many arrays of a session are noted, the first; and so many barriers, the first, compare notes: one of them
+takes several times as long as those that follow."""
 _SAMPLES = 1000
 _STRIDE = 0x9E3779B97F4A7C15
 """2**64 by the golden ratio: its multiples keep step with no length of a row."""
