@@ -21,19 +21,20 @@ class Watchdog:
         self.deadline_s = deadline_s
         """May be changed at any time."""
         self._end_job = end_job
-        self._call: tuple[str, float] | None = None
+        self._calls: dict[int, tuple[str, float]] = {}
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._watch, name="malt watchdog", daemon=True)
         self._thread.start()
 
     @contextlib.contextmanager
     def watching(self, what: str) -> Iterator[None]:
-        """While the block runs, `what` is on the clock."""
-        self._call = (what, time.monotonic())
+        """While the block runs, `what` is on the clock, with what other threads call."""
+        call = (what, time.monotonic())
+        self._calls[id(call)] = call
         try:
             yield
         finally:
-            self._call = None
+            del self._calls[id(call)]
 
     def stop(self) -> None:
         """End the thread. Local."""
@@ -42,9 +43,10 @@ class Watchdog:
 
     def _watch(self) -> None:
         while not self._stopped.wait(min(1.0, self.deadline_s / 4)):
-            call = self._call
-            if call is not None and time.monotonic() - call[1] > self.deadline_s:
-                self._bark(call[0])
+            now = time.monotonic()
+            overrun = [what for what, since in list(self._calls.values()) if now - since > self.deadline_s]
+            if overrun:
+                self._bark(overrun[0])
                 return
 
     def _bark(self, what: str) -> None:

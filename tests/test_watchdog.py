@@ -26,6 +26,8 @@ def test_a_call_that_hangs(capsys, left):
     ended = threading.Event()
     dog = Watchdog(3, 0.1, ended.set)
     with dog.watching("MPI_Win_flush to rank 1"):
+        with dog.watching("what another thread calls, and comes back from"):
+            pass
         assert ended.wait(5)
     dog.stop()
     time.sleep(0.2)
