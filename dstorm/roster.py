@@ -146,25 +146,9 @@ class Roster:
             meeting = self._membership.come(zlib.crc32(self._name))
             self._is_meeting = True
             self._tell()
-        start = self._clock()
-        final = what == LAST
-        wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
-        polls = 0
-        try:
-            while (lost := self._verdict(meeting, what)) is None:
-                now = self._clock()
-                if patience_s is not None and now - start > patience_s:
-                    raise self._passed(meeting, what)
-                if wait.is_due(now):
-                    wait.ranks = self._missing(meeting)
-                    wait.spared = [rank for rank in wait.ranks if final and self.has_closed(rank)]
-                    if self.attend(wait):
-                        raise self._passed(meeting, what)
-                self._transport.pause(polls)
-                self.check_now_and_then()
-                polls += 1
-        finally:
-            self.end_wait()
+        lost = self._verdict(meeting, what)
+        if lost is None:
+            lost = self._wait(meeting, what, patience_s)
         self._is_meeting = False
         self._check_names(what, meeting)
         words = self._membership.words
@@ -184,12 +168,11 @@ class Roster:
 
     def attend(self, wait: Wait) -> bool:
         """As `Transport.attend`. One-sided."""
-        self._window.sync()
-        found = 0
-        for rank in self._alive():
-            found |= self._look(rank)
-        if self._gone is not None:
-            self._bury(found)
+        if self._gone is None:
+            self._window.sync()
+            for rank in self._others:
+                self._look(rank)
+        self.check()
         now = self._clock()
         awaited = mask(wait.ranks)
         if awaited != self._awaited and now - self._told_at > self._beat_s():
@@ -204,10 +187,9 @@ class Roster:
 
     def end_wait(self, in_vain: bool = False) -> None:
         """As `Transport.end_wait`. One-sided."""
-        if self._awaited:
-            self._awaited = 0
-            if not in_vain:
-                self._tell()
+        was_told, self._awaited = self._awaited, 0
+        if was_told and not in_vain:
+            self._tell()
 
     def heard_at(self, rank: int) -> float:
         """As `Transport.heard_at`. Local."""
@@ -254,6 +236,28 @@ class Roster:
     def has_closed(self, rank: int) -> bool:
         """As `Transport.has_closed`. Local."""
         return not self._membership.words[rank].flags & OPEN
+
+    def _wait(self, meeting: int, what: str, patience_s: float | None) -> int:
+        """Poll until the verdict on the meeting is there."""
+        start, final = self._clock(), what == LAST
+        wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
+        polls = 0
+        try:
+            while (lost := self._verdict(meeting, what)) is None:
+                now = self._clock()
+                if patience_s is not None and now - start > patience_s:
+                    raise self._passed(meeting, what)
+                if wait.is_due(now):
+                    wait.ranks = self._missing(meeting)
+                    wait.spared = [rank for rank in wait.ranks if final and self.has_closed(rank)]
+                    if self.attend(wait):
+                        raise self._passed(meeting, what)
+                self._transport.pause(polls)
+                self.check_now_and_then()
+                polls += 1
+            return lost
+        finally:
+            self.end_wait()
 
     def depart(self) -> None:
         """Publish that this rank has left in order: a meeting that still needs it ends in PeerLost on the others.

@@ -87,6 +87,41 @@ def test_an_exit_without_a_failure_lets_the_others_come_when_they_like():
     assert malt.simulate(ends, 2) == ["in order"] * 2
 
 
+def test_a_heartbeat_is_a_sign_of_life():
+    def waits(rank):
+        malt.init(deadline_s=5)
+        v = malt.vector(3, sync="bsp")
+        while rank == 1 and malt.init().transport.clock() < 12:
+            malt.init().transport.pause(30)
+            malt.heartbeat()
+        v.scatter()
+        return v.gather().count
+
+    assert malt.simulate(waits, 2) == [1, 1]
+
+
+def test_a_heartbeat_makes_no_session():
+    malt.finalize()
+    malt.heartbeat()
+    assert malt.session._world is None
+    malt.init()
+    malt.heartbeat()
+
+
+@pytest.mark.parallel
+def test_who_has_finished_may_take_longer_than_the_deadline():
+    """And who counts steps between two exchanges; only to end does nobody hurry it."""
+    malt.finalize()
+    malt.init(deadline_s=0.3)
+    replica = malt.Replica(np.zeros(3), every=10**9)
+    end = time.monotonic() + 0.6 * (malt.rank() == 0)
+    while time.monotonic() < end:
+        replica.step()
+    replica.finish()
+    time.sleep(0.6 * (malt.rank() == 0))
+    malt.finalize()
+
+
 def test_numbers_of_numpy_are_seconds():
     assert malt.init(deadline_s=np.float32(7)).deadline_s == malt.init(deadline_s=np.int64(7)).deadline_s == 7
     malt.init(deadline_s=300)

@@ -261,7 +261,7 @@ def test_a_mended_edge_holds_nobody_up_at_the_end():
                 transport.pause(14)
             v.scatter()
             if transport.rank == 2 and step == 3:
-                while not told:
+                while 3 not in told:
                     transport.pause(14)
                 transport._place._group._turns_left[1] = 1
                 transport._place._group._die(2)
@@ -271,7 +271,7 @@ def test_a_mended_edge_holds_nobody_up_at_the_end():
         return v.statistics().overwritten
 
     found, dead = run(6, 0, {}, live)
-    assert dead == {1, 2} and told[0] == 3 and found[0] == 0 and found[3] == 2
+    assert dead == {1, 2} and found[0] == 0 and found[3] == 2
 
 
 @pytest.mark.parametrize("seed", range(10))
