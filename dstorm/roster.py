@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
+from dstorm.attendance import Attendance
 from dstorm.calls import Calls
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership import DEPARTED, DESERTED, OPEN, Membership, mask, ranks
@@ -43,7 +44,7 @@ def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-class Roster:
+class Roster(Attendance):
     """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else.
 
     `gone`: tells which ranks have died, as far as this one can see for itself; None: a death ends the job.
@@ -77,7 +78,7 @@ class Roster:
         self.calls = Calls()
         """What its meetings are part of."""
         self._flags = self._steps = self._beats = self._open = self._awaited = 0
-        self._evicted_at: dict[int, float] = {}
+        self._evicted_at = {}
         self._is_meeting = False
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
@@ -165,61 +166,6 @@ class Roster:
         self.end_wait(in_vain=True)
         self._stay_away()
         return DeadlinePassed(what, steps, {rank: now - self._heard_at[rank] for rank in missing})
-
-    def attend(self, wait: Wait) -> bool:
-        """As `Transport.attend`. One-sided."""
-        if self._gone is None:
-            self._window.sync()
-            for rank in self._others:
-                self._look(rank)
-        self.check()
-        now = self._clock()
-        awaited = mask(wait.ranks)
-        if awaited != self._awaited and now - self._told_at > self._beat_s():
-            self._awaited = awaited
-            self._tell()
-        if line := wait.report(now, self._awaited_by):
-            self._say(line)
-        verdict = wait.judge(now, self._lived_at, self._awaited_by)
-        if verdict.silent and not wait.final and self._evict_all(verdict.silent, now):
-            return False
-        return verdict.is_over
-
-    def end_wait(self, in_vain: bool = False) -> None:
-        """As `Transport.end_wait`. One-sided."""
-        was_told, self._awaited = self._awaited, 0
-        if was_told and not in_vain:
-            self._tell()
-
-    def heard_at(self, rank: int) -> float:
-        """As `Transport.heard_at`. Local."""
-        return self._heard_at[rank]
-
-    def _lived_at(self, rank: int) -> float:
-        """... where one that was evicted is given as long again to end."""
-        return max(self._heard_at[rank], self._evicted_at.get(rank, 0.0))
-
-    def _awaited_by(self, rank: int) -> frozenset[int]:
-        """Whom `rank` waits for, of those who live."""
-        if rank in self.dead:
-            return frozenset()
-        return ranks(self._membership.words[rank].awaited) - self.dead
-
-    def _evict_all(self, silent: frozenset[int], now: float) -> bool:
-        """Kill those who hold up the others; whether all of them can be, and were not before."""
-        fresh = silent - self._evicted_at.keys()
-        if self._evict is None or not fresh:
-            return False
-        self._evicted_at.update(dict.fromkeys(fresh, now))
-        self._tell()  # why, before anybody sees that they have ended
-        beyond = {rank for rank in fresh if not self._evict(rank)}
-        for rank in beyond:
-            del self._evicted_at[rank]
-        return not beyond and fresh == silent
-
-    def was_evicted(self, rank: int) -> bool:
-        """As `Transport.was_evicted`. Local."""
-        return rank in self._evicted_at or any(word.evicted >> rank & 1 for word in self._membership.words)
 
     def opened(self) -> None:
         """As `Transport.opened`. Local."""
