@@ -93,7 +93,8 @@ class Run:
         if state:
             self.eta0 = float(state["first_step"])
         else:
-            self.eta0 = self._first_step(train, dealt) if options.step is None else options.step
+            with user_errors():
+                self.eta0 = self._first_step(train, dealt) if options.step is None else options.step
         with user_errors():  # the vector checks --graph and --sync
             self.trainer = trainer(problem, self.mine, self.n_features, self.eta0, options, state)
         self.clock = Clock()

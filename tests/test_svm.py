@@ -238,6 +238,28 @@ def test_a_step_that_is_too_large_is_named(svm):
     assert "the step size" in done.stderr and "1e+30" in done.stderr and "Traceback" not in done.stderr
 
 
+def scaled(tmp_path, scale):
+    """Rows of five features, whose labels are the sign of the first."""
+    rows = np.random.default_rng(0).standard_normal((1000, 5))
+    pairs = [" ".join(f"{k + 1}:{value * scale:.6g}" for k, value in enumerate(row)) for row in rows]
+    data = tmp_path / "scaled.svm"
+    data.write_text("".join(f"{np.sign(row[0]):.0f} {text}\n" for row, text in zip(rows, pairs, strict=True)))
+    return data
+
+
+@pytest.mark.parametrize("l2", ["0", "1e-7", "1e-4"])
+@pytest.mark.parametrize("scale", [1e-42, 1e-18, 1e-5, 1e20])
+def test_a_step_that_is_chosen_suits_features_of_any_scale(alone, tmp_path, scale, l2):
+    objective, _, _ = final(alone(scaled(tmp_path, scale), "--l2", l2))
+    assert objective <= 1  # that of zeros
+
+
+@pytest.mark.parametrize(("scale", "options"), [(1e25, []), (1e-42, ["--no-intercept", "--l2", "0"])])
+def test_features_that_no_step_suits_are_told_in_one_line(tmp_path, scale, options):
+    with pytest.raises(BadInput, match=r"the rows, of mean length .*, are out of scale: .*: scale the features$"):
+        run([str(scaled(tmp_path, scale)), *options])
+
+
 def test_help(svm):
     done = svm("--help", ranks=2)
     assert done.returncode == 0 and done.stdout.count("--exchange-every N") == 2  # usage and list, once
