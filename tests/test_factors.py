@@ -49,7 +49,14 @@ def twin(data, order, users, items, l2, step, biases):
     return users, items
 
 
-@pytest.mark.parametrize("rank", [1, RANK, 16])
+@pytest.mark.parametrize("rank", [1, 16, 17, 35])
+def test_the_pieces_of_a_row_are_all_of_it(rank):
+    pieces = factors._pieces(rank)
+    assert [place for start, width in pieces for place in range(start, start + width)] == list(range(rank))
+    assert max(width for _, width in pieces) <= 16
+
+
+@pytest.mark.parametrize("rank", [1, RANK, 19])
 @pytest.mark.parametrize("biases", [True, False])
 def test_train_is_its_twin(small, generator, rank, biases):
     data = factors.shard(*small, 6, generator)

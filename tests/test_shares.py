@@ -111,6 +111,13 @@ def test_rows_that_the_dead_had_from_others_count(world, capsys):
     assert capsys.readouterr().err == "malt: 33 rows of rank 0 are dealt to ranks 1, 2\n"  # rank 0 told of 3
 
 
+def test_deaths_are_dated_from_the_beginning(world):
+    world.now = 5.0
+    some = Shares(100)
+    world.lost = {0: 4.0, 3: 6.5}  # one before it, while the files were read
+    assert [one["at_s"] for one in some.losses.told()] == [0.0, 1.5]
+
+
 def test_who_die_together_have_nothing_of_each_other(world, capsys):
     some = Shares(100)
     world.lost = {3: 1.5, 0: 1.5}
