@@ -19,7 +19,7 @@ import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from dstorm import progress, roster, shared_memory
+from dstorm import connections, progress, roster, shared_memory
 from dstorm.enrolment import Enrolled
 from dstorm.roster import Roster
 from dstorm.transport import Bytes, Put
@@ -183,11 +183,17 @@ class MpiTransport(Enrolled):
         self.while_waiting: list[Callable[[], object]] = []
         self.dead: frozenset[int] = frozenset()
         self.rivals = frozenset(rank for rank in range(self.size) if self.hosts[rank] == mine and rank != self.rank)
+        self._connected: set[int] = set()
         if progress.spans_hosts(self.hosts):
-            self._help_progress()
+            self._poll = self._comm.Iprobe
+            self._exchange(connections.partners(self.rank, self.size))
+            self._take_turns()
         self._meeting_place = self.window(roster.nbytes(self.size))
         self._roster = Roster(self, self._meeting_place, deadline_s)
         self._has_roster = True
+        if progress.spans_hosts(self.hosts):
+            self.barrier("malt.init")  # in which each writes to all others: none of their threads runs yet
+            self._help_progress()
 
     def _find_hosts(self) -> tuple[str, ...]:
         """Ranks that can share memory are on one host, whatever the host's name: containers may share that too."""
@@ -197,20 +203,39 @@ class MpiTransport(Enrolled):
         group.Free()
         return tuple(name.decode() for name in self.allgather(f"{MPI.Get_processor_name()}/{leader[0]}".encode()))
 
+    def _take_turns(self) -> None:
+        """Where the thread level asks for it, have this rank's calls of MPI and those of its helper take turns."""
+        helps = progress.library_helps(self.library, os.environ)
+        if MPI.Query_thread() == MPI.THREAD_SERIALIZED and not helps:
+            self._lock = threading.RLock()
+            self._poll = progress.unless_held(self._lock, self._comm.Iprobe)
+            progress.serialize(self, self._lock, _LOCAL)
+
     def _help_progress(self) -> None:
         """Have what peers write arrive while this rank computes, as far as the thread level allows it."""
-        self._poll = self._comm.Iprobe
-        level = MPI.Query_thread()
-        if progress.library_helps(self.library, os.environ):
+        if self._poll is None or progress.library_helps(self.library, os.environ):
             return
-        if level == MPI.THREAD_SERIALIZED:
-            self._lock = threading.RLock()
-            self._poll = progress.unless_held(self._lock, self._poll)
-            progress.serialize(self, self._lock, _LOCAL)
+        level = MPI.Query_thread()
         if level >= MPI.THREAD_SERIALIZED:
             self._helper = progress.Helper(self._poll)
         if level < MPI.THREAD_MULTIPLE and self.rank == 0:
             print(progress.ADVICE[level == MPI.THREAD_SERIALIZED], file=sys.stderr)
+
+    def _exchange(self, peers: Sequence[int]) -> None:
+        """Connect to those of `peers` to whom this rank is not connected yet."""
+        fresh = [peer for peer in peers if peer not in self._connected]
+        deadline_s = self._watchdog.deadline_s
+        connections.exchange(self._comm, self.rank, fresh, deadline_s, self.clock, give_way)
+        self._connected.update(fresh)
+
+    def connect(self, peers: Sequence[int]) -> None:
+        """As `Transport.connect`. Collective."""
+        if self.size <= connections.MOST_PAIRED or not progress.spans_hosts(self.hosts):
+            return  # all are connected, or need not be
+        with self._helper.calling if self._helper is not None else contextlib.nullcontext():
+            self.barrier("malt.vector (MPI's connections)")  # from here on no rank's thread calls
+            self._exchange(peers)
+            self.barrier("malt.vector (MPI's connections)")
 
     def window(self, nbytes: int) -> MpiWindow:
         """As `Transport.window`. MemoryError, on all ranks alike, where a host's /dev/shm cannot hold its ranks'

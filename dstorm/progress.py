@@ -81,6 +81,8 @@ class Helper:
 
     def __init__(self, poll: Callable[[], object]) -> None:
         self._poll = poll
+        self.calling = threading.Lock()
+        """Whoever holds it keeps the thread from calling."""
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="malt progress", daemon=True)
         self._thread.start()
@@ -91,7 +93,8 @@ class Helper:
         pace = Pace()
         while not self._stopping:
             before_s = time.thread_time()
-            self._poll()
+            with self.calling:
+                self._poll()
             time.sleep(pace.nap_s(time.thread_time() - before_s))
 
     def stop(self) -> None:

@@ -281,6 +281,9 @@ class SimulatedTransport:
         self.library = "in process"
         self._calls = Calls()
 
+    def connect(self, peers: Sequence[int]) -> None:
+        """Nothing: who is in one process is connected. Local."""
+
     def window(self, nbytes: int) -> SimulatedWindow:
         return SimulatedWindow(self._group, self.rank, nbytes)
 

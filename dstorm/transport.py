@@ -72,6 +72,10 @@ class Transport(Protocol):
     def dead(self) -> frozenset[int]:
         """Ranks that have died, as far as this one knows; replaced, never changed. Local."""
 
+    def connect(self, peers: Sequence[int]) -> None:
+        """Make ready for traffic with `peers`, who do the same. Collective: also where there are none. DeadlinePassed:
+        who is missing."""
+
     def window(self, nbytes: int) -> Window:
         """A window with `nbytes` of zeroed memory on this rank; peers may give other sizes. Collective."""
 

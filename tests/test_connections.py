@@ -1,0 +1,127 @@
+"""Who connects with whom before a second thread calls MPI, and that none does before."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import numpy as np
+import pytest
+from ranks import Ranks
+
+from dstorm import DeadlinePassed, connections, progress
+from dstorm.connections import exchange, partners
+from dstorm.consistency import parse
+
+TREE = 200
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("size", [1, 2, 3, 64, 65, TREE])
+def test_partners_are_mutual_and_reach_all(size):
+    found = [partners(rank, size) for rank in range(size)]
+    assert all(rank in found[peer] and peer != rank for rank in range(size) for peer in found[rank])
+    reached, fresh = {0}, {0}
+    while fresh:
+        fresh = {peer for rank in fresh for peer in found[rank]} - reached
+        reached |= fresh
+    assert reached == set(range(size))
+    assert {len(peers) for peers in found} == {size - 1} if size <= 64 else max(map(len, found)) <= 3
+
+
+class Mail:
+    """What ranks, as threads, have sent one another: one rank's communicator."""
+
+    def __init__(self, rank, sent, log):
+        self._rank, self._sent, self._log = rank, sent, log
+
+    def Isend(self, buffer, peer, tag):  # noqa: N802
+        self._log.append((self._rank, peer))
+        self._sent.add((self._rank, peer))
+        return Request(lambda: True)
+
+    def Irecv(self, buffer, peer, tag):  # noqa: N802
+        return Request(lambda: (peer, self._rank) in self._sent)
+
+
+class Request:
+    def __init__(self, test):
+        self.Test = test
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("most_paired", [64, 2])
+def test_each_pair_exchanges_a_message_each_way_the_lower_first(monkeypatch, most_paired):
+    monkeypatch.setattr(connections, "MOST_PAIRED", most_paired)
+    sent, log = set(), []
+
+    def live(transport):
+        rank, size = transport.rank, transport.size
+        nap = lambda polls: time.sleep(1e-4)  # noqa: E731
+        exchange(Mail(rank, sent, log), rank, partners(rank, size), 60, time.monotonic, nap)
+
+    assert Ranks("aabb").run(live) == [None] * 4
+    expected = {(rank, peer) for rank in range(4) for peer in partners(rank, 4)}
+    assert len(log) == len(expected) and set(log) == expected
+    assert all(log.index((low, high)) < log.index((high, low)) for low, high in expected if low < high)
+
+
+@pytest.mark.serial
+def test_who_does_not_come_is_named():
+    now = [0.0]
+
+    def pause(polls):
+        now[0] += 1
+
+    with pytest.raises(DeadlinePassed, match=r"waiting for rank 0 .*, rank 3 ") as caught:
+        exchange(Mail(1, {(2, 1)}, []), 1, [0, 2, 3], 5, lambda: now[0], pause)
+    assert sorted(caught.value.missing) == [0, 3] and now[0] == 6
+
+
+@pytest.mark.parallel
+@pytest.mark.parametrize("most_paired", [64, 1])
+def test_no_thread_calls_mpi_while_connections_are_made(monkeypatch, most_paired):
+    """Also where a vector's neighbours are connected when it is made."""
+    from mpi4py import MPI
+
+    from dstorm import mpi
+    from vol import DenseVector, as_graph
+
+    log, helpers = [], []
+
+    class Helper(progress.Helper):
+        def __init__(self, poll):
+            log.append("starts")
+            helpers.append(self)
+            super().__init__(poll)
+
+    def watched(comm, rank, peers, *rest):
+        if helpers:
+            free = []
+            probe = threading.Thread(target=lambda: free.append(helpers[0].calling.acquire(blocking=False)))
+            probe.start()
+            probe.join()
+            assert free == [False]
+        log.append(sorted(peers))
+        exchange(comm, rank, peers, *rest)
+
+    monkeypatch.setattr(connections, "MOST_PAIRED", most_paired)
+    monkeypatch.setattr(connections, "exchange", watched)
+    monkeypatch.setattr(progress, "spans_hosts", lambda hosts: True)
+    monkeypatch.setattr(progress, "library_helps", lambda *_: False)
+    monkeypatch.setattr(progress, "Helper", Helper)
+    transport = mpi.MpiTransport(MPI.COMM_WORLD)
+    rank, size = transport.rank, transport.size
+    vectors = [DenseVector(np.zeros(4), transport, as_graph("all", size), parse("asp")) for _ in range(2)]
+    others = [peer for peer in range(size) if peer != rank]
+    tree = partners(rank, size)
+    if most_paired == 1:
+        assert log == [tree, "starts", [peer for peer in others if peer not in tree], []]
+    else:
+        assert log == [others, "starts"]
+    for vector in vectors:
+        vector.close()
+    transport.barrier()
+    for vector in vectors:
+        vector.free()
+    transport.close()
