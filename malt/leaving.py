@@ -41,6 +41,16 @@ def take_signals(folder: str | None, rank: str, say: Callable[[str, str], None])
             signal.signal(number, _signalled)
 
 
+def process() -> str:
+    """By what the launcher finds this process: its number, and when it has started, in clock ticks after the system
+    (proc_pid_stat(5)); -1: it does not tell."""
+    try:
+        with open("/proc/self/stat", "rb") as file:
+            return f"{os.getpid()} {int(file.read().rpartition(b')')[2].split()[19])}"
+    except OSError:
+        return f"{os.getpid()} -1"
+
+
 def hear(connection: int) -> None:
     """On another host: be told to leave, over that connection to the launcher. Returns when the launcher has gone."""
     global _told

@@ -108,7 +108,7 @@ def main() -> None:
     if CALL in os.environ:
         threading.Thread(target=leaving.hear, args=[int(os.environ[CALL])], daemon=True).start()
     else:
-        _leave(f"started-{_rank()}", f"{_process} {_started()}")
+        _leave(f"started-{_rank()}", leaving.process())
     if JOB_DIR in os.environ:
         threading.Thread(target=_tell_when_mpi_has_begun, daemon=True).start()
     atexit.register(_end)
@@ -277,15 +277,6 @@ def _end_job(status: int) -> NoReturn:
     elif not mpi.Is_finalized():
         mpi.COMM_WORLD.Abort(status)
     _exit(status)
-
-
-def _started() -> int:
-    """When this process has started, in clock ticks after the system (proc_pid_stat(5)); -1: it does not tell."""
-    try:
-        with open("/proc/self/stat", "rb") as file:
-            return int(file.read().rpartition(b")")[2].split()[19])
-    except OSError:
-        return -1
 
 
 def _ask_process_manager(status: int) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from malt import program, reception
+from malt import leaving, program, reception
 from malt.program import CALL, RECEPTION
 from malt.reception import Reception
 
@@ -99,6 +99,16 @@ def test_a_rank_whose_words_are_not_understood_has_not_ended(caller, tmp_path, m
     wait_for("rank-2.txt", tmp_path)
     assert files(tmp_path) == ["elsewhere-2", "rank-2.txt"]
     assert (tmp_path / "rank-2.txt").read_text().endswith("xthe error")
+
+
+def test_a_rank_is_told_to_leave(open_reception, caller, tmp_path, monkeypatch):
+    wait_for("elsewhere-2", tmp_path)
+    open_reception.tell(15)
+    sent = []
+    monkeypatch.setattr(leaving.os, "kill", lambda *words: sent.append(words))
+    leaving.hear(caller.fileno())
+    assert sent == [(leaving._process, 15)] and leaving._is_told(15) and not leaving._is_told(2)
+    monkeypatch.setattr(leaving, "_told", 0)
 
 
 def test_once_it_is_closed_nothing_is_written(open_reception, caller, tmp_path):

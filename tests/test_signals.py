@@ -1,0 +1,67 @@
+"""What the launcher takes down of signals."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from malt import signals
+from malt.signals import Signals
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def clock(monkeypatch):
+    """A list whose only item is the time."""
+    now = [100.0]
+    monkeypatch.setattr(signals.time, "monotonic", lambda: now[0])
+    return now
+
+
+def test_the_same_signal_soon_again_is_the_same(clock):
+    with Signals() as seen:
+        for number, after_s, times in [(2, 0, 1), (2, 0.4, 1), (15, 0.1, 2), (2, 0.1, 3), (2, 1.0, 4)]:
+            clock[0] += after_s
+            os.kill(os.getpid(), number)
+            assert (seen.first, seen.times) == (2, times)
+
+
+def test_handlers_are_put_back():
+    before = {number: signal.getsignal(number) for number in (1, 2, 15, signal.SIGTSTP, signal.SIGCHLD)}
+    with Signals():
+        assert signal.getsignal(15) != before[15]
+    assert before == {number: signal.getsignal(number) for number in before}
+
+
+def test_what_is_ignored_stays_ignored():
+    """As SIGINT in the background of a script."""
+    before = signal.signal(signal.SIGINT, signal.SIG_IGN)
+    try:
+        with Signals() as seen:
+            os.kill(os.getpid(), signal.SIGINT)
+        assert seen.first is None
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def test_the_user_can_always_end_it(clock, monkeypatch):
+    sent = []
+    with Signals() as seen:
+        monkeypatch.setattr(signals.os, "kill", lambda process, number: sent.append(number))
+        for _ in range(5):
+            clock[0] += 1
+            assert sent == []
+            seen._note(2, None)
+        assert sent == [2] and signal.getsignal(2) is signal.SIG_DFL
+
+
+def test_ctrl_z_stops_the_job_then_the_launcher(monkeypatch):
+    done = []
+    with Signals() as seen:
+        seen.suspend = done.append
+        monkeypatch.setattr(signals.os, "kill", lambda process, number: done.append("itself"))
+        seen._stop(signal.SIGTSTP, None)
+    assert done == [signal.SIGSTOP, "itself", signal.SIGCONT]
