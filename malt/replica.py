@@ -182,6 +182,14 @@ class Replica:
         consensus.mean(self._transport, exchanged, counts=counts, check_finite=finite, else_all=True)
 
     def _exchange(self) -> None:
+        if not self._turn.lock.acquire(False):
+            self._turn.insist(f"{self.name}.step")
+        try:
+            self._exchange_all()
+        finally:
+            self._turn.lock.release()
+
+    def _exchange_all(self) -> None:
         parameters, changes = self._parameters, self._changes
         if not parameters.is_fixed:
             parameters.look_up()

@@ -95,6 +95,25 @@ def test_a_scatter_over_another_is_refused_and_does_nothing(vector, monkeypatch)
     assert scattering.join() == 0 and closing.join() is None and vector.closed and vector.step == 1
 
 
+def test_an_exchange_over_another_is_refused(monkeypatch):
+    entered, going_on = threading.Event(), threading.Event()
+    replica = malt.Replica(np.zeros(3), every=2)
+
+    def slow(*_):
+        entered.set()
+        assert going_on.wait(5)
+
+    monkeypatch.setattr(replica._parts[0], "exchange", slow)
+    stepping = in_thread(lambda: replica.step(2))
+    assert entered.wait(5)
+    assert replica.step() is False
+    with pytest.raises(RuntimeError, match=r"Replica \d+.step: another thread of this rank is in such a call"):
+        replica.step()
+    going_on.set()
+    assert stepping.join() is True
+    replica.close()
+
+
 def test_a_close_ends_the_wait_of_another_thread(vector, monkeypatch):
     entered, edge = threading.Event(), SimpleNamespace(peer=0, step=0, heard_at=0.0, waited_s=0.0)
 
