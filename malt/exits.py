@@ -28,6 +28,8 @@ _rank = 0
 _hooked = False
 _has_left = False
 _last_exit: _Exit | None = None
+_child_status: int | None = None
+"""What a SystemExit, raised without sys.exit, ends a forked process with."""
 
 _DRAIN_S = 0.1
 """What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
@@ -49,6 +51,12 @@ def become_child() -> None:
     if not _hooked:
         _note_exits()
     stand_down()
+
+
+def note_child_status(status: int) -> None:
+    """A SystemExit ends this forked process with `status`. Local."""
+    global _child_status
+    _child_status = status
 
 
 def _note_exits() -> None:
@@ -123,9 +131,12 @@ def session_is_over() -> bool:
 def end_without_mpi() -> None:
     """From here on the interpreter ends as ever but for MPI_Finalize, which may wait for those who have died, or is the
     parent's. Local."""
-    has_raised = getattr(sys, "last_type", None) is not None
-    exited = _last_exit is not None and _ended_program(_last_exit)
-    skip_mpi_finalize(status_of(_last_exit.error) if _last_exit is not None and exited else int(has_raised))
+    status = int(getattr(sys, "last_type", None) is not None)
+    if _child_status is not None:
+        status = _child_status
+    elif _last_exit is not None and _ended_program(_last_exit):
+        status = status_of(_last_exit.error)
+    skip_mpi_finalize(status)
 
 
 def end_job(why: str, status: int = 1) -> None:

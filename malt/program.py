@@ -127,7 +127,11 @@ def main() -> None:
             if isinstance(error.code, str):
                 print(error.code, file=sys.stderr)
             return
-        if _status(error) == 0 or (_is_alone() and JOB_DIR not in os.environ) or os.getpid() != _process:
+        if os.getpid() != _process:
+            if (exits := sys.modules.get("malt.exits")) is not None:  # it cannot see a bare `raise SystemExit`
+                exits.note_child_status(_status(error))
+            raise
+        if _status(error) == 0 or (_is_alone() and JOB_DIR not in os.environ):
             raise
         if not isinstance(error.code, int):
             with contextlib.suppress(Exception):
