@@ -20,12 +20,16 @@ ROOT = Path(__file__).parents[1]
 LIMIT_S = 60
 
 PROGRAM = """
-import os, sys, time
+import os, signal, sys, time
 import numpy as np
 import malt
 
+def stick(*_):
+    while True: pass
+
+signal.signal(signal.SIGUSR1, stick)
 sync, seconds, suspect_after_s = sys.argv[1], float(sys.argv[2]), float(sys.argv[3]) or None
-world = malt.init(survive=True, suspect_after_s=suspect_after_s)
+world = malt.init(survive=True, suspect_after_s=suspect_after_s, deadline_s=float(sys.argv[4]))
 v = malt.vector(20_000, sync=sync)
 with open(f"draft-{malt.rank()}", "w") as file:
     file.write(str(os.getpid()))
@@ -64,7 +68,8 @@ def job(tmp_path, job_environment):
     (tmp_path / "remote").chmod(0o755)
     started = []
 
-    def run(*arguments):
+    def run(sync, seconds, suspect_after_s, deadline_s=300):
+        arguments = sync, seconds, suspect_after_s, deadline_s
         words = ["-m", "malt", "run", "-n", "4", "--survive=best-effort", "--hosts", "here:2,10.77.0.2:2", "program.py"]
         environment = job_environment | TOGETHER | APART
         environment |= {"PYTHONPATH": str(ROOT), "PRTE_MCA_plm_ssh_agent": "./remote"}
@@ -121,6 +126,14 @@ def test_one_that_stands_still_is_ended_by_its_mate(job):
     time.sleep(0.5)
     os.kill(numbers[2], signal.SIGSTOP)
     check(process, [2])
+
+
+def test_who_is_stuck_is_ended_also_where_none_of_its_host_can(job):
+    process, numbers = job("bsp", 2, 0, 1)
+    for rank in (2, 3):
+        os.kill(numbers[rank], signal.SIGUSR1)
+    said = check(process, [2, 3])
+    assert re.search(r"rank 3 is lost: it made no call of malt for [12] s while others waited for it", said), said
 
 
 @pytest.mark.parametrize("wakes_up", [True, False])

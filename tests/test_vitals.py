@@ -58,6 +58,15 @@ def test_who_cannot_be_seen_is_never_reported(sleeper):
     assert elsewhere.gone() == unknown.gone() == []
 
 
+def test_who_is_evicted_is_killed_where_it_can_be_seen(sleeper):
+    child, process = sleeper
+    assert not watch(process).kill(4) and not watch(process._replace(namespace=1)).kill(3)
+    assert watch(process._replace(started=process.started - 1)).kill(3)  # has ended; another one has its number
+    assert child.poll() is None
+    assert watch(process).kill(3) and child.wait(5) == -signal.SIGKILL
+    assert watch(process).kill(3)
+
+
 def test_who_is_stopped_for_too_long_is_killed(sleeper):
     child, process = sleeper
     clock = [0.0]
