@@ -194,7 +194,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         if is_spread and library.family == "openmpi":
             options += [word for name in (SURVIVE, JOB_DIR, RECEPTION) for word in ("-x", name)]
     if library.family == "openmpi":
-        settings |= _openmpi_settings(library, machine, crowded)
+        settings |= _openmpi_settings(library, machine, crowded, job.ranks == 1)
         if not machine.terminal and "FORCE_COLOR" not in environ:
             settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
         exported = [name for name in (*THREADS, RESTART) if name in environ or name in settings]
@@ -242,8 +242,8 @@ def _threads(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
     return dict.fromkeys(wanted, str(threads))
 
 
-def _openmpi_settings(library: Library, machine: Machine, crowded: bool) -> dict[str, str]:
-    settings = fabric.settings(machine.fabrics)
+def _openmpi_settings(library: Library, machine: Machine, crowded: bool, alone: bool) -> dict[str, str]:
+    settings = fabric.settings(machine.fabrics, alone)
     if machine.root:
         settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
     if crowded and library.version[0] >= 5:

@@ -24,15 +24,6 @@ if TYPE_CHECKING:
     from malt.replica import Replica
     from vol import Vector
 
-_PROCESS_COUNTS = (
-    "OMPI_COMM_WORLD_SIZE",
-    "PMI_SIZE",
-    "MPI_LOCALNRANKS",
-    "MV2_COMM_WORLD_SIZE",
-    "SLURM_STEP_NUM_TASKS",
-)
-"""Where launchers tell a process how many they started."""
-
 _PATIENCE_S = 5.0
 """How long a rank in which an exception is on its way waits for the others to end the session with it."""
 
@@ -340,7 +331,8 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     """A world of the ranks of `comm`, by default of all. Collective."""
     if refusal := children.refusal():
         raise ClosedError(refusal)
-    expected = max((int(os.environ[name]) for name in _PROCESS_COUNTS if os.environ.get(name, "").isdigit()), default=1)
+    counts = (os.environ.get(name, "") for name in fabric.PROCESS_COUNTS)
+    expected = max((int(count) for count in counts if count.isdigit()), default=1)
     try:
         survival.tell_of_mpi()
         with fabric.settled():

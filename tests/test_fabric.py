@@ -30,6 +30,34 @@ def test_what_is_not_there_is_not_tried(devices, told, tmp_path):
     assert fabric.settings(fabric.found(tmp_path)) == told
 
 
+@pytest.mark.parametrize(
+    ("environment", "alone"),
+    [({}, True), ({"OMPI_COMM_WORLD_SIZE": "1", "PMIX_RANK": "0"}, True), ({"OMPI_COMM_WORLD_SIZE": "2"}, False),
+     ({"MPI_LOCALNRANKS": "1", "PMI_SIZE": "4"}, False), ({"PMIX_RANK": "0"}, False)],
+)  # fmt: skip
+def test_a_world_of_one_needs_no_shared_memory(environment, alone):
+    assert fabric.is_alone(environment) == alone
+    assert fabric.settings((), alone)["OMPI_MCA_btl"] == ("^sm,ofi" if alone else "^ofi")
+
+
+SEGMENTS = """
+import malt
+malt.init()
+import mpi4py.MPI
+print("segments", [line.split()[-1] for line in open("/proc/self/maps") if "sm_segment" in line])
+"""
+
+
+@pytest.mark.skipif(bound_library().family != "openmpi", reason="what it leaves in /dev/shm is Open MPI's")
+@pytest.mark.parametrize("how", [[sys.executable], [sys.executable, "-m", "malt", "run", "-n", "1"]])
+def test_a_rank_that_is_alone_leaves_no_segment(how, job_environment, tmp_path):
+    (tmp_path / "program.py").write_text(SEGMENTS)
+    done = subprocess.run(
+        [*how, str(tmp_path / "program.py")], env=job_environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "segments []\n"), done.stderr
+
+
 PROGRAM = """
 import json, os, time
 before = dict(os.environ)
