@@ -64,7 +64,7 @@ _WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace")
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
         "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
+        "[--label] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_ranks, required=True, metavar="N", help="how many ranks")
@@ -76,6 +76,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
         help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
+    run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")
     run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
     run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
     run.add_argument("-c", metavar="CODE", help="run this text, as python -c does; what follows are its arguments")
@@ -101,7 +102,9 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
     environ = outside(os.environ)
     survive = options.survive or survive_of(environ)
     environ.pop(SURVIVE, None)
-    wanted = Job(options.n, ("-m", *program) if options.module else tuple(program), options.hosts, survive)
+    wanted = Job(
+        options.n, ("-m", *program) if options.module else tuple(program), options.hosts, survive, options.label
+    )
     check_program(wanted.program)
     library = _library(options.mpi)
     mpiexec, machine = find_mpiexec(library, environ), this_machine(environ)

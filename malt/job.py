@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from malt.departure import Departure
 from malt.launcher import Line
+from malt.output import Output
 from malt.program import FAILURE_DIR, JOB_DIR, RECEPTION, SESSION_BASE
 from malt.reception import Reception
 from malt.rollcall import RollCall, failed_with, ranks_with, tell_who_ended_inside_mpi
@@ -51,9 +52,12 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
         if reception is not None:
             ours[RECEPTION] = reception.number
         departure = Departure(folder, line.ranks, line.is_spread, roll is not None, reception)
-        job = Supervised(line.arguments, ours, signals, departure, grace_s)
+        output = Output(folder, line.ranks, line.label)
+        job = Supervised(line.arguments, ours, signals, departure, grace_s, output)
+        output.start()
         failure, is_ending = (partial(failed_with, folder), bool) if roll is None else (roll.status, roll.is_ending)
         status = job.wait(failure, is_ending)
+        banners, is_told = output.close(), False
         if reception is not None:
             reception.close()
         if roll is not None:
@@ -62,13 +66,15 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
         elif signals.first is None:
             if line.tells_signals and _was_killed(folder, status):
                 status += 128
-            status = tell_who_ended_inside_mpi(folder, status)
+            status, is_told = tell_who_ended_inside_mpi(folder, status)
         if roll is not None or status != 0:
             job.kill_leftovers()  # children of ranks that died
-        if status != 0:
-            if roll is not None and signals.first is None:
-                roll.tell_who_died_early()
-            print(_told(folder, signals.first) or first_failure(folder), end="", file=sys.stderr, flush=True)
+        said = (_told(folder, signals.first) or first_failure(folder)) if status != 0 else ""
+        if not (said or is_told):
+            print(banners.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+        if status != 0 and roll is not None and signals.first is None:
+            roll.tell_who_died_early()
+        print(said, end="", file=sys.stderr, flush=True)
     return End(status, signals.first is not None)
 
 

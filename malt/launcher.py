@@ -80,6 +80,8 @@ class Job:
     """None: this machine, or what the batch system has granted."""
     survive: str | None = None
     """What MALT_SURVIVE is to be, if anything."""
+    label: bool = False
+    """Whether what ranks print is to be prefixed by their numbers."""
 
 
 @dataclass(frozen=True)
@@ -106,6 +108,8 @@ class Line:
     """How many it starts."""
     tells_signals: bool = False
     """Whether it ends with n, not 128 + n, where signal n has killed a rank."""
+    label: bool = False
+    """Whether what ranks print is to be prefixed by their numbers."""
     mortal_ranks: int = 0
     """How many ranks it starts, where they may die and the others go on."""
     is_spread: bool = False
@@ -193,6 +197,8 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         settings[SURVIVE] = job.survive
         if is_spread and library.family == "openmpi":
             options += [word for name in (SURVIVE, JOB_DIR, RECEPTION) for word in ("-x", name)]
+    if job.label and is_spread:
+        options += _labelling(library)
     if library.family == "openmpi":
         settings |= _openmpi_settings(library, machine, crowded, job.ranks == 1)
         if not machine.terminal and "FORCE_COLOR" not in environ:
@@ -206,7 +212,15 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     added = {name: value for name, value in settings.items() if name not in environ}
     command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
     mortal_ranks = job.ranks if job.survive else 0
-    return Line(added, command, job.ranks, library.family != "openmpi", mortal_ranks, is_spread)
+    tells_signals = library.family != "openmpi"
+    return Line(added, command, job.ranks, tells_signals, job.label, mortal_ranks, is_spread)
+
+
+def _labelling(library: Library) -> list[str]:
+    """What makes mpiexec name the ranks on other hosts; the launcher puts all names into one form."""
+    if library.family != "openmpi":
+        return ["-l"]
+    return ["--output", "tag"] if library.version[0] >= 5 else ["--tag-output"]
 
 
 def _surviving(how: str, library: Library) -> list[str]:

@@ -69,6 +69,9 @@ host, a token, a port, and addresses."""
 CALL = "MALT_CALL"
 """The variable that holds the number of that connection, in such a rank."""
 
+PIPES = {1: "out", 2: "err"}
+"""The pipes in that folder from which the launcher takes what ranks on its host print: out-<rank>, err-<rank>."""
+
 _exit = os._exit  # for the end that the launcher is told of here; the program's own calls are noted
 
 _RING_S, _LOOK_S = 5.0, 0.05
@@ -102,6 +105,7 @@ def main() -> None:
     if not getattr(sys.flags, "safe_path", False):
         places = {"-c": "", "-m": os.getcwd()}
         sys.path.insert(0, places[kind] if kind else os.path.dirname(os.path.realpath(program)))
+    _print_to_the_launcher()
     _write_whole_lines()
     _take_input()
     leaving.take_signals(_folder, _rank(), _leave)
@@ -336,6 +340,17 @@ def _without_this_file(trace: TracebackType | None) -> TracebackType | None:
     while trace is not None and trace.tb_frame.f_code.co_filename in _OWN_FILES:
         trace = trace.tb_next
     return trace
+
+
+def _print_to_the_launcher() -> None:
+    """Where the launcher is on this host, and listens: else to mpiexec, as ever."""
+    for number, name in PIPES.items():
+        with contextlib.suppress(OSError):
+            pipe = os.open(os.path.join(_folder or os.devnull, f"{name}-{_rank()}"), os.O_WRONLY | os.O_NONBLOCK)
+            os.set_blocking(pipe, True)
+            os.dup(number)  # stays open: Open MPI's mpiexec complains where it is closed before the process ends
+            os.dup2(pipe, number)
+            os.close(pipe)
 
 
 def _write_whole_lines() -> None:

@@ -67,9 +67,9 @@ def started(folder: Path) -> dict[int, Process]:
     return found
 
 
-def tell_who_ended_inside_mpi(folder: Path, status: int) -> int:
-    """The status of a job whose ranks may not die, once mpiexec has ended with `status`: not 0 where ranks, which are
-    told, ended without MPI_Finalize. MPICH's ends the others then, and calls that a good end."""
+def tell_who_ended_inside_mpi(folder: Path, status: int) -> tuple[int, bool]:
+    """The status of a job whose ranks may not die, once mpiexec has ended with `status`: not 0 where ranks ended
+    without MPI_Finalize; and whether they were told. MPICH's ends the others then, and calls that a good end."""
     said = {rank: (folder / f"inside-{rank}").read_text() for rank in sorted(ranks_with(folder, "inside"))}
     by_name = {rank: how for rank, how in said.items() if how}
     if by_name:
@@ -80,7 +80,7 @@ def tell_who_ended_inside_mpi(folder: Path, status: int) -> int:
         )
     elif said and status == 0:
         _tell(said.keys(), "ended, or one of them and then the others, without coming to the end of the program")
-    return status or int(bool(said))
+    return status or int(bool(said)), bool(by_name)
 
 
 class RollCall:

@@ -25,6 +25,7 @@ from malt import offspring
 from malt.departure import Departure
 from malt.mpi_library import LaunchError
 from malt.offspring import Offspring
+from malt.output import Output
 from malt.signals import Signals
 from malt.standard_input import StandardInput
 
@@ -41,15 +42,18 @@ class Supervised:
     """An mpiexec and everything that it starts. LaunchError: it cannot be started."""
 
     def __init__(
-        self, arguments: list[str], environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float
+        self, arguments: list[str], environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float,
+        output: Output | None = None,
     ) -> None:  # fmt: skip
         self._signals, self._departure, self._grace_s = signals, departure, grace_s
         self._offspring = Offspring()
         self._shared: set[str] = set()
         self._input = StandardInput(departure.folder, departure.is_spread)
+        stdout, stderr = output.pipes if output is not None else (None, None)
         try:
             self._process = subprocess.Popen(
                 arguments, env=dict(environ), stdin=self._input.source, start_new_session=True,
+                stdout=stdout, stderr=stderr, pass_fds=output.other_ends if output is not None else (),
                 preexec_fn=offspring.end_with_parent,
             )  # fmt: skip
         except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -31,10 +32,10 @@ def run(tmp_path, malt_environment):
     """run(program): what `malt run -n 2` of that program ends with and prints."""
     pytest.importorskip("mpi4py.MPI")
 
-    def run(text, *arguments):
+    def run(text, *arguments, options=()):
         program = tmp_path / "program.py"
         program.write_text(text)
-        words = [*malt_run, program, *arguments]
+        words = [*malt_run, *options, program, *arguments]
         return subprocess.run(
             words, env=malt_environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
         )
@@ -51,6 +52,15 @@ def test_a_job_that_ends_well(run):
     done = run(MPI + "sys.stdout.write(f'{rank} of {MPI.COMM_WORLD.size}: {sys.argv[1:]}\\n')", "-n", "a b")
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(done.stdout.splitlines()) == ["0 of 2: ['-n', 'a b']", "1 of 2: ['-n', 'a b']"]
+
+
+def test_lines_have_the_label_of_their_rank(run, tmp_path):
+    program = "print('a\\nb'); print('e', file=sys.stderr); os.system('echo c'); sys.stdout.write('end')\n"
+    done = run(RANK + program, options=["--label"])
+    assert (done.returncode, done.stderr) in [(0, f"[{one}] e\n[{1 - one}] e\n") for one in (0, 1)]
+    for rank in "01":
+        said = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
+        assert said == [f"[{rank}] {word}" for word in ("a", "b", "c", "end")]
 
 
 def test_a_text_is_run_with_what_is_open(tmp_path, malt_environment):
@@ -70,6 +80,7 @@ def test_a_rank_raises(run, begin):
     before, _, again = done.stderr.partition("malt run: rank 1 failed:\n")
     assert before.count("ValueError: of rank 1") == 1
     assert again.startswith("Traceback (most recent call last):\n") and again.endswith("\nValueError: of rank 1\n")
+    assert before == f"{again}\n"  # and nothing of MPI's
 
 
 @pytest.mark.parametrize("begin", [RANK, MPI], ids=["before MPI_Init", "after it"])
@@ -78,6 +89,7 @@ def test_a_rank_exits(run, begin):
     done = run(begin + "if rank == 1: raise SystemExit(3)\n" + WAITING)
     assert done.returncode == 3 and time.monotonic() - start < 20
     assert "Traceback" not in done.stderr and "malt run" not in done.stderr
+    assert re.search("Errorcode: 3|Abort.3.|Exit code: +3", done.stderr) or (begin == RANK and done.stderr == "")
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)

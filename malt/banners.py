@@ -1,0 +1,121 @@
+"""What an mpiexec and an MPI library print when a job is ended, by its shape, line by line. Pure.
+
+It is left out where malt prints the failure itself. Anything else of theirs passes, and so does what is almost such a
+text: a rank's lines in the midst of it.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Final
+
+_DASHES, _EQUALS = "-" * 74, "=" * 83
+
+_TEXTS: Final = (
+    # Open MPI 5: MPI_Abort, and what became of it
+    rf"""{_DASHES}
+MPI_ABORT was invoked on rank \d+ in communicator .*
+  Proc: \[\[\d+,\d+\],\d+\]
+  Errorcode: -?\d+
+
+NOTE: invoking MPI_ABORT causes Open MPI to kill all MPI processes\.
+You may or may not see output from other processes, depending on
+exactly when Open MPI kills them\.
+{_DASHES}""",
+    rf"""{_DASHES}
+prterun has exited due to process rank \d+ with PID \d+ on node \S+ calling
+"abort"\. This may have caused other processes in the application to be
+terminated by signals sent by prterun \(as reported here\)\.
+{_DASHES}""",
+    # a rank ends before MPI_Init, with a status
+    rf"""{_DASHES}
+prterun detected that one or more processes exited with non-zero status,
+thus causing the job to be terminated\. The first process to do so was:
+
+   Process name: \[.*\]
+   Exit code:    -?\d+
+{_DASHES}""",
+    # ... or without MPI_Finalize
+    rf"""{_DASHES}
+prterun has exited due to process rank \d+ with PID \d+ on node \S+ exiting
+improperly\. There are three reasons this could occur:
+
+1\. this process did not call "init" before exiting, but others in the
+job did\. This can cause a job to hang indefinitely while it waits for
+all processes to call "init"\. By rule, if one process calls "init",
+then ALL processes must call "init" prior to termination\.
+
+2\. this process called "init", but exited without calling "finalize"\.
+By rule, all processes that call "init" MUST call "finalize" prior to
+exiting or it will be considered an "abnormal termination"
+
+3\. this process called "MPI_Abort" or "prte_abort" and the mca
+parameter prte_create_session_dirs is set to false\. In this case, the
+run-time cannot detect that the abort call was an abnormal
+termination\. Hence, the only error message you will receive is this
+one\.
+
+This may have caused other processes in the application to be
+terminated by signals sent by prterun \(as reported here\)\.
+
+You can avoid this message by specifying -quiet on the prterun command
+line\.
+{_DASHES}""",
+    # MPICH
+    r"Abort\(\d+\) on node \d+ \(rank \d+ in comm \d+\): application called MPI_Abort\(.*\) - process \d+",
+    rf"""
+{_EQUALS}
+=   BAD TERMINATION OF ONE OF YOUR APPLICATION PROCESSES
+=   PID \d+ RUNNING AT \S+
+=   EXIT CODE: \d+
+=   CLEANING UP REMAINING PROCESSES
+=   YOU CAN IGNORE THE BELOW CLEANUP MESSAGES
+{_EQUALS}""",
+    r"""YOUR APPLICATION TERMINATED WITH THE EXIT STRING: .*
+This typically refers to a problem with your application\.
+Please see the FAQ page for debugging suggestions""",
+)
+
+_BANNERS: Final = tuple([re.compile(line.encode()) for line in text.split("\n")] for text in _TEXTS)
+_FIRST: Final = re.compile(b"|".join(b"(?:" + banner[0].pattern + rb")\r?\n" for banner in _BANNERS))
+
+
+class Banners:
+    """Takes them out of what one source prints."""
+
+    def __init__(self) -> None:
+        self.found = b""
+        """Those that were taken out."""
+        self._lines: list[bytes] = []
+        """What may be the beginning of one."""
+
+    def pass_on(self, line: bytes) -> bytes:
+        """The lines that are known to be none, now that `line` has come, which ends with a newline."""
+        if not self._lines and not _FIRST.fullmatch(line.lstrip(b"\0")):
+            return line  # as almost all
+        self._lines.append(line)
+        passed = b""
+        while self._lines:
+            matching = [banner for banner in _BANNERS if self._matches(banner)]
+            if any(len(banner) == len(self._lines) for banner in matching):
+                self.found += b"".join(self._lines)
+                self._lines.clear()
+            elif matching:
+                break
+            else:
+                passed += self._lines.pop(0)
+        return passed
+
+    def holds(self) -> bool:
+        """Whether lines are held back."""
+        return bool(self._lines)
+
+    def release(self) -> bytes:
+        """What was held back in case that it was one: no more comes."""
+        passed = b"".join(self._lines)
+        self._lines.clear()
+        return passed
+
+    def _matches(self, banner: list[re.Pattern[bytes]]) -> bool:
+        lines = [line.rstrip(b"\r\n").lstrip(b"\0") for line in self._lines]
+        return len(lines) <= len(banner) and all(map(re.Pattern.fullmatch, banner, lines))

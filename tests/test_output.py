@@ -1,0 +1,115 @@
+"""What the ranks of a job print comes in whole lines, whatever they are and whoever reads them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from malt.output import Lines, Source
+
+pytestmark = pytest.mark.serial
+ONE, TWO, ERR, MPIEXEC = Source("1", 1), Source("2", 1), Source("1", 2), Source("", 2)
+
+
+def written(*said, label=False):
+    """What is written after (source, bytes, seconds) were said; a source of None only looks."""
+    pieces = []
+    lines = Lines(pieces.append, label)
+    for source, data, now in said:
+        if source is not None:
+            lines.say(source, data, now)
+        lines.tick(now)
+    lines.tick(1e9)
+    return b"".join(pieces)
+
+
+def test_lines_are_whole():
+    said = [(ONE, b"a", 0), (TWO, b"b\nc", 0.1), (ONE, b" a\n", 0.1), (ERR, b"e\n", 0.2), (TWO, b"c\n", 0.2)]
+    assert written(*said) == b"b\na a\ne\ncc\n"
+
+
+def test_a_part_of_a_line_is_seen_soon_and_what_follows_it_stays_with_it():
+    assert (
+        written((ONE, b"\r1", 0), (None, b"", 0.3), (ONE, b"\r2", 0.4), (None, b"", 0.7), (ONE, b"\n", 1))
+        == b"\r1\r2\n"
+    )
+    parts = [(ONE, b"name? ", 0), (None, b"", 0.3), (TWO, b"x\n", 0.4), (ONE, b"me\n", 0.5)]
+    assert written(*parts) == b"name? \nx\nme\n"
+    assert written(*parts, label=True) == b"[1] name? \n[2] x\n[1] me\n"
+    assert written((ONE, b"name? ", 0), (None, b"", 0.3), (ONE, b"me\nx", 0.4), label=True) == b"[1] name? me\n[1] x"
+
+
+def test_a_part_that_grows_is_held_back_no_longer():
+    pieces = []
+    lines = Lines(pieces.append)
+    for step in range(10):
+        lines.say(ONE, b".", step / 10)
+        lines.tick(step / 10)
+    assert b"".join(pieces) >= b"......"
+
+
+@pytest.mark.parametrize("data", [bytes(range(256)), b"\r\n\n\r", b"\xff\n" * 3, b"x" * 100_000, b"\n", b"a\0"])
+def test_bytes_are_as_they_were(data):
+    for cut in {0, 1, len(data) // 2, len(data) - 1}:
+        assert written((ONE, data[:cut], 0), (ONE, data[cut:], 0)) == data
+        assert written((ERR, data[:cut], 0), (ERR, data[cut:], 0)) == data
+
+
+def test_each_line_has_its_label():
+    assert written((TWO, b"a\n\nb", 0), (ERR, b"c\n", 0), label=True) == b"[2] a\n[2] \n[1] c\n[2] b"
+    tagged = b"[1,3]<stdout>: a\n[prterun-vm-1@1,12]<stderr>: [1] b\nits own\n"
+    assert written((MPIEXEC, tagged, 0), label=True) == b"[3] a\n[12] [1] b\nits own\n"
+    assert written((MPIEXEC, tagged, 0)) == tagged
+
+
+JOB = """if True:
+    import os, sys, time
+    from malt import job
+    from malt.launcher import Line
+    end = job.run(Line({{}}, ["sh", "-c", {script!r}], ranks=2), os.environ)
+    sys.exit(end.status)"""
+
+
+def launch(script, **streams):
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    return subprocess.Popen([sys.executable, "-c", JOB.format(script=script)], env=environment, **streams)
+
+
+def test_ranks_write_whole_lines_at_once_and_a_reader_may_be_slow():
+    """More than pipes hold: nobody waits for the reader, nothing is lost, and no line is cut."""
+    loud = "i=0; while [ $i -lt 40 ]; do printf '%09999d\\n' {0}; i=$((i+1)); done > $MALT_FAILURE_DIR/out-{0} & "
+    script = loud.format(0) + loud.format(1) + "wait; echo done >&2"
+    job = launch(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert job.stderr.readline() == b"done\n"
+    out = job.stdout.read()
+    assert job.wait(20) == 0
+    job.stderr.close()
+    job.stdout.close()
+    assert sorted(out.splitlines()) == [b"%09999d" % rank for rank in (0, 1) for _ in range(40)]
+
+
+def test_what_holds_the_pipes_on_is_not_waited_for():
+    start = time.monotonic()
+    job = launch("sleep 30 > $MALT_FAILURE_DIR/out-0 & echo $!; sleep 30 & echo $!", stdout=subprocess.PIPE)
+    with job.stdout:
+        first, second = job.stdout.read().split()
+    assert job.wait(20) == 0 and time.monotonic() - start < 15
+    for number in (first, second):
+        os.kill(int(number), 9)
+
+
+def test_a_reader_that_has_gone_does_not_end_the_job():
+    job = launch("echo x; sleep 0.2; echo y > $MALT_FAILURE_DIR/out-1; exit 7", stdout=subprocess.PIPE)
+    job.stdout.close()
+    assert job.wait(20) == 7
+
+
+def test_both_streams_of_a_terminal_share_its_lines():
+    script = "cd $MALT_FAILURE_DIR; printf a > out-0; sleep 0.6; echo b > err-1; sleep 0.1"
+    job = launch(script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    assert job.communicate(timeout=20)[0] == b"a\nb\n"
