@@ -40,7 +40,6 @@ class Segment:
         self._consistency = consistency
         transport.opened()
         try:
-            transport.connect(sorted({*layout.out[transport.rank], *layout.into[transport.rank]}))
             self._window = transport.window(layout.window_nbytes(transport.rank))
         except BaseException:
             transport.closed()

@@ -146,3 +146,22 @@ def test_a_length_beyond_the_slot_is_not_sound():
     assert ring.is_sound(Stamp(1, 1, WHOLE, 0, 8))
     assert not ring.is_sound(Stamp(1, 1, WHOLE, 0, 9))
     assert not ring.is_sound(Stamp(1, 1, WHOLE, 0, -1))
+
+
+def test_an_acknowledgement_that_is_old_or_impossible_is_ignored():
+    ring = SendRing(4)
+    ring.sent = 3
+    taken = []
+    for number in (1, 0, 4, 3, 2, 5):
+        ring.acknowledged(number)
+        taken.append(ring.taken)
+    assert taken == [1, 1, 1, 3, 3, 3]
+
+
+def test_what_is_skipped_is_settled_once_as_overwritten():
+    ring = ReceiveRing(4, 8)
+    account = []
+    for number in (2, 2, 1, 3):
+        ring.skip(number)
+        account.append((ring.taken, ring.overwritten))
+    assert account == [(2, 2), (2, 2), (2, 2), (3, 3)] and ring.gathered == 0

@@ -737,3 +737,33 @@ def test_without_tracking_rows_are_named():
     first, second = malt.simulate(on_rank, 2)
     assert first == [[1, 1], [1.5, 1.5], [1, 1], [1, 1], [1.5, 1.5], [1, 1]]
     assert second == [[1.5, 1.5], [2, 2], [2, 2], [2, 2], [1.5, 1.5], [2, 2]]
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_an_update_of_an_earlier_step_has_a_positive_lag(kind):
+    def live(rank):
+        v, lags = malt.vector(3, kind=kind), []
+        for _ in range(1 + 2 * rank):
+            v.array[:] += 1
+            v.scatter()
+        malt.barrier()
+        v.gather(lambda own, updates: lags.extend(update.lag for update in updates))
+        return lags
+
+    found = malt.simulate(live, 2)
+    assert found[1] == [2] and found[0][-1] == -2
+
+
+@pytest.mark.serial
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+@pytest.mark.parametrize("check", [False, True])
+def test_not_finite_is_merged_where_it_is_not_refused(kind, check):
+    def live(rank):
+        v = malt.vector(np.ones(3), kind=kind, sync="bsp", check_finite=check)
+        v.array[:] = np.nan if rank else 2
+        v.scatter()
+        v.gather(malt.SUM)
+        return v.statistics().refused, bool(np.isnan(v.array).any())
+
+    assert malt.simulate(live, 2)[0] == (int(check), not check)

@@ -48,3 +48,11 @@ def test_neighbours_in_a_ring_torn_at_one_place(number, depth, cut):
     old, new = Stamp(number, number, WHOLE, 0, 8), Stamp(number + depth, number + depth, WRITING)
     for torn in (laid(old)[:cut] + laid(new)[cut:], laid(new)[:cut] + laid(old)[cut:]):
         assert stamp.read(memoryview(torn), 0) in (None, old, new)
+
+
+@pytest.mark.parametrize("place", range(stamp.NBYTES))
+def test_zeros_with_one_byte_of_something_are_neither_empty_nor_a_stamp(place):
+    """As where the first bytes of the first stamp, or of its check, arrive."""
+    torn = bytearray(stamp.NBYTES)
+    torn[place] = 1
+    assert stamp.read(memoryview(torn), 0) is None

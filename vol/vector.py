@@ -81,6 +81,7 @@ class Vector(ABC):
         )
         self._peers = layout.out[self._rank]
         """All that this rank may ever send to."""
+        transport.connect(sorted({*self._peers, *layout.into[self._rank]}))
         self._segment = Segment(transport, layout, consistency, deadline_s, self._accepts)
         self._turn = self._segment.turn.lock
         self._final: Statistics | None = None
