@@ -7,15 +7,22 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import gc
+import io
 import os
 import signal
 import sys
+import time
 from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
 INPUT = "input"
 """The file in the folder of the job that rank 0 reads as its standard input."""
+
+HOST_COUNTS = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
+"""Where mpiexec tells how many ranks it has started on this host, and how many in all."""
+_NAP_S = 0.002
 
 _exit = os._exit
 """That of os, which `tell_of_an_end_inside_mpi` replaces."""
@@ -76,15 +83,37 @@ def ignore_signals() -> None:
 
 
 def wait_to_be_killed() -> None:
-    """From here on the interpreter ends as ever, says so, and the process waits: its exit would end the others."""
+    """From here on the interpreter ends as ever, says so, and the process waits: its exit would end the others.
+
+    Where ranks are on several hosts it does not return, and closes no files but flushes them: one-sided calls of others
+    need it inside MPI (MPI-4.1, 12.7.3).
+    """
     closing = os.path.join(_folder or "", f"closing-{_rank}")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     _say(f"closing-{_rank}", "")
     _say(f"stopped-{_rank}", "")
+    mpi = sys.modules.get("mpi4py.MPI")
+    if mpi is not None and _spans_hosts() and mpi.Is_initialized() and not mpi.Is_finalized():
+        _flush_files()
+        os.unlink(closing)
+        while True:
+            mpi.COMM_WORLD.Iprobe()
+            time.sleep(_NAP_S)
     if not _call_at_the_end(("fflush", None), ("unlink", closing), ("pause", None), ("_exit", 0)):
         flush()
         os.unlink(closing)
         signal.pause()
+
+
+def _spans_hosts() -> bool:
+    return any(os.environ.get(here) != os.environ.get(all_) for here, all_ in HOST_COUNTS)
+
+
+def _flush_files() -> None:
+    for one in gc.get_objects():
+        with contextlib.suppress(Exception):  # closed, or for reading
+            if isinstance(one, io.IOBase):
+                one.flush()
 
 
 def skip_mpi_finalize(status: int) -> None:

@@ -20,7 +20,7 @@ from dstorm.survival import SurvivingTransport
 from dstorm.vitals import Process, Vitals, this_process
 from malt import rollcall, several_hosts
 from malt.launcher import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
-from malt.leaving import is_leaving
+from malt.leaving import HOST_COUNTS, is_leaving
 from malt.mpi_library import LaunchError
 from malt.muster import Muster
 from malt.program import JOB_DIR, leave
@@ -28,8 +28,6 @@ from malt.program import JOB_DIR, leave
 if TYPE_CHECKING:
     from malt.session import World
 
-_HOST_COUNTS = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
-"""Where mpiexec tells how many ranks it has started on this host, and how many in all."""
 _sessions: Counter[tuple[int, ...]] = Counter()
 """How many sessions these ranks of MPI.COMM_WORLD have begun."""
 _has_lost = False
@@ -102,7 +100,7 @@ def has_lost() -> bool:
 
 def _is_on_one_host(environ: Mapping[str, str]) -> bool:
     """Whether mpiexec has started all ranks of the job on this host."""
-    return any(environ.get(ours, "") == environ.get(all_, "0") for ours, all_ in _HOST_COUNTS)
+    return any(environ.get(ours, "") == environ.get(all_, "0") for ours, all_ in HOST_COUNTS)
 
 
 def _name(members: tuple[int, ...]) -> str:

@@ -72,3 +72,25 @@ def test_handlers_of_the_program_win(run, tmp_path):
 def test_a_child_is_no_rank(run, tmp_path):
     text = "if os.fork() == 0: os.kill(os.getpid(), 15)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))"
     assert run(text, "signal-15").communicate(timeout=5)[0] == "-15\n"
+
+
+INSIDE = """
+from types import SimpleNamespace as Fake
+probe = lambda: open("{0}", "w").close()
+sys.modules["mpi4py.MPI"] = Fake(Is_initialized=lambda: True, Is_finalized=bool, COMM_WORLD=Fake(Iprobe=probe))
+os.environ |= {{"MPI_LOCALNRANKS": "1", "PMI_SIZE": "2"}}
+kept = open("{1}", "w")
+kept.write("kept")
+os.kill(os.getpid(), signal.SIGINT)
+"""
+
+
+def test_on_several_hosts_it_stays_inside_mpi(run, tmp_path):
+    """One-sided calls of the others towards it would hang; its files are flushed."""
+    rank = run(INSIDE.format(tmp_path / "probed", tmp_path / "kept"), "signal-2")
+    wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
+    assert (tmp_path / "kept").read_text() == "kept"
+    wait_for((tmp_path / "probed").exists)
+    rank.terminate()
+    rank.communicate(timeout=5)
+    assert rank.returncode == -signal.SIGTERM
