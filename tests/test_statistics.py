@@ -1,0 +1,26 @@
+"""What the counters say."""
+
+from __future__ import annotations
+
+import pytest
+
+from dstorm.statistics import Lag, LagCounter
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.mark.parametrize(
+    ("lags", "expected"),
+    [
+        ([], Lag()),
+        ([3], Lag(1, 3, 3.0, 3, 3)),
+        ([3, 5, 1], Lag(3, 1, 3.0, 5, 1)),
+        ([-3], Lag(1, -3, -3.0, -3, -3)),
+        ([-3, -5, -1], Lag(3, -5, -3.0, -1, -1)),
+    ],
+)
+def test_lags_are_counted(lags, expected):
+    counter = LagCounter()
+    for lag in lags:
+        counter.note(lag)
+    assert counter.record() == expected
