@@ -24,12 +24,19 @@ def run(tmp_path, job_environment):
         for file in files:
             (tmp_path / file).touch()
         environment = {**job_environment, "MALT_FAILURE_DIR": str(tmp_path), "PMI_RANK": "0"}
-        return subprocess.Popen(
-            [sys.executable, RUNNER, program], env=environment,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        ranks.append(
+            subprocess.Popen(
+                [sys.executable, RUNNER, program],
+                env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            )
         )  # fmt: skip
+        return ranks[-1]
 
-    return run
+    ranks = []
+    yield run
+    for rank in ranks:
+        rank.kill()
+        rank.communicate()
 
 
 TWICE = """
