@@ -247,3 +247,19 @@ def test_who_departs_out_of_a_meeting_has_not_come_to_it(seed):
         raise Interrupt
 
     run(3, seed, live, deadline_s=300.0)
+
+
+def test_who_is_missing_is_named_with_the_steps_that_it_has_made():
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(7):
+                mine.beat()
+            while transport.clock() < 1:
+                transport.pause(30)
+            mine.beat()  # long after the others were told last, who are told again
+            return
+        with pytest.raises(DeadlinePassed) as caught:
+            mine.meet("a test", 3.0)
+        assert caught.value.missing == {1: 8}
+
+    run(2, 0, live)
