@@ -65,6 +65,7 @@ def test_each_line_has_its_label():
     tagged = b"[1,3]<stdout>: a\n[prterun-vm-1@1,12]<stderr>: [1] b\nits own\n"
     assert written((MPIEXEC, tagged, 0), label=True) == b"[3] a\n[12] [1] b\nits own\n"
     assert written((MPIEXEC, tagged, 0)) == tagged
+    assert written((MPIEXEC, b"a\n\0", 0)) == b"a\n"  # Open MPI ends what it prints about a failure so
 
 
 JOB = """if True:
