@@ -161,7 +161,7 @@ def _telling(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]
             _say(f"quit-{_rank}", "")
             mpi = sys.modules.get("mpi4py.MPI")
             if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-                _say(f"inside-{_rank}", f"os.{name}")
+                _say(f"inside-{_rank}", "os._exit(0)" if (name, words) == ("_exit", (0,)) else f"os.{name}")
             else:
                 _forget_mpi()
         end(*words)

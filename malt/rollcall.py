@@ -80,6 +80,8 @@ def tell_who_ended_inside_mpi(folder: Path, status: int) -> tuple[int, bool]:
         )
     elif said and status == 0:
         _tell(said.keys(), "ended, or one of them and then the others, without coming to the end of the program")
+    if set(by_name.values()) == {"os._exit(0)"}:
+        status = 1  # MPICH's may also return that of those that it has killed
     return status or int(bool(said)), bool(by_name)
 
 

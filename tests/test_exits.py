@@ -117,7 +117,7 @@ def test_an_end_in_the_midst_of_mpi_is_a_failure(tmp_path, job_environment):
     program = "import os\nimport malt\nif malt.rank() == 1: os._exit(0)\nmalt.barrier()"
     done, _ = job(program, tmp_path, job_environment)
     assert done.returncode == 1
-    assert "malt run: rank 1 ended by os._exit without MPI.Finalize()" in done.stderr
+    assert "malt run: rank 1 ended by os._exit(0) without MPI.Finalize()" in done.stderr
 
 
 def test_different_collective_calls_end_the_job(tmp_path, job_environment):

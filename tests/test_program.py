@@ -166,7 +166,7 @@ def test_a_failure_is_told_whatever_can_be_printed(tmp_path, run, how, end):
 MPI_STATES = "state = 1\ndef Is_initialized(): return state > 0\ndef Is_finalized(): return state > 1\n"
 INSIDE = {
     "comes to its end": ("import mpi4py.MPI", None),
-    "ends in the midst of it": ("import mpi4py.MPI, os; os._exit(0)", "os._exit"),
+    "ends in the midst of it": ("import mpi4py.MPI, os; os._exit(0)", "os._exit(0)"),
     "becomes another": ("import mpi4py.MPI, os; os.execlp('true', 'true')", "os.execv"),
     "ends by a library": ("import mpi4py.MPI, ctypes; ctypes.CDLL(None).exit(0)", ""),
     "ends after it": ("import mpi4py.MPI, os; mpi4py.MPI.state = 2; os._exit(0)", None),

@@ -445,6 +445,7 @@ def test_one_that_has_ended_well_may_take_its_time_to_close_its_files(tmp_path, 
         ({}, 0, 0, ""),
         ({0: "", 1: ""}, 9, 9, ""),  # one was killed, as mpiexec tells
         ({0: "", 1: "os._exit"}, 0, 1, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
+        ({0: "", 1: "os._exit(0)"}, 9, 1, "malt run: rank 1 ended by os._exit(0) without MPI.Finalize()"),
         ({1: "os._exit"}, 3, 3, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
         ({0: "", 2: ""}, 0, 1, "malt run: ranks 0, 2 ended, or one of them and then the others, without coming to"),
     ],
