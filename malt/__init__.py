@@ -11,10 +11,11 @@ import malt.packages  # noqa: F401
 # isort: split
 from dstorm import ClosedError, DeadlinePassed, PeerLost
 from malt.replica import Replica
-from malt.session import World, alive, barrier, finalize, heartbeat, init, on_death, rank, size
+from malt.session import alive, barrier, finalize, heartbeat, init, on_death, rank, size
 from malt.shards import shard
 from malt.simulation import simulate
 from malt.vectors import vector
+from malt.world import World
 from vol import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Gathered, Graph, Update, graph
 
 if TYPE_CHECKING:

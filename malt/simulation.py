@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 from dstorm import Group, SimulatedTransport
 from malt import session
+from malt.world import World
 
 Result = TypeVar("Result")
 
@@ -30,7 +31,7 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
     group = Group(ranks, seed)
 
     def live(rank: int) -> Result:
-        world = session.World(SimulatedTransport(group, rank))
+        world = World(SimulatedTransport(group, rank))
         session.enter_simulation(world)
         result = function(rank)
         world.close()

@@ -26,7 +26,7 @@ from malt.muster import Muster
 from malt.program import JOB_DIR, leave
 
 if TYPE_CHECKING:
-    from malt.session import World
+    from malt.world import World
 
 _sessions: Counter[tuple[int, ...]] = Counter()
 """How many sessions these ranks of MPI.COMM_WORLD have begun."""

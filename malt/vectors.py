@@ -12,6 +12,7 @@ import numpy as np
 
 from dstorm import Consistency, parse, shared_memory
 from malt import session
+from malt.world import World
 from vol import DenseVector, Graph, SparseVector, Vector, as_graph
 from vol.update import Array
 
@@ -74,7 +75,7 @@ def vector(
     return made
 
 
-def _description(array: Array, mesh: Graph, consistency: Consistency, world: session.World) -> dict[str, Any]:
+def _description(array: Array, mesh: Graph, consistency: Consistency, world: World) -> dict[str, Any]:
     """What all ranks must have alike, and which vectors this one has closed."""
     return {
         "shape": list(array.shape),
@@ -85,7 +86,7 @@ def _description(array: Array, mesh: Graph, consistency: Consistency, world: ses
     }
 
 
-def _free(world: session.World, places: set[int]) -> None:
+def _free(world: World, places: set[int]) -> None:
     """Free the vectors at `places`, which all ranks have closed."""
     for place in sorted(places):
         world.vectors[place].free()

@@ -21,6 +21,7 @@ from dstorm.vitals import Vitals
 from malt import checkpointfile, session, survival
 from malt.checkpointfile import Content
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
+from malt.world import World
 from vol import DenseVector, SparseVector, as_graph
 
 pytestmark = pytest.mark.serial
@@ -167,7 +168,7 @@ def test_a_checkpoint_is_loaded_by_all_who_live(tmp_path, seed):
     checkpointfile.write(str(path), Content("", {}, {"w": np.arange(3000.0), "epoch": np.array(7)}))
 
     def live(transport):
-        session.enter_simulation(session.World(transport))
+        session.enter_simulation(World(transport))
         state = malt.Checkpoint(path).load()
         return state is not None and int(state["epoch"]) == 7 and (state["w"] == np.arange(3000.0)).all()
 
@@ -181,7 +182,7 @@ def test_the_last_checkpoint_is_written_also_where_the_lowest_rank_dies_before(t
     options = Namespace(checkpoint=str(file), checkpoint_every=60.0, resume=False, epochs=7)
 
     def live(transport):
-        session.enter_simulation(session.World(transport))
+        session.enter_simulation(World(transport))
         kept = Checkpoints(options, "a test", {})
         kept.conclude(7, 70, Clock(), {"w": np.arange(3)}, {"w": np.arange(4)})
         return int(checkpointfile.read(str(file)).arrays["epoch"])
@@ -335,7 +336,7 @@ def with_callbacks(transport, monkeypatch):
     """A session on `transport` in which two callbacks raise; whom they are called with."""
     monkeypatch.setattr("malt.survival._has_lost", False)
     monkeypatch.setattr("malt.survival._reason", lambda world, rank: "it was to die")
-    world, told = session.World(transport, 5.0), []
+    world, told = World(transport, 5.0), []
     session.enter_simulation(world)
     transport.on_death(lambda ranks: survival.tell(world, transport, ranks, Vitals({}, transport.clock)))
 
@@ -484,7 +485,7 @@ def test_vectors_that_were_closed_make_room_for_others(seed):
     size = 2 + seed % 3
 
     def live(transport):
-        session.enter_simulation(session.World(transport, 5.0))
+        session.enter_simulation(World(transport, 5.0))
         choose, own = random.Random(seed), random.Random(100 * seed + transport.rank)
         held, places = [], []
         for turn in range(16):

@@ -16,6 +16,7 @@ from dstorm.consistency import parse
 from dstorm.errors import OverlappingCalls
 from dstorm.turn import Turn
 from malt import session
+from malt.world import World
 from vol import DenseVector, as_graph
 
 pytestmark = pytest.mark.serial
@@ -132,7 +133,7 @@ def test_the_first_use_of_several_threads_makes_one_world(monkeypatch):
     entered, going_on, made = threading.Event(), threading.Event(), []
 
     def opened(*_):
-        made.append(session.World(SoloTransport()))
+        made.append(World(SoloTransport()))
         entered.set()
         assert going_on.wait(5)
         return made[-1]
