@@ -50,6 +50,10 @@ run: $(READY)
 
 test: test-4 test-1
 
+# A world of one: whole jobs, which wait most of the time, so two files of tests at once.
+test-1: $(READY)
+	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+
 test-%: $(READY)
 	@$(MALT) run -n $* -m pytest -q $(ARGS)
 
