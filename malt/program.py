@@ -127,38 +127,49 @@ def main() -> None:
         else:
             _run_file(program)
     except SystemExit as error:
-        if leaving.is_leaving():
-            if isinstance(error.code, str):
-                print(error.code, file=sys.stderr)
-            return
-        if os.getpid() != _process:
-            if (exits := sys.modules.get("malt.exits")) is not None:  # it cannot see a bare `raise SystemExit`
-                exits.note_child_status(_status(error))
-            raise
-        if _status(error) == 0 or (_is_alone() and JOB_DIR not in os.environ):
-            raise
-        if not isinstance(error.code, int):
-            with contextlib.suppress(Exception):
-                print(error.code, file=sys.stderr)
-        if _folder is not None and _session_is_over():  # all ranks end here: the launcher knows the job's status, and
-            _leave(f"status-{_status(error)}", "")  # mpiexec has nothing to complain of
-            return
-        _end_job(_status(error))
+        _exited(error)
     except BaseException as error:
-        if os.getpid() != _process:
-            raise
-        error.__traceback__ = _without_this_file(error.__traceback__)
-        if leaving.is_leaving():
-            if not isinstance(error, KeyboardInterrupt):
-                leave_traceback(error)  # the launcher prints the first
-            return
-        leave_traceback(error)
-        try:
-            sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself
-        except BaseException:
-            sys.__excepthook__(type(error), error, error.__traceback__)
-        finally:
-            _end_job(130 if isinstance(error, KeyboardInterrupt) else 1)
+        _failed(error)
+
+
+def _exited(error: SystemExit) -> None:
+    """The program has ended by SystemExit: where this returns, or raises it again, so may the interpreter."""
+    status = _status(error)
+    if os.getpid() != _process:
+        if (exits := sys.modules.get("malt.exits")) is not None:  # it cannot see a bare `raise SystemExit`
+            exits.note_child_status(status)
+        raise
+    if leaving.is_leaving():
+        if isinstance(error.code, str):
+            print(error.code, file=sys.stderr)
+        return
+    if status == 0 or (_is_alone() and JOB_DIR not in os.environ):
+        raise
+    if not isinstance(error.code, int):
+        with contextlib.suppress(Exception):
+            print(error.code, file=sys.stderr)
+    if _folder is not None and _session_is_over():  # all ranks end here: the launcher knows the job's status, and
+        _leave(f"status-{status}", "")  # mpiexec has nothing to complain of
+        return
+    _end_job(status)
+
+
+def _failed(error: BaseException) -> None:
+    """The program has ended by another exception. Returns where this rank was told to end; else the job ends."""
+    if os.getpid() != _process:
+        raise
+    error.__traceback__ = _without_this_file(error.__traceback__)
+    if leaving.is_leaving():
+        if not isinstance(error, KeyboardInterrupt):
+            leave_traceback(error)  # the launcher prints the first
+        return
+    leave_traceback(error)
+    try:
+        sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself
+    except BaseException:
+        sys.__excepthook__(type(error), error, error.__traceback__)
+    finally:
+        _end_job(130 if isinstance(error, KeyboardInterrupt) else 1)
 
 
 def _run_file(path: str) -> None:

@@ -266,7 +266,11 @@ def test_rows_that_a_gather_changes_travel_on(everywhere):
     everywhere(live)
 
 
-@pytest.mark.parametrize("function", [malt.AVG, malt.SUM, malt.REPLACE, lambda own, updates: own + 1], ids=["AVG", "SUM", "REPLACE", "own + 1"])
+@pytest.mark.parametrize(
+    "function",
+    [malt.AVG, malt.SUM, malt.REPLACE, lambda own, updates: own + 1],
+    ids=["AVG", "SUM", "REPLACE", "own + 1"],
+)
 def test_under_all_nothing_travels_on(everywhere, function):
     def live(rank):
         with malt.vector(5, kind="sparse", sync="bsp") as v:
