@@ -44,7 +44,8 @@ class Departure:
             (self.folder / f"signal-{number}").touch()
         here = started(self.folder)
         fresh = here.keys() - self._told - ranks_with(self.folder, "finished")
-        self._send(number, (here[rank] for rank in fresh))
+        # One that misses who was told before it may leave first, and would not close its files if it were told then.
+        self._send(number, (here[rank] for rank in fresh if not (self.folder / f"stopped-{rank}").exists()))
         elsewhere = ranks_with(self.folder, "elsewhere") - self._told
         if self._reception is not None and elsewhere:
             self._reception.tell(number)

@@ -72,6 +72,15 @@ def is_leaving() -> bool:
     return _leaving != 0 and os.getpid() == _process
 
 
+def follow_others() -> bool:
+    """Leave, too, where the launcher is telling ranks to: one that was told first may be gone, and missed here, before
+    it comes to this rank. Whether it is. Local."""
+    global _leaving
+    if not _leaving:
+        _leaving = next((number for number in (signal.SIGINT, signal.SIGTERM) if _is_told(number)), 0)
+    return is_leaving()
+
+
 def ignore_signals() -> None:
     """From here on is_leaving() stays as it is. Python's end would set the signals to end the process, which may wait
     in MPI_Finalize for long. Local."""

@@ -163,6 +163,8 @@ def _failed(error: BaseException) -> None:
         if not isinstance(error, KeyboardInterrupt):
             leave_traceback(error)  # the launcher prints the first
         return
+    if type(error).__name__ == "PeerLost" and leaving.follow_others():
+        return
     leave_traceback(error)
     try:
         sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself

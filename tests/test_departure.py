@@ -144,3 +144,6 @@ def test_each_rank_is_told_once(folder, monkeypatch):
         job.tell(signal.SIGINT)
     assert sent == [(os.getpid(), signal.SIGINT)] and (folder / "signal-2").exists()
     assert job.slow() == [0]
+    (folder / "stopped-0").touch()  # it has missed another that was told: its files are being closed
+    Departure(folder, 2).tell(signal.SIGINT)
+    assert len(sent) == 1
