@@ -72,8 +72,8 @@ class Inbox:
         self._consistency = consistency
         self._accept = accept
         rank = transport.rank
-        self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into[rank]}
-        self._flush_all = window.prepared_flush(layout.into[rank])
+        self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
+        self._flush_all = window.prepared_flush(layout.into(rank))
         self._rivals = (
             [] if consistency.waits else [edge for peer, edge in self.edges.items() if peer in transport.rivals]
         )

@@ -12,7 +12,7 @@ Neighbours are in ascending order of rank. Memory is in-degree x depth x slot: i
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from dstorm import stamp
@@ -20,12 +20,12 @@ from dstorm import stamp
 
 @dataclass(frozen=True)
 class Layout:
-    """The places of one segment, for all ranks."""
+    """The places of one segment. A rank asks for its own and those that it has in its neighbours' windows."""
 
-    into: Sequence[Sequence[int]]
-    """In-neighbours of each rank, ascending."""
-    out: Sequence[Sequence[int]]
-    """Out-neighbours of each rank, ascending."""
+    into: Callable[[int], Sequence[int]]
+    """In-neighbours of a rank, ascending."""
+    out: Callable[[int], Sequence[int]]
+    """Out-neighbours of a rank, ascending."""
     depth: int
     capacity: int
     """The longest payload in bytes."""
@@ -42,12 +42,12 @@ class Layout:
 
     def window_nbytes(self, rank: int) -> int:
         """The size of `rank`'s window."""
-        return len(self.out[rank]) * stamp.NBYTES + len(self.into[rank]) * self.queue_nbytes
+        return len(self.out(rank)) * stamp.NBYTES + len(self.into(rank)) * self.queue_nbytes
 
     def progress(self, sender: int, receiver: int) -> int:
         """The offset, in the receiver's window, of the sender's progress stamp."""
-        place = self.into[receiver].index(sender)
-        return len(self.out[receiver]) * stamp.NBYTES + place * self.queue_nbytes
+        place = self.into(receiver).index(sender)
+        return len(self.out(receiver)) * stamp.NBYTES + place * self.queue_nbytes
 
     def slots(self, sender: int, receiver: int) -> list[int]:
         """The offsets, in the receiver's window, of the stamps of the edge's slots; payloads follow their stamps."""
@@ -56,4 +56,4 @@ class Layout:
 
     def acknowledgement(self, sender: int, receiver: int) -> int:
         """The offset, in the *sender's* window, of what the receiver acknowledges."""
-        return self.out[sender].index(receiver) * stamp.NBYTES
+        return self.out(sender).index(receiver) * stamp.NBYTES

@@ -83,8 +83,8 @@ class Outbox:
         self._acknowledged = consistency.acknowledges
         self._in_flight = consistency.unacknowledged(layout.depth)
         rank = transport.rank
-        self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out[rank]}
-        self._flush_all = window.prepared_flush(layout.out[rank])
+        self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out(rank)}
+        self._flush_all = window.prepared_flush(layout.out(rank))
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> OutEdge:
         cell = np.zeros(stamp.NBYTES, np.uint8)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping
 from math import prod
 from operator import index
@@ -80,7 +79,7 @@ def _description(array: Array, mesh: Graph, consistency: Consistency, world: Wor
     return {
         "shape": list(array.shape),
         "dtype": array.dtype.str,
-        "graph": _fingerprint(mesh),
+        "graph": mesh.fingerprint,
         "sync": consistency.name,
         "_closed": [place for place, other in enumerate(world.vectors) if other.closed],
     }
@@ -189,9 +188,3 @@ def _check_top_k(top_k: Any, capacity: int | None, array: Array) -> None:
         raise ValueError(f"top_k is for floating-point vectors, this one is of {array.dtype}")
     if capacity is not None and capacity < top_k:
         raise ValueError(f"a slot of capacity={capacity} rows cannot hold top_k={top_k}")
-
-
-def _fingerprint(graph: Graph) -> str:
-    """The same for the same edges at the same steps."""
-    edges = [[graph.out(rank, phase + 1) for rank in range(graph.size)] for phase in range(graph.period)]
-    return f"{graph.name} {hashlib.sha256(repr(edges).encode()).hexdigest()[:12]}"

@@ -141,7 +141,7 @@ class OneEnd:
 
 
 def layout(depth: int) -> Layout:
-    return Layout(into=[[], [0]], out=[[1], []], depth=depth, capacity=CAPACITY)
+    return Layout(into=[[], [0]].__getitem__, out=[[1], []].__getitem__, depth=depth, capacity=CAPACITY)
 
 
 def recorded_stages(messages: int, depth: int, cut_stamps: bool) -> list[list[Piece]]:

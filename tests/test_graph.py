@@ -425,6 +425,21 @@ def test_networkx() -> None:
             as_graph(bad, 2)
 
 
+@pytest.mark.parametrize("name", ["ring", "halton", "chord", "exponential", "one-peer", "hypercube", "torus"])
+def test_a_rank_learns_of_its_peers_without_all_the_others(name: str) -> None:
+    large, rank = graph(name, 1 << 12), 1234
+    assert all(rank in large.into(peer, step) for step in (1, 2) for peer in large.out(rank, step))
+    assert all(rank in large.targets(peer) for peer in large.sources(rank))
+    asked = {rank, *large.targets(rank), *large.sources(rank)}
+    assert all(set(table._out) | set(table._into) <= asked for table in large.phases)
+
+
+def test_graphs_made_alike_have_one_fingerprint() -> None:
+    assert graph("halton", 16).fingerprint == graph("halton", 16, degree=4).fingerprint
+    different = [graph("halton", 16, degree=3), *(graph(name, 16) for name in NAMES), graph("random", 16, seed=1)]
+    assert len({one.fingerprint for one in different}) == len(different)
+
+
 def test_a_graph_is_a_value() -> None:
     ring = graph("ring", 4)
     assert Graph("other name", 4, ring.phases) == ring and len({ring, Graph("other name", 4, ring.phases)}) == 1

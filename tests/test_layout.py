@@ -16,7 +16,7 @@ def test_cells_are_disjoint_and_inside(size, depth, capacity, random):
     edges = {(a, b) for a in range(size) for b in range(size) if a != b and random.random() < 0.5}
     into = [sorted(a for a, b in edges if b == rank) for rank in range(size)]
     out = [sorted(b for a, b in edges if a == rank) for rank in range(size)]
-    layout = Layout(into, out, depth, capacity)
+    layout = Layout(into.__getitem__, out.__getitem__, depth, capacity)
     for rank in range(size):
         cells = [(layout.acknowledgement(rank, peer), stamp.NBYTES) for peer in out[rank]]
         for peer in into[rank]:
@@ -29,5 +29,5 @@ def test_cells_are_disjoint_and_inside(size, depth, capacity, random):
 
 
 def test_memory_is_in_degree_times_depth_times_slot():
-    ring = Layout([[3], [0], [1], [2]], [[1], [2], [3], [0]], depth=2, capacity=4_000_000)
+    ring = Layout(lambda rank: [(rank - 1) % 4], lambda rank: [(rank + 1) % 4], depth=2, capacity=4_000_000)
     assert ring.window_nbytes(0) == pytest.approx(2 * 4_000_000, rel=0.001)

@@ -14,7 +14,9 @@ CAPACITY = 40
 
 
 def complete(size, depth=2):
-    others = [[peer for peer in range(size) if peer != rank] for rank in range(size)]
+    def others(rank):
+        return [peer for peer in range(size) if peer != rank]
+
     return Layout(others, others, depth, CAPACITY)
 
 

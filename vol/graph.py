@@ -8,6 +8,7 @@ and must get the same one, so everything is a function of its arguments: deaths 
 from __future__ import annotations
 
 import difflib
+import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
@@ -19,19 +20,21 @@ import numpy as np
 
 from vol.spectrum import second_by_fft, second_by_matrix, uniform
 from vol.topology import (
+    Circulant,
+    Hypercube,
+    Peers,
     Phases,
+    Rule,
     Table,
+    Torus,
     chord_offsets,
-    circulant,
     exponential_offsets,
     halton_offsets,
-    hypercube,
     log2_ceil,
     one_peer,
     random_regular,
     reverse,
     star,
-    torus,
 )  # fmt: skip
 
 AUTO_ALL_RANKS = 4  # up to this many ranks "auto" is "all"
@@ -87,17 +90,17 @@ class Graph:
 
     def into(self, rank: int, step: int = 1) -> tuple[int, ...]:
         """The ranks that send to `rank` at `step` (from 1), ascending. *Local.* ValueError: no such rank or step."""
-        return self._in_phases[self._phase(rank, step)][rank]
+        return self._into(self._phase(rank, step), rank)
 
     def targets(self, rank: int) -> tuple[int, ...]:
         """The ranks that `rank` sends to at any step, ascending. *Local.* ValueError: no such rank."""
         self._phase(rank, 1)
-        return self._targets[rank]
+        return _joined(table[rank] for table in self.phases)
 
     def sources(self, rank: int) -> tuple[int, ...]:
         """The ranks that send to `rank` at any step, ascending. *Local.* ValueError: no such rank."""
         self._phase(rank, 1)
-        return self._sources[rank]
+        return _joined(self._into(phase, rank) for phase in range(self.period))
 
     @property
     def period(self) -> int:
@@ -132,7 +135,7 @@ class Graph:
         if len(self.living) == 1:
             return 1.0
         phases = _renumbered(self.phases, self.living)
-        is_circulant = all(table == circulant(len(table), table[0]) for table in phases)
+        is_circulant = all(table == Circulant(len(table), table[0]) for table in phases)
         second = second_by_fft(phases) if is_circulant else second_by_matrix(phases)
         return 1.0 if second < ZERO_EIGENVALUE else 1.0 - second ** (1 / self.period)
 
@@ -173,16 +176,22 @@ class Graph:
         return Graph(self.name, self.size, phases, dead, whole)
 
     @cached_property
-    def _in_phases(self) -> Phases:
-        return tuple(reverse(table) for table in self.phases)
+    def fingerprint(self) -> str:
+        """The name and a hash of what the graph was made of, the same on all ranks that made it alike. *Local.*"""
+        return f"{self.name} {hashlib.sha256(repr(self.phases).encode()).hexdigest()[:12]}"
+
+    def _into(self, phase: int, rank: int) -> Peers:
+        table = self.phases[phase]
+        return table.into(rank) if isinstance(table, Rule) else self._reversed[phase][rank]
+
+    @cached_property
+    def _reversed(self) -> Phases:
+        """The in-peers, of the phases that list their out-peers."""
+        return tuple(() if isinstance(table, Rule) else reverse(table) for table in self.phases)
 
     @cached_property
     def _targets(self) -> Table:
         return _union(self.phases)
-
-    @cached_property
-    def _sources(self) -> Table:
-        return _union(self._in_phases)
 
     def _phase(self, rank: int, step: int) -> int:
         rank, step = _integer("rank", rank), _integer("step", step)
@@ -243,7 +252,7 @@ def as_graph(spec: Any, size: int, seed: int = 0) -> Graph:
 def _built(name: str, size: int, degree: int | None, seed: int) -> Graph:
     wanted = log2_ceil(size) if degree is None or name not in _DEGREE_IS_FREE else min(degree, size - 1)
     built = Graph(name, size, _BUILDERS[name](size, wanted, seed))
-    if degree not in (None, built.degree) and name not in _DEGREE_IS_FREE:
+    if degree is not None and name not in _DEGREE_IS_FREE and degree != built.degree:
         raise ValueError(f"graph {name!r} of {size} ranks has degree {built.degree}: degree={degree} cannot be had")
     return built
 
@@ -251,9 +260,10 @@ def _built(name: str, size: int, degree: int | None, seed: int) -> Graph:
 def _auto(size: int, seed: int) -> Phases:
     """All candidates are regular in and out: so averaging with in-neighbours keeps the mean over the ranks."""
     if size <= AUTO_ALL_RANKS:
-        return (circulant(size, range(1, size)),)
+        return (Circulant(size, range(1, size)),)
     degree = log2_ceil(size)
-    tables = [circulant(size, of(size)[:degree]) for of in (chord_offsets, exponential_offsets, halton_offsets)]
+    circulants = (chord_offsets, exponential_offsets, halton_offsets)
+    tables: list[Table] = [Circulant(size, of(size)[:degree]) for of in circulants]
     tables += [random_regular(size, degree, seed + k) for k in range(AUTO_SEEDS)]
     # Rounded, and the first of equals: or ranks with different BLAS could choose different graphs.
     best = max(tables, key=lambda table: round(Graph("auto", size, (table,)).spectral_gap(), AUTO_DIGITS))
@@ -261,14 +271,14 @@ def _auto(size: int, seed: int) -> Phases:
 
 
 _BUILDERS: dict[str, Callable[[int, int, int], Phases]] = {
-    "all": lambda size, degree, seed: (circulant(size, range(1, size)),),
-    "ring": lambda size, degree, seed: (circulant(size, [1] if size > 1 else []),),
-    "halton": lambda size, degree, seed: (circulant(size, halton_offsets(size)[:degree]),),
-    "chord": lambda size, degree, seed: (circulant(size, chord_offsets(size)[:degree]),),
-    "exponential": lambda size, degree, seed: (circulant(size, exponential_offsets(size)[:degree]),),
+    "all": lambda size, degree, seed: (Circulant(size, range(1, size)),),
+    "ring": lambda size, degree, seed: (Circulant(size, [1] if size > 1 else []),),
+    "halton": lambda size, degree, seed: (Circulant(size, halton_offsets(size)[:degree]),),
+    "chord": lambda size, degree, seed: (Circulant(size, chord_offsets(size)[:degree]),),
+    "exponential": lambda size, degree, seed: (Circulant(size, exponential_offsets(size)[:degree]),),
     "one-peer": lambda size, degree, seed: one_peer(size),
-    "hypercube": lambda size, degree, seed: (hypercube(size),),
-    "torus": lambda size, degree, seed: (torus(size),),
+    "hypercube": lambda size, degree, seed: (Hypercube(size),),
+    "torus": lambda size, degree, seed: (Torus(size),),
     "random": lambda size, degree, seed: (random_regular(size, degree, seed),),
     "star": lambda size, degree, seed: (star(size, range(size)),),
     "auto": lambda size, degree, seed: _auto(size, seed),
@@ -278,9 +288,12 @@ NAMES = tuple(_BUILDERS)
 
 
 def _union(phases: Phases) -> Table:
-    if len(phases) == 1:
-        return phases[0]
-    return tuple(tuple(sorted(set(chain.from_iterable(by_phase)))) for by_phase in zip(*phases, strict=True))
+    return phases[0] if len(phases) == 1 else tuple(map(_joined, zip(*phases, strict=True)))
+
+
+def _joined(by_phase: Iterable[Peers]) -> Peers:
+    first, *others = by_phase
+    return tuple(sorted({*first, *chain.from_iterable(others)})) if others else first
 
 
 def _renumbered(phases: Phases, living: Sequence[int]) -> Phases:

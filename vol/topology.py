@@ -1,27 +1,119 @@
 """The shapes of communication graphs: tables of peers, each a function of its arguments alone. Pure.
 
-A table lists the out-peers of each rank, ascending. A static graph has one table, a time-varying one a table a phase.
+A table has the out-peers of each rank, ascending: it lists them, or is a rule that computes those of one rank. A static
+graph has one table, a time-varying one a table a phase.
 """
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from math import isqrt
+from operator import index
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-Table = tuple[tuple[int, ...], ...]  # peers by rank, ascending
+Peers = tuple[int, ...]  # ascending
+Table = Sequence[Peers]  # by rank
 Phases = tuple[Table, ...]
+
+
+class Rule(Sequence[Peers]):
+    """A table that computes the peers of a rank when they are asked for, and keeps them.
+
+    Equal to every table with the same peers.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._out: dict[int, Peers] = {}
+        self._into: dict[int, Peers] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, rank: Any) -> Any:
+        if rank not in self._out:
+            self._out[rank] = self._targets(self._checked(rank))
+        return self._out[rank]
+
+    def into(self, rank: int) -> Peers:
+        """The ranks that send to `rank`, ascending."""
+        if rank not in self._into:
+            self._into[rank] = self._sources(self._checked(rank))
+        return self._into[rank]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, (tuple, Rule)) and tuple(self) == tuple(other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def _checked(self, rank: Any) -> int:
+        if not 0 <= index(rank) < self._size:
+            raise IndexError(f"rank {rank} of {self._size}")
+        return index(rank)
+
+    @abstractmethod
+    def _targets(self, rank: int) -> Peers: ...
+
+    def _sources(self, rank: int) -> Peers:
+        return self._targets(rank)  # where all edges go both ways
+
+
+class Circulant(Rule):
+    """Every rank sends to those at the same offsets from it."""
+
+    def __init__(self, size: int, offsets: Iterable[int]) -> None:
+        super().__init__(size)
+        self._offsets = tuple(offsets)
+
+    def __repr__(self) -> str:
+        return f"Circulant({self._size}, {self._offsets})"
+
+    def _targets(self, rank: int) -> Peers:
+        return tuple(sorted((rank + offset) % self._size for offset in self._offsets))
+
+    def _sources(self, rank: int) -> Peers:
+        return tuple(sorted((rank - offset) % self._size for offset in self._offsets))
+
+
+class Hypercube(Rule):
+    """Every rank sends to those whose number differs in one bit.
+
+    Strongly connected with ranks missing: clearing bits leads through lower ranks, which all exist, to 0; and back.
+    """
+
+    def __repr__(self) -> str:
+        return f"Hypercube({self._size})"
+
+    def _targets(self, rank: int) -> Peers:
+        flipped = (rank ^ (1 << bit) for bit in range(log2_ceil(self._size)))
+        return tuple(sorted(peer for peer in flipped if peer < self._size))
+
+
+class Torus(Rule):
+    """Every rank sends to its four neighbours in a grid that wraps, as square as the factors of its size allow."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._height = next(height for height in range(isqrt(size), 0, -1) if size % height == 0)
+
+    def __repr__(self) -> str:
+        return f"Torus({self._size})"
+
+    def _targets(self, rank: int) -> Peers:
+        width = self._size // self._height
+        row, column = divmod(rank, width)
+        across = {row * width + (column + d) % width for d in (-1, 1)}
+        along = {(row + d) % self._height * width + column for d in (-1, 1)}
+        return tuple(sorted((across | along) - {rank}))
 
 
 def log2_ceil(size: int) -> int:
     return (size - 1).bit_length()
-
-
-def circulant(size: int, offsets: Iterable[int]) -> Table:
-    offsets = tuple(offsets)
-    return tuple(tuple(sorted((r + o) % size for o in offsets)) for r in range(size))
 
 
 # The lists of offsets begin with 1, a ring of itself: so any first few of them are strongly connected at every size.
@@ -42,26 +134,7 @@ def exponential_offsets(size: int) -> list[int]:
 
 
 def one_peer(size: int) -> Phases:
-    return tuple(circulant(size, [o]) for o in exponential_offsets(size)) or (((),),)
-
-
-def hypercube(size: int) -> Table:
-    # Strongly connected with ranks missing: clearing bits leads through lower ranks, which all exist, to 0; and back.
-    bits = range(log2_ceil(size))
-    return tuple(tuple(sorted(p for p in (r ^ (1 << b) for b in bits) if p < size)) for r in range(size))
-
-
-def torus(size: int) -> Table:
-    height = next(h for h in range(isqrt(size), 0, -1) if size % h == 0)
-    width = size // height
-
-    def peers(r: int) -> tuple[int, ...]:
-        row, column = divmod(r, width)
-        across = {row * width + (column + d) % width for d in (-1, 1)}
-        along = {(row + d) % height * width + column for d in (-1, 1)}
-        return tuple(sorted((across | along) - {r}))
-
-    return tuple(peers(r) for r in range(size))
+    return tuple(Circulant(size, [o]) for o in exponential_offsets(size)) or (((),),)
 
 
 def star(size: int, members: Sequence[int]) -> Table:

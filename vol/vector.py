@@ -71,17 +71,16 @@ class Vector(ABC):
         self._gathered_at = 0
         self._whole_graph, self._dead = graph, transport.dead
         self._follow(graph.without(transport.dead))
-        everyone = [[peer for peer in range(transport.size) if peer != rank] for rank in range(transport.size)]
         # Where ranks may die, the graph may be mended by any edge.
         layout = Layout(
-            into=everyone if transport.mortal else [graph.sources(rank) for rank in range(transport.size)],
-            out=everyone if transport.mortal else [graph.targets(rank) for rank in range(transport.size)],
+            into=self._others if transport.mortal else graph.sources,
+            out=self._others if transport.mortal else graph.targets,
             depth=depth,
             capacity=slot_nbytes,
         )
-        self._peers = layout.out[self._rank]
+        self._peers = layout.out(self._rank)
         """All that this rank may ever send to."""
-        transport.connect(sorted({*self._peers, *layout.into[self._rank]}))
+        transport.connect(sorted({*self._peers, *layout.into(self._rank)}))
         self._segment = Segment(transport, layout, consistency, deadline_s, self._accepts)
         self._turn = self._segment.turn.lock
         self._final: Statistics | None = None
@@ -242,6 +241,10 @@ class Vector(ABC):
         self._graph = graph
         self._outs = [graph.out(self._rank, phase + 1) for phase in range(graph.period)]
         self._intos = [graph.into(self._rank, phase + 1) for phase in range(graph.period)]
+        self._in_neighbours = graph.sources(self._rank)
+
+    def _others(self, rank: int) -> Sequence[int]:
+        return [peer for peer in range(self._transport.size) if peer != rank]
 
     def _statistics(self) -> Statistics:
         dead = self._transport.dead
@@ -273,7 +276,7 @@ class Vector(ABC):
         """Whom a gather at this step may wait for: under lockstep, those whose message goes along this step's edges."""
         if self._consistency.lockstep:
             return self._intos[(self._step - 1) % len(self._intos)]
-        return self._graph.sources(self._rank)
+        return self._in_neighbours
 
     def _chosen(self, to: int | Iterable[int], peers: Sequence[int]) -> list[int]:
         wanted = [to] if isinstance(to, (int, np.integer)) else to
