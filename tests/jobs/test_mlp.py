@@ -24,7 +24,7 @@ from apps import modelfile
 from apps.mlp import run
 from apps.program import BadInput, save_npz
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
 
 

@@ -16,7 +16,7 @@ from malt import exits
 from malt.launcher import RUNNER, Job, compose, this_machine
 from malt.mpi_library import bound_library, find_mpiexec
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
 
 FAILURES = {

@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from processes import wait_for
 from programs import ROOT, as_job, in_process, last_line
-from test_job import wait_for
 
 import malt
 from apps import checkpoints, mf, mlp, svm

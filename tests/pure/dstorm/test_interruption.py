@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 
 import pytest
+from test_segment import check, payload, run
 
 from dstorm import Group, interruption
-from tests.test_segment import check, payload, run
 
 pytestmark = pytest.mark.serial
 

@@ -24,7 +24,7 @@ from apps.linear import LOSSES, Problem
 
 pytestmark = pytest.mark.serial
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 DATA = ROOT.parent / "shared" / "data"
 L2 = 0.01
 EVERY_LOSS = pytest.mark.parametrize("loss", LOSSES)

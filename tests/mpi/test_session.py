@@ -13,7 +13,7 @@ import pytest
 import malt
 from malt import survival
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def python(program, environment, **extra):

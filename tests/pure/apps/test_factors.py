@@ -14,7 +14,7 @@ from apps.planted import NOISE, planted
 
 pytestmark = pytest.mark.serial
 RANK = 3
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture

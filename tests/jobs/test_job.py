@@ -10,6 +10,8 @@ import sys
 import time
 
 import pytest
+from processes import is_alive, wait_for
+from programs import ROOT
 
 from malt import supervision
 from malt.departure import Departure
@@ -24,7 +26,7 @@ malt_run = [sys.executable, "-m", "malt", "run", "-n", "2"]
 @pytest.fixture
 def malt_environment(job_environment):
     """One in which Python finds the package that is tested here."""
-    return job_environment | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+    return job_environment | {"PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
@@ -240,22 +242,6 @@ def test_the_first_failure_is_told(tmp_path):
         os.utime(tmp_path / f"rank-{rank}.txt", ns=(0, 10**18 + when))
     (tmp_path / "rank-1.txt.77").write_text("half of")
     assert first_failure(tmp_path) == "\nmalt run: rank 3, the first of 3 ranks, failed:\nTraceback\nof 3\n"
-
-
-def wait_for(condition, deadline_s=20.0):
-    end = time.monotonic() + deadline_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
-def is_alive(process):
-    """Whether it runs: what has ended and was not yet asked for its status has no command line."""
-    try:
-        with open(f"/proc/{process}/cmdline", "rb") as file:
-            return file.read() != b""
-    except OSError:
-        return False
 
 
 @pytest.mark.parametrize("full", [False, True])

@@ -9,6 +9,7 @@ import sys
 import time
 
 import pytest
+from programs import ROOT
 
 from dstorm.vitals import this_process
 from malt.departure import Departure
@@ -50,7 +51,7 @@ def start(job_environment, tmp_path):
         program = tmp_path / "program.py"
         program.write_text(source)
         command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), *options, program, *map(str, arguments)]
-        environment = job_environment | {"PYTHONPATH": os.path.dirname(os.path.dirname(__file__))}
+        environment = job_environment | {"PYTHONPATH": str(ROOT)}
         return subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )

@@ -7,19 +7,19 @@ so; Open MPI gets two network namespaces, which vanish with their last process.
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import sys
 import threading
 from pathlib import Path
 
 import pytest
+from two_hosts import APART, NAMESPACES, TOGETHER, need_namespaces
 
 from dstorm import progress
 from dstorm.progress import LONGEST_NAP_S, OPENMPI_THREAD, SHORTEST_NAP_S, Helper, Pace
 from malt.mpi_library import bound_library, find_mpiexec
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
 
 SILENT_S, BUSY_S = 5e-6, 60e-6
@@ -151,32 +151,6 @@ def test_calls_are_serialized_only_where_they_must_be():
 
 # -- over TCP ---------------------------------------------------------------------------------------------------------
 
-TWO_HOSTS = """
-set -e
-hostname here
-unshare --net --uts sh -c 'hostname there; echo $$ > there.part; mv there.part there; exec sleep 60' > /dev/null 2>&1 &
-trap "kill $!" EXIT
-for i in 1 2 3 4 5 6 7 8 9 10; do test -s there || sleep 0.1; done
-there="nsenter --target $(cat there) --net --uts"
-ip link add veth0 type veth peer name veth1 netns $(cat there)
-ip address add 10.77.0.1/24 dev veth0
-ip link set veth0 up
-ip link set lo up
-$there ip address add 10.77.0.2/24 dev veth1
-$there ip link set veth1 up
-$there ip link set lo up
-printf '#!/bin/sh\\nshift\\nexec %s sh -c "$*"\\n' "$there" > agent
-chmod +x agent
-timeout 40 "$@"
-"""
-"""Runs its arguments on a host called here, from which ./agent reaches another, called there."""
-
-NAMESPACES = ["unshare", "--map-root-user", "--net", "--uts", "sh", "-c", TWO_HOSTS, "two-hosts"]
-TOGETHER = {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe", "OMPI_MCA_osc": "^ucx",
-            "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # fmt: skip
-APART = {"UCX_TLS": "tcp,self", "MPIR_CVAR_NOLOCAL": "1", "PRTE_MCA_plm_ssh_agent": "./agent"}
-
-
 @pytest.fixture(scope="module")
 def library():
     pytest.importorskip("mpi4py")
@@ -194,7 +168,7 @@ def job(library, tmp_path, job_environment):
         if library.family == "openmpi":
             words += ["--bind-to", "none"]
             if apart:
-                _need_namespaces(tmp_path)
+                need_namespaces(tmp_path)
                 words = [*NAMESPACES, *words, "--host", "here:1,10.77.0.2:1"]
         environment = job_environment | TOGETHER | (APART if apart else {}) | {"PYTHONPATH": str(ROOT)} | environment
         done = subprocess.run(
@@ -206,16 +180,6 @@ def job(library, tmp_path, job_environment):
         return sorted(answers, key=lambda answer: answer["rank"]), done.stderr
 
     return run
-
-
-def _need_namespaces(folder):
-    missing = [tool for tool in ("unshare", "nsenter", "ip", "timeout") if shutil.which(tool) is None]
-    if missing:
-        pytest.skip(f"Open MPI needs two network namespaces to use TCP on one machine; no {', '.join(missing)} here")
-    done = subprocess.run([*NAMESPACES, "true"], cwd=folder, capture_output=True, text=True, timeout=30)
-    (folder / "there").unlink(missing_ok=True)
-    if done.returncode != 0:
-        pytest.skip(f"Open MPI needs two network namespaces to use TCP on one machine: {done.stderr.strip()}")
 
 
 COMPUTING = """

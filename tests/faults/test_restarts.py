@@ -8,13 +8,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from test_job import is_alive, wait_for
+from processes import is_alive, wait_for
 
 from malt import job, restarts
 from malt.job import End
 from malt.launcher import RESTART
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
 
 

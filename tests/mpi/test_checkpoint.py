@@ -13,7 +13,7 @@ import pytest
 import malt
 from malt import checkpointfile, session
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 KILLS = 20
 
 

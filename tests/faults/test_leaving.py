@@ -7,9 +7,9 @@ import subprocess
 import sys
 
 import pytest
+from processes import wait_for
 
 from malt.launcher import RUNNER
-from tests.test_job import wait_for
 
 pytestmark = pytest.mark.serial
 

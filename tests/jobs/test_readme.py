@@ -12,7 +12,7 @@ import pytest
 import malt
 from malt import checkpointfile
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 pytestmark = pytest.mark.serial
 

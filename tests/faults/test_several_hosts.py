@@ -1,4 +1,4 @@
-"""Ranks of two hosts, of which some are killed, or stand still: two network namespaces, as in test_progress.py."""
+"""Ranks of two hosts, of which some are killed, or stand still: two network namespaces."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
-from test_progress import APART, NAMESPACES, TOGETHER, _need_namespaces
+from two_hosts import APART, NAMESPACES, TOGETHER, need_namespaces
 
 from malt.mpi_library import bound_library
 
 pytestmark = pytest.mark.serial
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LIMIT_S = 60
 
 PROGRAM = """
@@ -60,7 +60,7 @@ def job(tmp_path, job_environment):
     """job(SYNC, SECONDS, SUSPECT_AFTER): a running job of ranks 0 and 1 here, 2 and 3 there; its processes by rank."""
     if bound_library().family != "openmpi":
         pytest.skip("survivors on several hosts need Open MPI 5")
-    _need_namespaces(tmp_path)
+    need_namespaces(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)
     # As ssh does: what the other host is not told it does not know.
     kept = f"env -i PATH='{os.environ['PATH']}' HOME=/tmp PYTHONPATH='{ROOT}'"

@@ -19,7 +19,7 @@ from malt.program import CALL, RECEPTION
 from malt.reception import Reception
 
 pytestmark = pytest.mark.serial
-PROGRAM = str(Path(__file__).parents[1] / "malt" / "program.py")
+PROGRAM = str(Path(__file__).parents[2] / "malt" / "program.py")
 
 
 @pytest.fixture

