@@ -21,7 +21,7 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
 from malt.leaving import flush, is_leaving, skip_mpi_finalize
-from malt.program import JOB_DIR, leave, leave_traceback
+from malt.program import JOB_DIR, leave, leave_traceback, status_of
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
@@ -152,7 +152,6 @@ def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
         try:
             hook(kind, error, trace)
         finally:  # it may be the program's own, and stderr may be closed: the job must still end
-            leave_traceback(error)
             _end(1)
 
     return report
@@ -201,13 +200,6 @@ def _ended_program(exit: _Exit) -> bool:
     Where it was caught, the frame ran on from there."""
     stopped = exit.frame.f_lasti
     return stopped == exit.place or dis.opname[exit.frame.f_code.co_code[stopped]] == "RERAISE"
-
-
-def status_of(error: SystemExit) -> int:
-    """The status that the process exits with (as in the documentation of sys.exit). Local."""
-    if error.code is None:
-        return 0
-    return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
 def _end(status: int) -> None:

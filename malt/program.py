@@ -134,7 +134,7 @@ def main() -> None:
 
 def _exited(error: SystemExit) -> None:
     """The program has ended by SystemExit: where this returns, or raises it again, so may the interpreter."""
-    status = _status(error)
+    status = status_of(error)
     if os.getpid() != _process:
         if (exits := sys.modules.get("malt.exits")) is not None:  # it cannot see a bare `raise SystemExit`
             exits.note_child_status(status)
@@ -314,8 +314,8 @@ def _ask_process_manager(status: int) -> None:
             pass
 
 
-def _status(error: SystemExit) -> int:
-    """The status that the interpreter ends with."""
+def status_of(error: SystemExit) -> int:
+    """The status that the process exits with (as in the documentation of sys.exit). Local."""
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1

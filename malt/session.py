@@ -16,7 +16,7 @@ from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport, 
 from dstorm.errors import OverlappingCalls
 from malt import exits, fabric, survival
 from malt.leaving import is_leaving
-from malt.program import JOB_DIR
+from malt.program import JOB_DIR, status_of
 from malt.world import DEADLINE_S, World
 
 if TYPE_CHECKING:
@@ -153,7 +153,7 @@ def finalize() -> None:
     no failure: where ranks may die the session is then closed, or left, at the exit of the interpreter.
     """
     error = sys.exc_info()[1]
-    if isinstance(error, SystemExit) and exits.status_of(error) == 0:
+    if isinstance(error, SystemExit) and status_of(error) == 0:
         error = None
         if _world is not None and _world.transport.mortal:
             return

@@ -95,6 +95,21 @@ def test_the_traceback_is_left_for_the_launcher(tmp_path, run, end):
     assert file.name == "rank-3.txt" and told.startswith("Traceback") and "ValueError: café" in told
 
 
+def test_a_fork_that_fails_leaves_none(tmp_path, run):
+    text = """if True:
+        import os
+        from malt import exits
+        exits.end_job_on_failure(lambda status: None, 3)
+        if os.fork() == 0:
+            raise ValueError
+        assert os.waitstatus_to_exitcode(os.wait()[1]) == 1"""
+    left = tmp_path / "left"
+    left.mkdir()
+    done = run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
+    assert done.returncode == 0 and "ValueError" in done.stderr
+    assert sorted(path.name for path in left.iterdir()) == ["finished-3", "started-3"]
+
+
 @pytest.mark.parametrize(
     "environment", [{"MALT_FAILURE_DIR": "gone", "PMI_RANK": "1"}, {"MALT_FAILURE_DIR": "."}, {}], ids=str
 )
