@@ -68,8 +68,6 @@ class Facts:
     """That belongs to the library."""
     other_mpiexec: str | None = None
     """What the shell takes plain `mpiexec` for, where that is another file."""
-    accepts_ulfm: bool | None = None
-    """Whether mpiexec --with-ft ulfm starts a process. None: the library has no such thing."""
     line: str | None = None
     """The command line of the job."""
     trouble: str = ""
@@ -323,7 +321,7 @@ def _progress(facts: Facts, found: Examination) -> str:
 
 
 def _death(facts: Facts, found: Examination) -> Finding:
-    if found.ulfm and facts.accepts_ulfm:
+    if facts.library is not None and facts.library.survives_failures:
         return Finding(OK, "a rank dies", f"the others go on under malt run --survive, with this {facts.library}")
     remedy = "for survivors to go on: Open MPI 5 or newer"
     return Finding(WARN, "a rank dies", f"the whole job ends with this {facts.library}", remedy)

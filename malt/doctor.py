@@ -29,13 +29,11 @@ from malt.diagnosis import Facts, Outcome, can_run, judge, record, text
 from malt.environment import outside
 from malt.examination import DEADLINE_S, MARK, Examination, read
 from malt.job import GRACE_S
-from malt.launcher import Job, Line, compose, this_machine
+from malt.launcher import Job, compose, this_machine
 from malt.mpi_library import PROBE_TIMEOUT_S, LaunchError, Library, bound_library, find_mpiexec
 
 PROGRAM = ("-m", "malt.examination")
 
-_PROBE_S = 10.0
-"""How long mpiexec may take to start a program that does nothing."""
 _MESSAGES = 20_000
 """Characters that are kept of what the job prints."""
 
@@ -105,7 +103,6 @@ def _of_mpiexec(facts: Facts, library: Library, environ: Mapping[str, str]) -> F
         mpiexec=mpiexec,
         other_mpiexec=_other_mpiexec(mpiexec, environ),
         line=str(line),
-        accepts_ulfm=_accepts_ulfm(line, environ) if library.family == "openmpi" else None,
     )
 
 
@@ -113,18 +110,6 @@ def _other_mpiexec(mpiexec: str, environ: Mapping[str, str]) -> str | None:
     """The mpiexec of the PATH, if it is not the same file."""
     first = shutil.which("mpiexec", path=environ.get("PATH", ""))
     return None if first is None or os.path.samefile(first, mpiexec) else first
-
-
-def _accepts_ulfm(line: Line, environ: Mapping[str, str]) -> bool:
-    """Whether Open MPI's mpiexec starts a process, which need not call MPI, with its recovery from deaths enabled."""
-    command = [line.arguments[0], "--with-ft", "ulfm", "-n", "1", sys.executable, "-c", ""]
-    try:
-        done = subprocess.run(
-            command, env={**environ, **line.settings}, stdin=subprocess.DEVNULL, capture_output=True, timeout=_PROBE_S
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return False
-    return done.returncode == 0
 
 
 def run_job(ranks: int, environ: Mapping[str, str], deadline_s: float) -> tuple[Outcome, Examination | None]:

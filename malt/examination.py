@@ -56,8 +56,6 @@ class Examination:
     """By rank; ranks that can share memory have the same."""
     processors: list[list[int]]
     """By rank: those that it may run on. Empty: the system does not tell."""
-    ulfm: bool
-    """Whether the library has the functions that ranks go on with after a death (MPIX_Comm_revoke)."""
     trouble: str = ""
     """Why no window could be opened; then nothing below was measured."""
     memory_model: str | None = None
@@ -97,7 +95,7 @@ def main() -> None:
 
 def _examine(transport: MpiTransport) -> Examination:
     common = dict(
-        ranks=transport.size, mpi=transport.library, thread_level=_thread_level(), ulfm=_has_ulfm(),
+        ranks=transport.size, mpi=transport.library, thread_level=_thread_level(),
         hosts=list(transport.hosts), processors=_processors(transport),
     )  # fmt: skip
     cache_nbytes = _cache_nbytes()
@@ -127,15 +125,6 @@ def _thread_level() -> str:
         MPI.THREAD_MULTIPLE: "multiple",
     }
     return levels[MPI.Query_thread()]
-
-
-def _has_ulfm() -> bool:
-    """Asked of the library itself: mpi4py has the methods whether or not there is anything behind them."""
-    import ctypes
-
-    from mpi4py import MPI
-
-    return hasattr(ctypes.CDLL(MPI.__file__), "MPIX_Comm_revoke")
 
 
 def _cache_nbytes() -> int | None:

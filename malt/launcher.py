@@ -225,7 +225,7 @@ def _labelling(library: Library) -> list[str]:
 
 def _surviving(how: str, library: Library) -> list[str]:
     """LaunchError: with this MPI a death ends the job."""
-    if library.family == "openmpi" and library.version[0] >= 5:
+    if library.survives_failures:
         # Not --with-ft ulfm: survivors call nothing of MPI that it would help, and it warns about what they do call.
         return ["--rtos", "recoverable,error-nonzero-status=0"]
     if how != BEST_EFFORT:

@@ -67,6 +67,11 @@ class Library:
     path: str = ""
     """Its file, or nothing where the system does not tell."""
 
+    @property
+    def survives_failures(self) -> bool:
+        """Whether its mpiexec lets the other ranks go on when one fails."""
+        return self.family == "openmpi" and self.version[0] >= 5
+
     def __str__(self) -> str:
         return f"{NAMES[self.family]} {self.version[0]}.{self.version[1]}"
 

@@ -22,13 +22,13 @@ pytestmark = pytest.mark.serial
 
 FOUND = Examination(
     ranks=2, mpi="Open MPI 5.0.11", thread_level="multiple", hosts=["a/0", "a/0"], processors=[[0, 1, 2, 5]] * 2,
-    ulfm=True, memory_model="unified", latency_us=0.7, bandwidth_gb_s=11.0, bandwidth_nbytes=2**26,
+    memory_model="unified", latency_us=0.7, bandwidth_gb_s=11.0, bandwidth_nbytes=2**26,
     cache_nbytes=2**25, landed_ms=0.05,
 )  # fmt: skip
 GOOD = Facts(
     malt="0.1.0", python="3.11.2", numpy="2.4.6", ranks=2, cores=4, processors=4, mpi4py="4.1.2",
     shm_nbytes=8 * 10**9, shm_free_nbytes=7 * 10**9, library=Library("openmpi", (5, 0)), mpiexec="/opt/bin/mpiexec",
-    accepts_ulfm=True, line="mpiexec -n 2", job=Outcome(0, 2.5, ""), examination=FOUND,
+    line="mpiexec -n 2", job=Outcome(0, 2.5, ""), examination=FOUND,
 )  # fmt: skip
 WHATS = [
     "versions", "MPI library", "mpiexec", "/dev/shm", "cores", "ranks", "job", "binding", "thread level",
@@ -46,7 +46,7 @@ def ended(status, messages=""):
 
 
 LATE = {"landed_ms": 449.0, "hosts": ["a/0", "b/1"]}
-MPICH = {"library": Library("mpich", (5, 0)), "accepts_ulfm": None}
+MPICH = {"library": Library("mpich", (5, 0))}
 FALLS_SHORT = [
     ({"mpi4py": "3.1.6"}, WARN, "versions", "mpi4py 3.1.6 — pip install 'mpi4py>=4'"),
     ({"library": Library("openmpi", (4, 1))}, WARN, "MPI library", "use Open MPI 5"),
@@ -74,8 +74,7 @@ FALLS_SHORT = [
     ({"library": Library("intel", (2021, 1))} | found(**LATE), WARN, "one-sided", "— set I_MPI_ASYNC_PROGRESS=1"),
     (found(**LATE, thread_level="funneled"), WARN, "one-sided", "— with a higher thread level"),
     (MPICH, WARN, "a rank dies", "the whole job ends with this MPICH 5.0 — .*Open MPI 5"),
-    ({"accepts_ulfm": False}, WARN, "a rank dies", "the whole job ends"),
-    (found(ulfm=False), WARN, "a rank dies", "the whole job ends"),
+    ({"library": Library("openmpi", (4, 1))}, WARN, "a rank dies", "the whole job ends with this Open MPI 4.1 — .*MPI 5"),
 ]
 
 
@@ -124,13 +123,13 @@ def test_what_is_well(changes, what, said):
 
 
 def test_a_single_rank_has_no_peer():
-    alone = Examination(1, "MPICH 5.0.2", "multiple", ["a/0"], [[0]], True, memory_model="unified")
+    alone = Examination(1, "MPICH 5.0.2", "multiple", ["a/0"], [[0]], memory_model="unified")
     findings = judge(replace(GOOD, ranks=1, examination=alone))
     assert {one.what for one in findings} == {*WHATS} - {"latency", "bandwidth", "one-sided"}
     assert can_run(findings)
 
 
-NOTHING = replace(GOOD, mpi4py=None, library=None, mpiexec=None, accepts_ulfm=None, job=None, examination=None)
+NOTHING = replace(GOOD, mpi4py=None, library=None, mpiexec=None, job=None, examination=None)
 
 
 def test_no_library():
