@@ -41,12 +41,12 @@ def agree(
     unforeseen: Exception | None = None
     try:
         checked, description = check()
-        mine = json.dumps({"call": what, **description})
+        mine = json.dumps(description)
     except (ValueError, TypeError, MemoryError) as error:
-        mine = json.dumps({"call": what, "_error": str(error), "_memory": isinstance(error, MemoryError)})
+        mine = json.dumps({"_error": str(error), "_memory": isinstance(error, MemoryError)})
     except Exception as error:  # whatever it is, the others must hear of it
         unforeseen = error
-        mine = json.dumps({"call": what, "_error": f"{type(error).__name__}: {error}", "_memory": False})
+        mine = json.dumps({"_error": f"{type(error).__name__}: {error}", "_memory": False})
     with transport.calling(what):
         said: dict[int, dict[str, Any]] = _said(transport, mine)
     problem, kind = _failure(said) or (_difference(said), ValueError)

@@ -1,72 +1,23 @@
-"""Ranks as threads, on hosts as named: a transport with the collective calls alone, which all must meet."""
+"""Simulated ranks on hosts as named, each of which ends by itself."""
 
 from __future__ import annotations
 
-import threading
-from contextlib import nullcontext
-
-MEETING_S = 10.0
-"""A rank that has waited so long for the others is in a call that they do not come to."""
-
-
-class Ranks:
-    """What the threads share."""
-
-    def __init__(self, hosts):
-        self.hosts = tuple(hosts)
-        self.size = len(self.hosts)
-        self.barrier = threading.Barrier(self.size)
-        self.slots = [b""] * self.size
-        self.collectives = 0
-
-    def run(self, function):
-        """function(transport) on every rank; by rank what it returned or the exception that it raised."""
-        outcomes = [None] * self.size
-
-        def live(rank):
-            try:
-                outcomes[rank] = function(ThreadTransport(self, rank))
-            except Exception as error:
-                outcomes[rank] = error
-
-        threads = [threading.Thread(target=live, args=(rank,)) for rank in range(self.size)]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        for outcome in outcomes:
-            assert not isinstance(outcome, threading.BrokenBarrierError), outcomes
-        return outcomes
-
-
-class ThreadTransport:
-    """One of them."""
-
-    library = "threads"
-    mortal = False
-    dead = frozenset()
-
-    def __init__(self, ranks, rank):
-        self._ranks = ranks
-        self.rank, self.size, self.hosts = rank, ranks.size, ranks.hosts
-
-    def allgather(self, data):
-        self._ranks.slots[self.rank] = bytes(data)
-        self.barrier()
-        gathered = list(self._ranks.slots)
-        self.barrier()
-        return gathered
-
-    def calling(self, what):
-        return nullcontext()
-
-    def barrier(self):
-        self._ranks.barrier.wait(MEETING_S)
+from dstorm import Group, SimulatedTransport
 
 
 def run_ranks(function, hosts="a"):
-    """As Ranks.run, on a rank for each letter of `hosts`."""
-    return Ranks(hosts).run(function)
+    """function(transport) on a rank for each letter of `hosts`; by rank what it returned, or the error it raised."""
+
+    def live(rank):
+        transport = SimulatedTransport(group, rank)
+        transport.hosts = tuple(hosts)
+        try:
+            return function(transport)
+        except Exception as error:
+            return error
+
+    group = Group(len(hosts))
+    return group.run(live)
 
 
 def run_alone(function):

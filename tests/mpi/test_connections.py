@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import threading
-import time
 
 import numpy as np
 import pytest
-from ranks import Ranks
+from ranks import run_ranks
 
 from dstorm import DeadlinePassed, connections, progress
 from dstorm.connections import exchange, partners
@@ -57,10 +56,9 @@ def test_each_pair_exchanges_a_message_each_way_the_lower_first(monkeypatch, mos
 
     def live(transport):
         rank, size = transport.rank, transport.size
-        nap = lambda polls: time.sleep(1e-4)  # noqa: E731
-        exchange(Mail(rank, sent, log), rank, partners(rank, size), 60, time.monotonic, nap)
+        exchange(Mail(rank, sent, log), rank, partners(rank, size), 60, transport.clock, transport.pause)
 
-    assert Ranks("aabb").run(live) == [None] * 4
+    assert run_ranks(live, "aabb") == [None] * 4
     expected = {(rank, peer) for rank in range(4) for peer in partners(rank, 4)}
     assert len(log) == len(expected) and set(log) == expected
     assert all(log.index((low, high)) < log.index((high, low)) for low, high in expected if low < high)
