@@ -281,7 +281,7 @@ class Run:
         mine = np.bincount(self.data.items, minlength=len(problem.item_counts))
         share = (mine / problem.item_counts).astype(np.float32)[:, np.newaxis]
         sums = np.concatenate((self.items.array * share, share), axis=1)
-        malt.init().transport.mean(sums)
+        malt.allreduce(sums)
         items: Rows = np.divide(sums[:, :-1], sums[:, -1:], out=self.items.array.copy(), where=sums[:, -1:] > 0)
         if not np.isfinite(items).all():
             raise FloatingPointError(f"the factors are not finite: the step size, {self.options.step:g}, is too large")

@@ -81,7 +81,7 @@ class Snapshots:
         lone = np.zeros((len(self._lone), items.shape[1] + 1), np.float32)
         lone[self._mine, :-1] = items[self._places(self._lone[self._mine])]
         lone[self._mine, -1] = 1
-        malt.init().transport.mean(lone)
+        malt.allreduce(lone)
         known = self._lone_seen & (lone[:, -1] > 0)
         items[self._places(self._lone[known])] = lone[known, :-1] / lone[known, -1:]
         return items

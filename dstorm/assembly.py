@@ -8,12 +8,14 @@ was not has put its piece before it came.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm import reduction
+from dstorm.errors import PeerLost
 from dstorm.roster import Roster
 from dstorm.transport import Bytes, Transport, Window
 
@@ -57,48 +59,50 @@ class Assembly:
                 parts[rank].append(piece.tobytes())
         return [b"" if rank in lost else b"".join(part) for rank, part in enumerate(parts)]
 
-    def broadcast(self, array: NDArray[np.generic]) -> None:
-        """Replace `array` by that of the lowest who lives, the same shape and dtype on all. Collective."""
+    def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
+        """As `Transport.broadcast`. Collective."""
         what = "broadcast"
         lost = self._roster.meet(what)
         mine = array.reshape(-1).view(np.uint8)
         while True:
-            root = min(rank for rank in range(self._size) if rank not in lost)
+            source = min(rank for rank in range(self._size) if rank not in lost) if root is None else root
+            if source in lost:
+                raise PeerLost(source, f"{what} needs its array")
             given = np.empty(mine.nbytes, np.uint8)
-            for one in self._exchange(mine if self._rank == root else mine[:0], what):
+            for one in self._exchange(mine if self._rank == source else mine[:0], what):
                 lost = one.lost
-                if root in one.pieces:
-                    given[one.start : one.start + len(one.pieces[root])] = one.pieces[root]
-            if root not in lost:
+                if source in one.pieces:
+                    given[one.start : one.start + len(one.pieces[source])] = one.pieces[source]
+            if source not in lost:
                 mine[:] = given
                 return
 
-    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
-        """As `Transport.mean`. Collective."""
-        wide = np.dtype(np.float32) if array.dtype == np.float16 else array.dtype
-        mine = array.astype(wide).reshape(-1)
-        total = np.empty_like(mine)
-        counting = set(among or range(self._size))
-        while True:
-            counted: frozenset[int] | None = None
-            given = mine if self._rank in counting else mine[:0]
-            for lost, start, pieces in self._exchange(given.view(np.uint8), "mean"):
-                counted = lost if counted is None else counted
-                if not counting - lost:  # nobody who was to count is left
-                    counting, counted = set(range(self._size)), None
-                    break
-                if lost != counted:  # one died between two pieces: from the beginning
-                    counted = None
-                    break
-                values = [pieces[rank].view(wide) for rank in sorted(pieces)]
-                if values:
-                    block = total[start // wide.itemsize :][: len(values[0])]
-                    np.copyto(block, values[0])
-                    for other in values[1:]:
-                        np.add(block, other, out=block)
-            if counted is not None:
-                np.divide(total, len(counting - counted), out=array.reshape(-1), casting="same_kind")
-                return
+    def allreduce(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        """As `Transport.allreduce`. Collective."""
+        wide = reduction.accumulator(array.dtype)
+        result = np.empty(array.size, array.dtype)
+        while not self._reduce(array.astype(wide, copy=False).reshape(-1), result, op, weights):
+            pass  # from the beginning: one failed between two pieces
+        np.copyto(array, result.reshape(array.shape))
+
+    def _reduce(
+        self, mine: NDArray[Any], result: NDArray[Any], op: str, weights: Mapping[int, float] | None
+    ) -> bool:  # fmt: skip
+        """Write what the arrays of the living come to into `result`; whether all its pieces are of the same ranks."""
+        counts = weights is None or weights.get(self._rank, 0.0) > 0
+        first: frozenset[int] | None = None
+        for lost, start, pieces in self._exchange((mine if counts else mine[:0]).view(np.uint8), "allreduce"):
+            first = lost if first is None else first
+            if lost != first:
+                return False
+            ranks = reduction.counting(weights, [rank for rank in range(self._size) if rank not in lost])
+            if pieces:
+                parts = {rank: pieces[rank].view(mine.dtype) for rank in ranks}
+                here = start // mine.itemsize
+                reduction.reduce_into(result[here : here + parts[ranks[0]].size], parts, op, weights)
+        return True
 
     def _exchange(self, mine: Bytes, what: str) -> Iterator[_Round]:
         """Round by round what all give, until all of it has come. All stop at the same round, also where they break off

@@ -12,14 +12,15 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
 from numpy.typing import NDArray
 
-from dstorm import connections, progress, roster, shared_memory
+from dstorm import connections, progress, reduction, roster, shared_memory
 from dstorm.enrolment import Enrolled
 from dstorm.roster import Roster
 from dstorm.transport import Bytes, Put
@@ -29,6 +30,12 @@ from dstorm.watchdog import Watchdog
 _is_finalize_noticed = False
 _MOST_NBYTES = 2**62
 """No window is as large; a figure above it would not go into a message."""
+_BROADCAST_NBYTES = 1 << 30
+"""What is broadcast at once: the most that every MPI counts is 2^31 - 1 bytes."""
+_REDUCE_NBYTES = 1 << 23
+"""What is reduced at once, so that buffers stay small."""
+_LEAST_BLOCK = 256
+"""Elements of a piece that one rank reduces, or all of them: fewer are not worth a message."""
 _LOCAL = ("clock", "pause", "copy", "set_deadline")
 """Methods that need no lock where MPI calls are serialized."""
 
@@ -270,24 +277,38 @@ class MpiTransport(Enrolled):
         ends = np.cumsum(lengths)
         return [everything[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
 
-    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
-        """As `Transport.mean`. Collective."""
-        if among and self.rank not in among:
-            array[...] = 0
-        # Reduced at one rank and sent from there: an Allreduce may round differently on each rank.
-        wide = array.astype(np.float32) if array.dtype == np.float16 else array
-        with self._meeting("MPI_Reduce"):
-            if self.rank == 0:
-                self._comm.Reduce(MPI.IN_PLACE, wide)
-                np.divide(wide, len(among) if among else self.size, out=array, casting="same_kind")
-            else:
-                self._comm.Reduce(wide, None)
-        self.broadcast(array)
+    def allreduce(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        """As `Transport.allreduce`. Collective."""
+        # Not by MPI_Allreduce, which may combine in any order, and round differently on each rank.
+        flat = array.reshape(-1)
+        ranks = reduction.counting(weights, range(self.size))
+        length = _REDUCE_NBYTES // array.itemsize
+        with self._meeting("MPI_Alltoallv"):
+            for start in range(0, flat.size, length):
+                self._reduce(flat[start : start + length], ranks, op, weights)
 
-    def broadcast(self, array: NDArray[np.generic]) -> None:
+    def _reduce(
+        self, piece: NDArray[Any], ranks: Sequence[int], op: str, weights: Mapping[int, float] | None
+    ) -> None:  # fmt: skip
+        """Reduce one piece: each rank is sent a block of it by all, combines them, and sends the result to all."""
+        wide = piece.astype(reduction.accumulator(piece.dtype), copy=False)
+        block = max(-(-piece.size // self.size), _LEAST_BLOCK)
+        counts = np.diff(np.minimum(np.arange(self.size + 1) * block, piece.size))
+        blocks = np.empty((self.size, int(counts[self.rank])), wide.dtype)
+        sent, received = (wide.view(np.uint8), counts * wide.itemsize), blocks.reshape(-1).view(np.uint8)
+        self._comm.Alltoallv(sent, (received, [blocks[0].nbytes] * self.size))
+        result = np.empty(blocks.shape[1], piece.dtype)
+        reduction.reduce_into(result, {rank: blocks[rank] for rank in ranks}, op, weights)
+        self._comm.Allgatherv(result.view(np.uint8), (piece.view(np.uint8), counts * piece.itemsize))
+
+    def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
+        data = array.reshape(-1).view(np.uint8)
         with self._meeting("MPI_Bcast"):
-            self._comm.Bcast(array.reshape(-1).view(np.uint8))
+            for start in range(0, data.size, _BROADCAST_NBYTES):
+                self._comm.Bcast(data[start : start + _BROADCAST_NBYTES], root or 0)
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
         """As `Transport.barrier`. Collective."""

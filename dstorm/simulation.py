@@ -9,7 +9,7 @@ Time is virtual.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from itertools import pairwise
@@ -19,7 +19,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import shared_memory
+from dstorm import reduction, shared_memory
 from dstorm.calls import Calls
 from dstorm.errors import MismatchedCalls
 from dstorm.transport import Bytes, Put
@@ -294,17 +294,15 @@ class SimulatedTransport:
     def allgather(self, data: bytes) -> list[bytes]:
         return self._meet("allgather", data)
 
-    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
-        wide = np.float32 if array.dtype == np.float16 else array.dtype
-        arrays = self._meet("mean", array.astype(wide))
-        arrays = [arrays[rank] for rank in sorted(among or range(self.size))]
-        total = arrays[0].copy()
-        for other in arrays[1:]:
-            total += other
-        np.divide(total, len(arrays), out=array, casting="same_kind")
+    def allreduce(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        everyone = self._meet("allreduce", array.astype(reduction.accumulator(array.dtype)))
+        parts = {rank: everyone[rank] for rank in reduction.counting(weights, range(self.size))}
+        reduction.reduce_into(array, parts, op, weights)
 
-    def broadcast(self, array: NDArray[np.generic]) -> None:
-        array[...] = self._meet("broadcast", array.copy())[0]
+    def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
+        array[...] = self._meet("broadcast", array.copy())[root or 0]
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
         self._meet(what, None)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -166,14 +166,16 @@ class SurvivingTransport(Enrolled):
         self._announce(self._roster.dead)
         return everyone
 
-    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
-        """As `Transport.mean`. Collective."""
-        self._assembly.mean(array, among)
+    def allreduce(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        """As `Transport.allreduce`. Collective."""
+        self._assembly.allreduce(array, op, weights)
         self._announce(self._roster.dead)
 
-    def broadcast(self, array: NDArray[np.generic]) -> None:
+    def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
-        self._assembly.broadcast(array)
+        self._assembly.broadcast(array, root)
         self._announce(self._roster.dead)
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:

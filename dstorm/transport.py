@@ -5,7 +5,7 @@ Everything above this line is written against `Transport` and `Window`; nothing 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -82,12 +82,19 @@ class Transport(Protocol):
     def allgather(self, data: bytes) -> list[bytes]:
         """What every rank gave, by rank; lengths may differ; b"" of those who are dead. Collective."""
 
-    def mean(self, array: NDArray[np.generic], among: Collection[int] | None = None) -> None:
-        """Replace `array` by the mean over those who live, the same bits on all; over those of them that are `among`
-        these, which is the same on all ranks, if there are any. Collective."""
+    def allreduce(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        """Replace `array`, C-contiguous and of the same shape and dtype on all, by the mean, sum, max or min over those
+        who live, combined in rank order: the same bits on all. Collective.
 
-    def broadcast(self, array: NDArray[np.generic]) -> None:
-        """Replace `array` by that of the lowest rank that lives, the same shape and dtype on all. Collective."""
+        `weights`: those of the ranks in a mean, the same on all; who has none does not count. ValueError, on all: none
+        of the living has any.
+        """
+
+    def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
+        """Replace `array`, C-contiguous and of the same shape and dtype on all, by that of `root`, by default of the
+        lowest rank that lives. Collective. PeerLost, on all: `root` has failed; `array` is as before."""
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
         """Return when all ranks have called it. Collective.

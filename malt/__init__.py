@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import malt.packages  # noqa: F401
 
 # isort: split
-from dstorm import ClosedError, DeadlinePassed, PeerLost
+from dstorm import ClosedError, DeadlinePassed, PeerLost, Statistics
+from malt.collectives import allgather, allreduce, broadcast, lowest, together
 from malt.replica import Replica
 from malt.session import alive, barrier, finalize, heartbeat, init, on_death, rank, size
 from malt.shards import shard
@@ -19,6 +20,7 @@ from malt.world import World
 from vol import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Gathered, Graph, Update, graph
 
 if TYPE_CHECKING:
+    from malt import files
     from malt.checkpoint import Checkpoint
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
 
@@ -39,16 +41,22 @@ __all__ = [
     "PeerLost",
     "Ratings",
     "Replica",
+    "Statistics",
     "Update",
     "World",
     "alive",
+    "allgather",
+    "allreduce",
     "barrier",
+    "broadcast",
+    "files",
     "finalize",
     "graph",
     "heartbeat",
     "init",
     "load_ratings",
     "load_svmlight",
+    "lowest",
     "on_death",
     "open_ratings",
     "open_svmlight",
@@ -56,6 +64,7 @@ __all__ = [
     "shard",
     "simulate",
     "size",
+    "together",
     "vector",
 ]
 
@@ -68,11 +77,17 @@ _LATER = {
 """What is loaded when it is asked for. Data needs scipy.sparse, which takes longer than all the rest."""
 
 
+_PACKAGES = ("files",)
+"""Public subpackages, which are loaded when they are asked for."""
+
+
 def __getattr__(name: str) -> Any:
+    if name in _PACKAGES:
+        return import_module(f"malt.{name}")
     if name in _LATER:
         return getattr(import_module(_LATER[name]), name)
     raise AttributeError(f"module 'malt' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *_LATER})
+    return sorted({*globals(), *_LATER, *_PACKAGES})

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from dstorm import Transport
 
@@ -15,7 +15,15 @@ Result = TypeVar("Result")
 Checked = TypeVar("Checked")
 Description = Mapping[str, Any]
 
-_KINDS = {kind.__name__: kind for kind in (ValueError, TypeError, MemoryError, FloatingPointError)}
+_KINDS: Final = {
+    kind.__name__: kind
+    for kind in (
+        ArithmeticError, AssertionError, AttributeError, BufferError, EOFError, FloatingPointError, ImportError,
+        IndexError, KeyError, LookupError, MemoryError, ModuleNotFoundError, NameError, NotImplementedError, OSError,
+        OverflowError, RecursionError, RuntimeError, TypeError, ValueError, ZeroDivisionError,
+    )
+}  # fmt: skip
+"""Python's own errors that a message alone makes, by name."""
 
 
 def exchange(transport: Transport, value: Any) -> dict[int, Any]:
@@ -74,11 +82,12 @@ def _difference(said: Mapping[int, dict[str, Any]]) -> str:
     return ""
 
 
-def succeed(transport: Transport, work: Callable[[], Result]) -> Result:
+def succeed(transport: Transport, work: Callable[[], Result], what: str = "malt.together") -> Result:
     """What work() returned here, where it returned on every rank. Collective; work() itself is local.
 
     Where it raised on some, all ranks raise the error of the lowest of them: an OSError with its errno and file
-    (and the host, where there are several), a ValueError, TypeError or MemoryError; anything else as RuntimeError.
+    (and the host, where there are several), another error of Python's own with its message; anything else as
+    RuntimeError. On a rank where work() raised, its own error is that error, or its cause.
     """
     results: list[Result] = []
     error: Exception | None = None
@@ -86,18 +95,23 @@ def succeed(transport: Transport, work: Callable[[], Result]) -> Result:
         results.append(work())
     except Exception as raised:  # whatever it is, the others must hear of it
         error = raised
-    for rank, told in exchange(transport, None if error is None else _told(error)).items():
+    with transport.calling(what):
+        told_by = exchange(transport, None if error is None else _told(error))
+    for rank, told in told_by.items():
         if told is not None:
             problem = _rebuilt(told, _place(transport, rank))
-            raise problem from (error if isinstance(problem, RuntimeError) else None)
+            if error is not None and (type(error), str(error)) == (type(problem), str(problem)):
+                raise error  # with its own traceback
+            raise problem from error
     return results[0]
 
 
 def _told(error: Exception) -> list[Any]:
     if isinstance(error, OSError) and error.errno is not None:
         return [error.errno, error.strerror, None if error.filename is None else str(error.filename)]
-    if type(error).__name__ in _KINDS:
-        return [type(error).__name__, str(error)]
+    if type(error).__name__ in _KINDS and type(error) is _KINDS[type(error).__name__]:
+        is_key = isinstance(error, KeyError) and error.args and isinstance(error.args[0], str)  # whose str is its repr
+        return [type(error).__name__, error.args[0] if is_key else str(error)]
     return ["RuntimeError", f"{type(error).__name__}: {error}"]
 
 
@@ -106,7 +120,7 @@ def _rebuilt(told: list[Any], place: str) -> Exception:
         number, text, filename = told
         return OSError(number, text + place, filename)
     kind, text = told
-    return _KINDS.get(kind, RuntimeError)(text)
+    return _KINDS[kind](text)
 
 
 def _place(transport: Transport, rank: int) -> str:

@@ -17,7 +17,7 @@ from typing import IO, Final
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial")
 
 
-def write(path: str, fill: Callable[[IO[bytes]], object]) -> None:
+def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
     """Make `path` a file of what fill(file) writes; the file can be read, too. A link stays, and what it names changes.
 
     OSError, of `path`: nothing of it is left, and `path` is as before; likewise where fill raises.
@@ -34,7 +34,7 @@ def write(path: str, fill: Callable[[IO[bytes]], object]) -> None:
         with contextlib.suppress(OSError):
             os.unlink(partial)
         if isinstance(error, OSError):
-            raise OSError(error.errno, error.strerror, path) from error
+            raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
     with contextlib.suppress(OSError):  # there are file systems that cannot sync a folder
         sync_folder(os.path.dirname(final))

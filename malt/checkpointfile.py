@@ -19,7 +19,6 @@ from collections.abc import Mapping
 from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
-from numpy.lib import format as npy
 from numpy.typing import NDArray
 
 from malt import atomicfile, npz
@@ -58,9 +57,7 @@ def write(path: str, content: Content) -> None:
 def _fill(file: IO[bytes], members: Mapping[str, NDArray[Any]]) -> None:
     with zipfile.ZipFile(file, "w") as archive:
         archive.comment = _MARK + bytes(_DIGITS)
-        for name, array in members.items():
-            with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                npy.write_array(member, np.asarray(array, order="C"), version=(1, 0), allow_pickle=False)
+        npz.write_arrays(archive, {name: np.asarray(array, order="C") for name, array in members.items()})
     digits = _digest(file, file.seek(0, 2) - _DIGITS)
     file.write(digits)
 
@@ -87,7 +84,7 @@ def read(path: str) -> Content:
         try:
             with zipfile.ZipFile(file) as archive:
                 npz.check_sizes(archive)
-                members = {name.removesuffix(".npy"): _array(archive, name) for name in archive.namelist()}
+                members = npz.read_arrays(archive)
             about = json.loads(str(members.pop(_ABOUT)))
             if about["format"] == FORMAT:
                 return Content(str(about["program"]), dict(about["description"]), members)
@@ -109,9 +106,3 @@ def _check_whole(file: IO[bytes], path: str) -> None:
         raise ValueError(f"{path}: a damaged checkpoint, cut short or changed since it was written: "
                          "put a copy in its place, or remove it to start anew")  # fmt: skip
     raise ValueError(f"{path}: not a checkpoint of malt: name another file")
-
-
-def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
-    with archive.open(name) as member:
-        array: NDArray[Any] = npy.read_array(member, allow_pickle=False)
-        return array

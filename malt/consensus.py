@@ -33,4 +33,12 @@ def mean(
         who = ", ".join(map(str, left_out))
         print(f"malt: the model of rank {who} is not finite, and left out of the mean", file=sys.stderr, flush=True)
     for array in arrays if counting else ():
-        transport.mean(array, among or counting)
+        _mean(transport, array, among or counting)
+
+
+def _mean(transport: Transport, array: NDArray[np.floating], among: Sequence[int]) -> None:
+    """Replace `array` by the mean over the living `among` these, or over all who live if there are none. Collective."""
+    try:
+        transport.allreduce(array, weights=dict.fromkeys(among, 1.0))
+    except ValueError:  # on all ranks: those who counted have failed
+        transport.allreduce(array)

@@ -45,7 +45,7 @@ while not over[0] > seconds:
     time.sleep(0.002)
     if step % 50 == 0:
         over[:] = time.time() - start
-        world.transport.mean(over)
+        world.transport.allreduce(over)
 later = malt.vector(8, sync="bsp")
 later.array[:] = 1 + malt.rank()
 later.scatter()

@@ -13,7 +13,7 @@ ROOT = Path(__file__).parents[2]
 LAYERS = ["dstorm", "vol", "malt", "apps"]
 PURE = [
     "dstorm/calls.py", "dstorm/connections.py", "dstorm/consistency.py", "dstorm/layout.py", "dstorm/membership.py",
-    "dstorm/ring.py",
+    "dstorm/reduction.py", "dstorm/ring.py",
     "dstorm/room.py", "dstorm/silence.py", "dstorm/stamp.py", "dstorm/statistics.py", "dstorm/status.py",
     "dstorm/transport.py", "dstorm/wait.py", "malt/banners.py", "malt/cadence.py", "malt/changes.py",
     "malt/data/dealing.py", "malt/diagnosis.py", "malt/parameters.py",

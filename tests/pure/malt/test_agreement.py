@@ -13,6 +13,17 @@ from malt.agreement import agree, exchange, succeed
 pytestmark = pytest.mark.serial
 
 
+class Odd(Exception):
+    """No error of Python's own."""
+
+
+def raising(error):
+    def work():
+        raise error
+
+    return work
+
+
 def failing(rank, error, hosts="aaa"):
     def work(transport):
         def step():
@@ -36,10 +47,10 @@ def test_exchange_gives_all_values_by_rank():
     )
 
 
-@pytest.mark.parametrize("kind", [ValueError, TypeError, MemoryError])
+@pytest.mark.parametrize("kind", [ValueError, TypeError, MemoryError, KeyError, OSError, ZeroDivisionError])
 def test_errors_keep_their_kind(kind):
     error = failing(1, kind("it is bad"))
-    assert type(error) is kind and str(error) == "it is bad"
+    assert type(error) is kind and error.args == ("it is bad",)
 
 
 def test_an_os_error_keeps_its_number_and_file():
@@ -55,14 +66,21 @@ def test_an_os_error_names_the_host_where_there_are_several():
 
 
 def test_any_other_error_is_told_too():
-    error = failing(1, ZeroDivisionError("division by zero"))
-    assert type(error) is RuntimeError and str(error) == "ZeroDivisionError: division by zero"
+    error = failing(1, Odd("half a file"))
+    assert type(error) is RuntimeError and str(error) == "Odd: half a file"
 
 
 def test_the_cause_of_an_unforeseen_error_is_kept():
     with pytest.raises(RuntimeError) as caught:
-        run_alone(lambda transport: succeed(transport, lambda: 1 // 0))
-    assert isinstance(caught.value.__cause__, ZeroDivisionError)
+        run_alone(lambda transport: succeed(transport, raising(Odd("half a file"))))
+    assert isinstance(caught.value.__cause__, Odd)
+
+
+def test_where_work_raised_its_own_error_comes_out():
+    mine = KeyError("weights")
+    with pytest.raises(KeyError) as caught:
+        run_alone(lambda transport: succeed(transport, raising(mine)))
+    assert caught.value is mine
 
 
 def refused(rank, error, size=3):

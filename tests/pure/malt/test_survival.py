@@ -98,7 +98,7 @@ def test_mean_and_broadcast_are_those_of_the_living(seed, monkeypatch):
         made = []
         for _ in range(3):
             array = np.full(50, 2.0**transport.rank, np.float32)
-            transport.mean(array)
+            transport.allreduce(array)
             made.append(array.copy())
             array[:] = transport.rank
             transport.broadcast(array)
@@ -123,7 +123,7 @@ def test_a_mean_is_that_of_those_who_are_to_count(seed, monkeypatch):
 
     def live(transport):
         array = np.full(50, 2.0**transport.rank if transport.rank in among else np.inf, np.float32)
-        transport.mean(array, among)
+        transport.allreduce(array, weights=dict.fromkeys(among, 1.0))
         return array
 
     lists, dead = run(size, seed, doomed(size, seed), live)
@@ -380,7 +380,7 @@ def test_callbacks_are_called_in_no_collective_call(seed, monkeypatch):
             v = malt.vector(100)
             places.append(v._segment._window._start)
             malt.barrier()
-            transport.mean(v.array)
+            transport.allreduce(v.array)
             session.is_lowest()
             assert not told
         for call in (malt.alive, partial(malt.shard, 10), v.scatter, v.gather):

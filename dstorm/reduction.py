@@ -1,0 +1,67 @@
+"""What the arrays of all ranks come to: their mean, sum, maximum or minimum. Pure.
+
+Arrays are combined element by element, in rank order, so a result does not depend on how they were cut into pieces.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import DTypeLike, NDArray
+
+_COMBINE: Final[dict[str, np.ufunc]] = {"mean": np.add, "sum": np.add, "max": np.maximum, "min": np.minimum}
+OPERATIONS: Final = tuple(_COMBINE)
+
+
+def accumulator(dtype: DTypeLike) -> np.dtype[Any]:
+    """The dtype in which arrays of `dtype` are combined: float32 for float16, else the same."""
+    dtype = np.dtype(dtype)
+    return np.dtype(np.float32) if dtype == np.float16 else dtype
+
+
+def counting(weights: Mapping[int, float] | None, ranks: Collection[int]) -> list[int]:
+    """Those of `ranks` that have a weight, ascending; all of them where there are no weights.
+
+    ValueError: none of them has any.
+    """
+    found = sorted(rank for rank in ranks if weights is None or weights.get(rank, 0.0) > 0)
+    if not found:
+        raise ValueError("all weights are zero")
+    return found
+
+
+def reduce_into(
+    result: NDArray[Any], parts: Mapping[int, NDArray[Any]], op: str, weights: Mapping[int, float] | None = None
+) -> None:  # fmt: skip
+    """Write what `parts`, by rank, come to into `result`.
+
+    `parts`: arrays of one shape, of dtype accumulator(result.dtype), of ranks that count. `weights`: those of a mean,
+    by rank. Equal ones give the same bits as none. NaN, infinities and overflow pass as in NumPy, without a warning: an
+    error raised here would be raised on one rank alone.
+    """
+    ranks = sorted(parts)
+    factors = _factors([weights[rank] for rank in ranks] if weights and op == "mean" else [])
+    with np.errstate(all="ignore"):
+        if factors:
+            total = parts[ranks[0]] * factors[0]
+            for rank, factor in zip(ranks[1:], factors[1:], strict=True):
+                np.add(total, parts[rank] * factor, out=total)
+        else:
+            total = parts[ranks[0]].copy()
+            for rank in ranks[1:]:
+                _COMBINE[op](total, parts[rank], out=total)
+        if op == "mean":
+            np.divide(total, math.fsum(factors) if factors else len(ranks), out=total)
+        np.copyto(result, total, casting="same_kind")
+
+
+def _factors(weights: Sequence[float]) -> list[float]:
+    """`weights`, scaled by a power of two so that the largest is from 1/2 to 1: no product overflows, no digit is lost.
+    None of them where all are equal."""
+    if len(set(weights)) < 2:
+        return []
+    exponent = math.frexp(max(weights))[1]
+    return [math.ldexp(weight, -exponent) for weight in weights]

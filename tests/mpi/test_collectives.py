@@ -1,0 +1,248 @@
+"""malt.allreduce, broadcast, allgather, lowest, together: the same on all ranks, or the same error on all."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+
+import numpy as np
+import pytest
+
+import malt
+from malt import collectives
+
+DTYPES = ["?", "i1", "i8", "u4", "f2", "f4", "f8", ">f4", "c8"]
+SHAPES = [(), (0,), (3, 0, 2), (1,), (70_001,)]
+CASES = [*((dtype, (3, 5)) for dtype in DTYPES), *(("f4", shape) for shape in SHAPES)]
+
+
+def filled(shape, dtype, rank):
+    """Another array on each rank, the same on each call."""
+    values = np.random.default_rng([rank, len(shape)]).normal(size=shape) * 50
+    return np.asarray(values).astype(dtype)
+
+
+def same_everywhere(array):
+    """Whether all ranks have the same bytes."""
+    return len(set(malt.allgather(hashlib.sha256(array.tobytes()).hexdigest()))) == 1
+
+
+def error_everywhere(call):
+    """What `call` raises: here, and with the same text on all ranks."""
+    with pytest.raises(Exception) as caught:
+        call()
+    said = [type(caught.value).__name__, str(caught.value)]
+    assert malt.allgather(said) == [said] * malt.size()
+    return caught.value
+
+
+def expected(op, arrays):
+    wide = np.float32 if arrays[0].dtype == np.float16 else arrays[0].dtype
+    total = arrays[0].astype(wide)
+    for array in arrays[1:]:
+        combine = {"max": np.maximum, "min": np.minimum}.get(op, np.add)
+        total = combine(total, array.astype(wide))
+    if op == "mean":
+        total = total / np.asarray(len(arrays), total.dtype)
+    return np.asarray(total).astype(arrays[0].dtype)
+
+
+class TestAllreduce:
+    @pytest.mark.parametrize("dtype, shape", CASES)
+    def test_every_dtype_and_shape(self, dtype, shape):
+        everyone = [filled(shape, dtype, rank) for rank in range(malt.size())]
+        for op in ("mean", "sum", "max", "min"):
+            if op == "mean" and np.dtype(dtype).kind in "biu":
+                continue
+            array = everyone[malt.rank()].copy()
+            assert malt.allreduce(array, op) is None
+            assert array.tobytes() == expected(op, everyone).tobytes(), op
+
+    def test_in_many_pieces(self, monkeypatch):
+        monkeypatch.setattr("dstorm.mpi._REDUCE_NBYTES", 4096, raising=False)
+        everyone = [filled((50_000,), "f4", rank) for rank in range(malt.size())]
+        array = everyone[malt.rank()].copy()
+        malt.allreduce(array)
+        assert array.tobytes() == expected("mean", everyone).tobytes()
+
+    def test_views_and_other_orders(self):
+        whole = np.full((6, 8), float(malt.rank()))
+        for view in (whole[::2, 1::3], whole.T[1:3], np.asfortranarray(whole), whole[::-1]):
+            view[...] = malt.rank()
+            malt.allreduce(view, "sum")
+            assert (view == sum(range(malt.size()))).all()
+        assert np.count_nonzero(whole) in (0, 48)
+
+    def test_weights(self):
+        array = np.full(5, malt.rank() + 1, np.float32)
+        malt.allreduce(array, weight=malt.rank() + 1)
+        ranks = range(1, malt.size() + 1)
+        assert np.allclose(array, sum(rank * rank for rank in ranks) / sum(ranks))
+        assert same_everywhere(array)
+
+    def test_a_rank_of_weight_0_does_not_count(self):
+        array = np.full(5, 3.0 if malt.lowest() else np.nan)
+        malt.allreduce(array, weight=malt.lowest() * 1)
+        assert (array == 3).all()
+
+    def test_what_is_not_finite_passes(self):
+        array = np.array([np.nan, np.inf, np.inf * (-1) ** malt.rank(), 1e38], np.float32)
+        with np.errstate(all="raise"):
+            malt.allreduce(array, "sum")
+        assert np.isnan(array[0]) and np.isinf(array[1])
+        assert np.isnan(array[2]) or malt.size() == 1
+        assert same_everywhere(array)
+
+    @pytest.mark.parametrize("options, text", [
+        (dict(op="median"), "op must be 'mean' or 'sum' or 'max' or 'min', got 'median'"),
+        (dict(op=["sum"]), "op must be"),
+        (dict(algorithm="ring"), "algorithm must be 'auto', got 'ring'"),
+        (dict(weight=-1), "weight must be a number from 0 up, got -1"),
+        (dict(weight=math.nan), "weight must be a number from 0 up, got nan"),
+        (dict(weight=math.inf), "weight must be a number from 0 up, got inf"),
+        (dict(weight="1"), "weight must be a number, got '1'"),
+        (dict(weight=2, op="max"), "weight is for op='mean', got weight=2 with op='max'"),
+        (dict(weight=0), "all weights are zero"),
+    ])  # fmt: skip
+    def test_bad_options(self, options, text):
+        array = np.ones(3)
+        error = error_everywhere(lambda: malt.allreduce(array, **options))
+        assert type(error) is ValueError and str(error).startswith(f"malt.allreduce: {text}")
+        assert (array == 1).all()
+
+    @pytest.mark.parametrize("array", [
+        [1.0, 2.0], np.float64(3), None, np.array(["a"]), np.array([None]), np.ma.ones(3), np.zeros(3, "f4,f4"),
+    ])  # fmt: skip
+    def test_no_array_of_numbers(self, array):
+        assert type(error_everywhere(lambda: malt.allreduce(array))) is ValueError
+
+    def test_read_only(self):
+        array = np.ones(3)
+        array.flags.writeable = False
+        assert "array is read-only" in str(error_everywhere(lambda: malt.allreduce(array)))
+
+    @pytest.mark.parametrize("dtype", ["i4", "u1", "?"])
+    def test_a_mean_of_integers(self, dtype):
+        array = np.ones(3, dtype)
+        assert type(error_everywhere(lambda: malt.allreduce(array))) is TypeError
+        assert (array == 1).all()
+
+    @pytest.mark.parallel
+    @pytest.mark.parametrize("differing", [
+        lambda odd: malt.allreduce(np.ones(4 if odd else 3)),
+        lambda odd: malt.allreduce(np.ones((1, 3) if odd else 3)),
+        lambda odd: malt.allreduce(np.ones(3, "f4" if odd else "f8")),
+        lambda odd: malt.allreduce(np.ones(3, "i8" if odd else "f8")),
+        lambda odd: malt.allreduce(np.ones(3), "max" if odd else "sum"),
+        lambda odd: malt.allreduce(np.ones(3), weight=-1 if odd else 1),
+        lambda odd: malt.allreduce(None if odd else np.ones(3)),
+        lambda odd: malt.broadcast(np.ones(4 if odd else 3)),
+        lambda odd: malt.broadcast(np.ones(3), root=1 if odd else 0),
+        lambda odd: malt.allgather(np.ones(3, "f4" if odd else "f8")),
+        lambda odd: malt.allgather(3 if odd else np.ones(3)),
+        lambda odd: malt.allgather({3} if odd else None),
+    ])  # fmt: skip
+    def test_arguments_that_differ(self, differing):
+        error = error_everywhere(lambda: differing(malt.rank() == 1))
+        assert type(error) is ValueError and "rank 1" in str(error)
+
+
+class TestBroadcast:
+    @pytest.mark.parametrize("dtype, shape", [*CASES, ("U5", (4,)), ("S3", (4,)), ("M8[s]", (4,))])
+    def test_every_dtype_and_shape(self, dtype, shape):
+        for root in {0, malt.size() - 1}:
+            array = filled(shape, "i4", malt.rank()).astype(dtype)
+            assert malt.broadcast(array, root=root) is None
+            assert array.tobytes() == filled(shape, "i4", root).astype(dtype).tobytes()
+
+    def test_in_many_pieces(self, monkeypatch):
+        monkeypatch.setattr("dstorm.mpi._BROADCAST_NBYTES", 1000, raising=False)
+        array = filled((5_001,), "f8", malt.rank())
+        malt.broadcast(array, np.int64(malt.size() - 1))
+        assert array.tobytes() == filled((5_001,), "f8", malt.size() - 1).tobytes()
+
+    def test_views(self):
+        whole = np.full((4, 6), malt.rank(), np.int16)
+        malt.broadcast(whole[1::2, ::3])
+        assert (whole[1::2, ::3] == 0).all() and (whole[0] == malt.rank()).all()
+
+    @pytest.mark.parametrize("root", [-1, 99, "0", True, 0.0, None])
+    def test_no_root(self, root):
+        array = np.ones(3)
+        error = error_everywhere(lambda: malt.broadcast(array, root))
+        assert type(error) is ValueError and str(error).startswith("malt.broadcast: root")
+
+
+class TestAllgather:
+    @pytest.mark.parametrize("value", [
+        None, True, 0, -(10**40), 0.1, math.inf, -0.0, "", "Übung\n\ud800", [], [1, [2.5, None]], {},
+        {"a": {"b": [True]}, "": 1},
+    ])  # fmt: skip
+    def test_values(self, value):
+        everyone = malt.allgather([malt.rank(), value])
+        assert everyone == [[rank, value] for rank in range(malt.size())]
+        assert repr(everyone[0][1]) == repr(value)
+        assert malt.allgather(value) == [value] * malt.size()
+
+    def test_nan(self):
+        assert all(math.isnan(one) for one in malt.allgather(math.nan))
+
+    def test_values_come_as_those_of_python(self):
+        given = (np.float32(0.1), np.int8(3), np.bool_(True), np.str_("a"), np.float64(2))
+        (*_, mine) = malt.allgather(given)
+        assert mine == [float(np.float32(0.1)), 3, True, "a", 2.0]
+        assert [type(one) for one in mine] == [float, int, bool, str, float]
+
+    def test_entries_are_copies(self):
+        given = {"a": [1]}
+        malt.allgather(given)[malt.rank()]["a"].append(2)
+        assert given == {"a": [1]}
+        array = np.zeros(3)
+        malt.allgather(array)[malt.rank()][:] = 1
+        assert (array == 0).all()
+
+    @pytest.mark.parametrize("dtype", [*DTYPES, "U5", "m8[ns]"])
+    def test_arrays_of_other_shapes(self, dtype):
+        def array(rank):
+            return filled([(), (0, 3), (4, 1), (3, 2, 2), (100_000,)][rank % 5], "i4", rank).astype(dtype)
+
+        for rank, one in enumerate(malt.allgather(array(malt.rank()))):
+            assert one.dtype == np.dtype(dtype) and one.shape == array(rank).shape
+            assert one.tobytes() == array(rank).tobytes() and one.flags.writeable
+
+    def test_in_many_pieces(self, monkeypatch):
+        monkeypatch.setattr(collectives, "_GATHER_NBYTES", 1001)
+        mine = filled((500 * malt.rank() + 7,), "f4", malt.rank())[::-1]
+        for rank, one in enumerate(malt.allgather(mine)):
+            assert one.tobytes() == filled((500 * rank + 7,), "f4", rank)[::-1].tobytes()
+
+    def test_no_value(self):
+        deep, loop = None, []
+        for _ in range(101):
+            deep = [deep]
+        loop.append(loop)
+        bad = [b"bytes", {1: 2}, {"a": {3}}, 1j, object(), np.array([None]), np.longdouble(1), deep, loop]
+        for value in bad:
+            assert type(error_everywhere(lambda given=value: malt.allgather(given))) is ValueError
+        assert malt.allgather(deep[0]) == [deep[0]] * malt.size()
+
+
+class TestTogether:
+    def test_results_are_each_ranks_own(self):
+        assert malt.together(lambda: malt.rank() * 2) == malt.rank() * 2
+
+    def test_an_error_of_one_rank_is_that_of_all(self):
+        def work():
+            if malt.rank() == malt.size() - 1:
+                raise FileNotFoundError(2, "No such file", "data.svm")
+
+        error = error_everywhere(lambda: malt.together(work))
+        assert type(error) is FileNotFoundError and (error.errno, error.filename) == (2, "data.svm")
+
+    def test_what_cannot_be_called(self):
+        assert type(error_everywhere(lambda: malt.together(3))) is TypeError
+
+
+def test_lowest():
+    assert malt.lowest() == (malt.rank() == 0)
+    assert malt.allgather(malt.lowest()).count(True) == 1

@@ -1,0 +1,143 @@
+"""Collectives of ranks in one process: in any order of their turns, and where a rank fails at any of its own."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import malt
+from dstorm import Group, MismatchedCalls, SimulatedTransport
+from dstorm.survival import SurvivingTransport
+from malt import collectives, session
+from malt.world import World
+
+pytestmark = pytest.mark.serial
+
+
+class TestSimulated:
+    def test_ranks_in_process_come_to_the_same(self):
+        def live(rank):
+            array = np.random.default_rng(rank).normal(size=300).astype(np.float16)
+            malt.allreduce(array, weight=rank)
+            last = np.zeros(3) + rank
+            malt.broadcast(last, root=4)
+            return array.tobytes(), last.tolist(), malt.allgather(np.arange(rank)), malt.lowest(), malt.together(int)
+
+        for rank, (array, last, gathered, is_lowest, nothing) in enumerate(found := malt.simulate(live, 5)):
+            assert array == found[0][0] and last == [4.0] * 3 and is_lowest == (rank == 0) and nothing == 0
+            assert [one.tolist() for one in gathered] == [list(range(peer)) for peer in range(5)]
+
+    def test_an_error_is_raised_on_all(self):
+        def live(rank):
+            with pytest.raises(ValueError, match="ranks disagree on op: rank 0 has mean, rank 2 has sum"):
+                malt.allreduce(np.ones(3), "sum" if rank == 2 else "mean")
+            return malt.allgather(rank)
+
+        assert malt.simulate(live, 3) == [[0, 1, 2]] * 3
+
+    @pytest.mark.parametrize("call", [
+        lambda: malt.broadcast(np.ones(3)), lambda: malt.allgather(1), lambda: malt.together(int), malt.barrier,
+    ])  # fmt: skip
+    def test_ranks_in_different_calls_are_told_by_the_names_that_users_know(self, call):
+        name = r"malt\.(broadcast|allgather|together|barrier)"
+        with pytest.raises(MismatchedCalls, match=rf"malt\.allreduce while .* {name}|{name} while .* malt\.allreduce"):
+            malt.simulate(lambda rank: malt.allreduce(np.ones(3)) if rank == 0 else call(), 3)
+
+
+def run(size, seed, deaths, live):
+    """live(rank) in a session of ranks of which some fail, each after so many turns; the results by rank, and who has
+    failed."""
+    group = Group(size, seed, deaths)
+
+    def start(rank):
+        inner = SimulatedTransport(group, rank)
+        world = World(SurvivingTransport(inner, inner.window(1 << 23), inner.gone, 5.0))
+        session.enter_simulation(world)
+        return live(rank)
+
+    return group.run(start), group.dead
+
+
+@pytest.mark.parametrize("turn", range(4, 184, 5))
+class TestFailures:
+    """Rank `turn` mod 3 fails at its so many-th turn: before, in and after each part of a call."""
+
+    SIZE = 3
+
+    @pytest.fixture(autouse=True)
+    def pieces(self, monkeypatch):
+        monkeypatch.setattr("dstorm.assembly.PIECE_NBYTES", 64)
+        monkeypatch.setattr(collectives, "_GATHER_NBYTES", 400)
+
+    def results(self, turn, live, fails):
+        lists, dead = run(self.SIZE, turn, {fails: turn}, live)
+        ends = [lists[rank] for rank in range(self.SIZE) if rank not in dead]
+        assert all(repr(other) == repr(ends[0]) for other in ends)
+        return ends[0], dead
+
+    def test_allreduce(self, turn):
+        def live(rank):
+            array = np.full(60, 2.0**rank, np.float32)
+            malt.allreduce(array, "sum")
+            return array.tolist()
+
+        for fails in range(self.SIZE):
+            sums, _ = self.results(turn, live, fails)
+            assert set(sums) in ({7.0}, {7.0 - 2**fails})
+
+    def test_a_weighted_mean(self, turn):
+        def live(rank):
+            array = np.full(60, 2.0**rank, np.float32)
+            try:
+                malt.allreduce(array, weight=float(rank == 2))
+            except ValueError as error:
+                return str(error)
+            return array.tolist()
+
+        for fails in range(self.SIZE):
+            found, dead = self.results(turn, live, fails)
+            if found == "malt.allreduce: all weights are zero":
+                assert dead == {2}
+            else:
+                assert set(found) == {4.0}
+
+    def test_broadcast(self, turn):
+        def live(rank):
+            array = np.full(60, rank)
+            try:
+                malt.broadcast(array, root=1)
+            except malt.PeerLost as error:
+                assert (array == rank).all()
+                return error.rank
+            return array.tolist()
+
+        for fails in range(self.SIZE):
+            found, dead = self.results(turn, live, fails)
+            assert (found == 1 and dead == {1}) or found == [1] * 60
+
+    def test_allgather(self, turn):
+        def live(rank):
+            arrays = malt.allgather(np.full(20 + 30 * rank, rank))
+            return malt.allgather([rank]), [array if array is None else array.tolist() for array in arrays]
+
+        for fails in range(self.SIZE):
+            (values, arrays), dead = self.results(turn, live, fails)
+            for rank in range(self.SIZE):
+                assert values[rank] == [rank] or (values[rank] is None and rank in dead)
+                assert arrays[rank] == [rank] * (20 + 30 * rank) or (arrays[rank] is None and rank in dead)
+
+    def test_together(self, turn):
+        def live(rank):
+            def work():
+                malt.init().transport.pause(1)
+                if rank == 1:
+                    raise KeyError("model")
+
+            try:
+                return malt.together(work)
+            except KeyError as error:
+                return error.args
+
+        for fails in range(self.SIZE):
+            found, dead = self.results(turn, live, fails)
+            assert found == ("model",) or (dead == {1} and found is None)
