@@ -1,0 +1,147 @@
+"""What it takes to make the programs of examples/ parallel: lines added and changed.
+
+    python -m bench.lines [--write docs/examples.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import difflib
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+FOLDER = Path(__file__).parents[1] / "examples"
+
+
+class Example(NamedTuple):
+    """A pair of programs, and what they print at the end."""
+
+    title: str
+    means: str
+    """What the ranks exchange through."""
+    measure: str
+    serial: float
+    parallel: float
+    """On two ranks."""
+
+
+EXAMPLES = {
+    "logistic": Example("Logistic regression", "`malt.Replica` around an array", "loss", 0.1553, 0.1558),
+    "svm": Example("A linear SVM", "a vector of gradients, as in the MALT paper", "objective", 0.3554, 0.3553),
+    "mf": Example("Matrix factorization", "a sparse vector, which sends the rows that changed", "RMSE", 0.3247, 0.3250),
+    "mlp": Example("A neural network", "`malt.Replica` around a dict of layers", "accuracy", 0.996, 0.997),
+}  # fmt: skip
+PAGE = """# Examples
+
+Each program of examples/ is there twice: serial, as it would be without MALT, and parallel. Run them in the root of the
+checkout:
+
+    python examples/svm_serial.py
+    malt run -n 4 examples/svm_parallel.py
+
+The matrix factorization needs numba. With `sync="bsp"` every run has the same result, bit by bit. Without it no rank
+waits for another.
+
+{table}
+
+Only lines of code count: no blank lines, docstrings or comments. The table and the listings are made by
+
+    python -m bench.lines --write docs/examples.md
+
+The tests run all programs, the parallel ones on two ranks.
+"""
+SECTION = """
+## {title}
+
+`malt run -n 2 examples/{name}_parallel.py` exchanges through {means}.
+
+```diff
+{listing}
+```
+"""
+
+
+class Change(NamedTuple):
+    """From a serial program to its parallel twin, in lines of code."""
+
+    serial: int
+    parallel: int
+    added: int
+    changed: int
+
+
+def source(name: str, kind: str) -> str:
+    """The text of a program; `kind` is "serial" or "parallel"."""
+    return (FOLDER / f"{name}_{kind}.py").read_text(encoding="utf-8")
+
+
+def code(text: str) -> list[str]:
+    """The lines of a program, without blank lines, docstrings and comments."""
+    prose = set(_docstrings(text))
+    lines = [line.split("  #")[0].rstrip() for number, line in enumerate(text.splitlines(), 1) if number not in prose]
+    return [line for line in lines if line and not line.lstrip().startswith("#")]
+
+
+def _docstrings(text: str) -> Iterator[int]:
+    """The numbers of their lines."""
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
+            yield from range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
+
+
+def change(serial: str, parallel: str) -> Change:
+    """How many lines of code are new in `parallel`, and how many stand in the place of others. Pure."""
+    before, after = code(serial), code(parallel)
+    added = changed = 0
+    for kind, first, last, start, stop in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
+        if kind != "equal":
+            replaced = min(last - first, stop - start)
+            changed, added = changed + replaced, added + stop - start - replaced
+    return Change(len(before), len(after), added, changed)
+
+
+def listing(serial: str, parallel: str) -> str:
+    """Both programs in one. Lines of `serial` alone begin with "-", those of `parallel` alone with "+". Pure."""
+    before, after = serial.splitlines(), parallel.splitlines()
+    whole = len(before) + len(after)
+    _, _, _, *lines = difflib.unified_diff(before, after, n=whole, lineterm="")  # the first three are a header
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def table() -> str:
+    """An example a line, as Markdown."""
+    lines = [
+        "| | lines, serial | parallel | added | changed | result, serial | on two ranks |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for name, one in EXAMPLES.items():
+        counts = " | ".join(map(str, change(source(name, "serial"), source(name, "parallel"))))
+        lines.append(f"| {one.title} | {counts} | {one.measure} {one.serial:.4f} | {one.parallel:.4f} |")
+    return "\n".join(lines)
+
+
+def page() -> str:
+    """docs/examples.md."""
+    sections = [
+        SECTION.format(
+            title=one.title, name=name, means=one.means,
+            listing=listing(source(name, "serial"), source(name, "parallel")),
+        )
+        for name, one in EXAMPLES.items()
+    ]  # fmt: skip
+    return PAGE.format(table=table()) + "".join(sections)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.lines", description=__doc__.splitlines()[0])
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")
+    options = parser.parse_args()
+    print(table())
+    if options.write:
+        options.write.write_text(page(), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

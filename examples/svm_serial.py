@@ -1,0 +1,32 @@
+"""A linear SVM on census data, by gradient descent on small batches."""
+
+import numpy as np
+
+import malt
+
+L2, STEP, BATCH, EPOCHS = 1e-4, 0.1, 200, 10
+
+data = malt.open_svmlight("apps/data/a9a/train.svm.xz")
+X, y = data.X, data.y
+
+
+def update(w, rows):
+    """A step along the mean gradient of the hinge loss over these rows, and of the penalty."""
+    violated = y[rows] * (X[rows] @ w) < 1
+    return STEP * (X[rows].T @ (violated * y[rows]) / len(rows) - L2 * w)
+
+
+def objective(w):
+    return np.maximum(0, 1 - y * (X @ w)).mean() + L2 / 2 * w @ w
+
+
+rng = np.random.default_rng(0)
+w = np.zeros(X.shape[1])
+for epoch in range(EPOCHS):
+    order = rng.permutation(len(y))
+    for start in range(0, len(y), BATCH):
+        batch = order[start : start + BATCH]
+        g = update(w, batch)
+        w += g
+
+print(f"objective {objective(w):.4f}")

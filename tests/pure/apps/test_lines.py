@@ -1,0 +1,72 @@
+"""The lines that make the programs of examples/ parallel, and the pages that show them."""
+
+from __future__ import annotations
+
+import ast
+import re
+
+import pytest
+from programs import ROOT
+
+import malt
+from bench import lines
+
+README = (ROOT / "README.md").read_text()
+FILES = sorted((ROOT / "examples").glob("*.py"))
+SHOWN = {"serial": "logistic_serial", "parallel": "logistic_parallel", "gradients": "svm_parallel"}
+MOST_LINES = 60
+CLOSE = 0.03
+pytestmark = pytest.mark.serial
+
+
+def test_a_parallel_program_is_as_good_as_its_serial_twin():
+    for example in lines.EXAMPLES.values():
+        assert example.parallel == pytest.approx(example.serial, rel=CLOSE)
+
+
+def test_there_are_two_of_each():
+    names = {f"{name}_{kind}.py" for name in lines.EXAMPLES for kind in ("serial", "parallel")}
+    assert {file.name for file in FILES} == names
+
+
+@pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
+def test_a_program_is_short_and_uses_what_is_public(file):
+    text = file.read_text()
+    assert len(text.splitlines()) <= MOST_LINES
+    nodes = list(ast.walk(ast.parse(text)))
+    modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
+    modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
+    assert modules <= {"malt", "numpy", "numba"}
+    names = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "malt"}
+    assert names <= set(malt.__all__)
+
+
+def test_the_page_is_up_to_date():
+    assert (ROOT / "docs/examples.md").read_text() == lines.page(), "python -m bench.lines --write docs/examples.md"
+
+
+def test_the_readme_shows_the_table():
+    assert lines.table() in README
+
+
+@pytest.mark.parametrize("example, name", SHOWN.items())
+def test_the_readme_shows_the_files(example, name):
+    shown = re.search(rf"<!-- example: {example} -->\n```python\n(.*?)```", README, re.DOTALL).group(1)
+    assert shown in (ROOT / f"examples/{name}.py").read_text()
+
+
+def test_what_counts_as_a_line():
+    serial = '"""Prose."""\n\nx = 1  # one\n# aside\nfor i in y:\n    f(i)\nprint(x)\n'
+    parallel = '"""Other prose."""\nimport malt\nx = 1\nfor i in malt.shard(y):\n    f(i)\n    g()\n\nprint(x)\n'
+    assert lines.code(serial) == ["x = 1", "for i in y:", "    f(i)", "print(x)"]
+    assert lines.change(serial, parallel) == lines.Change(serial=4, parallel=6, added=2, changed=1)
+
+
+def test_a_line_that_goes_is_no_line_that_is_added():
+    assert lines.change("a = 1\nb = 2\nc = 3\n", "a = 1\nc = 3\n") == lines.Change(3, 2, 0, 0)
+    assert lines.change("a = 1\nb = 2\n", "a = 1\nc = 3\nd = 4\n") == lines.Change(2, 3, 1, 1)
+
+
+def test_a_listing_holds_both_programs():
+    shown = lines.listing("a\nb\nc\n", "a\nd\nc\n").splitlines()
+    assert shown == [" a", "-b", "+d", " c"]
