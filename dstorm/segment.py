@@ -15,7 +15,7 @@ from dstorm.inbox import Inbox, Message
 from dstorm.layout import Layout
 from dstorm.outbox import Outbox, Parcel
 from dstorm.statistics import EdgeStatistics, Statistics, total
-from dstorm.transport import Bytes, Transport
+from dstorm.transport import Transport
 from dstorm.turn import Turn
 from dstorm.waiting import Waiting
 
@@ -59,14 +59,6 @@ class Segment:
     def prepare(self, parcel: Parcel) -> None:
         """From here on this very parcel, of a body alone, is sent in less time. Local."""
         self._out.prepare(parcel)
-
-    def send(
-        self, peers: Iterable[int], step: int, payload: Bytes, encoding: int = 0, weight: float = 1.0,
-        mass: float = 1.0, timeout_s: float | None = None,
-    ) -> tuple[int, float]:  # fmt: skip
-        """Publish one and the same `payload` to `peers`: as `send_each`."""
-        parcels = [Parcel(peer, payload, None, payload.nbytes, encoding) for peer in peers]
-        return self.send_each(parcels, step, weight, mass, timeout_s)
 
     @interruption.message
     def send_each(

@@ -15,6 +15,7 @@ import numpy as np
 
 from dstorm import Layout, Segment, stamp
 from dstorm.consistency import ASP
+from dstorm.outbox import Parcel
 
 CAPACITY = 16
 """Bytes of a payload; all of them hold the number of the message."""
@@ -140,6 +141,11 @@ class OneEnd:
     def opened(self): ...
 
 
+def send(segment: Segment, peers, step: int, payload, encoding: int = 0) -> tuple[int, float]:
+    """Publish one and the same payload to `peers`."""
+    return segment.send_each([Parcel(peer, payload, None, payload.nbytes, encoding) for peer in peers], step)
+
+
 def layout(depth: int) -> Layout:
     return Layout(into=[[], [0]].__getitem__, out=[[1], []].__getitem__, depth=depth, capacity=CAPACITY)
 
@@ -149,7 +155,7 @@ def recorded_stages(messages: int, depth: int, cut_stamps: bool) -> list[list[Pi
     window = RecordingWindow(layout(depth).window_nbytes(0), cut_stamps)
     sender = Segment(OneEnd(0, window), layout(depth), ASP, 1.0)
     for number in range(1, messages + 1):
-        sender.send([1], number, np.full(CAPACITY, number, np.uint8))
+        send(sender, [1], number, np.full(CAPACITY, number, np.uint8))
     return window.stages
 
 

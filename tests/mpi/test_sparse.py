@@ -9,6 +9,7 @@ import pytest
 from conftest import SIZE
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from schedules import send
 
 import malt
 
@@ -444,7 +445,7 @@ def test_malformed_messages_are_refused_and_counted(everywhere, forgery, sync):
             v.scatter(rows=[])
             if rank == 0:
                 v._step = 2
-                v._segment.send([1], 2, *FORGED[forgery])
+                send(v._segment, [1], 2, *FORGED[forgery])
             else:
                 v.scatter(rows=[])
             malt.barrier()

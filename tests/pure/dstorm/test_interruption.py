@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 
 import pytest
+from schedules import send
 from test_segment import check, payload, run
 
 from dstorm import Group, interruption
@@ -39,7 +40,7 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment, monkeypatch):
 
             segment._out._flush_all = interrupted
             with pytest.raises(Signal):
-                segment.send([1], 1, payload(0, 1))
+                send(segment, [1], 1, payload(0, 1))
             assert len(flushes) == 3 and interruption.pending is None
         transport.barrier()
         messages = segment.receive([0] if rank else [], newest=True)
@@ -54,10 +55,10 @@ def test_a_wait_ends_at_once():
 
     def live(rank, segment, transport):
         if rank == 0:
-            segment.send([1], 1, payload(0, 1))
+            send(segment, [1], 1, payload(0, 1))
             pause, transport.pause = transport.pause, lambda polls: handle()
             with pytest.raises(Signal):
-                segment.send([1], 2, payload(0, 2))
+                send(segment, [1], 2, payload(0, 2))
             transport.pause = pause
         transport.barrier()
         return len(segment.receive([0] if rank else [], newest=False))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from schedules import send
 
 from dstorm import DeadlinePassed, Group, Layout, Segment, SimulatedTransport, parse
 from dstorm.stamp import NBYTES
@@ -50,7 +51,7 @@ def test_asp_never_mixes_and_always_adds_up(seed, depth, newest):
         steps = {peer: [0] for peer in range(3) if peer != rank}
         for step in range(1, 9):
             if step % 3 or rank:
-                segment.send([peer for peer in steps if (peer + step) % 4], step, payload(rank, step))
+                send(segment, [peer for peer in steps if (peer + step) % 4], step, payload(rank, step))
             for message in segment.receive(steps, newest=newest):
                 check([message])
                 steps[message.sender].append(message.step)
@@ -72,7 +73,7 @@ def test_bsp_merges_exactly_its_own_step(seed, depth):
     def live(rank, segment, transport):
         peers = [peer for peer in range(4) if peer != rank]
         for step in range(1, 8):
-            segment.send(peers, step, payload(rank, step))
+            send(segment, peers, step, payload(rank, step))
             messages = segment.receive(peers, newest=False)
             assert [(one.sender, one.step) for one in messages] == [(peer, step) for peer in peers]
             check(messages)
@@ -92,7 +93,7 @@ def test_ssp_returns_only_within_its_bound(seed, bound):
         for step in range(1, 10):
             transport.pause(12 if rank == 0 else 0)
             begun[rank] = step
-            segment.send(peers, step, payload(rank, step))
+            send(segment, peers, step, payload(rank, step))
             check(segment.receive(peers, newest=False))
             assert all(begun[peer] >= step - bound for peer in peers)
         return segment.statistics()
@@ -106,7 +107,7 @@ def test_notify_ack_overwrites_nothing(seed):
     def live(rank, segment, transport):
         peers = [peer for peer in range(3) if peer != rank]
         for step in range(1, 9):
-            segment.send(peers, step, payload(rank, step))
+            send(segment, peers, step, payload(rank, step))
             check(segment.receive(peers, newest=False))
             segment.acknowledge()
         transport.barrier()
@@ -123,7 +124,7 @@ def test_uneven_loops_end(sync, seed):
     def live(rank, segment, transport):
         peers = [peer for peer in range(4) if peer != rank]
         for step in range(1, (2, 5, 30, 60)[rank] + 1):
-            segment.send(peers, step, payload(rank, step))
+            send(segment, peers, step, payload(rank, step))
             check(segment.receive(peers, newest=False))
             segment.acknowledge()
         segment.close()
@@ -137,7 +138,7 @@ def test_a_wait_ends_at_its_deadline_and_names_the_missing(sync, act):
     def live(rank, segment, transport):
         if rank == 2:
             return
-        segment.send([1 - rank, 2], 1, payload(rank, 1))
+        send(segment, [1 - rank, 2], 1, payload(rank, 1))
         with pytest.raises(
             DeadlinePassed, match=rf"{act}: the deadline passed waiting for .*rank 2 \(last step 0"
         ) as raised:
@@ -146,7 +147,7 @@ def test_a_wait_ends_at_its_deadline_and_names_the_missing(sync, act):
             else:
                 segment.receive([1 - rank], newest=False)
                 segment.acknowledge()
-                segment.send([1 - rank, 2], 2, payload(rank, 2))
+                send(segment, [1 - rank, 2], 2, payload(rank, 2))
         assert raised.value.missing[2] == 0
 
     run(3, 0, live, sync, deadline_s=0.5)
@@ -155,7 +156,7 @@ def test_a_wait_ends_at_its_deadline_and_names_the_missing(sync, act):
 def test_timeout_of_the_call_wins():
     def live(rank, segment, transport):
         if rank == 0:
-            segment.send([1], 1, payload(0, 1))
+            send(segment, [1], 1, payload(0, 1))
             before = transport.clock()
             with pytest.raises(DeadlinePassed):
                 segment.receive([1], newest=False, timeout_s=0.05)
@@ -167,8 +168,8 @@ def test_timeout_of_the_call_wins():
 def test_what_is_not_accepted_is_refused_and_counted():
     def live(rank, segment, transport):
         if rank == 0:
-            segment.send([1], 1, payload(0, 1), encoding=7)
-            segment.send([1], 2, payload(0, 2))
+            send(segment, [1], 1, payload(0, 1), encoding=7)
+            send(segment, [1], 2, payload(0, 2))
         transport.barrier()
         messages = segment.receive([1 - rank], newest=False)
         return [one.step for one in messages], segment.statistics().refused
@@ -179,7 +180,7 @@ def test_what_is_not_accepted_is_refused_and_counted():
 def test_an_impossible_length_is_refused():
     def live(rank, segment, transport):
         if rank == 0:
-            segment.send([1], 1, np.zeros(CAPACITY, np.uint8))
+            send(segment, [1], 1, np.zeros(CAPACITY, np.uint8))
         transport.barrier()
         if rank == 1:
             from dstorm import stamp
@@ -197,6 +198,6 @@ def test_after_a_receiver_has_left_nothing_is_sent_to_it():
         if rank == 1:
             segment.close()
         transport.barrier()
-        return segment.send([1], 1, payload(0, 1)) if rank == 0 else None
+        return send(segment, [1], 1, payload(0, 1)) if rank == 0 else None
 
     assert run(2, 0, live)[0] == (0, 1.0)
