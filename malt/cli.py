@@ -6,7 +6,7 @@ import argparse
 import math
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from malt import __version__, doctor, job, restarts
@@ -67,8 +67,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         "[--label] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
-    run.add_argument("-n", type=_ranks, required=True, metavar="N", help="how many ranks")
-    run.add_argument("--restarts", type=_restarts, default=0, metavar="K",
+    run.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
+    run.add_argument("--restarts", type=_number_of("restarts", 0), default=0, metavar="K",
                      help="run a job that died again, up to K times, with MALT_RESTART set (0)")  # fmt: skip
     run.add_argument("--grace", type=_seconds, default=job.GRACE_S, metavar="SECONDS",
                      help="how long ranks may take to leave after Ctrl-C or SIGTERM (10)")  # fmt: skip
@@ -84,7 +84,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.description = "Run a small job and report what works on this machine, with a remedy for what does not."
-    parser.add_argument("-n", type=_ranks, default=2, metavar="N", help="how many ranks (2)")
+    parser.add_argument("-n", type=_number_of("ranks", 1), default=2, metavar="N", help="how many ranks (2)")
     parser.add_argument("--json", action="store_true", help="print the facts and findings as one JSON object")
 
 
@@ -128,16 +128,15 @@ def _library(family: str) -> Library:
     return library
 
 
-def _ranks(word: str) -> int:
-    if not (word.isdecimal() and int(word) > 0):
-        raise argparse.ArgumentTypeError(f"the number of ranks is 1 or more, not {word!r}")
-    return int(word)
+def _number_of(things: str, least: int) -> Callable[[str], int]:
+    """For argparse: a whole number from `least` up."""
 
+    def parse(word: str) -> int:
+        if not (word.isdecimal() and int(word) >= least):
+            raise argparse.ArgumentTypeError(f"the number of {things} is {least} or more, not {word!r}")
+        return int(word)
 
-def _restarts(word: str) -> int:
-    if not word.isdecimal():
-        raise argparse.ArgumentTypeError(f"the number of restarts is 0 or more, not {word!r}")
-    return int(word)
+    return parse
 
 
 def _seconds(word: str) -> float:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from operator import index
 from types import TracebackType
 from typing import Any
 
@@ -17,7 +16,7 @@ from malt.cadence import Cadence
 from malt.changes import Changes
 from malt.parameters import Parameters
 from malt.vectors import check_name, vector
-from vol import AVG, SUM, DenseVector, Graph, Vector, as_graph
+from vol import AVG, SUM, DenseVector, Graph, Vector, arguments, as_graph
 from vol.update import Array
 
 _AVERAGES = ("model", "delta")
@@ -61,7 +60,7 @@ class Replica:
             check_name(name)
             parameters = Parameters(params, set)
             same = _same(parameters, average, as_graph(graph, world.size), sync)
-            return (parameters, _whole("every", every, 1)), {"name": self.name, **same}
+            return (parameters, arguments.whole("every", every, 1)), {"name": self.name, **same}
 
         (self._parameters, self._every), _ = world.notes.agree(world.transport, "malt.Replica", check)
         world.replicas_made += 1
@@ -92,7 +91,7 @@ class Replica:
         malt.finalize. RuntimeError: an exchange is due, and another thread is in one: `n` was counted, nothing sent.
         """
         if type(n) is not int or n < 0:
-            n = _whole("n", n, 0)
+            n = arguments.whole("n", n, 0)
         if self._parts[0].vector.closed:
             raise self._closed_error("step", "this replica has left, by finish, close or malt.finalize")
         self._steps_unseen -= 1
@@ -300,13 +299,3 @@ def _same(parameters: Parameters, average: str, mesh: Graph, sync: str) -> Mappi
     if average not in _AVERAGES:
         raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
     return {"params": parameters.described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
-
-
-def _whole(name: str, number: Any, least: int) -> int:
-    """`number` as an int. TypeError: it is not a whole number; ValueError: it is below `least`."""
-    message = f"{name} must be a whole number from {least} up, got {number!r}"
-    if isinstance(number, bool) or not hasattr(number, "__index__"):
-        raise TypeError(message)
-    if index(number) < least:
-        raise ValueError(message)
-    return index(number)

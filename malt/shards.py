@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from malt import session
+from vol import arguments
 
 
 def bounds(count: int, rank: int, size: int) -> tuple[int, int]:
@@ -82,11 +83,7 @@ def _count(rows: Any, what: str) -> tuple[int, bool]:
 def _checked_seed(shuffle: Any, seed: Any) -> int:
     if not isinstance(shuffle, (bool, np.bool_)):
         raise TypeError(f"malt.shard: shuffle must be True or False, got {shuffle!r}")
-    if isinstance(seed, bool) or not hasattr(seed, "__index__"):
-        raise TypeError(f"malt.shard: seed must be a whole number from 0 up, got {seed!r}")
-    if index(seed) < 0:
-        raise ValueError(f"malt.shard: seed must be a whole number from 0 up, got {seed!r}")
-    return index(seed)
+    return arguments.whole("malt.shard: seed", seed, 0)
 
 
 def _picked(rows: Any, part: Any, what: str) -> Any:

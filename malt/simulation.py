@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from operator import index
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from dstorm import Group, SimulatedTransport
 from malt import session
 from malt.world import World
+from vol import arguments
 
 Result = TypeVar("Result")
 
@@ -25,7 +25,10 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
     """
     if not callable(function):
         raise TypeError(f"function must be callable with a rank, got {function!r}")
-    ranks, seed = _whole("ranks", ranks, 1), _whole("seed", seed, 0)
+    try:
+        ranks, seed = arguments.whole("ranks", ranks, 1), arguments.whole("seed", seed, 0)
+    except TypeError as error:
+        raise ValueError(str(error)) from None
     if session.in_simulation():
         raise RuntimeError("malt.simulate cannot be called inside a simulated rank")
     group = Group(ranks, seed)
@@ -38,10 +41,3 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
         return result
 
     return group.run(live)
-
-
-def _whole(name: str, number: Any, least: int) -> int:
-    """`number` as an int. ValueError: it is none from `least` up."""
-    if isinstance(number, bool) or not hasattr(number, "__index__") or index(number) < least:
-        raise ValueError(f"{name} must be a whole number from {least} up, got {number!r}")
-    return index(number)

@@ -12,7 +12,7 @@ import numpy as np
 from dstorm import Consistency, parse, shared_memory
 from malt import session
 from malt.world import World
-from vol import DenseVector, Graph, SparseVector, Vector, as_graph
+from vol import DenseVector, Graph, SparseVector, Vector, arguments, as_graph
 from vol.update import Array
 
 _KINDS = ("dense", "sparse")
@@ -96,11 +96,9 @@ def _array(init: Any) -> Array:
     if isinstance(init, np.ndarray):
         return _checked(init)
     try:
-        shape = tuple(index(length) for length in init) if isinstance(init, (tuple, list)) else (index(init),)
+        shape = tuple(map(arguments.integer, init if isinstance(init, (tuple, list)) else (init,)))
     except TypeError:
         raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}") from None
-    if any(isinstance(length, bool) for length in (init if isinstance(init, (tuple, list)) else (init,))):
-        raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}")
     if any(length < 0 for length in shape):
         raise ValueError(f"init must be a length or a shape of numbers from 0 up, got {init!r}")
     shared_memory.check_host(f"init: an array of shape {shape} of float32", 4 * prod(shape))
@@ -136,7 +134,7 @@ def _checked(array: Array) -> Array:
 def _check_options(kind: str, depth: int) -> None:
     if kind not in _KINDS:
         raise ValueError(f"kind {kind!r} is not valid: use {', '.join(map(repr, _KINDS))}")
-    _check_count("depth", depth, "messages")
+    arguments.whole("depth", depth, 1, "messages")
 
 
 def _row_options(
@@ -157,7 +155,7 @@ def _row_options(
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
         raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k from 1 up, got {array.shape}")
     if capacity is not None:
-        _check_count("capacity", capacity, "rows")
+        arguments.whole("capacity", capacity, 1, "rows")
     if wire is not None:
         _check_wire(wire, array)
     if top_k is not None:
@@ -170,11 +168,6 @@ def _row_options(
     }
 
 
-def _check_count(name: str, count: Any, unit: str) -> None:
-    if isinstance(count, bool) or not isinstance(count, (int, np.integer)) or count < 1:
-        raise ValueError(f"{name} must be a whole number of {unit} from 1 up, got {count!r}")
-
-
 def _check_wire(wire: Any, array: Array) -> None:
     if wire not in _WIRES:
         raise ValueError(f"wire {wire!r} is not valid: use {', '.join(map(repr, _WIRES))}")
@@ -183,7 +176,7 @@ def _check_wire(wire: Any, array: Array) -> None:
 
 
 def _check_top_k(top_k: Any, capacity: int | None, array: Array) -> None:
-    _check_count("top_k", top_k, "rows")
+    arguments.whole("top_k", top_k, 1, "rows")
     if array.dtype.kind != "f":
         raise ValueError(f"top_k is for floating-point vectors, this one is of {array.dtype}")
     if capacity is not None and capacity < top_k:

@@ -21,11 +21,24 @@ def real(name: str, number: Any) -> float:
     raise TypeError(f"{name} must be a number, got {number!r}")
 
 
-def rank(number: Any) -> int:
+def integer(number: Any) -> int:
     """`number` as an int. TypeError: it is not a whole number; nor is True here."""
     if isinstance(number, bool):
-        raise TypeError(f"{number!r} is not a rank")
+        raise TypeError(f"{number!r} is not a whole number")
     return index(number)
+
+
+def whole(name: str, number: Any, least: int, unit: str = "") -> int:
+    """`number` as an int. TypeError, which calls it `name`: it is not a whole number. ValueError: it is below `least`.
+    """
+    message = f"{name} must be a whole number {unit and f'of {unit} '}from {least} up, got {number!r}"
+    try:
+        found = integer(number)
+    except TypeError:
+        raise TypeError(message) from None
+    if found < least:
+        raise ValueError(message)
+    return found
 
 
 def timeout(name: str, timeout_s: Any) -> float | None:

@@ -13,11 +13,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
 from itertools import chain
-from operator import index, or_
+from operator import or_
 from typing import Any
 
-import numpy as np
-
+from vol import arguments
 from vol.spectrum import second_by_fft, second_by_matrix, uniform
 from vol.topology import (
     Circulant,
@@ -370,9 +369,7 @@ def _rank(value: Any, size: int) -> int:
 
 def _integer(what: str, value: Any, least: int | None = None) -> int:
     try:
-        if isinstance(value, (bool, np.bool_)):
-            raise TypeError
-        number = index(value)
+        number = arguments.integer(value)
     except TypeError:
         raise TypeError(f"{what}: expected an int, got {value!r}") from None
     if least is not None and number < least:

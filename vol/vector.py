@@ -281,7 +281,7 @@ class Vector(ABC):
     def _chosen(self, to: int | Iterable[int], peers: Sequence[int]) -> list[int]:
         wanted = [to] if isinstance(to, (int, np.integer)) else to
         try:
-            chosen = sorted({arguments.rank(peer) for peer in wanted})
+            chosen = sorted({arguments.integer(peer) for peer in wanted})
         except TypeError:
             raise TypeError(f"{self.name}: to must be a rank or a list of ranks, got {to!r}") from None
         for peer in chosen:

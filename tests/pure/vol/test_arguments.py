@@ -28,11 +28,15 @@ def test_a_number_that_no_float_holds():
     assert arguments.real("weight", 10**400) == float("inf")
 
 
-def test_ranks():
-    assert arguments.rank(np.int64(3)) == 3
-    for bad in (True, np.True_, 1.0, "1", None):
+def test_whole_numbers():
+    assert arguments.integer(np.int64(3)) == 3 and arguments.whole("n", np.uint8(3), 3) == 3
+    for bad in (True, np.True_, 1.0, "1", None, np.zeros(2, int)):
         with pytest.raises(TypeError):
-            arguments.rank(bad)
+            arguments.integer(bad)
+        with pytest.raises(TypeError, match="n must be a whole number from 0 up, got "):
+            arguments.whole("n", bad, 0)
+    with pytest.raises(ValueError, match="n must be a whole number of rows from 3 up, got 2$"):
+        arguments.whole("n", 2, 3, "rows")
 
 
 def test_timeouts():
