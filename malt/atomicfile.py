@@ -23,7 +23,7 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
     OSError, of `path`: nothing of it is left, and `path` is as before; likewise where fill raises.
     """
     final = os.path.realpath(path)
-    partial = f"{final}.{uuid.uuid4().hex}.partial"
+    partial = unfinished(final)
     try:
         with open(partial, "x+b") as file:
             fill(file)
@@ -38,6 +38,24 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
         raise
     with contextlib.suppress(OSError):  # there are file systems that cannot sync a folder
         sync_folder(os.path.dirname(final))
+
+
+def unfinished(path: str) -> str:
+    """A name beside `path` that nobody else uses, for the file that is to become it."""
+    return f"{path}.{uuid.uuid4().hex}.partial"
+
+
+def publish(partial: str, path: str, is_wanting: Callable[[], bool]) -> None:
+    """Name an unfinished file `path`. Of several writers the first wins: a file of that name stays.
+
+    `is_wanting`: says whether there is no good file at `path`; a bad one is replaced. The unfinished name may be left.
+    Raises OSError."""
+    try:
+        os.link(partial, path)  # unlike a rename, it fails where another has just taken the name
+    except OSError:  # that, or a file system without links
+        if is_wanting():
+            os.replace(partial, path)
+    sync_folder(os.path.dirname(path))
 
 
 def remove_unfinished(path: str) -> None:

@@ -16,8 +16,7 @@ from numpy.typing import NDArray
 from dstorm import Transport
 from malt import memory, session
 from malt.agreement import agree, exchange, succeed
-from malt.data.rowbuild import shared_rows
-from malt.data.rowfolder import StoredRows
+from malt.data.rows import StoredRows, shared_rows
 from malt.data.svmlight import MAX_INDEX
 from malt.shards import bounds
 
@@ -73,7 +72,7 @@ def load_svmlight(
     """This rank's rows of an svmlight file: of n rows, rank * n // size up to (rank + 1) * n // size, where none of the
     ranks has died; else as if there were only those that live. Collective.
 
-    `path`: plain text, or .gz, .bz2 or .xz. It is parsed once, a part by each rank of a host, and kept as a folder
+    `path`: plain text, or .gz, .bz2 or .xz. It is parsed once, a part by each rank of a host, and kept
     beside it (or in ~/.cache/malt, or else in memory); later loads map that into memory until the file's size or time
     changes. `n_features`: columns of X, by default as many as the whole file needs. `zero_based`: whether the file
     counts features from 0, by default whether index 0 occurs in it. `labels`: the two labels that become -1 and +1,
@@ -185,7 +184,7 @@ def _dataset(stored: StoredRows, request: Request, first: int, last: int) -> Dat
 
 def _features(stored: StoredRows, request: Request, zero_based: bool, first: int, last: int) -> Features:
     summary, rows = stored.summary, stored.rows
-    shift = int(zero_based) - int(summary.zero_based)  # the folder counts as the file itself does
+    shift = int(zero_based) - int(summary.zero_based)  # the store counts as the file itself does
     width = _checked_width(request, zero_based, summary.columns + shift if summary.nonzeros else 0)
     begin, end = int(rows.indptr[first]), int(rows.indptr[last])
     values, indices = rows.values[begin:end], rows.indices[begin:end]

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import os
-import time
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import Transport
 from malt import session
-from malt.agreement import agree, exchange, succeed
-from malt.data import ratingfile, ratingtext
+from malt.agreement import agree, exchange
+from malt.data import loading, ratingtext
 from malt.data.dealing import deal, inherit
-from malt.data.ratingfile import StoredRatings
-from malt.data.ratingtext import Ids
-from malt.data.rowbuild import CLOCK_TICK_NS, Team, with_a_team
-from malt.data.rowcache import Source
+from malt.data.loading import Format
+from malt.data.ratingtext import Ids, Lines
+from malt.data.store import Contents, Piece, Store
 
 
 @dataclass(frozen=True, eq=False)
@@ -67,7 +66,7 @@ def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
 
     with transport.calling("malt.open_ratings"):
         name, _ = agree(transport, "malt.load_ratings", check)
-        return Ratings(**vars(_shared(name, transport)))
+        return _checked(loading.shared(name, FORMAT, transport))
 
 
 def shares(ratings: Ratings, ranks: int) -> NDArray[np.int32]:
@@ -84,41 +83,44 @@ def of_users(ratings: Ratings, chosen: NDArray[np.bool_]) -> Ratings:
     return Ratings(users, items, values, ratings.user_ids, ratings.item_ids)
 
 
-def _shared(path: str, transport: Transport) -> StoredRatings:
-    """All ratings, the same on all ranks: found or parsed by the first rank of each host, for all of them."""
-    return with_a_team(transport, lambda team: _of_team(path, transport, team))
+def _numbered(lines: Lines) -> Ratings:
+    """All ratings of a file, the users and items numbered by their ids in ascending order. Local."""
+    user_ids, users = np.unique(lines.users, return_inverse=True)
+    item_ids, items = np.unique(lines.items, return_inverse=True)
+    order = np.argsort(users.reshape(-1), kind="stable")
+    numbers = [each.reshape(-1)[order].astype(np.int32) for each in (users, items)]
+    return Ratings(numbers[0], numbers[1], lines.ratings[order], user_ids, item_ids)
 
 
-def _of_team(path: str, transport: Transport, team: Team) -> StoredRatings:
-    source = succeed(transport, lambda: Source.of(path))
-    kept = succeed(transport, lambda: _made(source) if team.index == 0 else None)
-    place = team.exchange(None if kept is None else kept[0])[team.ranks[0]]
-
-    def opened() -> StoredRatings:
-        found = None
-        if place is not None:
-            found = ratingfile.read(place, source, is_verified=True)
-        return found or (kept[1] if kept else _parsed(source))
-
-    stored = succeed(transport, opened)
-    team.check_same(path, stored.identity())
-    return stored
+def _read(path: str, part: int, parts: int) -> Ratings | None:
+    """The first part is all of the file: the number of a user is known only when all ids are. Local."""
+    return _numbered(ratingtext.read(path)) if part == 0 else None
 
 
-def _made(source: Source) -> tuple[str | None, StoredRatings]:
-    """The ratings, and where they are kept for the other ranks, if anywhere. Local."""
-    found = ratingfile.find(source)
-    if found is not None:
-        return found
-    stored = _parsed(source)
-    return ratingfile.keep(source, stored), stored
+def _report(part: Ratings | None) -> dict[str, list[Any]]:
+    """dtype and length of each column."""
+    return {} if part is None else {name: [array.dtype.str, array.size] for name, array in vars(part).items()}
 
 
-def _parsed(source: Source) -> StoredRatings:
-    """The ratings of the file, which stays in the state `source` meanwhile. Raises OSError, ValueError."""
-    if 0 <= time.time_ns() - source.mtime_ns < CLOCK_TICK_NS:
-        time.sleep(CLOCK_TICK_NS / 1e9)  # written to just now: once more would not show in its time
-    lines = ratingtext.read(source.path)
-    if Source.of(source.path) != source:
-        raise ValueError(f"{source.path}: the file changed while it was read: load it again once it is written")
-    return StoredRatings.of(lines)
+def _pieces(part: Ratings | None, contents: Contents, before: list[Any]) -> Iterator[Piece]:
+    for name in contents.columns if part else ():
+        yield name, 0, getattr(part, name)
+
+
+def _checked(store: Store) -> Ratings:
+    """The ratings in a store. Raises ValueError, TypeError where they are none."""
+    ratings = Ratings(**store.columns)
+    numbers = (ratings.users, ratings.items, ratings.ratings)
+    if [column.dtype.str for column in numbers] != ["<i4", "<i4", "<f4"] or len({each.size for each in numbers}) > 1:
+        raise ValueError("other columns than of ratings")
+    return ratings
+
+
+FORMAT: Final = Format(
+    kind="ratings",
+    read=_read,
+    report=_report,
+    combine=lambda path, reports: Contents(columns=reports[0], facts={}),
+    pieces=_pieces,
+    check=_checked,
+)

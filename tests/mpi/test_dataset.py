@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 from ranks import run_alone, run_ranks, same_error
 
 from malt import memory
-from malt.data import dataset, rowcache, svmlight, textfile
+from malt.data import cache, dataset, svmlight, textfile
 from malt.data.dataset import load_svmlight, open_svmlight
 
 serial = pytest.mark.serial
@@ -42,10 +42,10 @@ def write(tmp_path):
 def kept(request, monkeypatch):
     if request.param == "in memory":
 
-        def refuse(source, place, summary):
+        def refuse(source, kind, place, contents):
             raise PermissionError(13, "Permission denied", place)
 
-        monkeypatch.setattr(rowcache, "begin", refuse)
+        monkeypatch.setattr(cache, "begin", refuse)
     return request.param
 
 
@@ -169,7 +169,7 @@ def test_mapped_features_are_not_copied(write):
 
 @serial
 def test_a_rank_does_not_keep_the_rows_of_others_in_memory(write, monkeypatch):
-    monkeypatch.setattr(rowcache, "places", lambda path: [f"{path}/none", f"{path}/either"])  # within a file
+    monkeypatch.setattr(cache, "places", lambda path: [f"{path}/none", f"{path}/either"])  # within a file
     for data in loaded(write(TEXT), "aaa"):
         assert data.X.data.base is None
         assert data.X.indices.base is None

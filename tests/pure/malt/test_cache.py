@@ -6,16 +6,17 @@ import os
 import stat
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from malt.data import rowcache, rowfolder
-from malt.data.rowcache import Source, find, places
-from malt.data.rowfolder import Summary
-from malt.data.svmlight import parse
+from malt import atomicfile
+from malt.data import cache, store
+from malt.data.cache import Source, places
+from malt.data.store import Contents
 
 pytestmark = pytest.mark.serial
 
-SUMMARY = Summary(rows=1, nonzeros=1, zero_based=False, columns=1, labels=(1.0,))
+CONTENTS = Contents({"values": ["<f4", 1]}, {})
 
 
 @pytest.fixture(autouse=True)
@@ -31,17 +32,25 @@ def source(tmp_path):
     return Source.of(str(path))
 
 
-def making(source, number=0, value=b"1"):
-    """A sealed row folder that is not published."""
-    folder = rowcache.begin(source, places(source.path)[number], SUMMARY)
-    rowfolder.write(folder, [parse(b"1 1:" + value + b"\n")], 0, 0, base=1)
-    rowfolder.seal(folder, source.state, SUMMARY, rowfolder.take_checksums(rowfolder.map_rows(folder, SUMMARY)))
-    return folder
+def making(source, number=0, value=1):
+    """A sealed store that is not published."""
+    path = cache.begin(source, "tests", places(source.path)[number], CONTENTS)
+    store.write(path, CONTENTS, [("values", 0, np.array([value]))])
+    store.seal(path, "tests", source.state, CONTENTS, store.take_checksums(store.map_columns(path, CONTENTS)))
+    return path
+
+
+def publish(source, path):
+    cache.publish(source, "tests", path)
+
+
+def find(source):
+    return cache.find(source, "tests")
 
 
 def value_found(source):
     found = find(source)
-    return found and found.rows.values.tolist()
+    return found and found.columns["values"].tolist()
 
 
 def entries(source, number=0):
@@ -51,11 +60,11 @@ def entries(source, number=0):
 @pytest.mark.parametrize("number", [0, 1])
 def test_what_is_published_is_found(source, number):
     assert find(source) is None
-    folder = making(source, number)
+    path = making(source, number)
     assert find(source) is None
-    rowcache.publish(source, folder)
+    publish(source, path)
     assert value_found(source) == [1]
-    assert entries(source, number) == [source.key]
+    assert entries(source, number) == [source.key("tests")]
 
 
 def test_the_cache_is_beside_the_file_or_the_user_s(source, tmp_path, user_cache, monkeypatch):
@@ -77,64 +86,92 @@ def test_a_relative_path_has_the_place_of_the_whole_one(source, monkeypatch):
     assert places("data.svm") == places(source.path)
 
 
-def test_the_first_to_publish_wins(source):
-    first, second = making(source, value=b"1"), making(source, value=b"2")
-    kept = rowfolder.open_folder(second, source.state)
-    rowcache.publish(source, first)
-    rowcache.publish(source, second)
+@pytest.mark.parametrize("has_links", [True, False])
+def test_the_first_to_publish_wins(source, monkeypatch, has_links):
+    if not has_links:
+        monkeypatch.setattr(os, "link", refuse)
+    first, second = making(source, value=1), making(source, value=2)
+    kept = store.read(second, "tests", source.state)
+    publish(source, first)
+    publish(source, second)
     assert value_found(source) == [1]
-    assert kept.rows.values.tolist() == [2]
-    assert entries(source) == [source.key]
+    assert kept.columns["values"].tolist() == [2]
+    assert entries(source) == [source.key("tests")]
+
+
+def test_of_those_that_publish_at_the_same_time_the_first_wins(source, monkeypatch):
+    """No file that another host may have mapped is replaced, however late its name is taken."""
+    first, second, link = making(source, value=1), making(source, value=2), os.link
+
+    def late(partial, path):
+        monkeypatch.setattr(os, "link", link)
+        publish(source, first)
+        link(partial, path)
+
+    monkeypatch.setattr(os, "link", late)
+    publish(source, second)
+    assert value_found(source) == [1] and entries(source) == [source.key("tests")]
 
 
 def test_a_damaged_one_is_replaced(source):
-    rowcache.publish(source, making(source, value=b"1"))
-    Path(places(source.path)[0], source.key, "about.json").write_text("{}")
+    publish(source, making(source, value=1))
+    Path(places(source.path)[0], source.key("tests")).write_text("{}")
     assert find(source) is None
-    rowcache.publish(source, making(source, value=b"2"))
+    publish(source, making(source, value=2))
     assert value_found(source) == [2]
-    assert entries(source) == [source.key]
+    assert entries(source) == [source.key("tests")]
+
+
+def refuse(*_):
+    raise PermissionError(1, "Operation not permitted")
 
 
 def test_publishing_where_nothing_can_be_renamed_is_no_error(source, monkeypatch):
-    folder = making(source)
-
-    def refuse(*_):
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(rowcache.os, "rename", refuse)
-    rowcache.publish(source, folder)
+    path = making(source)
+    for name in ("link", "replace", "rename"):
+        monkeypatch.setattr(os, name, refuse)
+    publish(source, path)
     assert find(source) is None and entries(source) == []
 
 
+def test_a_published_store_is_synced_with_its_name(source, monkeypatch):
+    path, synced = making(source), []
+    monkeypatch.setattr(atomicfile, "sync_folder", lambda folder: synced.append((folder, value_found(source))))
+    publish(source, path)
+    assert synced == [(places(source.path)[0], [1])]
+
+
 def test_another_state_is_not_found(source):
-    rowcache.publish(source, making(source))
+    publish(source, making(source))
     for other in (Source(source.path, source.size + 1, source.mtime_ns), Source(source.path, source.size, 1)):
         assert find(other) is None
 
 
 def test_what_is_abandoned_is_deleted_later(source):
     old = Source(source.path, source.size + 1, source.mtime_ns)
-    rowcache.publish(old, making(old))
+    publish(old, making(old))
     unfinished = making(source)
-    stranger = Path(places(source.path)[0], "stranger")
-    stranger.mkdir()
-    rowcache.publish(source, making(source))
-    assert len(entries(source)) == 4  # all are young
+    place = Path(places(source.path)[0])
+    for name in ("stranger", "making-by-version-2", "tests-2-1-1", "ratings-3-1-1"):
+        (place / name).mkdir()
+        (place / name / "file").touch()
+    publish(source, making(source))
+    assert len(entries(source)) == 7  # all are young
     for entry in entries(source):
-        os.utime(Path(places(source.path)[0], entry), (0, 0))
-    rowcache.publish(source, making(source))
-    assert entries(source) == [source.key, "stranger"]
+        os.utime(place / entry, (0, 0))
+    publish(source, making(source))
+    assert entries(source) == ["ratings-3-1-1", "stranger", source.key("tests")]
     assert not os.path.exists(unfinished) and value_found(source) == [1]
 
 
-def test_an_unfinished_folder_goes_where_making_it_fails(source, monkeypatch):
-    def full(file, nbytes):
+def test_an_unfinished_store_goes_where_making_it_fails(source, monkeypatch):
+    def full(path, contents):
+        Path(path).touch()
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(rowfolder, "_header", full)
+    monkeypatch.setattr(store, "create", full)
     with pytest.raises(OSError, match="No space"):
-        rowcache.begin(source, places(source.path)[0], SUMMARY)
+        making(source)
     assert entries(source) == []
 
 
