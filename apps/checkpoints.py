@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 import malt
 from apps.program import on_lowest_rank, say
 from apps.report import Clock, Mark, after
-from malt.agreement import exchange, succeed
-from malt.launcher import RESTART
-from malt.session import is_lowest
+from malt.launch.command import RESTART
+from malt.session.session import is_lowest
+from malt.world.agreement import exchange, succeed
 
 State = Mapping[str, Any]
 

@@ -42,7 +42,7 @@ from apps.ratingproblem import RANK, Problem
 from apps.report import TRAFFIC, Clock, Column, Mark, Report, mark, over_ranks
 from apps.shares import Losses
 from apps.snapshots import Snapshots
-from malt.agreement import exchange, succeed
+from malt.world.agreement import exchange, succeed
 
 MEASURES = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test RMSE", ".4f"))
 COLUMNS = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],

@@ -41,8 +41,8 @@ from apps.program import (
 )  # fmt: skip
 from apps.report import Clock, Column, Mark, Report, mark, over_ranks
 from apps.shares import Shares
-from malt import consensus
-from malt.agreement import succeed
+from malt.replica import consensus
+from malt.world.agreement import succeed
 
 MEASURES = (Column("train_loss", "training loss", ".4f"), Column("test_accuracy", "test accuracy", ".4f"))
 _COPIES = 5

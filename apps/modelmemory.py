@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import malt
 from apps.program import keeps_snapshots
-from malt import memory
-from malt.agreement import exchange
+from malt.launch.machine import memory
+from malt.world.agreement import exchange
 
 _FIRST_EPOCHS = 10
 _DEPTH = 2

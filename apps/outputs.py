@@ -9,7 +9,7 @@ from argparse import Namespace
 from collections.abc import Iterable
 
 import malt
-from malt.agreement import succeed
+from malt.world.agreement import succeed
 
 
 def check_outputs(options: Namespace, inputs: Iterable[tuple[str, str | os.PathLike[str] | None]]) -> None:

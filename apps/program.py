@@ -12,9 +12,9 @@ from typing import Any, NoReturn
 import numpy as np
 
 import malt
-from malt import atomicfile
-from malt.agreement import exchange, succeed
-from malt.session import is_lowest
+from malt.files import atomic
+from malt.session.session import is_lowest
+from malt.world.agreement import exchange, succeed
 
 
 class BadInput(Exception):
@@ -137,7 +137,7 @@ def on_lowest_rank(work: Callable[[], object]) -> None:
 
 def save_npz(path: str, **arrays: Any) -> None:
     """Write a model as .npz, complete or not at all. OSError, of `path`: nothing of it is left, `path` is as before."""
-    atomicfile.write(path, lambda file: np.savez(file, **arrays))
+    atomic.write(path, lambda file: np.savez(file, **arrays))
 
 
 def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:

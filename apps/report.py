@@ -9,8 +9,8 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from dstorm import Statistics, Transport
-from malt import atomicfile
-from malt.agreement import exchange
+from malt.files import atomic
+from malt.world.agreement import exchange
 
 
 @dataclass
@@ -153,7 +153,7 @@ class Report:
         """Write all of it as JSON, complete or not at all. OSError: the file cannot be written."""
         epochs = {"resumed_from": self.resumed_from or None, "epochs": self.epochs}
         text = json.dumps({**self.header, **epochs, "final": self.final, "lost_ranks": self.lost_ranks()}, indent=1)
-        atomicfile.write(path, lambda file: file.write(f"{text}\n".encode()))
+        atomic.write(path, lambda file: file.write(f"{text}\n".encode()))
 
 
 def _shown(row: Mapping[str, Any], column: Column) -> str:

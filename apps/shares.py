@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import malt
-from malt.agreement import exchange
-from malt.shards import living_rows
+from malt.data.shards import living_rows
+from malt.world.agreement import exchange
 
 
 class Losses:

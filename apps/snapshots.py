@@ -17,7 +17,7 @@ import malt
 from apps import factors
 from apps.factors import Kernels, Numbers, Rows, Shard
 from apps.ratingproblem import Pairs, Problem
-from malt.agreement import exchange
+from malt.world.agreement import exchange
 
 NBYTES: Final = 1 << 29
 """What a rank may keep; where that is not enough, only some epochs are measured, the last included."""

@@ -42,7 +42,7 @@ from apps.report import Clock, Column, Mark, Report, mark, over_ranks
 from apps.shares import Shares
 from apps.trainers import DEPTH, trainer
 from dstorm import Statistics
-from malt.agreement import exchange
+from malt.world.agreement import exchange
 
 EMBEDDED = Path(__file__).parent / "data" / "a9a"
 AVERAGES = ("model", "delta", "gradient", "none")

@@ -15,7 +15,7 @@ import numpy as np
 import malt
 from apps import linear
 from apps.linear import Examples, Order, Params, Problem
-from malt import consensus
+from malt.replica import consensus
 
 State = Mapping[str, Any]
 DEPTH = 8

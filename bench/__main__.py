@@ -22,7 +22,7 @@ import malt
 from bench import factorization, scale, start, training
 from bench import rows as table
 from bench.rows import Row
-from malt.mpi_library import bound_library
+from malt.launch.mpi_library import bound_library
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("page.md")

@@ -1,6 +1,6 @@
 """What it takes to make the programs of examples/ parallel: lines added and changed.
 
-    python -m bench.lines [--write docs/examples.md]
+python -m bench.lines [--write docs/examples.md]
 """
 
 from __future__ import annotations

@@ -1,15 +1,15 @@
 """Distributed one-sided remote memory: windows, receive queues, consistency."""
 
-from dstorm.consistency import Consistency, parse
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
-from dstorm.inbox import Message
-from dstorm.layout import Layout
-from dstorm.outbox import Parcel
-from dstorm.segment import Segment
-from dstorm.simulation import Group, SimulatedTransport
-from dstorm.solo import SoloTransport
-from dstorm.statistics import EdgeStatistics, Lag, Statistics
+from dstorm.queues.consistency import Consistency, parse
+from dstorm.queues.layout import Layout
+from dstorm.queues.queues import Segment
+from dstorm.queues.receiver import Message
+from dstorm.queues.sender import Parcel
+from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics
 from dstorm.transport import Transport, Window
+from dstorm.transports.simulated import Group, SimulatedTransport
+from dstorm.transports.solo import SoloTransport
 
 __all__ = [
     "ClosedError",

@@ -1,8 +1,9 @@
 """One wait for other ranks: whether it has hope, who is to blame where it has none, what is said of it. Pure.
 
-A rank that waits publishes for whom (dstorm/status.py). So whoever waits for it can follow the waits to their ends, to
-ranks that do not wait themselves. While these make themselves heard, the wait goes on, however long. Where one of them
-is silent for the deadline, it holds up all who wait. Where there are none, ranks wait for each other in a circle.
+A rank that waits publishes for whom (dstorm/membership/status.py). So whoever waits for it can follow the waits to
+their ends, to ranks that do not wait themselves. While these make themselves heard, the wait goes on, however long.
+Where one of them is silent for the deadline, it holds up all who wait. Where there are none, ranks wait for each other
+in a circle.
 """
 
 from __future__ import annotations

@@ -30,8 +30,10 @@ def gradients(x, y):
 
 
 p = {
-    "W1": rng.standard_normal((2, HIDDEN)), "b1": np.zeros(HIDDEN),
-    "W2": rng.standard_normal((HIDDEN, 3)) / np.sqrt(HIDDEN), "b2": np.zeros(3),
+    "W1": rng.standard_normal((2, HIDDEN)),
+    "b1": np.zeros(HIDDEN),
+    "W2": rng.standard_normal((HIDDEN, 3)) / np.sqrt(HIDDEN),
+    "b2": np.zeros(3),
 }
 replica = malt.Replica(p, every=5, sync="bsp")
 for epoch in range(EPOCHS):

@@ -6,23 +6,23 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 # First: it says where a file of the user's hides one of the others.
-import malt.packages  # noqa: F401
+import malt.runner.packages  # noqa: F401
 
 # isort: split
 from dstorm import ClosedError, DeadlinePassed, PeerLost, Statistics
-from malt.collectives import allgather, allreduce, broadcast, lowest, together
-from malt.replica import Replica
-from malt.session import alive, barrier, finalize, heartbeat, init, on_death, rank, size
-from malt.shards import shard
-from malt.simulation import simulate
-from malt.vectors import vector
-from malt.world import World
+from malt.data.shards import shard
+from malt.replica.replica import Replica
+from malt.session.collectives import allgather, allreduce, broadcast, lowest, together
+from malt.session.session import alive, barrier, finalize, heartbeat, init, on_death, rank, size
+from malt.session.simulation import simulate
+from malt.session.vectors import vector
+from malt.world.world import World
 from vol import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Gathered, Graph, Update, graph
 
 if TYPE_CHECKING:
     from malt import files
-    from malt.checkpoint import Checkpoint
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
+    from malt.session.checkpoint import Checkpoint
 
 __version__ = "0.1.0"
 
@@ -69,7 +69,7 @@ __all__ = [
 ]
 
 _LATER = {
-    "Checkpoint": "malt.checkpoint",
+    "Checkpoint": "malt.session.checkpoint",
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),

@@ -9,10 +9,12 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
-from malt import __version__, doctor, job, restarts
-from malt.environment import outside
-from malt.launcher import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
-from malt.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
+from malt import __version__
+from malt.doctor import command
+from malt.launch import job, restarts
+from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
+from malt.launch.environment import outside
+from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 
 
 class _Parser(argparse.ArgumentParser):
@@ -31,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if unknown:
             raise LaunchError(f"unknown arguments: {' '.join(unknown)} (see malt {options.command} --help)")
         if options.command == "doctor":
-            return doctor.main(options.n, options.json)
+            return command.main(options.n, options.json)
         return _run(options, program)
     except LaunchError as error:
         print(f"malt {options.command}: {error}", file=sys.stderr)

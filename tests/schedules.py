@@ -13,9 +13,9 @@ from itertools import permutations, product
 
 import numpy as np
 
-from dstorm import Layout, Segment, stamp
-from dstorm.consistency import ASP
-from dstorm.outbox import Parcel
+from dstorm import Layout, Segment, header
+from dstorm.queues.consistency import ASP
+from dstorm.queues.sender import Parcel
 
 CAPACITY = 16
 """Bytes of a payload; all of them hold the number of the message."""
@@ -38,7 +38,7 @@ class RecordingWindow:
 
     def put(self, source, peer, offset):
         data = bytes(source)
-        whole = len(data) == stamp.NBYTES and not self._cut_stamps
+        whole = len(data) == header.NBYTES and not self._cut_stamps
         half = len(data) if whole else 12  # inside a word
         self._stage += [
             (offset + start, data[start:end]) for start, end in ((0, half), (half, len(data))) if start < end
@@ -168,17 +168,17 @@ def arrival_orders(stages: Sequence[Sequence[Piece]]) -> Iterator[list[Piece]]:
 @contextmanager
 def scheduled_reads(window: ReplayedWindow):
     """Each look at a stamp is an access too."""
-    original = stamp.read
+    original = header.read
 
     def read(buffer, offset):
         window.access()
         return original(buffer, offset)
 
-    stamp.read = read
+    header.read = read
     try:
         yield
     finally:
-        stamp.read = original
+        header.read = original
 
 
 def play(pieces: Sequence[Piece], messages: int, depth: int, newest: bool, schedule: Schedule) -> None:

@@ -1,9 +1,9 @@
 """Vector Object Library: vectors that ranks share, the graphs they travel along, and how updates merge."""
 
 from vol.dense import DenseVector
-from vol.graph import Graph, as_graph, graph
+from vol.graphs.graph import Graph, as_graph, graph
 from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, GatherFunction
-from vol.sparse import SentAs, SparseVector
+from vol.sparse.vector import SentAs, SparseVector
 from vol.update import Update
 from vol.vector import Gathered, Vector
 

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from dstorm import Message, Parcel, Transport
-from dstorm.consistency import Consistency
-from vol.graph import Graph
+from dstorm.queues.consistency import Consistency
+from vol.graphs.graph import Graph
 from vol.merge import AVG, GatherFunction, Own, Term, UserFunction, apply_user_function, average, wide_dtype
 from vol.update import Array, Update
 from vol.vector import Vector

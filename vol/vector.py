@@ -11,11 +11,12 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dstorm import ClosedError, Layout, Message, PeerLost, Segment, Statistics, Transport, children
-from dstorm.consistency import Consistency
+from dstorm import ClosedError, Layout, Message, PeerLost, Segment, Statistics, Transport
+from dstorm.queues.consistency import Consistency
+from dstorm.transports import children
 from dstorm.turn import Turn
 from vol import arguments
-from vol.graph import Graph
+from vol.graphs.graph import Graph
 from vol.merge import AVG, BUILT_IN, PUSH_SUM, GatherFunction, UserFunction
 from vol.update import Array
 

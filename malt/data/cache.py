@@ -24,9 +24,9 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
-from malt import atomicfile
 from malt.data import store
 from malt.data.store import Contents, Store
+from malt.files import atomic
 
 ABANDONED_AFTER_S: Final = 3600.0
 """A store that is unfinished, or of another state of the file, is deleted when it is so old.
@@ -89,7 +89,7 @@ def begin(source: Source, kind: str, place: str, contents: Contents) -> str:
     os.makedirs(os.path.dirname(place), exist_ok=True)
     with suppress(FileExistsError):
         os.mkdir(place, _folder_mode(source.path))
-    unfinished = atomicfile.unfinished(os.path.join(place, source.key(kind)))
+    unfinished = atomic.unfinished(os.path.join(place, source.key(kind)))
     try:
         store.create(unfinished, contents)
     except OSError:
@@ -109,7 +109,7 @@ def publish(source: Source, kind: str, unfinished: str) -> None:
     place, key = os.path.dirname(unfinished), source.key(kind)
     final = os.path.join(place, key)
     with suppress(OSError):
-        atomicfile.publish(unfinished, final, lambda: store.read(final, kind, source.state) is None)
+        atomic.publish(unfinished, final, lambda: store.read(final, kind, source.state) is None)
     discard(unfinished)
     _sweep(place, kind, key)
 

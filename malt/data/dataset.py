@@ -14,11 +14,12 @@ import scipy.sparse
 from numpy.typing import NDArray
 
 from dstorm import Transport
-from malt import memory, session
-from malt.agreement import agree, exchange, succeed
 from malt.data.rows import StoredRows, shared_rows
+from malt.data.shards import bounds
 from malt.data.svmlight import MAX_INDEX
-from malt.shards import bounds
+from malt.launch.machine import memory
+from malt.session import session
+from malt.world.agreement import agree, exchange, succeed
 
 RAW: Final = "raw"
 """For labels that stay as they are in the file."""

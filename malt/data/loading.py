@@ -13,11 +13,11 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from dstorm import Transport
-from malt.agreement import succeed
 from malt.data import cache, store
 from malt.data.cache import Source
 from malt.data.store import Contents, Piece, Store
 from malt.data.team import Incomplete, Team, with_a_team
+from malt.world.agreement import succeed
 
 CLOCK_TICK_NS: Final = 20_000_000
 """More than a tick of any kernel's file clock (10 ms): what is written later than that has another time."""

@@ -11,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import Transport
-from malt import session
-from malt.agreement import agree, exchange
 from malt.data import loading, ratingtext
 from malt.data.dealing import deal, inherit
 from malt.data.loading import Format
 from malt.data.ratingtext import Ids, Lines
 from malt.data.store import Contents, Piece, Store
+from malt.session import session
+from malt.world.agreement import agree, exchange
 
 
 @dataclass(frozen=True, eq=False)

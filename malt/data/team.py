@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from dstorm import Transport
-from malt.agreement import exchange, succeed
+from malt.world.agreement import exchange, succeed
 
 Result = TypeVar("Result")
 
@@ -38,7 +38,7 @@ class Team:
         return list(hosts.values())
 
     def exchange(self, value: Any) -> dict[int, Any]:
-        """What each member gave, by rank, as `malt.agreement.exchange`. Collective. Incomplete."""
+        """What each member gave, by rank, as `malt.world.agreement.exchange`. Collective. Incomplete."""
         said = exchange(self.transport, value)
         if said.keys() != set(self.living):
             raise Incomplete

@@ -8,7 +8,7 @@
 A file is written by one rank: `if malt.lowest(): ...`. *Local.*
 """
 
-from malt.atomicfile import write
-from malt.npz import load_npz, save_npz
+from malt.files.atomic import write
+from malt.files.npz import load_npz, save_npz
 
 __all__ = ["load_npz", "save_npz", "write"]

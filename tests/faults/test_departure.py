@@ -11,9 +11,9 @@ import time
 import pytest
 from programs import ROOT
 
-from dstorm.vitals import this_process
-from malt.departure import Departure
-from malt.mpi_library import bound_library
+from dstorm.membership.processes import this_process
+from malt.launch.departure import Departure
+from malt.launch.mpi_library import bound_library
 
 pytestmark = pytest.mark.serial
 

@@ -20,9 +20,9 @@ from typing import NamedTuple
 import pytest
 
 from bench.training import DATA as RCV1
-from malt import launcher
-from malt.launcher import compose, this_machine
-from malt.mpi_library import bound_library, find_mpiexec
+from malt.launch import command as launcher
+from malt.launch.command import compose, this_machine
+from malt.launch.mpi_library import bound_library, find_mpiexec
 
 ROOT = Path(__file__).parents[2]
 LONG = os.environ.get("MALT_FAULTS") == "long"
@@ -74,7 +74,7 @@ class Job:
         for process, environ in self._processes():
             command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
             rank = environ.get("PMIX_RANK", environ.get("PMI_RANK"))
-            if rank is not None and any(word.endswith(b"malt/program.py") for word in command[:3]):
+            if rank is not None and any(word.endswith(b"malt/runner/program.py") for word in command[:3]):
                 found[int(rank)] = process
                 self._shared |= set(re.findall(r"/dev/shm/\S+", Path(f"/proc/{process}/maps").read_text()))
         return found

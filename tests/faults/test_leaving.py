@@ -9,7 +9,7 @@ import sys
 import pytest
 from processes import wait_for
 
-from malt.launcher import RUNNER
+from malt.launch.command import RUNNER
 
 pytestmark = pytest.mark.serial
 

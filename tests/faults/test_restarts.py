@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 from processes import is_alive, wait_for
 
-from malt import job, restarts
-from malt.job import End
-from malt.launcher import RESTART
+from malt.launch import job, restarts
+from malt.launch.command import RESTART
+from malt.launch.job import End
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
@@ -74,8 +74,8 @@ sleep {1}
 """
 SUPERVISOR = """if True:
     import sys
-    from malt import restarts
-    from malt.launcher import Line
+    from malt.launch import restarts
+    from malt.launch.command import Line
     compose = lambda environ: Line({}, [sys.argv[1]])
     sys.exit(restarts.run(compose, {"PATH": "/usr/bin:/bin"}, 2))"""
 

@@ -22,7 +22,7 @@ from programs import ROOT, as_job, in_process, last_line
 import malt
 from apps import checkpoints, mf, mlp, svm
 from apps.program import BadInput
-from malt import checkpointfile
+from malt.files import checkpoint
 
 pytestmark = pytest.mark.serial
 
@@ -107,7 +107,7 @@ def test_ends_bit_by_bit_as_if_it_had_never_died(alone, dying, file, name, optio
     [last] = rest["epochs"]
     for field in ("epoch", "examples", MEASURE[name]):
         assert last[field] == whole["epochs"][-1][field], field
-    assert last["seconds"] == rest["final"]["seconds"] > checkpointfile.read(str(file)).arrays["seconds"] / 2
+    assert last["seconds"] == rest["final"]["seconds"] > checkpoint.read(str(file)).arrays["seconds"] / 2
     over = alone(name, *keeping, "--resume")
     assert over["epochs"] == [] and over["final"]["model_sha256"] == whole["final"]["model_sha256"]
     assert over["final"]["seconds"] == rest["final"]["seconds"]
@@ -117,7 +117,7 @@ def test_ends_bit_by_bit_as_if_it_had_never_died(alone, dying, file, name, optio
 def test_a_checkpoint_changes_nothing_and_the_last_epoch_writes_one(alone, file, name):
     whole, kept = alone(name, "--epochs", 2), alone(name, "--epochs", 2, "--checkpoint", file)
     assert kept["final"]["model_sha256"] == whole["final"]["model_sha256"]
-    program, _, arrays = checkpointfile.read(str(file))
+    program, _, arrays = checkpoint.read(str(file))
     assert program == name and int(arrays["epoch"]) == 2 and int(arrays["examples"]) == whole["epochs"][1]["examples"]
 
 
@@ -232,8 +232,8 @@ def test_ranks_that_meet_for_a_checkpoint_do_not_wait_for_each_other_elsewhere(t
 
 def test_the_first_step_is_not_chosen_again(alone, file, capsys):
     alone("apps.svm", "--epochs", 1, "--checkpoint", file)
-    content = checkpointfile.read(str(file))
-    checkpointfile.write(str(file), content._replace(arrays={**content.arrays, "first_step": np.array(0.0123)}))
+    content = checkpoint.read(str(file))
+    checkpoint.write(str(file), content._replace(arrays={**content.arrays, "first_step": np.array(0.0123)}))
     svm.run(["--checkpoint", str(file), "--resume", "--epochs", "1"])
     assert "first step 0.0123," in capsys.readouterr().out
 
@@ -295,7 +295,7 @@ def test_kills_of_all_ranks(job_environment, file, tmp_path):
 
 
 def epoch_of(file):
-    return int(checkpointfile.read(str(file)).arrays["epoch"])
+    return int(checkpoint.read(str(file)).arrays["epoch"])
 
 
 class TestRefused:

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
-from dstorm import children
-from dstorm.vitals import this_process
+from dstorm.membership.processes import this_process
+from dstorm.transports import children
 
 pytestmark = pytest.mark.serial
 
@@ -124,7 +124,7 @@ def test_a_rank_may_run_a_job(survive, tmp_path, job_environment):
 
 
 def _library():
-    from dstorm import mpi
+    from dstorm.transports import mpi
 
     return mpi.library()
 

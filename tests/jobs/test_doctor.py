@@ -13,10 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from malt import doctor
-from malt.diagnosis import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
-from malt.examination import MARK, Examination, read
-from malt.mpi_library import INSTALL, Library
+from malt.doctor import command
+from malt.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
+from malt.doctor.probe import MARK, Examination, read
+from malt.launch.mpi_library import INSTALL, Library
 
 pytestmark = pytest.mark.serial
 
@@ -54,7 +54,7 @@ FALLS_SHORT = [
     ({"shm_free_nbytes": 64_000_000}, WARN, "/dev/shm", "64 MB free of 8,000 MB — .*docker run --shm-size"),
     ({"cores": 1}, WARN, "cores", "1 usable, 4 processors"),
     ({"cores": 1}, WARN, "ranks", "2 ranks take turns on 1 core — -n 1 at most"),
-    (ended(None), FAIL, "job", "did not come back within 60 s and was ended — malt run -n 2 -m malt.examination"),
+    (ended(None), FAIL, "job", "did not come back within 60 s and was ended — malt run -n 2 -m malt.doctor.probe"),
     (ended(7, "A (signal 7)\nadvice\n-----"), FAIL, "job", r"ended with status 7: A \(signal 7\) — malt run"),
     (ended(1), FAIL, "job", "ended with status 1: it printed nothing — malt run"),
     (ended(0, "x"), FAIL, "job", "ended with status 0: x"),
@@ -222,9 +222,9 @@ def test_a_job_that_does_not_come_back(job_environment, monkeypatch, tmp_path):
     """... is ended, with all its processes."""
     pytest.importorskip("mpi4py.MPI")
     (tmp_path / "program.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(50)\n")
-    monkeypatch.setattr(doctor, "PROGRAM", (str(tmp_path / "program.py"),))
+    monkeypatch.setattr(command, "PROGRAM", (str(tmp_path / "program.py"),))
     environ = {**job_environment, "MALT_TEST": str(tmp_path)}
-    outcome, examination = doctor.run_job(2, environ, deadline_s=3.0)
+    outcome, examination = command.run_job(2, environ, deadline_s=3.0)
     assert (outcome.status, examination) == (None, None) and "begun" in outcome.messages
     end = time.monotonic() + 5
     while processes_with(f"MALT_TEST={tmp_path}") and time.monotonic() < end:
@@ -250,13 +250,13 @@ def test_a_library_that_hangs(monkeypatch, capsys):
     def probe():
         raise subprocess.TimeoutExpired("python", 60)
 
-    monkeypatch.setattr(doctor, "bound_library", probe)
-    assert doctor.main(2) == 1
+    monkeypatch.setattr(command, "bound_library", probe)
+    assert command.main(2) == 1
     assert re.search("^fail  MPI library:  mpi4py cannot be imported within 60 s — ", capsys.readouterr().out, re.M)
 
 
 def test_relative_folders_are_still_found(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     path = os.pathsep.join(["lib", "/opt/lib"])
-    assert doctor._with_absolute_path({"PYTHONPATH": path}) == {"PYTHONPATH": f"{tmp_path}/lib{os.pathsep}/opt/lib"}
-    assert doctor._with_absolute_path({"A": "b"}) == {"A": "b"}
+    assert command._with_absolute_path({"PYTHONPATH": path}) == {"PYTHONPATH": f"{tmp_path}/lib{os.pathsep}/opt/lib"}
+    assert command._with_absolute_path({"A": "b"}) == {"A": "b"}

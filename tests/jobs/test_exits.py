@@ -12,9 +12,9 @@ from types import SimpleNamespace
 
 import pytest
 
-from malt import exits
-from malt.launcher import RUNNER, Job, compose, this_machine
-from malt.mpi_library import bound_library, find_mpiexec
+from malt.launch.command import RUNNER, Job, compose, this_machine
+from malt.launch.mpi_library import bound_library, find_mpiexec
+from malt.runner import exits
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial

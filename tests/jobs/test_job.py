@@ -13,11 +13,11 @@ import pytest
 from processes import is_alive, wait_for
 from programs import ROOT
 
-from malt import supervision
-from malt.departure import Departure
-from malt.job import first_failure
-from malt.signals import Signals
-from malt.supervision import Supervised
+from malt.launch import supervisor
+from malt.launch.departure import Departure
+from malt.launch.job import first_failure
+from malt.launch.signals import Signals
+from malt.launch.supervisor import Supervised
 
 pytestmark = pytest.mark.serial
 malt_run = [sys.executable, "-m", "malt", "run", "-n", "2"]
@@ -126,8 +126,9 @@ def supervise(folder, environ, script, first="import sys"):
     (folder / "mpiexec").chmod(0o755)
     code = f"""if True:
         {first}
-        from malt import job, supervision
-        from malt.launcher import Line
+        from malt.launch import job
+        from malt.launch import supervisor
+        from malt.launch.command import Line
         supervision.END_S = supervision.FAILED_S = 0.3
         line = Line({{"NAME": "value"}}, ["{folder}/mpiexec"], ranks=1)
         sys.exit(job.run(line, {{"PATH": "/usr/bin:/bin"}}).status)"""
@@ -249,7 +250,7 @@ def test_output_that_nobody_reads_is_waited_for(full, tmp_path):
     """A pipe that is full: mpiexec may hold more of what ranks have printed, and is not to be ended over it."""
     program = f"""
 import os
-from malt import supervision
+from malt.launch import supervisor
 os.set_blocking(1, False)
 try:
     while {full}:
@@ -267,8 +268,8 @@ print(supervision._is_read(), file=open({str(tmp_path / "said")!r}, "w"))
 @pytest.mark.parametrize("read", [False, True])
 def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch, tmp_path):
     """All ranks have ended well, as they said; where there is room in the pipe, and it stays, it is ended."""
-    monkeypatch.setattr(supervision, "_is_read", lambda: read)
-    monkeypatch.setattr(supervision, "FAILED_S", 0.1)
+    monkeypatch.setattr(supervisor, "_is_read", lambda: read)
+    monkeypatch.setattr(supervisor, "FAILED_S", 0.1)
     ended = tmp_path / "ended"
     command = ["sh", "-c", f"sleep 1; touch {ended}"]
     job = Supervised(command, os.environ, Signals(), Departure(tmp_path, 0), 10)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from malt.output import Lines, Source
+from malt.launch.streams.output import Lines, Source
 
 pytestmark = pytest.mark.serial
 ONE, TWO, ERR, MPIEXEC = Source("1", 1), Source("2", 1), Source("1", 2), Source("", 2)
@@ -70,8 +70,8 @@ def test_each_line_has_its_label():
 
 JOB = """if True:
     import os, sys, time
-    from malt import job
-    from malt.launcher import Line
+    from malt.launch import job
+    from malt.launch.command import Line
     end = job.run(Line({{}}, ["sh", "-c", {script!r}], ranks=2), os.environ)
     sys.exit(end.status)"""
 

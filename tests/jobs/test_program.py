@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from malt.launcher import RUNNER
+from malt.launch.command import RUNNER
 
 pytestmark = pytest.mark.serial
 
@@ -29,7 +29,7 @@ PROGRAMS = {
     "interrupted": "raise KeyboardInterrupt",
     "modules of Python": "import session, random\n",
     "prints without a newline": "print('a', end='')",
-    "nothing of ours": "import sys\nprint({'malt', 'malt.exits', 'numpy', 'mpi4py'} & set(sys.modules))",
+    "nothing of ours": "import sys\nprint({'malt', 'malt.runner.exits', 'numpy', 'mpi4py'} & set(sys.modules))",
 }
 
 
@@ -98,7 +98,7 @@ def test_the_traceback_is_left_for_the_launcher(tmp_path, run, end):
 def test_a_fork_that_fails_leaves_none(tmp_path, run):
     text = """if True:
         import os
-        from malt import exits
+        from malt.runner import exits
         exits.end_job_on_failure(lambda status: None, 3)
         if os.fork() == 0:
             raise ValueError

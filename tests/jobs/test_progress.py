@@ -15,9 +15,9 @@ from pathlib import Path
 import pytest
 from two_hosts import APART, NAMESPACES, TOGETHER, need_namespaces
 
-from dstorm import progress
-from dstorm.progress import LONGEST_NAP_S, OPENMPI_THREAD, SHORTEST_NAP_S, Helper, Pace
-from malt.mpi_library import bound_library, find_mpiexec
+from dstorm.transports import progress
+from dstorm.transports.progress import LONGEST_NAP_S, OPENMPI_THREAD, SHORTEST_NAP_S, Helper, Pace
+from malt.launch.mpi_library import bound_library, find_mpiexec
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
@@ -111,7 +111,7 @@ def test_the_helper_polls_until_it_is_stopped():
 def test_the_helper_does_not_hold_up_the_end(job_environment):
     """It is stopped before the interpreter ends, and so before MPI is finalized."""
     program = (
-        "import atexit; from dstorm.progress import Helper; polls = [];"
+        "import atexit; from dstorm.transports.progress import Helper; polls = [];"
         "atexit.register(lambda: print(helper._thread.is_alive()));"
         "helper = Helper(lambda: polls.append(1))"
     )
@@ -150,6 +150,7 @@ def test_calls_are_serialized_only_where_they_must_be():
 
 
 # -- over TCP ---------------------------------------------------------------------------------------------------------
+
 
 @pytest.fixture(scope="module")
 def library():

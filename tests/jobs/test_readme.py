@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import malt
-from malt import checkpointfile
+from malt.files import checkpoint
 
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
@@ -72,7 +72,7 @@ def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
         malt.simulate(lambda rank, program=program: exec(program, {}), 1)
     resumed, whole = losses(capsys.readouterr().out)
     assert resumed == whole
-    assert int(checkpointfile.read("train.ckpt").arrays["epoch"]) == 3
+    assert int(checkpoint.read("train.ckpt").arrays["epoch"]) == 3
 
 
 def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, capsys):

@@ -11,13 +11,13 @@ import sys
 
 import pytest
 
-from malt.standard_input import StandardInput
+from malt.launch.streams.standard_input import StandardInput
 
 pytestmark = pytest.mark.serial
 
 PROGRAM = """if True:
     import os, pathlib, signal, subprocess, sys
-    from malt.standard_input import StandardInput
+    from malt.launch.streams.standard_input import StandardInput
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
     if "background" in sys.argv and (child := os.fork()) != 0:  # as a shell does
         signal.sigwait([signal.SIGUSR1])

@@ -11,7 +11,8 @@ import numpy as np
 import pytest
 
 import malt
-from malt import checkpointfile, session
+from malt.files import checkpoint
+from malt.session import session
 
 ROOT = Path(__file__).parents[2]
 KILLS = 20
@@ -57,7 +58,7 @@ def test_all_ranks_get_what_the_lowest_has_saved(path):
 
 
 def test_large_arrays_are_sent_in_pieces(path, monkeypatch):
-    monkeypatch.setattr("malt.checkpoint._PIECE_NBYTES", 1000)
+    monkeypatch.setattr("malt.session.checkpoint._PIECE_NBYTES", 1000)
     one = malt.Checkpoint(path, every_s=0)
     one.save({"w": np.arange(1234), "v": np.arange(125.0)})
     back = one.load()
@@ -117,7 +118,7 @@ def test_when_a_save_is_due(tmp_path):
     first, other = malt.simulate(live, 2)
     assert first == [False, False, *2 * [True, True, False, False], True, False]
     assert other == [False, False, *2 * [True, False, False, False], False, False]
-    assert int(checkpointfile.read(str(tmp_path / "train.ckpt")).arrays["n"]) == 3
+    assert int(checkpoint.read(str(tmp_path / "train.ckpt")).arrays["n"]) == 3
 
 
 BAD_STATES = {
@@ -207,7 +208,7 @@ SAVING = """if True:
     import os, random, signal, sys, time
     import numpy as np
     import malt
-    from malt import checkpointfile
+    from malt.files import checkpoint
 
     path, kills = sys.argv[1], int(sys.argv[2])
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import malt
-from malt import collectives
+from malt.session import collectives
 
 DTYPES = ["?", "i1", "i8", "u4", "f2", "f4", "f8", ">f4", "c8"]
 SHAPES = [(), (0,), (3, 0, 2), (1,), (70_001,)]
@@ -59,7 +59,7 @@ class TestAllreduce:
             assert array.tobytes() == expected(op, everyone).tobytes(), op
 
     def test_in_many_pieces(self, monkeypatch):
-        monkeypatch.setattr("dstorm.mpi._REDUCE_NBYTES", 4096, raising=False)
+        monkeypatch.setattr("dstorm.transports.mpi._REDUCE_NBYTES", 4096, raising=False)
         everyone = [filled((50_000,), "f4", rank) for rank in range(malt.size())]
         array = everyone[malt.rank()].copy()
         malt.allreduce(array)
@@ -156,7 +156,7 @@ class TestBroadcast:
             assert array.tobytes() == filled(shape, "i4", root).astype(dtype).tobytes()
 
     def test_in_many_pieces(self, monkeypatch):
-        monkeypatch.setattr("dstorm.mpi._BROADCAST_NBYTES", 1000, raising=False)
+        monkeypatch.setattr("dstorm.transports.mpi._BROADCAST_NBYTES", 1000, raising=False)
         array = filled((5_001,), "f8", malt.rank())
         malt.broadcast(array, np.int64(malt.size() - 1))
         assert array.tobytes() == filled((5_001,), "f8", malt.size() - 1).tobytes()

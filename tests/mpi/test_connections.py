@@ -8,9 +8,10 @@ import numpy as np
 import pytest
 from ranks import run_ranks
 
-from dstorm import DeadlinePassed, connections, progress
-from dstorm.connections import exchange, partners
-from dstorm.consistency import parse
+from dstorm import DeadlinePassed
+from dstorm.queues.consistency import parse
+from dstorm.transports import connections, progress
+from dstorm.transports.connections import exchange, partners
 
 TREE = 200
 
@@ -82,7 +83,7 @@ def test_no_thread_calls_mpi_while_connections_are_made(monkeypatch, most_paired
     """Also where a vector's neighbours are connected when it is made."""
     from mpi4py import MPI
 
-    from dstorm import mpi
+    from dstorm.transports import mpi
     from vol import DenseVector, as_graph
 
     log, helpers = [], []

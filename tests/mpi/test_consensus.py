@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import malt
-from malt import consensus
+from malt.replica import consensus
 
 
 def ended(model, **options):

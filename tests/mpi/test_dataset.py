@@ -16,9 +16,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from ranks import run_alone, run_ranks, same_error
 
-from malt import memory
 from malt.data import cache, dataset, svmlight, textfile
 from malt.data.dataset import load_svmlight, open_svmlight
+from malt.launch.machine import memory
 
 serial = pytest.mark.serial
 
@@ -467,7 +467,7 @@ def test_bad_files_are_told_alike(write, tmp_path, hosts):
 
 
 def test_the_ranks_of_this_world_share_a_file(tmp_path):
-    session = pytest.importorskip("malt.session")
+    session = pytest.importorskip("malt.session.session")
     transport = session.world().transport
     path = os.fsdecode(transport.allgather(os.fsencode(tmp_path / "data.svm"))[0])
     if transport.rank == 0:

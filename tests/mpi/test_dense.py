@@ -8,7 +8,7 @@ from conftest import SIZE
 
 import malt
 from dstorm import Segment
-from dstorm.ring import ReceiveRing
+from dstorm.queues.ring import ReceiveRing
 from vol import GatherFunction, merge
 
 DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int32, np.uint64]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import malt
-from dstorm import shared_memory
+from dstorm.transports import shm_space
 
 
 class Tensor:
@@ -133,7 +133,7 @@ def test_nothing_is_changed_where_an_argument_is_bad(bad):
 @pytest.mark.parallel
 def test_nothing_is_changed_where_memory_is_short(monkeypatch):
     a, b = np.full(3, 1.0 + malt.rank()), np.full(1_000_000, 1.0 + malt.rank(), np.float32)
-    monkeypatch.setattr(shared_memory, "free_nbytes", lambda: 1_000_000)
+    monkeypatch.setattr(shm_space, "free_nbytes", lambda: 1_000_000)
     with pytest.raises(MemoryError):
         malt.Replica([a, b])
     assert (a == 1.0 + malt.rank()).all() and (b == 1.0 + malt.rank()).all()

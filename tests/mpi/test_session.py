@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import malt
-from malt import survival
+from malt.resilience import start
 
 ROOT = Path(__file__).parents[2]
 
@@ -103,7 +103,7 @@ def test_a_heartbeat_is_a_sign_of_life():
 def test_a_heartbeat_makes_no_session():
     malt.finalize()
     malt.heartbeat()
-    assert malt.session._world is None
+    assert malt.session.session._world is None
     malt.init()
     malt.heartbeat()
 
@@ -157,16 +157,16 @@ TWO_HOSTS = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "4"}
 )
 def test_what_survival_needs(library, environ, problem):
     if problem is None:
-        survival.check_support(library, environ)
+        start.check_support(library, environ)
     else:
         with pytest.raises(RuntimeError, match=problem):
-            survival.check_support(library, environ)
+            start.check_support(library, environ)
 
 
 def test_the_variable_that_asks_for_survival_is_checked():
-    assert [survival.is_asked_for({"MALT_SURVIVE": value}) for value in ("", "0", "1", "best-effort")] == [0, 0, 1, 1]
+    assert [start.is_asked_for({"MALT_SURVIVE": value}) for value in ("", "0", "1", "best-effort")] == [0, 0, 1, 1]
     with pytest.raises(RuntimeError, match="MALT_SURVIVE must be 1, 0 or best-effort, got 'yes'"):
-        survival.is_asked_for({"MALT_SURVIVE": "yes"})
+        start.is_asked_for({"MALT_SURVIVE": "yes"})
 
 
 def test_any_intracommunicator():

@@ -7,7 +7,7 @@ import pytest
 from scipy import sparse
 
 import malt
-from malt.shardnotes import MOST, ShardNotes, difference
+from malt.world.shardnotes import MOST, ShardNotes, difference
 
 RANDOM = np.random.default_rng(0).standard_normal((500, 7))
 

@@ -13,9 +13,9 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import malt
-from malt import shards
-from malt.shardnotes import ShardNotes
-from malt.shards import bounds
+from malt.data import shards
+from malt.data.shards import bounds
+from malt.world.shardnotes import ShardNotes
 
 
 @given(st.integers(0, 10_000), st.integers(1, 64))

@@ -12,11 +12,11 @@ import pytest
 
 import malt
 from dstorm import SoloTransport
-from dstorm.consistency import parse
 from dstorm.errors import OverlappingCalls
+from dstorm.queues.consistency import parse
 from dstorm.turn import Turn
-from malt import session
-from malt.world import World
+from malt.session import session
+from malt.world.world import World
 from vol import DenseVector, as_graph
 
 pytestmark = pytest.mark.serial

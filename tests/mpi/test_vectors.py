@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import malt
-from dstorm import shared_memory
+from dstorm.transports import shm_space
 
 
 def all_raise_alike(function, match):
@@ -139,7 +139,7 @@ def test_shared_memory_that_cannot_hold_it(monkeypatch):
     others = malt.size() - 1
     need = malt.size() * others * 2 * 4_000_000 / 1e6
     if malt.rank() == 1:
-        monkeypatch.setattr(shared_memory, "free_nbytes", lambda: 5_000_000)
+        monkeypatch.setattr(shm_space, "free_nbytes", lambda: 5_000_000)
     with pytest.raises(MemoryError, match=rf"{malt.size()} ranks need {need:,.0f}\.\d MB.*and 5\.0 MB are free"):
         malt.vector(1_000_000)
     malt.vector(10).close()
@@ -149,10 +149,10 @@ def test_shared_memory_that_cannot_hold_it(monkeypatch):
 def test_windows_that_are_not_written_to_count_too():
     malt.vector(1).close()  # what was closed before is freed here
     malt.barrier()
-    before = shared_memory.free_nbytes()
+    before = shm_space.free_nbytes()
     malt.barrier()
     with malt.vector(500_000, graph="ring"):
-        used = before - shared_memory.free_nbytes()
+        used = before - shm_space.free_nbytes()
         assert used >= malt.size() * 2 * 2_000_000 * 0.9
         malt.barrier()
 
@@ -161,11 +161,11 @@ def test_windows_that_are_not_written_to_count_too():
 def test_memory_of_closed_vectors_comes_back():
     malt.vector(1).close()
     malt.barrier()
-    before = shared_memory.free_nbytes()
+    before = shm_space.free_nbytes()
     malt.barrier()
     for _ in range(20):
         malt.vector(300_000, graph="ring").close()
-    assert before - shared_memory.free_nbytes() < 5 * malt.size() * 2 * 1_200_000
+    assert before - shm_space.free_nbytes() < 5 * malt.size() * 2 * 1_200_000
     malt.barrier()
 
 

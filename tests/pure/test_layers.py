@@ -12,15 +12,39 @@ pytestmark = pytest.mark.serial
 ROOT = Path(__file__).parents[2]
 LAYERS = ["dstorm", "vol", "malt", "apps"]
 PURE = [
-    "dstorm/calls.py", "dstorm/connections.py", "dstorm/consistency.py", "dstorm/layout.py", "dstorm/membership.py",
-    "dstorm/reduction.py", "dstorm/ring.py",
-    "dstorm/room.py", "dstorm/silence.py", "dstorm/stamp.py", "dstorm/statistics.py", "dstorm/status.py",
-    "dstorm/transport.py", "dstorm/wait.py", "malt/banners.py", "malt/cadence.py", "malt/changes.py",
-    "malt/data/dealing.py", "malt/diagnosis.py", "malt/parameters.py",
-    "vol/graph.py", "vol/topology.py", "vol/spectrum.py", "vol/merge.py", "vol/update.py", "vol/arguments.py",
-    "vol/dirty.py", "vol/rowmerge.py", "vol/rows.py", "vol/wire.py",
-    "apps/network.py", "apps/optimizer.py",
-]  # fmt: skip
+    "dstorm/membership/calls.py",
+    "dstorm/transports/connections.py",
+    "dstorm/queues/consistency.py",
+    "dstorm/queues/layout.py",
+    "dstorm/membership/view.py",
+    "dstorm/reduction.py",
+    "dstorm/queues/ring.py",
+    "dstorm/membership/allocator.py",
+    "dstorm/membership/heartbeat.py",
+    "dstorm/header.py",
+    "dstorm/queues/statistics.py",
+    "dstorm/membership/status.py",
+    "dstorm/transport.py",
+    "dstorm/wait.py",
+    "malt/launch/streams/banners.py",
+    "malt/replica/cadence.py",
+    "malt/replica/changes.py",
+    "malt/data/dealing.py",
+    "malt/doctor/findings.py",
+    "malt/replica/parameters.py",
+    "vol/graphs/graph.py",
+    "vol/topology.py",
+    "vol/graphs/spectrum.py",
+    "vol/merge.py",
+    "vol/update.py",
+    "vol/arguments.py",
+    "vol/sparse/dirty.py",
+    "vol/sparse/merge.py",
+    "vol/sparse/rows.py",
+    "vol/sparse/wire.py",
+    "apps/network.py",
+    "apps/optimizer.py",
+]
 MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 
 

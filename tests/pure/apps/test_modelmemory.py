@@ -7,7 +7,7 @@ import pytest
 import malt
 from apps import mf, mlp, modelmemory, svm
 from apps.program import BadInput
-from malt import memory
+from malt.launch.machine import memory
 
 pytestmark = pytest.mark.serial
 

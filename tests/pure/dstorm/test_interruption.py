@@ -6,7 +6,7 @@ import sys
 
 import pytest
 from schedules import send
-from test_segment import check, payload, run
+from test_queues import check, payload, run
 
 from dstorm import Group, interruption
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstorm import Layout, stamp
+from dstorm import Layout, header
 
 pytestmark = pytest.mark.serial
 
@@ -18,10 +18,10 @@ def test_cells_are_disjoint_and_inside(size, depth, capacity, random):
     out = [sorted(b for a, b in edges if a == rank) for rank in range(size)]
     layout = Layout(into.__getitem__, out.__getitem__, depth, capacity)
     for rank in range(size):
-        cells = [(layout.acknowledgement(rank, peer), stamp.NBYTES) for peer in out[rank]]
+        cells = [(layout.acknowledgement(rank, peer), header.NBYTES) for peer in out[rank]]
         for peer in into[rank]:
-            cells.append((layout.progress(peer, rank), stamp.NBYTES))
-            cells += [(slot, stamp.NBYTES + capacity) for slot in layout.slots(peer, rank)]
+            cells.append((layout.progress(peer, rank), header.NBYTES))
+            cells += [(slot, header.NBYTES + capacity) for slot in layout.slots(peer, rank)]
         cells.sort()
         ends = [start + length for start, length in cells]
         assert all(end <= start for end, (start, _) in zip(ends, cells[1:], strict=False))

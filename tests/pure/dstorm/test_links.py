@@ -9,8 +9,8 @@ import time
 import numpy as np
 import pytest
 
-from dstorm import links
-from dstorm.links import Links
+from dstorm.transports import links
+from dstorm.transports.links import Links
 
 pytestmark = pytest.mark.serial
 NBYTES = 1 << 22

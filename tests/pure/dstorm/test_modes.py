@@ -8,9 +8,9 @@ from mutation import plant
 
 import malt
 from dstorm import Segment
-from dstorm.consistency import Consistency
-from dstorm.inbox import Inbox
-from dstorm.outbox import Outbox
+from dstorm.queues.consistency import Consistency
+from dstorm.queues.receiver import Inbox
+from dstorm.queues.sender import Outbox
 from vol import DenseVector, Vector
 
 pytestmark = pytest.mark.serial

@@ -6,10 +6,11 @@ import pytest
 from mutation import plant
 from schedules import Violation, explore
 
-from dstorm import inbox, ring, stamp
-from dstorm.outbox import Outbox
-from dstorm.ring import ReceiveRing, SendRing, Verdict
-from dstorm.stamp import WHOLE, WRITING, Stamp
+from dstorm import header
+from dstorm.header import WHOLE, WRITING, Stamp
+from dstorm.queues import receiver, ring
+from dstorm.queues.ring import ReceiveRing, SendRing, Verdict
+from dstorm.queues.sender import Outbox
 
 SCENARIOS = [
     dict(messages=2, depth=1, newest=False),
@@ -23,7 +24,7 @@ SCENARIOS = [
 @pytest.fixture(autouse=True)
 def few_retries(monkeypatch):
     """Each retry multiplies the schedules."""
-    monkeypatch.setattr(inbox, "_TORN_RETRIES", 2)
+    monkeypatch.setattr(receiver, "_TORN_RETRIES", 2)
 
 
 def first_order(stages):
@@ -53,9 +54,9 @@ def writing_passes_for_whole(monkeypatch):
 
 def stamp_unchecked(monkeypatch):
     def read(buffer, offset):
-        return Stamp(*stamp._WORDS.unpack_from(buffer, offset)[:6])
+        return Stamp(*header._WORDS.unpack_from(buffer, offset)[:6])
 
-    monkeypatch.setattr(stamp, "read", read)
+    monkeypatch.setattr(header, "read", read)
 
 
 def taken_again(monkeypatch):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstorm.statistics import Lag, LagCounter
+from dstorm.queues.statistics import Lag, LagCounter
 
 pytestmark = pytest.mark.serial
 

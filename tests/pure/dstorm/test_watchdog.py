@@ -7,8 +7,8 @@ import time
 
 import pytest
 
-from dstorm import watchdog
-from dstorm.watchdog import Watchdog
+from dstorm.transports import watchdog
+from dstorm.transports.watchdog import Watchdog
 
 pytestmark = pytest.mark.serial
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from malt.banners import Banners
+from malt.launch.streams.banners import Banners
 
 pytestmark = pytest.mark.serial
 

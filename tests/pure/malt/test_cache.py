@@ -9,10 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from malt import atomicfile
 from malt.data import cache, store
 from malt.data.cache import Source, places
 from malt.data.store import Contents
+from malt.files import atomic
 
 pytestmark = pytest.mark.serial
 
@@ -136,7 +136,7 @@ def test_publishing_where_nothing_can_be_renamed_is_no_error(source, monkeypatch
 
 def test_a_published_store_is_synced_with_its_name(source, monkeypatch):
     path, synced = making(source), []
-    monkeypatch.setattr(atomicfile, "sync_folder", lambda folder: synced.append((folder, value_found(source))))
+    monkeypatch.setattr(atomic, "sync_folder", lambda folder: synced.append((folder, value_found(source))))
     publish(source, path)
     assert synced == [(places(source.path)[0], [1])]
 

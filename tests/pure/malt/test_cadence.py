@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from malt.cadence import Cadence
+from malt.replica.cadence import Cadence
 
 pytestmark = pytest.mark.serial
 

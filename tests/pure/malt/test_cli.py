@@ -9,11 +9,11 @@ import sys
 import pytest
 
 import malt
-from dstorm.children import RANK_PROCESS, RANKS
+from dstorm.transports.children import RANK_PROCESS, RANKS
 from malt import cli
-from malt.job import End
-from malt.launcher import RUNNER, Host, Line
-from malt.mpi_library import Library
+from malt.launch.command import RUNNER, Host, Line
+from malt.launch.job import End
+from malt.launch.mpi_library import Library
 
 pytestmark = pytest.mark.serial
 

@@ -7,9 +7,9 @@ import pytest
 
 import malt
 from dstorm import Group, MismatchedCalls, SimulatedTransport
-from dstorm.survival import SurvivingTransport
-from malt import collectives, session
-from malt.world import World
+from dstorm.membership.resilient import SurvivingTransport
+from malt.session import collectives, session
+from malt.world.world import World
 
 pytestmark = pytest.mark.serial
 
@@ -66,7 +66,7 @@ class TestFailures:
 
     @pytest.fixture(autouse=True)
     def pieces(self, monkeypatch):
-        monkeypatch.setattr("dstorm.assembly.PIECE_NBYTES", 64)
+        monkeypatch.setattr("dstorm.membership.collectives.PIECE_NBYTES", 64)
         monkeypatch.setattr(collectives, "_GATHER_NBYTES", 400)
 
     def results(self, turn, live, fails):

@@ -6,7 +6,7 @@ import os
 
 import pytest
 
-from malt import cores
+from malt.launch.machine import cores
 
 pytestmark = pytest.mark.serial
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from malt.environment import outside
+from malt.launch.environment import outside
 
 pytestmark = pytest.mark.serial
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from test_cores import write
 
-from malt import memory
+from malt.launch.machine import memory
 
 pytestmark = pytest.mark.serial
 

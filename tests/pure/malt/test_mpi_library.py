@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from malt.mpi_library import LaunchError, Library, belongs, bound_library, find_mpiexec, identify
+from malt.launch.mpi_library import LaunchError, Library, belongs, bound_library, find_mpiexec, identify
 
 pytestmark = pytest.mark.serial
 

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from malt import offspring
-from malt.offspring import Offspring
+from malt.launch import offspring
+from malt.launch.offspring import Offspring
 
 pytestmark = pytest.mark.serial
 

@@ -7,7 +7,7 @@ from collections import OrderedDict
 import numpy as np
 import pytest
 
-from malt.parameters import Parameters
+from malt.replica.parameters import Parameters
 
 pytestmark = pytest.mark.serial
 

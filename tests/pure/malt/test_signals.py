@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from malt import signals
-from malt.signals import Signals
+from malt.launch import signals
+from malt.launch.signals import Signals
 
 pytestmark = pytest.mark.serial
 

@@ -14,14 +14,16 @@ import pytest
 import malt
 from apps.checkpoints import Checkpoints
 from apps.report import Clock
-from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport, stamp
-from dstorm.consistency import parse
-from dstorm.survival import SurvivingTransport
-from dstorm.vitals import Vitals
-from malt import checkpointfile, session, survival
-from malt.checkpointfile import Content
+from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport, header
+from dstorm.membership.processes import Vitals
+from dstorm.membership.resilient import SurvivingTransport
+from dstorm.queues.consistency import parse
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
-from malt.world import World
+from malt.files import checkpoint
+from malt.files.checkpoint import Content
+from malt.resilience import start as survival
+from malt.session import session
+from malt.world.world import World
 from vol import DenseVector, SparseVector, as_graph
 
 pytestmark = pytest.mark.serial
@@ -91,7 +93,7 @@ def test_allgather_gives_all_the_same(seed):
 
 @pytest.mark.parametrize("seed", range(40))
 def test_mean_and_broadcast_are_those_of_the_living(seed, monkeypatch):
-    monkeypatch.setattr("dstorm.assembly.PIECE_NBYTES", 64)  # many rounds
+    monkeypatch.setattr("dstorm.membership.collectives.PIECE_NBYTES", 64)  # many rounds
     size = 2 + seed % 4
 
     def live(transport):
@@ -117,7 +119,7 @@ def test_mean_and_broadcast_are_those_of_the_living(seed, monkeypatch):
 @pytest.mark.parametrize("seed", range(30))
 def test_a_mean_is_that_of_those_who_are_to_count(seed, monkeypatch):
     """Where none of them is left, of all who live."""
-    monkeypatch.setattr("dstorm.assembly.PIECE_NBYTES", 64)
+    monkeypatch.setattr("dstorm.membership.collectives.PIECE_NBYTES", 64)
     size = 3 + seed % 3
     among = {0, seed % size}
 
@@ -165,7 +167,7 @@ def test_a_checkpoint_is_loaded_by_all_who_live(tmp_path, seed):
     """Whole, whoever dies while it is read and sent on, and whether the others know it yet or not."""
     size = 2 + seed % 4
     path = tmp_path / "state.ckpt"
-    checkpointfile.write(str(path), Content("", {}, {"w": np.arange(3000.0), "epoch": np.array(7)}))
+    checkpoint.write(str(path), Content("", {}, {"w": np.arange(3000.0), "epoch": np.array(7)}))
 
     def live(transport):
         session.enter_simulation(World(transport))
@@ -185,7 +187,7 @@ def test_the_last_checkpoint_is_written_also_where_the_lowest_rank_dies_before(t
         session.enter_simulation(World(transport))
         kept = Checkpoints(options, "a test", {})
         kept.conclude(7, 70, Clock(), {"w": np.arange(3)}, {"w": np.arange(4)})
-        return int(checkpointfile.read(str(file)).arrays["epoch"])
+        return int(checkpoint.read(str(file)).arrays["epoch"])
 
     found, dead = run(3, turns, {0: turns}, live)
     assert found == [None if rank in dead else 7 for rank in range(3)]
@@ -313,7 +315,7 @@ def test_half_a_stamp_of_one_that_died_is_no_message(seed):
         for step in range(1, 9):
             if transport.rank == 1 and step == 4:
                 edge = vector._segment._out.edges[0]
-                stamp.write(edge.cell, 0, stamp.Stamp(4, 4, stamp.WRITING))
+                header.write(edge.cell, 0, header.Stamp(4, 4, header.WRITING))
                 edge_window = vector._segment._window
                 edge_window.put(np.frombuffer(edge.cell, np.uint8)[:40], 0, edge.slots[3 % 2])
                 edge_window.flush([0])
@@ -334,8 +336,8 @@ class Told(Exception):
 
 def with_callbacks(transport, monkeypatch):
     """A session on `transport` in which two callbacks raise; whom they are called with."""
-    monkeypatch.setattr("malt.survival._has_lost", False)
-    monkeypatch.setattr("malt.survival._reason", lambda world, rank: "it was to die")
+    monkeypatch.setattr("malt.resilience.start._has_lost", False)
+    monkeypatch.setattr("malt.resilience.start._reason", lambda world, rank: "it was to die")
     world, told = World(transport, 5.0), []
     session.enter_simulation(world)
     transport.on_death(lambda ranks: survival.tell(world, transport, ranks, Vitals({}, transport.clock)))

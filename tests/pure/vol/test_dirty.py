@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vol import dirty
-from vol.dirty import DirtyRows
+from vol.sparse import dirty
+from vol.sparse.dirty import DirtyRows
 
 pytestmark = pytest.mark.serial
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from vol.graph import NAMES, Graph, _built, as_graph, graph
+from vol.graphs.graph import NAMES, Graph, _built, as_graph, graph
 
 pytestmark = pytest.mark.serial
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vol.rows import checked_rows, is_set_of_rows, union
+from vol.sparse.rows import checked_rows, is_set_of_rows, union
 
 pytestmark = pytest.mark.serial
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from vol import wire
-from vol.wire import ROWS, WHOLE, RowFormat, RowValues, Staging, decode, encode, narrow
+from vol.sparse import wire
+from vol.sparse.wire import ROWS, WHOLE, RowFormat, RowValues, Staging, decode, encode, narrow
 
 pytestmark = pytest.mark.serial
 

@@ -1,0 +1,1 @@
+"""Who is alive, and what the ranks that are do together."""

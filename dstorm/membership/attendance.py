@@ -1,0 +1,100 @@
+"""What a rank does about those it waits for: publishes that it waits, says so, and evicts who holds up the others."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+
+from dstorm.membership.view import Membership, mask, ranks
+from dstorm.transport import Window
+from dstorm.wait import Wait
+
+
+class Attendance(ABC):
+    """The part of a roster that has to do with waits."""
+
+    dead: frozenset[int]
+    _clock: Callable[[], float]
+    _window: Window
+    _gone: Callable[[], Sequence[int]] | None
+    _evict: Callable[[int], bool] | None
+    _say: Callable[[str], object]
+    _membership: Membership
+    _others: list[int]
+    _heard_at: dict[int, float]
+    _told_at: float
+    _awaited: int
+    """Whom this rank waits for, as the others are told."""
+    _evicted_at: dict[int, float]
+    """Whom it has evicted, and when."""
+
+    @abstractmethod
+    def check(self) -> None:
+        """Look who has died."""
+
+    @abstractmethod
+    def _look(self, rank: int) -> int:
+        """Take down the newest that is known of `rank`."""
+
+    @abstractmethod
+    def _tell(self) -> None:
+        """Publish what this rank has to say."""
+
+    @abstractmethod
+    def _beat_s(self) -> float:
+        """How often the others are told."""
+
+    def attend(self, wait: Wait) -> bool:
+        """As `Transport.attend`. One-sided."""
+        if self._gone is None:
+            self._window.sync()
+            for rank in self._others:
+                self._look(rank)
+        self.check()
+        now = self._clock()
+        awaited = mask(wait.ranks)
+        if awaited != self._awaited and now - self._told_at > self._beat_s():
+            self._awaited = awaited
+            self._tell()
+        if line := wait.report(now, self._awaited_by):
+            self._say(line)
+        verdict = wait.judge(now, self._lived_at, self._awaited_by)
+        if verdict.silent and not wait.final and self._evict_all(verdict.silent, now):
+            return False
+        return verdict.is_over
+
+    def end_wait(self, in_vain: bool = False) -> None:
+        """As `Transport.end_wait`. One-sided."""
+        was_told, self._awaited = self._awaited, 0
+        if was_told and not in_vain:
+            self._tell()
+
+    def heard_at(self, rank: int) -> float:
+        """As `Transport.heard_at`. Local."""
+        return self._heard_at[rank]
+
+    def _lived_at(self, rank: int) -> float:
+        """... where one that was evicted is given as long again to end."""
+        return max(self._heard_at[rank], self._evicted_at.get(rank, 0.0))
+
+    def _awaited_by(self, rank: int) -> frozenset[int]:
+        """Whom `rank` waits for, of those who live."""
+        if rank in self.dead:
+            return frozenset()
+        return ranks(self._membership.words[rank].awaited) - self.dead
+
+    def _evict_all(self, silent: frozenset[int], now: float) -> bool:
+        """Kill those who hold up the others; whether all of them can be, and were not before."""
+        fresh = silent - self._evicted_at.keys()
+        if self._evict is None or not fresh:
+            return False
+        self._evicted_at.update(dict.fromkeys(fresh, now))
+        self._tell()  # why, before anybody sees that they have ended
+        beyond = {rank for rank in fresh if not self._evict(rank)}
+        for rank in beyond:
+            del self._evicted_at[rank]
+        return not beyond and fresh == silent
+
+    def was_evicted(self, rank: int) -> bool:
+        """As `Transport.was_evicted`. Local."""
+        return rank in self._evicted_at or any(word.evicted >> rank & 1 for word in self._membership.words)

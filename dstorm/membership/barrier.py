@@ -1,0 +1,316 @@
+"""The roster: how far each rank has come, in every rank's memory. So that whoever waits for all knows for whom.
+
+A cell for each rank (dstorm/membership/status.py), which alone writes it into the memory of all others: how many
+meetings it has come to, what the last of them is called, how many steps it has made, and whom it knows to be dead. A
+meeting is a barrier: a rank leaves it when it has seen all others come; where ranks may die, when those who live have
+come to the same list of the dead (dstorm/membership/view.py). Ranks that come to meetings of different names have lost
+each other's way, and are told at once; so are those who need a rank that has departed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+import zlib
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
+from dstorm.membership.attendance import Attendance
+from dstorm.membership.calls import Calls
+from dstorm.membership.status import NAME_NBYTES, Cells
+from dstorm.membership.view import DEPARTED, DESERTED, OPEN, Membership, mask, ranks
+from dstorm.transport import Transport, Window
+from dstorm.turn import Turn
+from dstorm.wait import Wait
+
+_BEATS_A_DEADLINE = 10
+_LONGEST_BEAT_S = 1.0
+_CHECK_S, _OFTEN = 0.02, 8
+"""How often to look who has died, where there are up to so many others."""
+LAST = "malt.finalize"
+"""The meeting that ends a session. Where ranks may die, one that comes to it while others come to another has ended
+before them, and leaves; they wait for that."""
+
+
+def nbytes(size: int) -> int:
+    """The memory that the roster of `size` ranks takes of each."""
+    return size * Cells(size).nbytes
+
+
+def _print(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+class Roster(Attendance):
+    """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else.
+
+    `gone`: tells which ranks have died, as far as this one can see for itself; None: a death ends the job.
+    `leave(why)`: ends this process; called where the others take it for dead. `evict(rank)`: kills the process of a
+    rank that holds up the others; whether it can. `say`: prints a line.
+    """
+
+    def __init__(
+        self, transport: Transport, window: Window, deadline_s: float,
+        gone: Callable[[], Sequence[int]] | None = None, leave: Callable[[str], object] | None = None,
+        evict: Callable[[int], bool] | None = None, say: Callable[[str], object] = _print,
+    ) -> None:  # fmt: skip
+        self._transport = transport
+        self._clock = transport.clock
+        self._window = window
+        self._gone = gone
+        self._leave, self._evict, self._say = leave, evict, say
+        self.deadline_s = deadline_s
+        """How long a meeting lasts without a sign of life of those who are missing."""
+        self.dead: frozenset[int] = frozenset()
+        """Whom this rank knows to be dead; replaced, never changed."""
+        self._rank, size = transport.rank, transport.size
+        self._membership = Membership(self._rank, size)
+        self._others = [rank for rank in range(size) if rank != self._rank]
+        self._cells = Cells(size)
+        self._cell = np.zeros(self._cells.nbytes, np.uint8)
+        self._telling = threading.RLock()
+        """Held while what this rank says of itself is changed, or said: by any thread."""
+        self._turn = Turn()
+        self._name = b""
+        self.calls = Calls()
+        """What its meetings are part of."""
+        self._flags = self._steps = self._beats = self._open = self._awaited = 0
+        self._evicted_at = {}
+        self._is_meeting = False
+        now = transport.clock()
+        self._heard_at = dict.fromkeys(self._others, now)
+        self._check_s = _CHECK_S * max(1.0, len(self._others) / _OFTEN)
+        self._told_at = self._checked_at = now
+
+    def beat(self) -> None:
+        """Count a step of this rank; now and then tell the others, and look who has died. One-sided."""
+        self._steps += 1
+        now = self._clock()
+        if now - self._told_at > self._beat_s():
+            self._tell()
+        if self._gone is not None and now - self._checked_at > self._check_s:
+            self.check()
+
+    def heartbeat(self) -> None:
+        """Give a sign of life; now and then tell the others. From any thread. One-sided."""
+        self._beats += 1
+        if self._clock() - self._told_at > self._beat_s():
+            self._tell()
+
+    def _beat_s(self) -> float:
+        """How often the others are told."""
+        return min(self.deadline_s / _BEATS_A_DEADLINE, _LONGEST_BEAT_S)
+
+    def check(self) -> None:
+        """Look who has died, and tell the others of those they may not know of. One-sided."""
+        self._checked_at = self._clock()
+        if self._gone is None:
+            return
+        self._window.sync()
+        found = mask(self._gone())
+        for rank in self._alive():
+            found |= self._look(rank)
+        self._bury(found)
+
+    def check_now_and_then(self) -> None:
+        """`check`, where the last one was a while ago. One-sided."""
+        if self._gone is not None and self._clock() - self._checked_at > self._check_s:
+            self.check()
+
+    def meet(self, what: str, patience_s: float | None = None) -> frozenset[int]:
+        """Return when all who live have come; who was dead then, the same on all of them, but of the last meeting only
+        who had not come: others may have ended since. Collective.
+
+        DeadlinePassed: ranks are missing that have made no step for the deadline, or have not come within `patience_s`,
+        whatever they do; a later call waits for them again. PeerLost: one that is missing has departed.
+        MismatchedCalls: a rank has come to another meeting. ClosedError: this rank has departed. RuntimeError: another
+        thread of it is in a meeting.
+        """
+        with self._turn.taken(what):
+            return self._meet(self.calls.name(what), patience_s)
+
+    @contextlib.contextmanager
+    def calling(self, what: str) -> Iterator[None]:
+        """As `Transport.calling`. Local. RuntimeError: another thread is in a collective call: ranks would take what
+        the two do for one call."""
+        with self._turn.taken(what), self.calls.calling(what):
+            yield
+
+    def _meet(self, what: str, patience_s: float | None) -> frozenset[int]:
+        if self._flags & DEPARTED:
+            raise ClosedError(f"{what}: this rank has departed")
+        with self._telling:
+            self._name = what.encode()[:NAME_NBYTES]
+            meeting = self._membership.come(zlib.crc32(self._name))
+            self._is_meeting = True
+            self._tell()
+        lost = self._verdict(meeting, what)
+        if lost is None:
+            lost = self._wait(meeting, what, patience_s)
+        self._is_meeting = False
+        self._check_names(what, meeting)
+        words = self._membership.words
+        return frozenset(rank for rank in ranks(lost) if what != LAST or words[rank].come < meeting)
+
+    def _missing(self, meeting: int) -> list[int]:
+        """Who has not come, or else who may not know yet that all have."""
+        return self._membership.missing(meeting) or self._alive()
+
+    def _passed(self, meeting: int, what: str) -> DeadlinePassed:
+        """The meeting does not take place: who is missing."""
+        now, missing = self._clock(), self._missing(meeting)
+        steps = {rank: self._membership.words[rank].steps for rank in missing}
+        self.end_wait(in_vain=True)
+        self._stay_away()
+        return DeadlinePassed(what, steps, {rank: now - self._heard_at[rank] for rank in missing})
+
+    def opened(self) -> None:
+        """As `Transport.opened`. Local."""
+        self._open += 1
+        self._flags |= OPEN
+
+    def closed(self) -> None:
+        """As `Transport.closed`. One-sided."""
+        self._open -= 1
+        if not self._open:
+            self._flags &= ~OPEN
+            self._tell()
+
+    def has_closed(self, rank: int) -> bool:
+        """As `Transport.has_closed`. Local."""
+        return not self._membership.words[rank].flags & OPEN
+
+    def _wait(self, meeting: int, what: str, patience_s: float | None) -> int:
+        """Poll until the verdict on the meeting is there."""
+        start, final = self._clock(), what == LAST
+        wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
+        polls = 0
+        try:
+            while (lost := self._verdict(meeting, what)) is None:
+                now = self._clock()
+                if patience_s is not None and now - start > patience_s:
+                    raise self._passed(meeting, what)
+                if wait.is_due(now):
+                    wait.ranks = self._missing(meeting)
+                    wait.spared = [rank for rank in wait.ranks if final and self.has_closed(rank)]
+                    if self.attend(wait):
+                        raise self._passed(meeting, what)
+                self._transport.pause(polls)
+                self.check_now_and_then()
+                polls += 1
+            return lost
+        finally:
+            self.end_wait()
+
+    def depart(self) -> None:
+        """Publish that this rank has left in order: a meeting that still needs it ends in PeerLost on the others.
+        One-sided; a second call does nothing."""
+        if self._flags & DEPARTED:
+            return
+        if self._is_meeting:  # an exception has come out of it: who has not left it yet must not count on this rank
+            self._stay_away()
+        self._flags |= DEPARTED
+        self._tell()
+
+    def _stay_away(self) -> None:
+        with self._telling:
+            self._membership.stay_away()
+        self._is_meeting = False
+
+    def _verdict(self, meeting: int, what: str) -> int | None:
+        """Who was dead at `meeting`, once that is certain; None before."""
+        self._window.sync()
+        found = 0
+        for rank in self._alive():
+            has_come = self._membership.words[rank].come >= meeting
+            if self._gone is not None or not has_come or self._flags_of(rank) & DEPARTED:
+                found |= self._look(rank)
+        if self._gone is None:
+            self._check_departed(meeting, what)
+        if not self._check_names(what, meeting):
+            self._bury(found)
+            return None
+        if self._gone is None:
+            return None if self._membership.missing(meeting) else 0
+        if found:
+            self._bury(found)
+        with self._telling:
+            lost = self._membership.verdict(meeting)
+        if lost is not None:
+            self._bury(lost)
+            self._tell()  # also where another decided, who may have died before all heard it
+        return lost
+
+    def _check_departed(self, meeting: int, what: str) -> None:
+        """PeerLost: one that has not come to the meeting never will."""
+        for rank in self._membership.missing(meeting):
+            if self._membership.words[rank].flags & DEPARTED:
+                self._stay_away()
+                self._flags |= DESERTED
+                raise PeerLost(rank, f"it has departed, and {what} needs it")
+
+    def _bury(self, found: int) -> None:
+        """`found` are dead: tell those who live."""
+        fresh = found & ~self._membership.own.dead
+        if not fresh:
+            return
+        for rank in ranks(fresh) - {self._rank}:
+            self._look(rank)  # it may have come to a meeting since the last look
+        if self._leave is not None and fresh >> self._rank & 1:
+            self._leave("the others take it for dead")
+        with self._telling:
+            self._membership.bury(fresh)
+            self.dead = ranks(self._membership.own.dead)
+            self._tell()
+
+    def _alive(self) -> list[int]:
+        dead = self.dead
+        return [rank for rank in self._others if rank not in dead] if dead else self._others
+
+    def _check_names(self, what: str, meeting: int) -> bool:
+        """Whether all who have come to the meeting call it the same. MismatchedCalls: one does not, and stays."""
+        mine = zlib.crc32(self._name)
+        for rank in self._alive():
+            word = self._membership.words[rank]
+            if word.come == meeting and word.name != mine:
+                if self._gone is not None and word.name == zlib.crc32(LAST.encode()):
+                    return False
+                if word.flags & DESERTED:  # it is past the call that this rank is in: here the same is seen in a moment
+                    return False
+                raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
+        return True
+
+    def _name_of(self, rank: int) -> str:
+        """What `rank` calls the meeting it has come to."""
+        return self._cells.name(self._window.memory, rank, self._membership.words[rank].name)
+
+    def _flags_of(self, rank: int) -> int:
+        """The flags of `rank` as they lie in memory, perhaps torn: for a hint."""
+        flags: int = self._window.memory.data[rank * self._cells.nbytes + self._cells.flags_at]
+        return flags
+
+    def _tell(self) -> None:
+        with self._telling:  # a heartbeat may come from another thread
+            word = self._membership.own._replace(
+                steps=self._steps, beats=self._beats, flags=self._flags, awaited=self._awaited,
+                evicted=mask(self._evicted_at),
+            )  # fmt: skip
+            self._cells.write(self._cell, word, self._name)
+            living = self._alive()
+            for peer in living:
+                self._window.put(self._cell, peer, self._rank * self._cells.nbytes)
+            if living:
+                self._window.flush(living)
+            self._told_at = self._transport.clock()
+
+    def _look(self, rank: int) -> int:
+        """Take down the newest that is known of `rank`; whom it has buried, and this rank has not."""
+        word = self._cells.read(self._window.memory, rank)
+        if word is None:
+            return 0
+        if word != self._membership.words[rank]:
+            self._heard_at[rank] = self._transport.clock()
+        return self._membership.heard(rank, word)

@@ -1,0 +1,81 @@
+"""What a rank publishes of itself, as bytes in a cell of every rank's memory: whole, or not read. Pure.
+
+A cell holds the name of the collective call that the rank is in, cut to some length; the body: sets of ranks, a
+heartbeat and flags; and a stamp with the numbers of the word and the checksums of name and body. A rank alone writes
+its own cell, by Puts, which may tear.
+"""
+
+from __future__ import annotations
+
+import struct
+import zlib
+
+from dstorm import header
+from dstorm.header import WHOLE
+from dstorm.membership.view import Word
+from dstorm.transport import Bytes
+
+NAME_NBYTES = 64
+_LINE = 64
+_NUMBERS = struct.Struct("<qq")
+_MASKS = 4
+_CRC_BITS = 30
+
+
+class Cells:
+    """Where things lie in the cells of `size` ranks."""
+
+    def __init__(self, size: int) -> None:
+        self._mask_bits = 8 * -(-size // 8)
+        self._masks_nbytes = _MASKS * self._mask_bits // 8
+        self._body_nbytes = self._masks_nbytes + _NUMBERS.size
+        self._stamp_at = NAME_NBYTES + -(-self._body_nbytes // _LINE) * _LINE
+        self.nbytes = self._stamp_at + header.NBYTES
+        """The length of one cell; that of rank r begins at r times it."""
+        self.flags_at = NAME_NBYTES + self._body_nbytes - 8
+        """Where the low byte of the flags lies."""
+        self._read: dict[int, tuple[bytes, Word]] = {}
+        """What was read last, by rank: most polls find the same."""
+
+    def write(self, cell: Bytes, word: Word, name: bytes) -> None:
+        """Lay `word` and `name` down in `cell`. Local."""
+        masks = word.dead
+        for place, mask in enumerate((word.lost, word.awaited, word.evicted), 1):
+            masks |= mask << place * self._mask_bits
+        body = masks.to_bytes(self._masks_nbytes, "little") + _NUMBERS.pack(word.beats, word.flags)
+        view = cell.data
+        view[: NAME_NBYTES + len(body)] = name.ljust(NAME_NBYTES, b"\0") + body
+        checks = zlib.crc32(name) << _CRC_BITS | _short(body)
+        header.write(view, self._stamp_at, (word.come, word.steps, WHOLE, checks, word.decided, 1.0, 0.0))
+
+    def read(self, memory: Bytes, rank: int) -> Word | None:
+        """The word of `rank`; None: it is being written, or never was. Local."""
+        start = rank * self.nbytes
+        found = memory.data[start : start + self.nbytes].tobytes()
+        before = self._read.get(rank)
+        if before is not None and before[0] == found:
+            return before[1]
+        seen = header.read(memoryview(found), self._stamp_at)
+        if seen is None or seen.state != WHOLE:
+            return None
+        body = found[NAME_NBYTES : NAME_NBYTES + self._body_nbytes]
+        if _short(body) != seen.encoding & (1 << _CRC_BITS) - 1:
+            return None
+        masks = int.from_bytes(body[: self._masks_nbytes], "little")
+        dead, lost, awaited, evicted = (
+            masks >> place * self._mask_bits & (1 << self._mask_bits) - 1 for place in range(_MASKS)
+        )
+        beats, flags = _NUMBERS.unpack_from(body, self._masks_nbytes)
+        checksum = seen.encoding >> _CRC_BITS
+        word = Word(seen.number, seen.step, dead, seen.nbytes, lost, checksum, beats, flags, awaited, evicted)
+        self._read[rank] = found, word
+        return word
+
+    def name(self, memory: Bytes, rank: int, checksum: int) -> str:
+        """What the call is named in the cell of `rank`, whose word has this checksum of it. Local."""
+        name = memory[rank * self.nbytes :][:NAME_NBYTES].tobytes().rstrip(b"\0")
+        return name.decode(errors="replace") if zlib.crc32(name) == checksum else "another call"
+
+
+def _short(body: bytes) -> int:
+    return zlib.crc32(body) & (1 << _CRC_BITS) - 1

@@ -1,0 +1,1 @@
+"""Receive queues over a window: the sending and the receiving end, and what decides."""

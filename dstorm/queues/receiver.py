@@ -1,0 +1,334 @@
+"""The receiving end of a segment: one queue for each in-neighbour, in this rank's own memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from dstorm import header
+from dstorm.header import DONE, WHOLE, WRITING, Stamp
+from dstorm.queues.consistency import Consistency
+from dstorm.queues.layout import Layout
+from dstorm.queues.ring import ReceiveRing, Verdict
+from dstorm.queues.statistics import LagCounter
+from dstorm.queues.waiting import Waiting
+from dstorm.transport import Bytes, Put, Transport, Window
+
+_TORN_RETRIES = 16
+"""Looks at one message that may fail before a gather leaves it to the next: a sender that never pauses must not
+hold a receiver."""
+
+_HEAD_START = 1
+"""Steps that a rank under asp may be ahead of one on the same host before it gives way."""
+_PATIENCE_S = 0.05
+"""How long it gives way in all, over the life of a segment, or after a death."""
+
+
+class Message(NamedTuple):
+    """A whole message, out of the queue."""
+
+    sender: int
+    step: int
+    encoding: int
+    weight: float
+    share: float
+    payload: Bytes
+    """A view, good until the segment's next `receive` or `look`."""
+
+
+@dataclass(eq=False)
+class InEdge:
+    """One peer's queue in this rank's memory."""
+
+    peer: int
+    ring: ReceiveRing
+    slots: list[int]
+    progress: int
+    cell: memoryview
+    """Staging for an acknowledgement on its way to the peer."""
+    put_acknowledgement: Put
+    step: int = 0
+    """The newest step that the peer is known to have reached."""
+    done: bool = False
+    acknowledged: int = 0
+    copies: list[Bytes] = field(default_factory=list)
+    lag: LagCounter = field(default_factory=LagCounter)
+    heard_at: float = 0.0
+    waited_s: float = 0.0
+
+
+class Inbox:
+    """Receives along the in-edges of one rank. All is *Local* but where it says otherwise."""
+
+    def __init__(
+        self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting,
+        accept: Callable[[Message], bool],
+    ) -> None:  # fmt: skip
+        self._transport, self._window, self._waiting = transport, window, waiting
+        self._view: memoryview = window.memory.data
+        self._consistency = consistency
+        self._accept = accept
+        rank = transport.rank
+        self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
+        self._flush_all = window.prepared_flush(layout.into(rank))
+        self._rivals = (
+            [] if consistency.waits else [edge for peer, edge in self.edges.items() if peer in transport.rivals]
+        )
+        self._patience_s = _PATIENCE_S
+        self._seen: list[tuple[InEdge, Stamp]] = []
+        self._step = 0
+        self._over = 0
+        """Under lockstep: the step up to which no gather merges messages any more; -1: one is at it."""
+
+    def _edge(self, layout: Layout, rank: int, peer: int) -> InEdge:
+        cell = np.zeros(header.NBYTES, np.uint8)
+        return InEdge(
+            peer,
+            ReceiveRing(layout.depth, layout.capacity),
+            layout.slots(peer, rank),
+            layout.progress(peer, rank),
+            cell.data,
+            self._window.prepared(cell, peer, layout.acknowledgement(peer, rank)),
+            heard_at=self._transport.clock(),
+        )
+
+    def wait(self, sources: Iterable[int], step: int, timeout_s: float | None) -> None:
+        """Wait for `sources` as the consistency wants it at `step`, this rank's. DeadlinePassed."""
+        self._step = step
+        awaited = self._consistency.awaited_step(step)
+        self._window.sync()
+        if self._rivals:
+            self._give_way()
+        if awaited:
+            edges = [self.edges[peer] for peer in sources]
+            lacking = lambda: [edge for edge in edges if not self._has_reached(edge, awaited)]  # noqa: E731
+            self._waiting.until_none("gather", lacking, timeout_s)
+
+    def take(self, newest: bool) -> list[Message]:
+        """After `wait`: as `Segment.receive`."""
+        if self._consistency.lockstep:
+            # All queues are looked at: what came along the edges of other steps, and was not gathered then, is in the
+            # way of its sender. Only this step's edges can hold a message of this step.
+            self._over = -1
+            found = [self._take_step(edge) for edge in self.edges.values()] if self._step else []
+            return [message for message in found if message is not None]
+        taken: list[Message] = []
+        for edge in self.edges.values():
+            taken += self._take_newest(edge) if newest else self._take_all(edge)
+        return taken
+
+    def look(self) -> list[Message] | None:
+        """After `wait`: as `Segment.look`."""
+        self._seen.clear()
+        found = []
+        for edge in self.edges.values():
+            seen = edge.ring.newest([header.read(self._view, offset) for offset in edge.slots])
+            if seen is None:
+                continue
+            message = self._message(edge, seen, self._payload(edge, seen))
+            if not edge.ring.is_sound(seen) or not self._accept(message):
+                return None
+            self._seen.append((edge, seen))
+            found.append(message)
+        return found
+
+    def look_again(self) -> bool:
+        """As `Segment.look_again`."""
+        self._window.sync()
+        for edge, seen in self._seen:
+            slot = edge.slots[(seen.number - 1) % len(edge.slots)]
+            if not edge.ring.look_again(seen, header.read(self._view, slot)):
+                return False
+        for edge, seen in self._seen:
+            self._settle(edge, seen)
+        return True
+
+    def acknowledge(self) -> None:
+        """As `Segment.acknowledge`. One-sided."""
+        fresh = [edge for edge in self.edges.values() if edge.ring.taken > edge.acknowledged]
+        for edge in fresh:
+            self._put(edge, (edge.ring.taken, self._step, WHOLE, 0, 0, 1.0, 0.0))
+            edge.acknowledged = edge.ring.taken
+        if len(fresh) == len(self.edges):
+            self._flush_all()
+        elif fresh:
+            self._window.flush([edge.peer for edge in fresh])
+        self._over = self._step
+
+    def make_way(self) -> None:
+        """Under lockstep: skip messages of steps that are over, and acknowledge them. One-sided.
+
+        When the graph is mended a rank can get an in-neighbour that is `depth` or more steps behind. Its messages, of
+        which no gather here merges any, fill the slots: it would wait for them to be taken, and this rank for it.
+        """
+        skipped = []
+        for edge in self.edges.values():
+            if (number := self._skip(edge)) > edge.acknowledged:
+                self._put(edge, (number, self._step, WHOLE, 0, 0, 1.0, 0.0))
+                edge.acknowledged = number
+                skipped.append(edge.peer)
+        if skipped:
+            self._window.flush(skipped)
+
+    def leave(self, step: int) -> None:
+        """Tell all in-neighbours that this rank has left, at `step`; `flush` is the caller's. One-sided."""
+        for edge in self.edges.values():
+            self._put(edge, Stamp(edge.ring.taken, step, DONE))
+
+    def outstanding(self, edge: InEdge) -> tuple[int, int]:
+        """(pending, overwritten so far) of an edge."""
+        return edge.ring.outstanding([header.read(self._view, offset) for offset in edge.slots])
+
+    def _put(self, edge: InEdge, what: header.Fields) -> None:
+        header.write(edge.cell, 0, what)
+        edge.put_acknowledgement()
+
+    def _has_reached(self, edge: InEdge, step: int) -> bool:
+        """Whether the peer has published `step`, or has left. Looks no further than it must."""
+        if edge.step >= step or edge.done:
+            return True
+        self._window.sync()
+        self._note_step(edge, header.read(self._view, edge.slots[edge.ring.next_slot]))
+        if edge.step >= step:
+            return True
+        for offset in edge.slots:
+            self._note_step(edge, header.read(self._view, offset))
+            if edge.step >= step:
+                return True
+        self._note_step(edge, header.read(self._view, edge.progress))
+        return edge.step >= step or edge.done
+
+    def bury(self, rank: int) -> None:
+        """The peer has died: it has left. What patience was spent on it while nobody knew is given back."""
+        if rank in self.edges:
+            self.edges[rank].done = True
+        self._patience_s = _PATIENCE_S
+
+    def _give_way(self) -> None:
+        """Yield the core to ranks of this host that have fallen behind, where nothing else ever waits for them.
+
+        No wait for a message: what it evens out is the system's scheduling, whose time slices are as long as a short
+        training. When the patience is used up, one yield a gather is all.
+        """
+        step = self._step - _HEAD_START
+        behind = [edge for edge in self._rivals if not self._has_reached(edge, step)]
+        if not behind:
+            return
+        start, polls = self._transport.clock(), 0
+        while behind and (polls == 0 or self._transport.clock() - start < self._patience_s):
+            self._transport.pause(polls)
+            self._waiting.notice()
+            polls += 1
+            behind = [edge for edge in behind if not self._has_reached(edge, step)]
+        self._patience_s -= self._transport.clock() - start
+
+    def _note_step(self, edge: InEdge, seen: Stamp | None) -> None:
+        if seen is None or seen.state == WRITING:
+            return
+        edge.done = edge.done or seen.state == DONE
+        if seen.step > edge.step:
+            edge.step = seen.step
+            edge.heard_at = self._transport.clock()
+
+    def _skip(self, edge: InEdge) -> int:
+        """Settle the peer's messages of steps that are over, as far as they are here; the newest of them, or 0."""
+        number = 0
+        while True:
+            seen = header.read(self._view, edge.slots[edge.ring.next_slot])
+            if edge.ring.look(seen) is not Verdict.READY or seen is None or seen.step > self._over:
+                return number
+            self._note_step(edge, seen)
+            number = seen.number
+            edge.ring.skip(number)
+
+    def _take_step(self, edge: InEdge) -> Message | None:
+        """The peer's message of this rank's step, or None where it sent none then. Older ones are skipped."""
+        polls = 0
+        while True:
+            seen = header.read(self._view, edge.slots[edge.ring.next_slot])
+            verdict = edge.ring.look(seen)
+            if verdict is Verdict.NOTHING:
+                return None
+            if verdict is not Verdict.READY or seen is None:
+                if edge.done and polls:  # it has died over the stamp
+                    return None
+                self._window.sync()
+                self._transport.pause(polls)
+                self._waiting.notice()
+                polls += 1
+                continue
+            if seen.step > self._step:
+                return None
+            if seen.step < self._step:
+                edge.ring.skip(seen.number)
+                continue
+            # In place: nobody writes to the slot before it is acknowledged.
+            return self._taken(edge, seen, self._payload(edge, seen))
+
+    def _take_all(self, edge: InEdge) -> list[Message]:
+        """The peer's waiting messages, oldest first: at most as many as there are slots."""
+        taken: list[Message] = []
+        tries = 0
+        while len(taken) < len(edge.slots) and tries < _TORN_RETRIES:
+            slot = edge.ring.next_slot
+            seen = header.read(self._view, edge.slots[slot])
+            verdict = edge.ring.look(seen)
+            if verdict is Verdict.NOTHING:
+                break
+            if verdict is Verdict.READY and seen is not None and self._copied(edge, slot, seen, len(taken)):
+                if (message := self._taken(edge, seen, edge.copies[len(taken)][: seen.nbytes])) is not None:
+                    taken.append(message)
+                continue
+            tries += 1
+            self._window.sync()
+        return taken
+
+    def _take_newest(self, edge: InEdge) -> list[Message]:
+        """The peer's newest waiting message, if there is one."""
+        for _ in range(_TORN_RETRIES):
+            seen = edge.ring.newest([header.read(self._view, offset) for offset in edge.slots])
+            if seen is None:
+                break
+            slot = (seen.number - 1) % len(edge.slots)
+            if self._copied(edge, slot, seen, 0):
+                message = self._taken(edge, seen, edge.copies[0][: seen.nbytes])
+                return [] if message is None else [message]
+            self._window.sync()
+        return []
+
+    def _taken(self, edge: InEdge, seen: Stamp, payload: Bytes) -> Message | None:
+        """Settle a message that is whole; None where it is refused."""
+        message = self._message(edge, seen, payload)
+        if not edge.ring.is_sound(seen) or not self._accept(message):
+            self._note_step(edge, seen)
+            edge.ring.refuse(seen.number)
+            return None
+        self._settle(edge, seen)
+        return message
+
+    def _settle(self, edge: InEdge, seen: Stamp) -> None:
+        self._note_step(edge, seen)
+        edge.ring.take(seen.number)
+        edge.lag.note(self._step - seen.step)
+
+    def _message(self, edge: InEdge, seen: Stamp, payload: Bytes) -> Message:
+        return Message(edge.peer, seen.step, seen.encoding, seen.weight, seen.share, payload)
+
+    def _payload(self, edge: InEdge, seen: Stamp) -> Bytes:
+        """The payload in place."""
+        start = edge.slots[(seen.number - 1) % len(edge.slots)] + header.NBYTES
+        return self._window.memory[start : start + max(0, min(seen.nbytes, edge.ring.capacity))]
+
+    def _copied(self, edge: InEdge, slot: int, seen: Stamp, place: int) -> bool:
+        """Copy a slot's payload, and look again whether it is the whole message that was seen first."""
+        if place == len(edge.copies):
+            edge.copies.append(np.empty(edge.ring.capacity, np.uint8))
+        if not edge.ring.is_sound(seen):
+            return True
+        self._window.sync()
+        self._window.copy(edge.slots[slot] + header.NBYTES, edge.copies[place][: seen.nbytes])
+        self._window.sync()
+        return edge.ring.look_again(seen, header.read(self._view, edge.slots[slot]))

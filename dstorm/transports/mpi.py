@@ -1,0 +1,357 @@
+"""MPI: the one module that calls it. Windows by Win.Allocate under one Lock_all for life; Put, Flush, Sync, and
+plain loads of one's own memory are all that moves data (MPI-4.1, chapter 12). No accumulate: it is where MPI
+libraries break.
+
+Importing this module loads the MPI library and initializes it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import numpy as np
+from mpi4py import MPI
+from numpy.typing import NDArray
+
+from dstorm import reduction
+from dstorm.membership import barrier as roster
+from dstorm.membership.barrier import Roster
+from dstorm.membership.enrolment import Enrolled
+from dstorm.queues.waiting import give_way
+from dstorm.transport import Bytes, Put
+from dstorm.transports import connections, progress, shm_space
+from dstorm.transports.watchdog import Watchdog
+
+_is_finalize_noticed = False
+_MOST_NBYTES = 2**62
+"""No window is as large; a figure above it would not go into a message."""
+_BROADCAST_NBYTES = 1 << 30
+"""What is broadcast at once: the most that every MPI counts is 2^31 - 1 bytes."""
+_REDUCE_NBYTES = 1 << 23
+"""What is reduced at once, so that buffers stay small."""
+_LEAST_BLOCK = 256
+"""Elements of a piece that one rank reduces, or all of them: fewer are not worth a message."""
+_LOCAL = ("clock", "pause", "copy", "set_deadline")
+"""Methods that need no lock where MPI calls are serialized."""
+
+
+def library() -> str:
+    """The name and version of the MPI library, as "Open MPI 5.0.11" or "MPICH 5.0.2". Local."""
+    words = MPI.Get_library_version().replace(",", " ").replace("Version:", "").split()
+    version = next(place for place, word in enumerate(words) if word.lstrip("v")[:1].isdigit())
+    return " ".join([*words[:version], words[version].lstrip("v")])
+
+
+def check_usable() -> None:
+    """RuntimeError, with the remedy: MPI is not initialized, or not any more. Local."""
+    if not MPI.Is_initialized():
+        raise RuntimeError(
+            "MPI is not initialized, as mpi4py.rc.initialize is False: call MPI.Init_thread() before the first call of "
+            "malt, or leave rc.initialize as it is"
+        )
+    if MPI.Is_finalized():
+        raise RuntimeError("MPI has been finalized, and no session can begin: let MPI.Finalize() be the last call")
+
+
+def before_finalize(call: Callable[[], None]) -> None:
+    """When the program calls MPI.Finalize, `call()` runs first, while MPI still works (MPI-4.1, 11.2.4). Not where
+    mpi4py does so after the end of the interpreter. A second time it changes nothing. Local."""
+    global _is_finalize_noticed
+    if not _is_finalize_noticed:
+        _is_finalize_noticed = True
+        MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=lambda *_: call()), True)
+
+
+def members(comm: MPI.Intracomm) -> tuple[int, ...]:
+    """The ranks of MPI.COMM_WORLD that are those of `comm`, in its order. Local."""
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    found = MPI.Group.Translate_ranks(group, range(comm.size), world)
+    group.Free()
+    world.Free()
+    return tuple(found)
+
+
+def fence() -> Callable[[], None]:
+    """A call that orders what this process has loaded and stored in shared memory before it with what comes after it:
+    MPI_Win_sync (MPI-4.1, 12.5.4), on a window that no other process is part of. Local."""
+    win = MPI.Win.Allocate(1, 1, comm=MPI.COMM_SELF)
+    win.Lock_all(MPI.MODE_NOCHECK)
+    return win.Sync
+
+
+def publish(name: str, text: str) -> None:
+    """Let all ranks of the job look `text`, of up to 1,000 characters, up under `name` (MPI-4.1, 11.4.4): by way of the
+    processes that have started them, so without a word to another rank. Local."""
+    MPI.Publish_name(name, text)
+
+
+def look_up(name: str) -> str | None:
+    """What was published under `name`; None: nothing yet. Local."""
+    try:
+        return MPI.Lookup_name(name)
+    except MPI.Exception:
+        return None
+
+
+def _nothing() -> None:
+    """There is nobody to flush."""
+
+
+class MpiWindow:
+    """This rank's part of an MPI window."""
+
+    def __init__(
+        self, comm: MPI.Intracomm, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True
+    ) -> None:  # fmt: skip
+        self._watchdog = watchdog
+        self._win = MPI.Win.Allocate(max(nbytes, 1), 1, comm=comm)
+        self._win.Lock_all(MPI.MODE_NOCHECK)
+        self.memory: Bytes = np.frombuffer(self._win.tomemory(), np.uint8)  # type: ignore[call-overload]
+        if clear:
+            self.memory[:] = 0  # stamps must read EMPTY; and touched pages count in what /dev/shm has left
+        self._win.Sync()
+        comm.Barrier()
+
+    @property
+    def model(self) -> str:
+        """The memory model: "unified", or "separate" (MPI-4.1 12.4)."""
+        return "unified" if self._win.model == MPI.WIN_UNIFIED else "separate"
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """As `Window.put`. One-sided."""
+        nbytes = source.nbytes
+        self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """As `Window.prepared`: mpi4py need not look at the arguments each time. Local."""
+        nbytes = source.nbytes
+        return partial(self._win.Put, [source.data, nbytes, MPI.BYTE], peer, (offset, nbytes, MPI.BYTE))
+
+    def flush(self, peers: Sequence[int]) -> None:
+        """As `Window.flush`, on the watchdog's clock where peers are on other hosts. One-sided."""
+        if self._watchdog is None:
+            self._flush(peers)
+        else:
+            with self._watchdog.watching(f"MPI_Win_flush to ranks {list(peers)}"):
+                self._flush(peers)
+
+    def _flush(self, peers: Sequence[int]) -> None:
+        if len(peers) == 1:
+            self._win.Flush(peers[0])
+        else:
+            self._win.Flush_all()
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """As `Window.prepared_flush`. Local."""
+        if not peers:
+            return _nothing
+        if self._watchdog is not None:
+            return partial(self.flush, peers)
+        return partial(self._win.Flush, peers[0]) if len(peers) == 1 else self._win.Flush_all
+
+    def sync(self) -> None:
+        """As `Window.sync`. Local."""
+        self._win.Sync()
+
+    def copy(self, offset: int, destination: Bytes) -> None:
+        """As `Window.copy`. Local."""
+        np.copyto(destination, self.memory[offset : offset + destination.nbytes])
+
+    def free(self) -> None:
+        """As `Window.free`. Collective."""
+        win, self._win = self._win, MPI.WIN_NULL
+        if win != MPI.WIN_NULL:
+            self.memory = np.empty(0, np.uint8)
+            win.Unlock_all()
+            win.Free()
+
+
+class MpiTransport(Enrolled):
+    """The ranks of an MPI intracommunicator. Collective: it is duplicated, so that no traffic of others mixes in."""
+
+    def __init__(self, comm: MPI.Intracomm, deadline_s: float = 300.0) -> None:
+        self._comm = comm.Dup()
+        self.rank = comm.rank
+        self.size = comm.size
+        self.library = library()
+        self._poll: Callable[[], object] | None = None
+        self._lock: threading.RLock | None = None
+        self._helper: progress.Helper | None = None
+        self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
+        self._has_roster = False
+        self.hosts = self._find_hosts()
+        mine = self.hosts[self.rank]
+        self.mortal = False
+        self.while_waiting: list[Callable[[], object]] = []
+        self.dead: frozenset[int] = frozenset()
+        self.rivals = frozenset(rank for rank in range(self.size) if self.hosts[rank] == mine and rank != self.rank)
+        self._connected: set[int] = set()
+        if progress.spans_hosts(self.hosts):
+            self._poll = self._comm.Iprobe
+            self._exchange(connections.partners(self.rank, self.size))
+            self._take_turns()
+        self._meeting_place = self.window(roster.nbytes(self.size))
+        self._roster = Roster(self, self._meeting_place, deadline_s)
+        self._has_roster = True
+        if progress.spans_hosts(self.hosts):
+            self.barrier("malt.init")  # in which each writes to all others: none of their threads runs yet
+            self._help_progress()
+
+    def _find_hosts(self) -> tuple[str, ...]:
+        """Ranks that can share memory are on one host, whatever the host's name: containers may share that too."""
+        group = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
+        leader = np.array([self.rank])
+        group.Bcast(leader)
+        group.Free()
+        return tuple(name.decode() for name in self.allgather(f"{MPI.Get_processor_name()}/{leader[0]}".encode()))
+
+    def _take_turns(self) -> None:
+        """Where the thread level asks for it, have this rank's calls of MPI and those of its helper take turns."""
+        helps = progress.library_helps(self.library, os.environ)
+        if MPI.Query_thread() == MPI.THREAD_SERIALIZED and not helps:
+            self._lock = threading.RLock()
+            self._poll = progress.unless_held(self._lock, self._comm.Iprobe)
+            progress.serialize(self, self._lock, _LOCAL)
+
+    def _help_progress(self) -> None:
+        """Have what peers write arrive while this rank computes, as far as the thread level allows it."""
+        if self._poll is None or progress.library_helps(self.library, os.environ):
+            return
+        level = MPI.Query_thread()
+        if level >= MPI.THREAD_SERIALIZED:
+            self._helper = progress.Helper(self._poll)
+        if level < MPI.THREAD_MULTIPLE and self.rank == 0:
+            print(progress.ADVICE[level == MPI.THREAD_SERIALIZED], file=sys.stderr)
+
+    def _exchange(self, peers: Sequence[int]) -> None:
+        """Connect to those of `peers` to whom this rank is not connected yet."""
+        fresh = [peer for peer in peers if peer not in self._connected]
+        deadline_s = self._watchdog.deadline_s
+        connections.exchange(self._comm, self.rank, fresh, deadline_s, self.clock, give_way)
+        self._connected.update(fresh)
+
+    def connect(self, peers: Sequence[int]) -> None:
+        """As `Transport.connect`. Collective."""
+        if self.size <= connections.MOST_PAIRED or not progress.spans_hosts(self.hosts):
+            return  # all are connected, or need not be
+        with self._helper.calling if self._helper is not None else contextlib.nullcontext():
+            self.barrier("malt.vector (MPI's connections)")  # from here on no rank's thread calls
+            self._exchange(peers)
+            self.barrier("malt.vector (MPI's connections)")
+
+    def window(self, nbytes: int) -> MpiWindow:
+        """As `Transport.window`. MemoryError, on all ranks alike, where a host's /dev/shm cannot hold its ranks'
+        parts: nothing has been allocated then."""
+        wanted = np.array([min(nbytes, _MOST_NBYTES), shm_space.free_nbytes()], np.int64)
+        table = np.empty((self.size, 2), wanted.dtype)
+        with self._meeting("MPI_Allgather"):
+            self._comm.Allgather(wanted, table)
+        shm_space.check(self.hosts, table[:, 0].tolist(), table[:, 1].tolist())
+        with self._watchdog.watching("MPI_Win_allocate"):
+            # Inside a host a flush waits for nobody, and needs no watch.
+            window = MpiWindow(self._comm, nbytes, self._watchdog if progress.spans_hosts(self.hosts) else None)
+        if self._lock is not None:
+            progress.serialize(window, self._lock, _LOCAL, makers=("prepared", "prepared_flush"))
+        return window
+
+    def arena(self) -> MpiWindow:
+        """A window of half of what /dev/shm has free, divided by the ranks of the host; of the same size on all ranks.
+        Its memory reads as zeros, and what is never written to takes none. Collective."""
+        share = shm_space.share_nbytes(len(self.rivals) + 1)
+        nbytes = min(int(text) for text in self.allgather(str(share).encode()))
+        with self._meeting("MPI_Win_allocate"):
+            return MpiWindow(self._comm, nbytes, clear=False)
+
+    def allgather(self, data: bytes) -> list[bytes]:
+        """As `Transport.allgather`. Collective."""
+        lengths = np.empty(self.size, np.int64)
+        with self._meeting("MPI_Allgatherv"):
+            self._comm.Allgather(np.array([len(data)], np.int64), lengths)
+            everything = np.empty(int(lengths.sum()), np.uint8)
+            self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
+        ends = np.cumsum(lengths)
+        return [everything[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
+
+    def allreduce(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        """As `Transport.allreduce`. Collective."""
+        # Not by MPI_Allreduce, which may combine in any order, and round differently on each rank.
+        flat = array.reshape(-1)
+        ranks = reduction.counting(weights, range(self.size))
+        length = _REDUCE_NBYTES // array.itemsize
+        with self._meeting("MPI_Alltoallv"):
+            for start in range(0, flat.size, length):
+                self._reduce(flat[start : start + length], ranks, op, weights)
+
+    def _reduce(
+        self, piece: NDArray[Any], ranks: Sequence[int], op: str, weights: Mapping[int, float] | None
+    ) -> None:  # fmt: skip
+        """Reduce one piece: each rank is sent a block of it by all, combines them, and sends the result to all."""
+        wide = piece.astype(reduction.accumulator(piece.dtype), copy=False)
+        block = max(-(-piece.size // self.size), _LEAST_BLOCK)
+        counts = np.diff(np.minimum(np.arange(self.size + 1) * block, piece.size))
+        blocks = np.empty((self.size, int(counts[self.rank])), wide.dtype)
+        sent, received = (wide.view(np.uint8), counts * wide.itemsize), blocks.reshape(-1).view(np.uint8)
+        self._comm.Alltoallv(sent, (received, [blocks[0].nbytes] * self.size))
+        result = np.empty(blocks.shape[1], piece.dtype)
+        reduction.reduce_into(result, {rank: blocks[rank] for rank in ranks}, op, weights)
+        self._comm.Allgatherv(result.view(np.uint8), (piece.view(np.uint8), counts * piece.itemsize))
+
+    def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
+        """As `Transport.broadcast`. Collective."""
+        data = array.reshape(-1).view(np.uint8)
+        with self._meeting("MPI_Bcast"):
+            for start in range(0, data.size, _BROADCAST_NBYTES):
+                self._comm.Bcast(data[start : start + _BROADCAST_NBYTES], root or 0)
+
+    def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
+        """As `Transport.barrier`. Collective."""
+        if self._has_roster:
+            self._roster.meet(what, patience_s)
+        else:
+            self._comm.Barrier()
+
+    def look(self, quietly: bool = False) -> None:
+        """Nothing: a death ends the job. Local."""
+
+    def depart(self) -> None:
+        """As `Transport.depart`. One-sided."""
+        self._roster.depart()
+
+    def set_deadline(self, deadline_s: float) -> None:
+        """As `Transport.set_deadline`. Local."""
+        self._watchdog.deadline_s = deadline_s
+        self._roster.deadline_s = deadline_s
+
+    @contextlib.contextmanager
+    def _meeting(self, call: str) -> Iterator[None]:
+        """All ranks come to a blocking collective `call` before any of them enters it: that wait has a deadline, and
+        leaves the core to ranks that are still training, neither of which is true of MPI's own."""
+        self.barrier(call)
+        with self._watchdog.watching(call):
+            yield
+
+    clock = staticmethod(time.perf_counter)
+
+    def pause(self, polls: int) -> None:
+        """As `Transport.pause`. Local."""
+        if self._poll is not None:  # what is waited for may come over a network, and only while MPI is called
+            self._poll()
+        give_way(polls)
+
+    def close(self) -> None:
+        """Give the communicator back. Collective."""
+        with self._watchdog.watching("MPI_Win_free"):
+            self._meeting_place.free()
+        if self._helper is not None:
+            self._helper.stop()
+        self._watchdog.stop()
+        self._comm.Free()

@@ -1,0 +1,119 @@
+"""The ranks of several hosts where some may die: memory that those of a host share, and links to the others."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Sequence
+
+from dstorm.membership.resilient import SurvivingTransport
+from dstorm.queues.waiting import give_way
+from dstorm.transport import Bytes, Put
+from dstorm.transports.links import Links
+from dstorm.transports.shm import SharedMemory
+
+
+def host_name() -> str:
+    """The name of this host, which no other has: hosts may be called alike, and containers start with their host."""
+    try:
+        with open("/proc/sys/kernel/random/boot_id") as file:
+            return f"{os.uname().nodename}/{file.read().strip()}"
+    except OSError:
+        return os.uname().nodename
+
+
+class Arena:
+    """A window over several hosts. `mates`: who shares `memory`, by rank there; the others are at the end of links."""
+
+    def __init__(self, memory: SharedMemory, mates: Sequence[int], links: Links) -> None:
+        self._shared, self._links = memory, links
+        self._place = {rank: place for place, rank in enumerate(mates)}
+        self.memory: Bytes = memory.memory
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """As `Window.put`. One-sided."""
+        if peer in self._place:
+            self._shared.put(source, self._place[peer], offset)
+        else:
+            self._links.put(source, peer, offset)
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """As `Window.prepared`. Local."""
+        if peer in self._place:
+            return self._shared.prepared(source, self._place[peer], offset)
+        return self._links.prepared(source, peer, offset)
+
+    def flush(self, peers: Sequence[int]) -> None:
+        """As `Window.flush`. One-sided."""
+        self._shared.flush(peers)
+        self._links.flush(peers)
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """As `Window.prepared_flush`. Local."""
+        far = [peer for peer in peers if peer not in self._place]
+        return (lambda: self.flush(far)) if far else self._shared.prepared_flush(peers)
+
+    def sync(self) -> None:
+        """As `Window.sync`. Local."""
+        self._shared.sync()
+
+    def copy(self, offset: int, destination: Bytes) -> None:
+        """As `Window.copy`. Local."""
+        self._shared.copy(offset, destination)
+
+    def discard(self, offset: int, nbytes: int) -> None:
+        """As `SharedMemory.discard`. Local."""
+        self._shared.discard(offset, nbytes)
+
+    def free(self) -> None:
+        """Forget it. Local."""
+        self._shared.free()
+        self.memory = self._shared.memory
+
+
+class LinkedTransport(SurvivingTransport):
+    """The ranks of several hosts while some of them die. `links`: those of `arena`. Local.
+
+    `gone`: who of this host has ended; `end(ranks)`: ends those of them that the others have given up. `evict(rank)`:
+    as in `SurvivingTransport`, for those of this host; one of another is cut off, and ends when it reads that, or is
+    ended there.
+    """
+
+    def __init__(
+        self, place: SeveralHosts, arena: Arena, links: Links, gone: Callable[[], Sequence[int]],
+        end: Callable[[Iterable[int]], None], deadline_s: float, leave: Callable[[str], object],
+        evict: Callable[[int], bool],
+    ) -> None:  # fmt: skip
+        self._links = links
+
+        def evict_anywhere(rank: int) -> bool:
+            if rank in place.mates:
+                return evict(rank)
+            links.cut([rank])
+            return True
+
+        gone_anywhere = lambda: [*gone(), *links.gone()]  # noqa: E731
+        super().__init__(place, arena, gone_anywhere, deadline_s, leave, arena.discard, evict_anywhere)
+        self.on_death(end)
+        self.on_death(links.part)
+
+    def close(self) -> None:
+        """As `Transport.close`. Local."""
+        self._links.close()
+
+
+class SeveralHosts:
+    """Who the ranks are, by the names of their hosts, and how they wait."""
+
+    def __init__(self, rank: int, hosts: Sequence[str], library: str) -> None:
+        self.rank, self.size, self.library = rank, len(hosts), library
+        self.hosts = tuple(hosts)
+        self.mates = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
+        """The ranks of this host."""
+        self.rivals = frozenset(self.mates) - {rank}
+
+    clock: Callable[[], float] = staticmethod(time.perf_counter)
+    pause = staticmethod(give_way)
+
+    def set_deadline(self, deadline_s: float) -> None:
+        """Nothing: no call here waits."""

@@ -1,0 +1,175 @@
+"""`malt doctor`: gathers the facts of this machine, also by a small job, and reports what malt.doctor.findings finds.
+
+The job is started by `malt run` in a process of its own, as the user's will be, so that what is told of it holds for
+them; and whatever it does, this process remains to tell it.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import platform
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from importlib import metadata
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+
+from malt import __version__
+from malt.doctor.findings import Facts, Outcome, can_run, judge, record, text
+from malt.doctor.probe import DEADLINE_S, MARK, Examination, read
+from malt.launch.command import Job, compose, this_machine
+from malt.launch.environment import outside
+from malt.launch.job import GRACE_S
+from malt.launch.machine.cores import usable_cores
+from malt.launch.mpi_library import PROBE_TIMEOUT_S, LaunchError, Library, bound_library, find_mpiexec
+
+PROGRAM = ("-m", "malt.doctor.probe")
+
+_MESSAGES = 20_000
+"""Characters that are kept of what the job prints."""
+
+
+def main(ranks: int, as_json: bool = False) -> int:
+    """Print the report on jobs of `ranks` ranks. Returns 0 if they can run here, else 1."""
+    facts = gather(ranks, outside(os.environ))
+    findings = judge(facts)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without dashes still gets its report
+    print(json.dumps(record(facts, findings), indent=1) if as_json else text(facts, findings))
+    return 0 if can_run(findings) else 1
+
+
+def gather(ranks: int, environ: Mapping[str, str], deadline_s: float = DEADLINE_S) -> Facts:
+    """The facts. A job of `ranks` ranks is run for them and ended after `deadline_s`. Nothing of it remains."""
+    facts = _of_machine(ranks)
+    try:
+        library = bound_library()
+        facts = replace(facts, library=library, mpi4py=_version_of_mpi4py())
+        facts = _of_mpiexec(facts, library, environ)
+    except LaunchError as error:
+        return replace(facts, trouble=str(error))
+    except subprocess.TimeoutExpired:
+        return replace(facts, trouble=f"mpi4py cannot be imported within {PROBE_TIMEOUT_S:.0f} s")
+    outcome, examination = run_job(ranks, environ, deadline_s)
+    return replace(facts, job=outcome, examination=examination)
+
+
+def _of_machine(ranks: int) -> Facts:
+    size, free = _shared_memory()
+    return Facts(
+        malt=__version__,
+        python=platform.python_version(),
+        numpy=np.__version__,
+        ranks=ranks,
+        cores=usable_cores(),
+        processors=len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1,
+        shm_nbytes=size,
+        shm_free_nbytes=free,
+    )
+
+
+def _shared_memory() -> tuple[int | None, int | None]:
+    """Bytes of /dev/shm, and those free; None where there is no such folder."""
+    try:
+        room = os.statvfs("/dev/shm")
+    except OSError:
+        return None, None
+    return room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
+
+
+def _version_of_mpi4py() -> str | None:
+    try:
+        return metadata.version("mpi4py")
+    except metadata.PackageNotFoundError:
+        return None
+
+
+def _of_mpiexec(facts: Facts, library: Library, environ: Mapping[str, str]) -> Facts:
+    """`facts`, and those of the mpiexec of `library`. LaunchError: there is none."""
+    mpiexec = find_mpiexec(library, environ)
+    machine = replace(this_machine(environ), terminal=False)
+    line = compose(Job(facts.ranks, PROGRAM), library, mpiexec, machine, environ)
+    return replace(
+        facts,
+        mpiexec=mpiexec,
+        other_mpiexec=_other_mpiexec(mpiexec, environ),
+        line=str(line),
+    )
+
+
+def _other_mpiexec(mpiexec: str, environ: Mapping[str, str]) -> str | None:
+    """The mpiexec of the PATH, if it is not the same file."""
+    first = shutil.which("mpiexec", path=environ.get("PATH", ""))
+    return None if first is None or os.path.samefile(first, mpiexec) else first
+
+
+def run_job(ranks: int, environ: Mapping[str, str], deadline_s: float) -> tuple[Outcome, Examination | None]:
+    """How a job of malt.doctor.probe went, and what it found. It has ended on return."""
+    start = time.monotonic()
+    with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
+        status = _supervise(ranks, environ, deadline_s, output, errors)
+        seconds = round(time.monotonic() - start, 2)
+        said, complained = _content(output), _content(errors)
+    try:
+        examination = read(said)
+    except (ValueError, TypeError):
+        examination = None
+    printed = [line for line in said.splitlines() if MARK not in line]
+    return Outcome(status, seconds, "\n".join([*printed, complained.strip()]).strip()[-_MESSAGES:]), examination
+
+
+def _supervise(
+    ranks: int, environ: Mapping[str, str], deadline_s: float, output: IO[bytes], errors: IO[bytes]
+) -> int | None:
+    """The status of the job, or None if it had to be ended.
+
+    Into files: a pipe would be open as long as any process of the job, and waited for.
+    """
+    process = subprocess.Popen(
+        [sys.executable, "-m", "malt", "run", "-n", str(ranks), *PROGRAM],
+        # Python looks for modules here first, so that it finds this malt, not a malt.py in the user's folder.
+        cwd=Path(__file__).parents[2],
+        env=_with_absolute_path(environ),
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=errors,
+    )
+    try:
+        return process.wait(deadline_s)
+    except subprocess.TimeoutExpired:
+        return None
+    finally:
+        _end(process)
+
+
+def _with_absolute_path(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ` for a process in another folder."""
+    if not environ.get("PYTHONPATH"):
+        return dict(environ)
+    folders = environ["PYTHONPATH"].split(os.pathsep)
+    return {**environ, "PYTHONPATH": os.pathsep.join(map(os.path.abspath, folders))}
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """End `malt run`, which ends its job within GRACE_S."""
+    if process.poll() is None:
+        process.terminate()
+        try:
+            process.wait(2 * GRACE_S)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            process.wait()
+
+
+def _content(file: IO[bytes]) -> str:
+    file.seek(0)
+    return file.read().decode(errors="replace")

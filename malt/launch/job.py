@@ -1,0 +1,103 @@
+"""Runs a composed mpiexec line as a job, to its end, and leaves nothing of it behind."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import tempfile
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple
+
+from malt.launch.command import Line
+from malt.launch.control import Reception
+from malt.launch.departure import Departure
+from malt.launch.job_state import RollCall, failed_with, ranks_with, tell_who_ended_inside_mpi
+from malt.launch.signals import Signals
+from malt.launch.streams.output import Output
+from malt.launch.supervisor import Supervised
+from malt.runner.program import FAILURE_DIR, JOB_DIR, RECEPTION, SESSION_BASE
+
+GRACE_S = 10.0
+"""How long ranks that are told to end may take to leave."""
+
+_KILLING = {
+    getattr(signal, name)
+    for name in ("SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGPIPE", "SIGALRM",
+                 "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGXFSZ", "SIGSYS")
+}  # fmt: skip
+"""What kills a Python process, if not 1 to 3, with which mpiexec itself ends."""
+
+
+class End(NamedTuple):
+    """How a job has ended."""
+
+    status: int
+    is_told: bool = False
+    """Whether a signal told the launcher to end it."""
+
+
+def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End:
+    """Run `line` to its end; on failure print the traceback of the rank that failed first, again."""
+    with Signals() as signals, tempfile.TemporaryDirectory(prefix="malt-") as name:
+        folder = Path(name)
+        ours = {SESSION_BASE: name, **environ, **line.settings, FAILURE_DIR: name}
+        roll = RollCall(folder, line.mortal_ranks, line.is_spread) if line.mortal_ranks else None
+        for variable in (JOB_DIR, RECEPTION):  # of a job that this one is started by
+            ours.pop(variable, None)
+        reception = Reception(folder) if roll is not None and line.is_spread else None
+        if roll is not None:
+            ours[JOB_DIR] = name
+        if reception is not None:
+            ours[RECEPTION] = reception.number
+        departure = Departure(folder, line.ranks, line.is_spread, roll is not None, reception)
+        output = Output(folder, line.ranks, line.label)
+        job = Supervised(line.arguments, ours, signals, departure, grace_s, output)
+        output.start()
+        failure, is_ending = (partial(failed_with, folder), bool) if roll is None else (roll.status, roll.is_ending)
+        status = job.wait(failure, is_ending)
+        banners, is_told = output.close(), False
+        if reception is not None:
+            reception.close()
+        if roll is not None:
+            status = status or roll.end()
+            roll.clean()
+        elif signals.first is None:
+            if line.tells_signals and _was_killed(folder, status):
+                status += 128
+            status, is_told = tell_who_ended_inside_mpi(folder, status)
+        if roll is not None or status != 0:
+            job.kill_leftovers()  # children of ranks that died
+        said = (_told(folder, signals.first) or first_failure(folder)) if status != 0 else ""
+        if not (said or is_told):
+            print(banners.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+        if status != 0 and roll is not None and signals.first is None:
+            roll.tell_who_died_early()
+        print(said, end="", file=sys.stderr, flush=True)
+    return End(status, signals.first is not None)
+
+
+def _was_killed(folder: Path, status: int) -> bool:
+    """Whether that is the number of the signal that has killed a rank. Where one exits by itself it says so."""
+    return status in _KILLING and failed_with(folder) is None and not ranks_with(folder, "quit")
+
+
+def first_failure(folder: Path) -> str:
+    """What is printed at the very end: of the files rank-<r>.txt in `folder` the oldest, or nothing."""
+    failures = sorted(folder.glob("rank-*.txt"), key=lambda path: path.stat().st_mtime_ns)
+    if not failures:
+        return ""
+    rank = failures[0].stem.removeprefix("rank-")
+    first = f", the first of {len(failures)} ranks," if len(failures) > 1 else ""
+    trace = failures[0].read_text(encoding="utf-8", errors="replace").rstrip()
+    return f"\nmalt run: rank {rank}{first} failed:\n{trace}\n"
+
+
+def _told(folder: Path, number: int | None) -> str:
+    """What is printed where a signal has ended the job: one line, as each rank was somewhere else."""
+    if number is None or any(folder.glob("rank-*.txt")):
+        return ""
+    at = folder / "at-0.txt"
+    where = f"; {at.read_text(encoding='utf-8', errors='replace')}" if at.exists() else ""
+    return f"malt run: ended by {signal.Signals(number).name}{where}\n"

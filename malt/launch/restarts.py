@@ -1,0 +1,33 @@
+"""Jobs that died altogether and are run again: `malt run --restarts`."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from collections.abc import Callable, Mapping
+
+from malt.launch import job
+from malt.launch.command import RESTART, Line
+from malt.launch.job_state import BAD_INPUT
+
+
+def run(
+    compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str], restarts: int,
+    grace_s: float = job.GRACE_S,
+) -> int:  # fmt: skip
+    """Run the line that compose(environ) gives, and again where the job died, `restarts` times at most; the status.
+
+    A job that was told to end, by a signal to the launcher, has not died. RESTART in the environment tells the ranks
+    of the second and later ones which it is, from 1 on.
+    """
+    try:
+        for attempt in range(restarts + 1):
+            again = {**environ, RESTART: str(attempt)} if attempt else environ
+            end = job.run(compose(again), again, grace_s)
+            if end.status in (0, BAD_INPUT) or end.is_told or attempt == restarts:
+                break
+            print(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}",
+                  file=sys.stderr, flush=True)  # fmt: skip
+        return end.status
+    except KeyboardInterrupt:  # between two jobs: in one it is passed on
+        return 128 + signal.SIGINT

@@ -1,0 +1,1 @@
+"""What a job reads and prints."""

@@ -1,0 +1,220 @@
+"""What a job prints: the lines of its ranks whole, in the order in which each has said them.
+
+Ranks on the launcher's host write into pipes of their own, named in the folder of the job (malt/runner/program.py), as
+a line that comes by way of mpiexec may be cut in two by another rank's. What mpiexec prints itself, and what comes from
+ranks on other hosts, it is read from. A part of a line is held back for a moment only: prompts and progress bars are
+seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import re
+import selectors
+import threading
+import time
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from malt.launch.streams.banners import Banners
+from malt.runner.program import PIPES
+
+_PART_S = 0.25
+"""How long a part of a line is held back: its rank may be off its core in the midst of it."""
+_LOOK_S, _GATHER_S = 0.1, 0.01
+"""How often to look at what was held back; and how long to let a rank go on that has begun to say something, so that
+its traceback comes in one piece."""
+_DRAIN_S = 5.0
+"""How long to read on what comes after the end of mpiexec: a process that it has left behind may print for ever."""
+_PIECE_NBYTES, _MOST_NBYTES = 1 << 16, 1 << 26
+"""How much is read at once; and how much is kept for a reader that is slow, before ranks wait in what they print."""
+
+_TAG = re.compile(rb"^\[[^\]\n]*,(\d+)\]<std(?:out|err)>: ?", re.MULTILINE)
+"""How Open MPI names the rank of a line."""
+
+
+class Lines:
+    """Puts what several sources say into whole lines. `label`: each begins with the name of its source. Pure."""
+
+    def __init__(self, write: Callable[[bytes], None], label: bool = False) -> None:
+        self._write, self._label = write, label
+        self._sources: defaultdict[Source, _Held] = defaultdict(_Held)
+        self._open: Source | None = None
+        """Whose part of a line stands last in what was written."""
+
+    def say(self, source: Source, data: bytes, now: float) -> None:
+        """What `source` has said. The part of a line at its end is held back until more comes, or `tick` lets it go."""
+        held = self._sources[source]
+        *lines, held.part = (held.part + data).split(b"\n")
+        if lines and source.rank and source.number == 1:  # MPI prints elsewhere
+            self._emit(source, b"\n".join([*lines, b""]))
+        else:
+            self._emit(source, b"".join(held.banners.pass_on(line + b"\n") for line in lines))
+        if lines or held.since is None:
+            held.since = now if held.part or held.banners.holds() else None
+
+    def tick(self, now: float, patience_s: float = _PART_S) -> None:
+        """Let go what was held back for so long."""
+        for source, held in self._sources.items():
+            if held.since is not None and now - held.since >= patience_s:
+                # Open MPI's mpiexec ends what it prints about a failure by a zero byte.
+                part = held.part if source.rank else held.part.rstrip(b"\0")
+                self._emit(source, held.banners.release() + part)
+                held.part, held.since = b"", None
+
+    def banners(self) -> bytes:
+        """What MPI has printed about the end of the job, which was left out."""
+        return b"".join(held.banners.found for held in self._sources.values())
+
+    def _emit(self, source: Source, data: bytes) -> None:
+        if not data:
+            return
+        goes_on = self._open == source
+        if self._open is not None and not goes_on:
+            self._write(b"\n")
+        self._open = None if data.endswith(b"\n") else source
+        self._write(_labelled(source, data, goes_on) if self._label else data)
+
+
+class Source(NamedTuple):
+    """Who says something."""
+
+    rank: str
+    """Or nothing: mpiexec."""
+    number: int
+    """1: to its stdout; 2: to its stderr."""
+
+
+@dataclass
+class _Held:
+    """What is held back of a source."""
+
+    part: bytes = b""
+    """The beginning of a line."""
+    banners: Banners = field(default_factory=Banners)
+    since: float | None = None
+
+
+def _labelled(source: Source, data: bytes, goes_on: bool) -> bytes:
+    if not source.rank:
+        return _TAG.sub(rb"[\1] ", data)
+    name = b"[" + source.rank.encode() + b"] "
+    return (b"" if goes_on else name) + re.sub(rb"\n(?!\Z)", b"\n" + name, data)
+
+
+class _Writer:
+    """Writes to a file that may be slow, in a thread."""
+
+    def __init__(self, number: int) -> None:
+        self.pending = 0
+        """How many bytes are to be written yet."""
+        self._number = number
+        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def write(self, data: bytes) -> None:
+        self.pending += len(data)
+        self._queue.put(data)
+
+    def close(self) -> None:
+        """Return once all is written."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (data := self._queue.get()) is not None:
+            self.pending -= len(data)
+            with contextlib.suppress(OSError):  # nobody reads it any more: the job goes on
+                while data:
+                    data = data[os.write(self._number, data) :]
+
+
+class Output:
+    """What one job prints, read in a thread and printed by others. The folder is that of the job."""
+
+    def __init__(self, folder: Path, ranks: int, label: bool = False) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
+        for rank in range(ranks):
+            for number, name in PIPES.items():
+                with contextlib.suppress(OSError):  # no room for more files: it prints by way of mpiexec
+                    path = folder / f"{name}-{rank}"
+                    os.mkfifo(path, 0o600)
+                    # Open for writing, too: it does not end where a rank does.
+                    self._listen(os.open(path, os.O_RDWR | os.O_NONBLOCK), Source(str(rank), number))
+        self._writers = {1: _Writer(1)}
+        self._writers[2] = self._writers[1] if os.path.samestat(os.fstat(1), os.fstat(2)) else _Writer(2)
+        lines = {writer: Lines(writer.write, label) for writer in self._writers.values()}
+        self._lines = {number: lines[writer] for number, writer in self._writers.items()}
+        self.pipes: list[int] = []
+        """What mpiexec is to have as stdout and stderr."""
+        self.other_ends: list[int] = []
+        """What it is to inherit, too: where the launcher is killed it must not get SIGPIPE, at which Open MPI's exits
+        and leaves its ranks running."""
+        for number in PIPES:
+            ours, theirs = os.pipe()
+            os.set_blocking(ours, False)
+            self._listen(ours, Source("", number))
+            self.pipes.append(theirs)
+            self.other_ends.append(ours)
+
+    def start(self) -> None:
+        """Read and print from here on: mpiexec has been started. Local."""
+        for number in self.pipes:
+            os.close(number)
+        for writer in {*self._writers.values()}:  # not before mpiexec was forked
+            writer.start()
+        self._thread.start()
+
+    def close(self) -> bytes:
+        """Print the rest of what was said before mpiexec ended, and return what MPI has said about that. Local."""
+        self._ended.set()
+        self._thread.join()
+        for writer in {*self._writers.values()}:
+            writer.close()
+        for key in list(self._selector.get_map().values()):
+            os.close(key.fd)
+        self._selector.close()
+        return b"".join(lines.banners() for lines in {*self._lines.values()})
+
+    def _listen(self, number: int, source: Source) -> None:
+        self._selector.register(number, selectors.EVENT_READ, source)
+
+    def _run(self) -> None:
+        is_full = False
+        while not self._ended.is_set():
+            ready = self._selector.select(_LOOK_S)
+            if ready and not is_full:
+                time.sleep(_GATHER_S)
+            is_full = self._read() >= _PIECE_NBYTES
+            for lines in {*self._lines.values()}:
+                lines.tick(time.monotonic())
+            while sum(writer.pending for writer in {*self._writers.values()}) > _MOST_NBYTES:
+                time.sleep(_GATHER_S)
+        end = time.monotonic() + _DRAIN_S
+        while self._read() and time.monotonic() < end:
+            pass
+        for lines in {*self._lines.values()}:
+            lines.tick(time.monotonic(), 0.0)
+
+    def _read(self) -> int:
+        """Read what is there, at most a piece of each; the most that one has said, in bytes."""
+        most = 0
+        for key, _ in sorted(self._selector.select(0), key=lambda ready: ready[0].data):
+            with contextlib.suppress(BlockingIOError):
+                data = os.read(key.fd, _PIECE_NBYTES)
+                if not data:
+                    self._selector.unregister(key.fd)
+                    os.close(key.fd)
+                self._lines[key.data.number].say(key.data, data, time.monotonic())
+                most = max(most, len(data))
+        return most

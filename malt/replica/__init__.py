@@ -1,0 +1,1 @@
+"""`malt.Replica`, and what decides for it."""

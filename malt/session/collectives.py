@@ -1,0 +1,220 @@
+"""Collectives: calls in which all ranks exchange something and come to the same result.
+
+All ranks make the same calls in the same order, from one thread at a time. Arguments are compared before anything is
+sent: where they are wrong or differ, all ranks raise the same error and nothing has changed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from operator import index
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstorm import Transport
+from dstorm.reduction import OPERATIONS
+from malt.session import session
+from malt.world.agreement import agree, succeed
+from vol import arguments
+
+Result = TypeVar("Result")
+Array = NDArray[Any]
+
+_NUMBERS: Final = "biufc"
+"""Kinds of dtypes that can be reduced: truth values and numbers."""
+_PLAIN: Final = "biufcSUmM"
+"""Kinds of dtypes that can be sent: those and text, dates, durations."""
+_ALGORITHMS: Final = ("auto",)
+_GATHER_NBYTES: Final = 1 << 26
+"""What allgather receives at once, of all ranks together."""
+_DEEPEST: Final = 100
+"""How many lists and dicts may lie in each other in a value."""
+
+
+def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: str = "auto") -> None:
+    """Replace `array`, in place, by the mean, sum, max or min of the arrays of all ranks. Collective.
+
+    The arrays have the same shape and dtype on all ranks, and may have no dimensions or no elements. They are combined
+    in rank order: the result has the same bits on all ranks, and in every run with that many ranks. float16 is combined
+    in float32. Integers overflow, the sum of truth values is True where one is, and NaN and infinities pass, as in
+    NumPy, without a warning. An array that is not C-contiguous is copied.
+
+    `op`: "mean", "sum", "max" or "min". `weight`: this rank's in a mean, 0 or more: the result is the sum of weight
+    times array, divided by the sum of weights. A rank of weight 0 does not count, whatever its array holds.
+    `algorithm`: "auto" is what there is.
+
+    Where ranks may fail, those that fail before the end do not count.
+
+    ValueError, on all ranks: an argument is wrong on one, or differs; a weight is given without a mean; all weights are
+    zero. TypeError, on all: a mean of integers or truth values. `array` is as before then. DeadlinePassed, PeerLost,
+    MismatchedCalls, RuntimeError: as malt.barrier.
+    """
+    call, transport = "malt.allreduce", session.world().transport
+
+    def check() -> tuple[Array, Mapping[str, Any]]:
+        _choose("op", op, OPERATIONS)
+        _choose("algorithm", algorithm, _ALGORITHMS)
+        described = {"op": op, "algorithm": algorithm, "_weight": _weight(weight, op)}
+        return _own(array, _NUMBERS), {**described, **_described(array)}
+
+    with transport.calling(call):
+        own, said = agree(transport, call, check)
+        if op == "mean" and own.dtype.kind in "biu":
+            raise TypeError(f"{call}: a mean of {own.dtype} would be cut off: use floats, or op='sum'")
+        weights = {rank: theirs["_weight"] for rank, theirs in said.items()} if op == "mean" else None
+        try:
+            transport.allreduce(own, op, weights)
+        except ValueError as error:  # on all ranks: all weights are zero
+            raise ValueError(f"{call}: {error}") from None
+    _put_back(own, array)
+
+
+def broadcast(array: Array, root: int = 0) -> None:
+    """Replace `array`, in place, by that of rank `root`. Collective.
+
+    The arrays have the same shape and dtype on all ranks, of numbers, text or dates, and may have no dimensions or no
+    elements. An array that is not C-contiguous is copied.
+
+    ValueError, on all ranks: an argument is wrong on one, or differs. PeerLost, on all: `root` has failed, before the
+    call or in it. `array` is as before then. DeadlinePassed, MismatchedCalls, RuntimeError: as malt.barrier.
+    """
+    call, transport = "malt.broadcast", session.world().transport
+
+    def check() -> tuple[tuple[Array, int], Mapping[str, Any]]:
+        number = _root(root, transport.size)
+        return (_own(array, _PLAIN), number), {"root": number, **_described(array)}
+
+    with transport.calling(call):
+        (own, number), _ = agree(transport, call, check)
+        transport.broadcast(own, number)
+    _put_back(own, array)
+
+
+def allgather(value: Any) -> list[Any]:
+    """What every rank gave, by rank: a list of malt.size() entries, the same on all ranks. Collective.
+
+    `value`: an array of numbers, text or dates, of the same dtype on all ranks; shapes may differ. Or a value as in
+    JSON, on all ranks: None, a truth value, a number (NaN and infinities too), a string, a list, or a dict with strings
+    as keys. A tuple arrives as a list, a NumPy scalar as a Python number. Entries are copies, this rank's own included,
+    arrays C-contiguous and writable.
+
+    The entry of a rank that has failed is None, as is that of a rank that gave None.
+
+    ValueError, on all ranks: a value is none of these on one, or dtypes differ. MemoryError, on all: the arrays do not
+    fit. DeadlinePassed, PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
+    """
+    call, transport = "malt.allgather", session.world().transport
+
+    def check() -> tuple[tuple[Array, ...], Mapping[str, Any]]:
+        if not isinstance(value, np.ndarray):
+            return (), {"kind": "a JSON-like value", "_value": _plain(value, _DEEPEST)}
+        _check_array(value, _PLAIN)
+        own = np.ascontiguousarray(value).reshape(-1)
+        return (own,), {"kind": f"an array of {value.dtype}", "_shape": value.shape}
+
+    with transport.calling(call):
+        own, said = agree(transport, call, check)
+        if own:
+            return _gathered(transport, own[0], {rank: theirs["_shape"] for rank, theirs in said.items()})
+        return [said[rank]["_value"] if rank in said else None for rank in range(transport.size)]
+
+
+def lowest() -> bool:
+    """Whether this rank is the lowest that has not failed: the one that writes files and reports. Local, once
+    initialized."""
+    return session.is_lowest()
+
+
+def together(function: Callable[[], Result]) -> Result:
+    """What function() returns on this rank, once it has returned on all. Collective.
+
+    Where it raises on some ranks, all raise the error of the lowest of them: the same type and message where the type
+    is one of Python's, an OSError with its errno and file name, and the host if there are several. Other types become
+    a RuntimeError that names them. On a rank where function() raised, its own error is that error, or its cause.
+
+    function() itself may take as long as the session's deadline; call malt.heartbeat() in a longer one.
+
+    DeadlinePassed, PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
+    """
+    return succeed(session.world().transport, function)
+
+
+def _choose(name: str, value: Any, choices: Sequence[str]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
+
+
+def _root(root: Any, size: int) -> int:
+    if isinstance(root, bool) or not hasattr(root, "__index__") or not 0 <= index(root) < size:
+        raise ValueError(f"root must be a rank from 0 to {size - 1}, got {root!r}")
+    return index(root)
+
+
+def _weight(weight: Any, op: str) -> float:
+    number = arguments.real("weight", weight)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"weight must be a number from 0 up, got {weight!r}")
+    if op != "mean" and number != 1:
+        raise ValueError(f"weight is for op='mean', got weight={weight!r} with op={op!r}")
+    return number
+
+
+def _check_array(array: Any, kinds: str) -> None:
+    if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"array must be a NumPy array, got {type(array).__name__}")
+    if array.dtype.kind not in kinds or not array.dtype.itemsize:
+        raise TypeError(f"an array of {array.dtype} cannot be exchanged")
+
+
+def _own(array: Array, kinds: str) -> Array:
+    """`array` as one that can be written into and is C-contiguous: itself, or a copy."""
+    _check_array(array, kinds)
+    if not array.flags.writeable:
+        raise ValueError("array is read-only")
+    return np.asarray(array, order="C")
+
+
+def _put_back(own: Array, array: Array) -> None:
+    """Write a result into the user's `array`, where it was made in a copy."""
+    if not np.may_share_memory(own, array):
+        array[...] = own
+
+
+def _described(array: Array) -> dict[str, Any]:
+    return {"shape": list(array.shape), "dtype": str(array.dtype)}
+
+
+def _plain(value: Any, depth: int) -> Any:
+    """`value` as JSON can say it. TypeError: it cannot. ValueError: lists lie in each other deeper than `depth`."""
+    if isinstance(value, np.generic):
+        value = value.item()
+    if value is None or isinstance(value, (bool, int, float, str)):
+        return value
+    if depth == 0:
+        raise ValueError(f"lists and dicts may lie in each other {_DEEPEST} deep")
+    if isinstance(value, (list, tuple)):
+        return [_plain(one, depth - 1) for one in value]
+    if isinstance(value, dict):
+        if not all(isinstance(key, str) for key in value):
+            raise TypeError("keys of a dict must be strings")
+        return {key: _plain(one, depth - 1) for key, one in value.items()}
+    raise TypeError(f"value must be an array, None, a number, a string, a list or a dict, got {type(value).__name__}")
+
+
+def _gathered(transport: Transport, own: Array, shapes: Mapping[int, Sequence[int]]) -> list[Array | None]:
+    """The arrays of all ranks, in pieces; None of those that fail before theirs is complete. Collective."""
+    found = succeed(transport, lambda: {rank: np.empty(shape, own.dtype) for rank, shape in shapes.items()})
+    length = max(_GATHER_NBYTES // transport.size, 1)
+    data = own.view(np.uint8)
+    for start in range(0, max(array.nbytes for array in found.values()), length):
+        parts = transport.allgather(data[start : start + length].tobytes())
+        for rank, array in list(found.items()):
+            place = array.reshape(-1).view(np.uint8)[start : start + length]
+            if len(parts[rank]) == place.size:
+                place[:] = np.frombuffer(parts[rank], np.uint8)
+            else:
+                del found[rank]
+    return [found.get(rank) for rank in range(transport.size)]

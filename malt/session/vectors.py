@@ -1,0 +1,184 @@
+"""Making vectors: the arguments checked and agreed on by all ranks, then the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from operator import index
+from typing import Any
+
+import numpy as np
+
+from dstorm import Consistency, parse
+from dstorm.transports import shm_space
+from malt.session import session
+from malt.world.world import World
+from vol import DenseVector, Graph, SparseVector, Vector, arguments, as_graph
+from vol.update import Array
+
+_KINDS = ("dense", "sparse")
+_WIRES = ("float16",)
+_Arguments = tuple[Array, Graph, Consistency, dict[str, Any]]
+
+
+def vector(
+    init: Any, kind: str = "dense", graph: Any = "all", sync: str = "asp", depth: int = 2,
+    capacity: int | None = None, check_finite: bool = False, name: str | None = None, *,
+    wire: str | None = None, top_k: int | None = None, track: bool = True,
+) -> Vector:  # fmt: skip
+    """A vector that all ranks share, each with a replica of its own. Collective.
+
+    `init`: a length or a shape, for float32 zeros; or an array, which becomes the replica itself, not a copy:
+    C-contiguous, writable, of float16, 32, 64 or an integer dtype. `graph`: along whose edges updates travel: a name, a
+    malt.Graph, a dict {rank: [peers]} or a networkx DiGraph. `sync`: "asp", "ssp:S", "bsp" or "notify-ack". `depth`:
+    messages that wait from each sender before the oldest is overwritten. `check_finite`: refuse updates that hold NaN
+    or infinity. `name`: for error messages, the same on all ranks; by default the number of the vector.
+
+    `kind`: "dense" sends the whole array; "sparse", of shape (n,) or (n, k), sends rows: those named in
+    `v.scatter(rows=...)`, else those that changed, bit by bit, since the vector was made, and have not been sent to
+    that peer. For sparse vectors alone: `capacity`: the most rows of a message, all if None; memory is taken for so
+    many. More that you change or name are an error; with survive=True what a gather changed, and what is owed to a rank
+    that became a neighbour by a death, goes with later scatters where there is no room. `wire`: "float16" for values
+    that travel rounded to it, of a vector of float32 or float64. `top_k`: the array holds increments, for malt.SUM: a
+    scatter gives the rows named, else those that are not zero, and sends the `top_k` rows of largest norm of all that
+    was given to these peers and not sent yet; the rest, roundings included, waits for later scatters, of a zeroed array
+    say, until one returns 0. `track=False`: changed rows are not looked for, which spares a copy of the array and some
+    time; every scatter names its rows, and what a gather merges does not travel on by itself.
+
+    ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
+    ranks: the host, or its /dev/shm, cannot hold it. RuntimeError: another thread is in a collective call. Nothing has
+    been made then.
+    """
+    world = session.world()
+    title = f"vector {world.made + 1}" if name is None else name
+
+    def check() -> tuple[_Arguments, Mapping[str, Any]]:
+        check_name(name)
+        _check_flag(check_finite)
+        _check_options(kind, depth)
+        array, mesh, consistency = _array(init), as_graph(graph, world.size), parse(sync)
+        rows = _row_options(kind, array, capacity, wire, top_k, track)
+        common = {"kind": kind, "depth": index(depth), **rows}
+        called = {"vectors made before": world.made, "name": title}
+        return (array, mesh, consistency, rows), {**called, **_description(array, mesh, consistency, world), **common}
+
+    with world.transport.calling("malt.vector"):
+        (array, mesh, consistency, rows), said = world.notes.agree(world.transport, "malt.vector", check)
+        _free(world, set.intersection(*(set(one["_closed"]) for one in said.values())))
+        make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
+        made = make(
+            array, world.transport, mesh, consistency, **rows,
+            depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=title,
+        )  # fmt: skip
+    world.vectors.append(made)
+    world.made += 1
+    return made
+
+
+def _description(array: Array, mesh: Graph, consistency: Consistency, world: World) -> dict[str, Any]:
+    """What all ranks must have alike, and which vectors this one has closed."""
+    return {
+        "shape": list(array.shape),
+        "dtype": array.dtype.str,
+        "graph": mesh.fingerprint,
+        "sync": consistency.name,
+        "_closed": [place for place, other in enumerate(world.vectors) if other.closed],
+    }
+
+
+def _free(world: World, places: set[int]) -> None:
+    """Free the vectors at `places`, which all ranks have closed."""
+    for place in sorted(places):
+        world.vectors[place].free()
+    world.vectors = [vector for place, vector in enumerate(world.vectors) if place not in places]
+
+
+def _array(init: Any) -> Array:
+    if isinstance(init, np.ndarray):
+        return _checked(init)
+    try:
+        shape = tuple(map(arguments.integer, init if isinstance(init, (tuple, list)) else (init,)))
+    except TypeError:
+        raise TypeError(f"init must be a length, a shape or a NumPy array, got {init!r}") from None
+    if any(length < 0 for length in shape):
+        raise ValueError(f"init must be a length or a shape of numbers from 0 up, got {init!r}")
+    shm_space.check_host(f"init: an array of shape {shape} of float32", 4 * prod(shape))
+    try:
+        return np.zeros(shape, np.float32)
+    except ValueError as error:  # more dimensions, or longer ones, than arrays can have
+        raise ValueError(f"init: shape {shape}: {error}") from None
+
+
+def check_name(name: Any) -> None:
+    """TypeError: it is neither a string nor None. Pure."""
+    if not (name is None or isinstance(name, str)):
+        raise TypeError(f"name must be a string, got {name!r}")
+
+
+def _check_flag(check_finite: Any) -> None:
+    if not isinstance(check_finite, (bool, np.bool_)):
+        raise TypeError(f"check_finite must be True or False, got {check_finite!r}")
+
+
+def _checked(array: Array) -> Array:
+    if isinstance(array, (np.matrix, np.ma.MaskedArray)):  # which have a shape, or a mask, of their own
+        raise TypeError(f"init must be a plain array, got a {type(array).__name__}: pass np.asarray(it), a view")
+    if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or not array.dtype.isnative:
+        raise TypeError(f"init must be of float16, 32, 64 or an integer dtype in native byte order, got {array.dtype}")
+    if not array.flags.c_contiguous:
+        raise ValueError("init must be C-contiguous: pass np.ascontiguousarray(it), which is a copy")
+    if not array.flags.writeable:
+        raise ValueError("init must be writable: pass a copy")
+    return array
+
+
+def _check_options(kind: str, depth: int) -> None:
+    if kind not in _KINDS:
+        raise ValueError(f"kind {kind!r} is not valid: use {', '.join(map(repr, _KINDS))}")
+    arguments.whole("depth", depth, 1, "messages")
+
+
+def _row_options(
+    kind: str, array: Array, capacity: int | None, wire: str | None, top_k: int | None, track: bool
+) -> dict[str, Any]:  # fmt: skip
+    """What a sparse vector is made with besides; nothing for a dense one."""
+    if not isinstance(track, (bool, np.bool_)):
+        raise ValueError(f"track must be True or False, got {track!r}")
+    if kind == "dense":
+        if capacity is not None:
+            raise ValueError("capacity is for sparse vectors: a dense one sends the whole array")
+        for option, value in (("wire", wire), ("top_k", top_k)):
+            if value is not None:
+                raise ValueError(f'{option} is for sparse vectors: kind="sparse"')
+        if not track:
+            raise ValueError('track is for sparse vectors: kind="sparse"')
+        return {}
+    if array.ndim not in (1, 2) or array.shape[1:] == (0,):
+        raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k from 1 up, got {array.shape}")
+    if capacity is not None:
+        arguments.whole("capacity", capacity, 1, "rows")
+    if wire is not None:
+        _check_wire(wire, array)
+    if top_k is not None:
+        _check_top_k(top_k, capacity, array)
+    return {
+        "capacity": None if capacity is None else index(capacity),
+        "wire": wire,
+        "top_k": None if top_k is None else index(top_k),
+        "track": bool(track),
+    }
+
+
+def _check_wire(wire: Any, array: Array) -> None:
+    if wire not in _WIRES:
+        raise ValueError(f"wire {wire!r} is not valid: use {', '.join(map(repr, _WIRES))}")
+    if array.dtype.kind != "f" or array.dtype.itemsize <= np.dtype(wire).itemsize:
+        raise ValueError(f"wire={wire!r} is for vectors of float32 and float64, this one is of {array.dtype}")
+
+
+def _check_top_k(top_k: Any, capacity: int | None, array: Array) -> None:
+    arguments.whole("top_k", top_k, 1, "rows")
+    if array.dtype.kind != "f":
+        raise ValueError(f"top_k is for floating-point vectors, this one is of {array.dtype}")
+    if capacity is not None and capacity < top_k:
+        raise ValueError(f"a slot of capacity={capacity} rows cannot hold top_k={top_k}")

@@ -1,0 +1,1 @@
+"""The world of this process, and how its ranks agree."""

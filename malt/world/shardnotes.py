@@ -1,0 +1,95 @@
+"""What malt.shard was given on this rank: notes that ranks compare at the collective calls that follow.
+
+malt.shard is local, and cannot see that another rank deals the rows of another array, or of the same in another order.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from dstorm import Transport
+from malt.world import agreement
+from malt.world.agreement import Checked, Description
+
+MOST = 16
+"""So many arrays of a session are noted, the first; and so many barriers, the first, compare notes: one of them
+takes several times as long as those that follow."""
+_SAMPLES = 1000
+_STRIDE = 0x9E3779B97F4A7C15
+"""2**64 by the golden ratio: its multiples keep step with no length of a row."""
+
+
+class ShardNotes:
+    """The notes of one rank, and how many of them all ranks have compared."""
+
+    def __init__(self) -> None:
+        self._notes: list[Sequence[Any]] = []
+        self._compared = 0
+        self._barriers = 0
+
+    def note(self, array: Any, seed: int | None) -> None:
+        """Note that malt.shard was given `array`, and by which seed its rows are shuffled. Local."""
+        if len(self._notes) < MOST:
+            self._notes.append([array.shape[0], str(array.dtype), _checksum(array), seed])
+
+    def agree(
+        self, transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]]
+    ) -> tuple[Checked, dict[int, dict[str, Any]]]:
+        """As malt.world.agreement's, and as `compare`. Collective."""
+
+        def noted() -> tuple[Checked, Description]:
+            checked, description = check()
+            return checked, {**description, "_shards": self._notes[self._compared :]}
+
+        checked, said = agreement.agree(transport, what, noted)
+        self._judge({rank: one["_shards"] for rank, one in said.items()})
+        return checked, said
+
+    def compare(self, transport: Transport) -> None:
+        """Compare what has not been compared and all ranks have noted; not after MOST calls. Collective.
+
+        ValueError, the same on all ranks: two were given different arrays. It is raised once.
+        """
+        if self._barriers < MOST:
+            self._barriers += 1
+            self._judge(agreement.exchange(transport, self._notes[self._compared :]))
+
+    def _judge(self, said: Mapping[int, Sequence[Any]]) -> None:
+        start = self._compared
+        self._compared += min(map(len, said.values()))
+        if problem := difference(said, start):
+            raise ValueError(problem)
+
+
+def difference(said: Mapping[int, Sequence[Any]], start: int = 0) -> str:
+    """What differs first of the notes of all ranks, those from `start` on; "" if nothing does. Pure."""
+    lowest = min(said)
+    for place in range(min(map(len, said.values()))):
+        for rank, notes in said.items():
+            if notes[place] != said[lowest][place]:
+                return (
+                    f"malt.shard, call {start + place + 1} with an array: rank {lowest} gave "
+                    f"{_in_words(said[lowest][place])}, rank {rank} gave {_in_words(notes[place])}; all must give "
+                    "the same array, in the same order, or some rows are trained on twice and some never"
+                )
+    return ""
+
+
+def _in_words(note: Sequence[Any]) -> str:
+    count, dtype, checksum, seed = note
+    shuffled = "" if seed is None else f", shuffled with seed {seed}"
+    return f"{count:,} rows of {dtype}, checksum {checksum:08x}{shuffled}"
+
+
+def _checksum(array: Any) -> int:
+    """A checksum of up to _SAMPLES elements, of those that a sparse matrix stores; 0 where they cannot be picked."""
+    stored = array.data if hasattr(array, "nnz") else array
+    if not isinstance(stored, np.ndarray) or stored.dtype.hasobject or not stored.size:
+        return 0
+    multiples = np.arange(_SAMPLES, dtype=np.uint64) * np.uint64(_STRIDE)
+    places = np.arange(stored.size) if stored.size <= _SAMPLES else multiples % np.uint64(stored.size)
+    return zlib.crc32(stored.flat[places.astype(np.intp)].tobytes())

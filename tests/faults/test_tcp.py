@@ -1,0 +1,152 @@
+"""Ranks of two hosts, of which some are killed, or stand still: two network namespaces."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+from two_hosts import APART, NAMESPACES, TOGETHER, need_namespaces
+
+from malt.launch.mpi_library import bound_library
+
+pytestmark = pytest.mark.serial
+ROOT = Path(__file__).parents[2]
+LIMIT_S = 60
+
+PROGRAM = """
+import os, signal, sys, time
+import numpy as np
+import malt
+
+def stick(*_):
+    while True: pass
+
+signal.signal(signal.SIGUSR1, stick)
+sync, seconds, suspect_after_s = sys.argv[1], float(sys.argv[2]), float(sys.argv[3]) or None
+world = malt.init(survive=True, suspect_after_s=suspect_after_s, deadline_s=float(sys.argv[4]))
+v = malt.vector(20_000, sync=sync)
+with open(f"draft-{malt.rank()}", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(file.name, f"process-{malt.rank()}")
+malt.barrier()
+start, step, over = time.time(), 0, np.zeros(1)
+while not over[0] > seconds:
+    step += 1
+    v.array[:] = step
+    v.scatter()
+    v.gather()
+    assert (v.array == v.array[0]).all()
+    time.sleep(0.002)
+    if step % 50 == 0:
+        over[:] = time.time() - start
+        world.transport.allreduce(over)
+later = malt.vector(8, sync="bsp")
+later.array[:] = 1 + malt.rank()
+later.scatter()
+merged = later.gather(malt.SUM).count
+malt.barrier()
+print(f"rank {malt.rank()} ends, alive {malt.alive()}, merged {merged}", flush=True)
+"""
+
+
+@pytest.fixture
+def job(tmp_path, job_environment):
+    """job(SYNC, SECONDS, SUSPECT_AFTER): a running job of ranks 0 and 1 here, 2 and 3 there; its processes by rank."""
+    if bound_library().family != "openmpi":
+        pytest.skip("survivors on several hosts need Open MPI 5")
+    need_namespaces(tmp_path)
+    (tmp_path / "program.py").write_text(PROGRAM)
+    # As ssh does: what the other host is not told it does not know.
+    kept = f"env -i PATH='{os.environ['PATH']}' HOME=/tmp PYTHONPATH='{ROOT}'"
+    (tmp_path / "remote").write_text(f'#!/bin/sh\nexec {kept} ./agent "$@"\n')
+    (tmp_path / "remote").chmod(0o755)
+    started = []
+
+    def run(sync, seconds, suspect_after_s, deadline_s=300):
+        arguments = sync, seconds, suspect_after_s, deadline_s
+        words = ["-m", "malt", "run", "-n", "4", "--survive=best-effort", "--hosts", "here:2,10.77.0.2:2", "program.py"]
+        environment = job_environment | TOGETHER | APART
+        environment |= {"PYTHONPATH": str(ROOT), "PRTE_MCA_plm_ssh_agent": "./remote"}
+        process = subprocess.Popen(
+            [*NAMESPACES, sys.executable, *words, *map(str, arguments)],
+            cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+            text=True,
+        )  # fmt: skip
+        started.append(process)
+        files = [tmp_path / f"process-{rank}" for rank in range(4)]
+        end = time.monotonic() + LIMIT_S
+        while not all(file.exists() for file in files):
+            assert process.poll() is None and time.monotonic() < end, process.communicate()[0]
+            time.sleep(0.02)
+        return process, [int(file.read_text()) for file in files]
+
+    yield run
+    for process in started:
+        process.terminate()
+        process.communicate()
+
+
+def check(process, lost):
+    """The others have ended well, and say who is lost."""
+    said, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, said
+    rest = tuple(rank for rank in range(4) if rank not in lost)
+    ends = re.findall(r"rank (\d) ends, alive (\(.*\)), merged (\d)", said)
+    assert sorted(ends) == [(str(rank), str(rest), str(len(rest) - 1)) for rank in rest], said
+    assert set(re.findall(r"rank (\d) is lost", said)) == {str(rank) for rank in lost}, said
+    return said
+
+
+@pytest.mark.parametrize("sync", ["asp", "bsp"])
+@pytest.mark.parametrize("lost", [[3], [2, 3], [0, 1]], ids=str)
+def test_the_others_go_on(lost, sync, job):
+    process, numbers = job(sync, 2, 0)
+    time.sleep(0.5)
+    for rank in lost:
+        os.kill(numbers[rank], signal.SIGKILL)
+    check(process, lost)
+
+
+def test_a_job_of_which_nobody_is_left_has_failed(job):
+    process, numbers = job("bsp", 2, 0)
+    for number in numbers:
+        os.kill(number, signal.SIGKILL)
+    process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 1
+
+
+def test_one_that_stands_still_is_ended_by_its_mate(job):
+    process, numbers = job("bsp", 2, 0)
+    time.sleep(0.5)
+    os.kill(numbers[2], signal.SIGSTOP)
+    check(process, [2])
+
+
+def test_who_is_stuck_is_ended_also_where_none_of_its_host_can(job):
+    process, numbers = job("bsp", 2, 0, 1)
+    for rank in (2, 3):
+        os.kill(numbers[rank], signal.SIGUSR1)
+    said = check(process, [2, 3])
+    assert re.search(r"rank 3 is lost: it made no call of malt for \d+ s while others waited for it", said), said
+
+
+@pytest.mark.parametrize("wakes_up", [True, False])
+def test_a_host_that_stands_still_is_given_up(wakes_up, job):
+    process, numbers = job("bsp", 8, 2)
+    time.sleep(0.5)
+    for rank in (2, 3):
+        os.kill(numbers[rank], signal.SIGSTOP)
+    if wakes_up:
+        time.sleep(4)
+        for rank in (2, 3):
+            os.kill(numbers[rank], signal.SIGCONT)
+    said = check(process, [2, 3])
+    leaving = sorted(re.findall(r"malt: rank (\d) leaves: ", said))
+    assert set(leaving) <= ({"2", "3"} if wakes_up else set()), said
+    assert leaving or not wakes_up  # its mate may have ended one of them

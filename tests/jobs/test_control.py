@@ -1,0 +1,169 @@
+"""Ranks that call the launcher, and others that do."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from malt.launch import control
+from malt.launch.control import Reception
+from malt.runner import leaving, program
+from malt.runner.program import CALL, RECEPTION
+
+pytestmark = pytest.mark.serial
+PROGRAM = str(Path(__file__).parents[2] / "malt" / "program.py")
+
+
+@pytest.fixture
+def open_reception(tmp_path, monkeypatch):
+    monkeypatch.setattr(control, "own_addresses", lambda: ("127.0.0.1",))
+    with contextlib.closing(Reception(tmp_path)) as made:
+        yield made
+
+
+def call(number, *lines, token=None):
+    _, right, port, address = number.split()
+    with socket.create_connection((address, int(port))) as connection:
+        connection.sendall(f"{token or right} 2\n".encode() + b"".join(lines))
+        connection.shutdown(socket.SHUT_WR)
+        connection.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert connection.recv(1) == b""
+
+
+def files(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def line(name, text=""):
+    return json.dumps([name, text]).encode() + b"\n"
+
+
+def test_what_is_said_becomes_files(open_reception, tmp_path):
+    said = [line(name) for name in ("begun-2", "calls-77")]
+    call(open_reception.number, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *said)
+    assert files(tmp_path) == ["begun-2", "calls-77", "elsewhere-2", "ended-2", "left-2", "rank-2.txt"]
+    assert (tmp_path / "rank-2.txt").read_text(encoding="utf-8") == "Traceback: ü"
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        line("../outside", "x"),
+        line("started-1", "1 1"),
+        b"nonsense\n",
+        b"[1]\n",
+        b"\xff\n",
+        b"cut off",
+        b'["left-2", 3]\n',
+        b"[1, 2]\n",
+        b"null\n",
+        b"x" * (1 << 20) + line("left-2", "3"),
+    ],
+    ids=lambda said: said[:20].decode("latin-1").strip(),
+)
+def test_other_files_are_not_written(said, open_reception, tmp_path):
+    call(open_reception.number, said)
+    assert files(tmp_path) == ["elsewhere-2", "ended-2"]
+
+
+@pytest.fixture
+def caller(open_reception):
+    """Rank 2, which stays on the line."""
+    _, token, port, address = open_reception.number.split()
+    with socket.create_connection((address, int(port))) as connection:
+        connection.sendall(f"{token} 2\n".encode())
+        yield connection
+
+
+def wait_for(name, folder):
+    end = time.monotonic() + 5
+    while name not in files(folder):
+        assert time.monotonic() < end, files(folder)
+        time.sleep(0.001)
+
+
+def test_a_rank_whose_words_are_not_understood_has_not_ended(caller, tmp_path, monkeypatch):
+    """A line that was cut off when a signal came, and one that is too long."""
+    caller.sendall(b'["left-2", "3"' + b"\n" + b"[" * (1 << 21))
+    monkeypatch.setenv(CALL, str(caller.fileno()))
+    program.leave(None, "rank-2.txt", "x" * (1 << 21) + "the error")
+    wait_for("rank-2.txt", tmp_path)
+    assert files(tmp_path) == ["elsewhere-2", "rank-2.txt"]
+    assert (tmp_path / "rank-2.txt").read_text().endswith("xthe error")
+
+
+def test_a_rank_is_told_to_leave(open_reception, caller, tmp_path, monkeypatch):
+    wait_for("elsewhere-2", tmp_path)
+    open_reception.tell(15)
+    sent = []
+    monkeypatch.setattr(leaving.os, "kill", lambda *words: sent.append(words))
+    leaving.hear(caller.fileno())
+    assert sent == [(leaving._process, 15)] and leaving._is_told(15) and not leaving._is_told(2)
+    monkeypatch.setattr(leaving, "_told", 0)
+
+
+def test_once_it_is_closed_nothing_is_written(open_reception, caller, tmp_path):
+    wait_for("elsewhere-2", tmp_path)
+    caller.sendall(line("begun-2"))
+    open_reception.close()
+    assert files(tmp_path) == ["begun-2", "elsewhere-2"]
+    assert "malt reception" not in {thread.name for thread in threading.enumerate()}
+
+
+def test_a_thread_that_does_not_end_in_time_writes_nothing(open_reception, tmp_path):
+    open_reception.close()
+    open_reception._write("left-2", "")
+    assert files(tmp_path) == []
+
+
+def test_a_stranger_is_not_heard(open_reception, tmp_path):
+    call(open_reception.number, line("finished-2"), token="0" * 32)
+    call(open_reception.number, line("finished-2"), token="\u00fc")
+    assert files(tmp_path) == []
+
+
+CALLS = f"""
+import os, pathlib, time
+assert os.environ["{CALL}"]
+if not {{ends_well}}:
+    raise ValueError
+if os.fork() == 0:  # a child that outlives the rank keeps nothing of the connection
+    os.closerange(0, 3)
+    end = time.monotonic() + 10
+    while not pathlib.Path(__file__).with_name("ended-2").exists() and time.monotonic() < end:
+        time.sleep(0.01)
+    os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("ends_well", [True, False])
+def test_a_rank_on_another_host_calls(ends_well, open_reception, tmp_path, job_environment):
+    program = tmp_path / "program.py"
+    program.write_text(CALLS.format(ends_well=ends_well))
+    number = " ".join(["elsewhere", *open_reception.number.split()[1:]])
+    environment = job_environment | {RECEPTION: number, "MALT_JOB_DIR": "/nowhere", "PMIX_RANK": "2"}
+    subprocess.run([sys.executable, PROGRAM, program], env=environment, capture_output=True, timeout=20)
+    end = time.monotonic() + 5
+    while "ended-2" not in files(tmp_path) and time.monotonic() < end:
+        time.sleep(0.01)
+    said = ["finished-2"] if ends_well else ["left-2", "rank-2.txt"]
+    assert files(tmp_path) == sorted(["elsewhere-2", "ended-2", "program.py", *said])
+
+
+def test_a_rank_on_this_host_does_not_call(open_reception, tmp_path, job_environment):
+    assert open_reception.number.split()[0] == os.uname().nodename
+    environment = job_environment | {RECEPTION: open_reception.number, "PMIX_RANK": "2"}
+    program = tmp_path / "program.py"
+    program.write_text(f"import os; assert '{CALL}' not in os.environ and '{RECEPTION}' not in os.environ")
+    assert subprocess.run([sys.executable, PROGRAM, program], env=environment, timeout=20).returncode == 0
+    assert files(tmp_path) == ["program.py"]

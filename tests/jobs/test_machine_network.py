@@ -1,0 +1,88 @@
+"""Fast networks: which there are, and what Open MPI is told where there is none."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from malt.launch.machine import network
+from malt.launch.mpi_library import bound_library
+
+pytestmark = pytest.mark.serial
+
+NEITHER = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
+
+
+@pytest.mark.parametrize(
+    ("devices", "told"),
+    [
+        ((), NEITHER),
+        (("net/eth0",), NEITHER),
+        (("infiniband/mlx5_0",), {}),
+        (("cxi/cxi0",), {"OMPI_MCA_osc": "^ucx"}),
+    ],
+)
+def test_what_is_not_there_is_not_tried(devices, told, tmp_path):
+    (tmp_path / "infiniband").mkdir()
+    for device in devices:
+        (tmp_path / device).mkdir(parents=True)
+    assert network.settings(network.found(tmp_path)) == told
+
+
+@pytest.mark.parametrize(
+    ("environment", "alone"),
+    [({}, True), ({"OMPI_COMM_WORLD_SIZE": "1", "PMIX_RANK": "0"}, True), ({"OMPI_COMM_WORLD_SIZE": "2"}, False),
+     ({"MPI_LOCALNRANKS": "1", "PMI_SIZE": "4"}, False), ({"PMIX_RANK": "0"}, False)],
+)  # fmt: skip
+def test_a_world_of_one_needs_no_shared_memory(environment, alone):
+    assert network.is_alone(environment) == alone
+    assert network.settings((), alone)["OMPI_MCA_btl"] == ("^sm,ofi" if alone else "^ofi")
+
+
+SEGMENTS = """
+import malt
+malt.init()
+import mpi4py.MPI
+print("segments", [line.split()[-1] for line in open("/proc/self/maps") if "sm_segment" in line])
+"""
+
+
+@pytest.mark.skipif(bound_library().family != "openmpi", reason="what it leaves in /dev/shm is Open MPI's")
+@pytest.mark.parametrize("how", [[sys.executable], [sys.executable, "-m", "malt", "run", "-n", "1"]])
+def test_a_rank_that_is_alone_leaves_no_segment(how, job_environment, tmp_path):
+    (tmp_path / "program.py").write_text(SEGMENTS)
+    done = subprocess.run(
+        [*how, str(tmp_path / "program.py")], env=job_environment, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout) == (0, "segments []\n"), done.stderr
+
+
+PROGRAM = """
+import json, os, time
+before = dict(os.environ)
+start = time.perf_counter()
+import malt
+from malt.launch.machine import network
+fabric.found = lambda: frozenset()
+malt.init()
+from mpi4py import MPI
+assert MPI.Is_initialized() and dict(os.environ) == before
+print(json.dumps([os.environ.get("OMPI_MCA_btl"), time.perf_counter() - start]))
+"""
+
+
+@pytest.mark.skipif(bound_library().family != "openmpi", reason="it looks for them in a second, in Open MPI")
+@pytest.mark.parametrize("own", [None, "self,sm,tcp"])
+def test_mpi_begins_soon_and_what_the_user_has_set_stays(own, job_environment):
+    environment = job_environment if own is None else {**job_environment, "OMPI_MCA_btl": own}
+    taken = []
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60
+        )
+        assert done.returncode == 0, done.stderr
+        kept, seconds = json.loads(done.stdout)
+        assert kept == own
+        taken.append(seconds)
+    assert min(taken) < 1

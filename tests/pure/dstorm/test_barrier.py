@@ -1,0 +1,266 @@
+"""Meetings that name who is missing."""
+
+from __future__ import annotations
+
+import pytest
+
+from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
+from dstorm.membership import barrier
+from dstorm.membership.view import DEPARTED
+
+pytestmark = pytest.mark.serial
+
+
+def run(size, seed, live, deadline_s=1.0):
+    group = Group(size, seed)
+
+    def start(rank):
+        transport = SimulatedTransport(group, rank)
+        return live(rank, barrier.Roster(transport, transport.window(barrier.nbytes(size)), deadline_s), transport)
+
+    return group.run(start)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_nobody_leaves_before_all_have_come(seed):
+    came = [0, 0, 0, 0]
+
+    def live(rank, mine, transport):
+        for meeting in range(1, 6):
+            transport.pause(rank * meeting % 7)
+            came[rank] = meeting
+            mine.meet("a test")
+            assert min(came) >= meeting
+
+    run(4, seed, live)
+
+
+def test_the_missing_are_named():
+    def live(rank, mine, transport):
+        if rank != 2:
+            named = r"a test: the deadline passed waiting for rank 2 \(last step 0"
+            with pytest.raises(DeadlinePassed, match=named) as raised:
+                mine.meet("a test")
+            assert raised.value.missing == {2: 0}
+
+    run(3, 0, live)
+
+
+def test_who_makes_steps_is_waited_for():
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(300):  # 3 s, in which the others' deadline of 1 s would pass thrice
+                transport.pause(30)
+                mine.beat()
+        mine.meet("a test")
+        return transport.clock()
+
+    assert min(run(3, 0, live)) > 2.5
+
+
+def test_heartbeats_are_signs_of_life():
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(300):
+                transport.pause(30)
+                mine.heartbeat()
+        mine.meet("a test")
+        return transport.clock(), mine._membership.words[1].steps
+
+    assert all(when > 2.5 and steps == 0 for when, steps in run(3, 0, live))
+
+
+@pytest.mark.parametrize("opens", [0, 1, 2])
+def test_at_the_end_no_deadline_runs_against_who_has_closed_all(opens):
+    """In the last meeting, and only there; who has closed one of two vectors has not."""
+
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(opens):
+                mine.opened()
+            mine.meet("a vector")
+            mine.closed() if opens else None
+            while transport.clock() < (1.7 if opens else 3):
+                transport.pause(30)
+            mine.meet("another" if opens == 1 else barrier.LAST)
+            return
+        mine.meet("a vector")
+        if opens == 2:
+            with pytest.raises(DeadlinePassed, match="malt.finalize"):
+                mine.meet(barrier.LAST)
+        if opens == 1:
+            with pytest.raises(DeadlinePassed, match="another"):
+                mine.meet("another")
+        mine.meet("another" if opens == 1 else barrier.LAST)
+        assert transport.clock() > 2.5 or opens
+
+    run(3, opens, live)
+
+
+def test_a_rank_that_waits_says_so_and_for_whom():
+    def live(rank, mine, transport):
+        if rank == 2:
+            while transport.clock() < 0.5:
+                transport.pause(30)
+            mine._look(0)
+            assert mine._awaited_by(0) == {2}
+        mine.meet("a test")
+        if rank == 2:  # it waits no more, and says so without another call
+            while transport.clock() < 0.6:
+                transport.pause(30)
+            mine._look(0)
+            assert mine._awaited_by(0) == set()
+
+    run(3, 0, live)
+
+
+def test_the_lowest_that_waits_tells_whom_for():
+    told = []
+
+    def live(rank, mine, transport):
+        mine._say = lambda line: told.append((rank, line))
+        while rank == 3 and transport.clock() < 50:
+            transport.pause(30)
+        mine.meet("malt.barrier")
+
+    run(4, 0, live, deadline_s=300.0)
+    assert [rank for rank, _ in told] == [0, 0, 0]
+    assert told[0][1] == "malt: waiting for rank 3 in malt.barrier (10 s)"
+
+
+def test_after_a_deadline_the_meeting_can_still_take_place():
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(200):
+                transport.pause(30)
+        else:
+            with pytest.raises(DeadlinePassed):
+                mine.meet("a test")
+        mine.meet("a test")
+        mine.meet("another")
+
+    run(2, 0, live)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_different_meetings_are_told_apart_at_once(seed):
+    """Also while a third rank is still on its way."""
+
+    def live(rank, mine, transport):
+        mine.meet("the same")
+        if rank == 2:
+            for _ in range(100):
+                transport.pause(30)
+                mine.beat()
+            return transport.clock()
+        calls = ["malt.barrier", "malt.finalize"]
+        named = f"rank {rank} is in {calls[rank]} while rank {1 - rank} is in {calls[1 - rank]}"
+        with pytest.raises(MismatchedCalls, match=named):
+            mine.meet(calls[rank])
+        return transport.clock()
+
+    first, second, third = run(3, seed, live, deadline_s=60.0)
+    assert max(first, second) < third
+
+
+def test_a_meeting_is_called_what_it_is_part_of():
+    calls = ["Checkpoint.load", "malt.vector"]
+
+    def live(rank, mine, transport):
+        named = f"rank {rank} is in {calls[rank]} while rank {1 - rank} is in {calls[1 - rank]}"
+        raises = pytest.raises(MismatchedCalls, match=named)
+        with mine.calls.calling(calls[rank]), mine.calls.calling("a part"), raises:
+            mine.meet("MPI_Allgatherv")
+
+    run(2, 0, live)
+
+
+def test_patience_ends_before_the_deadline():
+    def live(rank, mine, transport):
+        if rank == 0:
+            with pytest.raises(DeadlinePassed):
+                mine.meet("a test", patience_s=0.1)
+            return transport.clock()
+        for _ in range(100):
+            transport.pause(30)
+            mine.beat()
+        return None
+
+    assert 0.1 < run(2, 0, live)[0] < 0.5
+
+
+def test_what_the_dead_said_last_is_taken_down():
+    """One that is buried on another's word may have come to a meeting since this rank looked."""
+
+    def live(rank, mine, transport):
+        if rank == 1:
+            mine._membership.come(0)
+            mine._tell()
+        transport.barrier()
+        if rank == 0:
+            assert mine._membership.words[1].come == 0
+            mine._bury(0b10)
+            assert mine._membership.words[1].come == 1
+            assert mine.dead == {1}
+
+    run(3, 0, live)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_meeting_that_needs_who_has_departed_ends_at_once(seed):
+    def live(rank, mine, transport):
+        mine.meet("a test")
+        if rank == 2:
+            mine.depart()
+            mine.depart()
+            with pytest.raises(ClosedError, match="another: this rank has departed"):
+                mine.meet("another")
+            return
+        for call in ("another", "a third", "a fourth"):
+            with pytest.raises(PeerLost, match=f"rank 2 is lost: it has departed, and {call} needs it") as raised:
+                mine.meet(call)
+            assert raised.value.rank == 2
+        assert transport.clock() < 1
+
+    run(4, seed, live, deadline_s=300.0)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_who_departs_out_of_a_meeting_has_not_come_to_it(seed):
+    """Nobody must enter MPI's own collective call without it."""
+
+    class Interrupt(Exception): ...
+
+    def live(rank, mine, transport):
+        if rank == 2:
+            pauses = iter(range(20))
+            transport.pause = lambda polls: SimulatedTransport.pause(transport, polls) if next(pauses, 0) else stop()
+            with pytest.raises(Interrupt):
+                mine.meet("a test")
+            mine.depart()
+            return
+        while rank == 1 and not mine._flags_of(2) & DEPARTED:
+            transport.pause(10)
+        with pytest.raises(PeerLost):
+            mine.meet("a test")
+
+    def stop():
+        raise Interrupt
+
+    run(3, seed, live, deadline_s=300.0)
+
+
+def test_who_is_missing_is_named_with_the_steps_that_it_has_made():
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(7):
+                mine.beat()
+            while transport.clock() < 1:
+                transport.pause(30)
+            mine.beat()  # long after the others were told last, who are told again
+            return
+        with pytest.raises(DeadlinePassed) as caught:
+            mine.meet("a test", 3.0)
+        assert caught.value.missing == {1: 8}
+
+    run(2, 0, live)

@@ -1,0 +1,124 @@
+"""Ranks that connect to each other, and strangers that try."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from dstorm.errors import DeadlinePassed
+from dstorm.transports import endpoints
+from dstorm.transports.endpoints import Exchange
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def exchanges(monkeypatch):
+    monkeypatch.setattr(endpoints, "own_addresses", lambda: ("127.0.0.1",))
+    made = [Exchange(rank) for rank in range(4)]
+    yield made
+    for one in made:
+        one._listening.close()
+
+
+@pytest.fixture(autouse=True)
+def closed(monkeypatch):
+    """No connection outlives its test."""
+    made, calls = [], (endpoints._call, Exchange._identified, socket.create_connection)
+
+    def noting(function):
+        def call(*args, **kwargs):
+            found = function(*args, **kwargs)
+            made.append(args[1] if function is calls[1] else found)
+            return found
+
+        return call
+
+    monkeypatch.setattr(endpoints, "_call", noting(calls[0]))
+    monkeypatch.setattr(Exchange, "_identified", noting(calls[1]))
+    monkeypatch.setattr(socket, "create_connection", noting(calls[2]))
+    yield
+    for one in made:
+        one.close()
+
+
+def connect_all(exchanges, ranks, deadline_s=10.0):
+    numbers = {rank: exchanges[rank].number for rank in ranks}
+    found = {}
+
+    def connect(rank):
+        others = {other: number for other, number in numbers.items() if other != rank}
+        try:
+            found[rank] = exchanges[rank].connect(others, deadline_s)
+        except DeadlinePassed as error:
+            found[rank] = error
+
+    threads = [threading.Thread(target=connect, args=[rank]) for rank in ranks]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+def test_all_are_connected_both_ways(exchanges):
+    found = connect_all(exchanges, range(4))
+    for rank, (out, into) in found.items():
+        assert out.keys() == into.keys() == set(range(4)) - {rank}
+        for peer, connection in out.items():
+            connection.sendall(b"%d" % rank)
+            assert found[peer][1][rank].recv(1) == b"%d" % rank
+
+
+def test_the_end_of_a_rank_shows_while_its_forked_child_lives(exchanges):
+    found = connect_all(exchanges, [0, 1])
+    ends = [found[1][1][0], found[1][0][0]]  # from rank 0, and to it
+    child = os.fork()
+    if child == 0:
+        time.sleep(20)
+        os._exit(0)
+    try:
+        found[0][0][1].sendall(b"it still works")
+        assert ends[0].recv(14) == b"it still works"
+        for connection in (*found[0][0].values(), *found[0][1].values()):
+            connection.close()
+        for end in ends:
+            end.settimeout(5)
+            assert end.recv(1) == b""
+    finally:
+        os.kill(child, signal.SIGKILL)
+        os.waitpid(child, 0)
+
+
+def test_one_that_does_not_call_is_named(exchanges):
+    exchanges[1]._listening.close()
+    numbers = {1: exchanges[1].number}
+    with pytest.raises(DeadlinePassed, match="TCP connections between hosts.*rank 1"):
+        exchanges[0].connect(numbers, 0.3)
+
+
+def test_a_stranger_is_sent_away(exchanges):
+    port = exchanges[0].number.port
+    strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
+    strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
+    strangers[1].sendall(endpoints._HELLO.pack(b"0" * 32, 1))
+    strangers[2].close()
+    found = connect_all(exchanges, [0, 1])
+    assert [found[rank][1].keys() for rank in (0, 1)] == [{1}, {0}]
+    for stranger in strangers[:2]:
+        stranger.settimeout(5)
+        with contextlib.suppress(ConnectionResetError):
+            assert stranger.recv(1) == b""
+
+
+def test_an_address_that_is_somebody_elses_is_passed_over(exchanges):
+    other, wanted = exchanges[2].number, exchanges[1].number
+    threading.Thread(target=exchanges[2]._answer, args=({}, [0]), daemon=True).start()
+    with pytest.raises(OSError, match="nobody answers"):
+        endpoints._call(other._replace(token=wanted.token), 0)

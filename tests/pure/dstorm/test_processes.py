@@ -1,0 +1,173 @@
+"""Processes that end, are stopped, or are others than they seem."""
+
+from __future__ import annotations
+
+import resource
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+from dstorm.membership.processes import Process, Vitals, _look, has_ended, is_stopped, this_process
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def sleeper():
+    """A process, and what others know of it."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    mine = this_process()
+    yield child, Process(child.pid, _look(child.pid)[1], mine.namespace)
+    child.kill()
+    child.wait()
+
+
+def watch(process, clock=time.monotonic, suspect_after_s=None):
+    return Vitals({3: process}, clock, suspect_after_s)
+
+
+def test_who_lives_is_not_gone(sleeper):
+    assert watch(sleeper[1]).gone() == []
+    assert watch(this_process()).gone() == []
+
+
+def test_who_was_killed_is_gone_also_while_nobody_has_waited_for_it(sleeper):
+    child, process = sleeper
+    vitals = watch(process)
+    child.kill()
+    end = time.monotonic() + 5
+    while not vitals.gone() and time.monotonic() < end:
+        time.sleep(0.001)
+    assert vitals.gone() == [3]  # a zombie
+    child.wait()
+    assert vitals.gone() == [3]
+
+
+def test_another_process_of_the_same_number_does_not_pass_for_it(sleeper):
+    assert watch(sleeper[1]._replace(started=sleeper[1].started - 1)).gone() == [3]
+
+
+def test_who_cannot_be_seen_is_never_reported(sleeper):
+    child, process = sleeper
+    elsewhere, unknown = watch(process._replace(namespace=1)), watch(Process())
+    child.kill()
+    child.wait()
+    assert elsewhere.gone() == unknown.gone() == []
+
+
+def test_who_is_evicted_is_killed_where_it_can_be_seen(sleeper):
+    child, process = sleeper
+    assert not watch(process).kill(4) and not watch(process._replace(namespace=1)).kill(3)
+    assert watch(process._replace(started=process.started - 1)).kill(3)  # has ended; another one has its number
+    assert child.poll() is None
+    assert watch(process).kill(3) and child.wait(5) == -signal.SIGKILL
+    assert watch(process).kill(3)
+
+
+def test_who_is_stopped_for_too_long_is_killed(sleeper):
+    child, process = sleeper
+    clock = [0.0]
+    vitals = watch(process, lambda: clock[0], 2.0)
+    child.send_signal(signal.SIGSTOP)
+    while _look(child.pid)[0] not in "Tt":
+        time.sleep(0.001)
+    for clock[0] in (0.0, 1.0, 1.9):
+        assert vitals.gone() == []
+    child.send_signal(signal.SIGCONT)
+    while _look(child.pid)[0] in "Tt":
+        time.sleep(0.001)
+    clock[0] = 2.5
+    assert vitals.gone() == []  # it has gone on in time
+    assert vitals.standing_s(3) == 2.5
+    clock[0] = 2.95
+    assert vitals.standing_s(3) == 0
+    child.send_signal(signal.SIGSTOP)
+    while _look(child.pid)[0] not in "Tt":
+        time.sleep(0.001)
+    clock[0] = 3.0
+    assert vitals.gone() == []
+    for clock[0] in (4.0, 5.0):
+        assert vitals.gone() == [] and vitals.standing_s(3) == clock[0] - 3
+    clock[0] = 5.1
+    vitals.gone()
+    assert child.wait(5) == -signal.SIGKILL
+    clock[0] = 5.2
+    assert vitals.gone() == [3]
+    assert vitals.standing_s(3) == pytest.approx(2.2)
+    assert vitals.standing_s(4) == 0
+
+
+def test_who_runs_between_two_looks_does_not_stand_still():
+    """As under cpulimit, which stops a process many times a second."""
+    child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        process = Process(child.pid, _look(child.pid)[1], this_process().namespace)
+        clock = [0.0]
+        vitals = watch(process, lambda: clock[0], 2.0)
+        for clock[0] in (0.0, 3.0, 6.0, 9.0):
+            child.send_signal(signal.SIGCONT)
+            ran = _look(child.pid)[2]
+            while _look(child.pid)[2] == ran:
+                time.sleep(0.001)
+            child.send_signal(signal.SIGSTOP)
+            while _look(child.pid)[0] not in "Tt":
+                time.sleep(0.001)
+            assert vitals.gone() == [] and vitals.standing_s(3) == 0
+        for clock[0] in (10.0, 11.0, 11.1):
+            vitals.gone()
+        assert child.wait(5) == -signal.SIGKILL
+    finally:
+        child.kill()
+        child.wait()
+
+
+def test_who_is_taken_for_dead_is_ended(sleeper):
+    child, process = sleeper
+    vitals = watch(process)
+    vitals.end([4])
+    assert child.poll() is None
+    vitals.end([3, 4])
+    assert vitals.gone() == [3]
+    assert child.wait(5) == -signal.SIGKILL
+
+
+def test_who_cannot_be_looked_at_lives(sleeper):
+    """A rank without file descriptors must not take all others for dead. That one of them is gone it still finds."""
+    child, process = sleeper
+    vitals, limits = watch(process), resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            open("/proc/self/stat")  # noqa: SIM115
+        alive = vitals.gone(), has_ended(process), is_stopped(process), this_process()
+        child.kill()
+        child.wait()
+        dead = vitals.gone(), has_ended(process)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, limits)
+    assert alive == ([], False, False, Process())
+    assert dead == ([3], True)
+
+
+@pytest.mark.parametrize("was_computing", [False, True])
+def test_whoever_stood_still_itself_counts_anew(sleeper, monkeypatch, was_computing):
+    """Of a job that is suspended and resumed whole those who go on first see the others stand. One that was computing
+    since its last look counts on."""
+    child, process = sleeper
+    clock = [0.0]
+    monkeypatch.setattr("time.process_time", lambda: clock[0] if was_computing else 1.0)
+    vitals = watch(process, lambda: clock[0], 2.0)
+    child.send_signal(signal.SIGSTOP)
+    while _look(child.pid)[0] not in "Tt":
+        time.sleep(0.001)
+    for clock[0] in (0.0, 60.0):
+        assert vitals.gone() == []
+    if not was_computing:
+        assert vitals.standing_s(3) == 0
+        for clock[0] in (61.0, 62.0, 62.1):
+            assert child.poll() is None
+            vitals.gone()
+    assert child.wait(5) == -signal.SIGKILL

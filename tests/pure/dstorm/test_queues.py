@@ -1,0 +1,203 @@
+"""Queues between many ranks in process, under schedules that seeds decide and Puts that arrive in pieces."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from schedules import send
+
+from dstorm import DeadlinePassed, Group, Layout, Segment, SimulatedTransport, parse
+from dstorm.header import NBYTES
+
+pytestmark = pytest.mark.serial
+
+CAPACITY = 40
+
+
+def complete(size, depth=2):
+    def others(rank):
+        return [peer for peer in range(size) if peer != rank]
+
+    return Layout(others, others, depth, CAPACITY)
+
+
+def run(size, seed, live, sync="asp", depth=2, deadline_s=1.0, accept=lambda message: True):
+    """live(rank, segment, transport) on all ranks; results by rank."""
+    group = Group(size, seed)
+
+    def start(rank):
+        transport = SimulatedTransport(group, rank)
+        segment = Segment(transport, complete(size, depth), parse(sync), deadline_s, accept)
+        return live(rank, segment, transport)
+
+    return group.run(start)
+
+
+def payload(rank, step):
+    """Every byte tells who sent it and when."""
+    return np.full(CAPACITY, (rank * 50 + step) % 251, np.uint8)
+
+
+def check(messages):
+    for message in messages:
+        assert set(message.payload.tolist()) == {(message.sender * 50 + message.step) % 251}
+
+
+@pytest.mark.parametrize("seed", range(30))
+@pytest.mark.parametrize("depth", [1, 2, 3])
+@pytest.mark.parametrize("newest", [False, True])
+def test_asp_never_mixes_and_always_adds_up(seed, depth, newest):
+    def live(rank, segment, transport):
+        steps = {peer: [0] for peer in range(3) if peer != rank}
+        for step in range(1, 9):
+            if step % 3 or rank:
+                send(segment, [peer for peer in steps if (peer + step) % 4], step, payload(rank, step))
+            for message in segment.receive(steps, newest=newest):
+                check([message])
+                steps[message.sender].append(message.step)
+        transport.barrier()
+        assert all(seen == sorted(set(seen)) for seen in steps.values())
+        return segment.statistics()
+
+    ends = run(3, seed, live, depth=depth)
+    for receiver, end in enumerate(ends):
+        for sender, edge in end.peers.items():
+            sent = ends[sender].peers[receiver].sent
+            assert sent == edge.gathered + edge.overwritten + edge.refused + edge.pending
+    assert sum(end.gathered for end in ends) > 0
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("depth", [1, 2])
+def test_bsp_merges_exactly_its_own_step(seed, depth):
+    def live(rank, segment, transport):
+        peers = [peer for peer in range(4) if peer != rank]
+        for step in range(1, 8):
+            send(segment, peers, step, payload(rank, step))
+            messages = segment.receive(peers, newest=False)
+            assert [(one.sender, one.step) for one in messages] == [(peer, step) for peer in peers]
+            check(messages)
+            segment.acknowledge()
+        assert segment.statistics().overwritten == 0
+
+    run(4, seed, live, "bsp", depth)
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_ssp_returns_only_within_its_bound(seed, bound):
+    begun = [0, 0, 0]
+
+    def live(rank, segment, transport):
+        peers = [peer for peer in range(3) if peer != rank]
+        for step in range(1, 10):
+            transport.pause(12 if rank == 0 else 0)
+            begun[rank] = step
+            send(segment, peers, step, payload(rank, step))
+            check(segment.receive(peers, newest=False))
+            assert all(begun[peer] >= step - bound for peer in peers)
+        return segment.statistics()
+
+    ends = run(3, seed, live, f"ssp:{bound}")
+    assert ends[0].waited_s < min(ends[1].waited_s, ends[2].waited_s)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_notify_ack_overwrites_nothing(seed):
+    def live(rank, segment, transport):
+        peers = [peer for peer in range(3) if peer != rank]
+        for step in range(1, 9):
+            send(segment, peers, step, payload(rank, step))
+            check(segment.receive(peers, newest=False))
+            segment.acknowledge()
+        transport.barrier()
+        return segment.statistics()
+
+    for end in run(3, seed, live, "notify-ack"):
+        assert end.overwritten == 0
+        assert end.gathered + end.pending == 16
+
+
+@pytest.mark.parametrize("sync", ["asp", "ssp:1", "bsp", "notify-ack"])
+@pytest.mark.parametrize("seed", range(5))
+def test_uneven_loops_end(sync, seed):
+    def live(rank, segment, transport):
+        peers = [peer for peer in range(4) if peer != rank]
+        for step in range(1, (2, 5, 30, 60)[rank] + 1):
+            send(segment, peers, step, payload(rank, step))
+            check(segment.receive(peers, newest=False))
+            segment.acknowledge()
+        segment.close()
+        return segment.statistics().waited_s
+
+    run(4, seed, live, sync)
+
+
+@pytest.mark.parametrize(("sync", "act"), [("bsp", "gather"), ("ssp:0", "gather"), ("notify-ack", "scatter")])
+def test_a_wait_ends_at_its_deadline_and_names_the_missing(sync, act):
+    def live(rank, segment, transport):
+        if rank == 2:
+            return
+        send(segment, [1 - rank, 2], 1, payload(rank, 1))
+        with pytest.raises(
+            DeadlinePassed, match=rf"{act}: the deadline passed waiting for .*rank 2 \(last step 0"
+        ) as raised:
+            if act == "gather":
+                segment.receive([1 - rank, 2], newest=False)
+            else:
+                segment.receive([1 - rank], newest=False)
+                segment.acknowledge()
+                send(segment, [1 - rank, 2], 2, payload(rank, 2))
+        assert raised.value.missing[2] == 0
+
+    run(3, 0, live, sync, deadline_s=0.5)
+
+
+def test_timeout_of_the_call_wins():
+    def live(rank, segment, transport):
+        if rank == 0:
+            send(segment, [1], 1, payload(0, 1))
+            before = transport.clock()
+            with pytest.raises(DeadlinePassed):
+                segment.receive([1], newest=False, timeout_s=0.05)
+            assert transport.clock() - before < 0.2
+
+    run(2, 0, live, "bsp", deadline_s=100.0)
+
+
+def test_what_is_not_accepted_is_refused_and_counted():
+    def live(rank, segment, transport):
+        if rank == 0:
+            send(segment, [1], 1, payload(0, 1), encoding=7)
+            send(segment, [1], 2, payload(0, 2))
+        transport.barrier()
+        messages = segment.receive([1 - rank], newest=False)
+        return [one.step for one in messages], segment.statistics().refused
+
+    assert run(2, 0, live, accept=lambda message: message.encoding == 0)[1] == ([2], 1)
+
+
+def test_an_impossible_length_is_refused():
+    def live(rank, segment, transport):
+        if rank == 0:
+            send(segment, [1], 1, np.zeros(CAPACITY, np.uint8))
+        transport.barrier()
+        if rank == 1:
+            from dstorm import header
+
+            first = segment._in.edges[0].slots[0]
+            header.write(segment._window.memory.data, first, header.Stamp(1, 1, header.WHOLE, 0, CAPACITY + NBYTES))
+            assert segment.receive([0], newest=False) == []
+            assert segment.statistics().refused == 1
+
+    run(2, 0, live)
+
+
+def test_after_a_receiver_has_left_nothing_is_sent_to_it():
+    def live(rank, segment, transport):
+        if rank == 1:
+            segment.close()
+        transport.barrier()
+        return send(segment, [1], 1, payload(0, 1)) if rank == 0 else None
+
+    assert run(2, 0, live)[0] == (0, 1.0)

@@ -1,0 +1,109 @@
+"""Memory that ranks share through a file, each of which maps it by itself."""
+
+from __future__ import annotations
+
+import errno
+import mmap
+
+import numpy as np
+import pytest
+
+from dstorm.membership.resilient import SurvivingTransport
+from dstorm.transports import shm_space
+from dstorm.transports.shm import OneHost, SharedMemory
+
+pytestmark = pytest.mark.serial
+SIZE = 3
+PAGE = mmap.PAGESIZE
+
+
+@pytest.fixture
+def windows(tmp_path):
+    fences = []
+    made = [
+        SharedMemory(tmp_path / "arena", rank, SIZE, 1 << 16, lambda rank=rank: fences.append(rank))
+        for rank in range(SIZE)
+    ]
+    return made, fences
+
+
+def test_it_reads_as_zeros_and_what_is_put_arrives_there_alone(windows):
+    (first, second, third), fences = windows
+    assert not first.memory.any() and first.memory.nbytes == 1 << 16
+    payload = np.arange(100, dtype=np.uint8)
+    first.put(payload, 1, 50)
+    first.prepared(payload, 1, 200)()
+    first.flush([1])
+    first.prepared_flush([1])()
+    second.sync()
+    assert fences == [0, 0, 1]
+    read = np.empty(100, np.uint8)
+    for offset in (50, 200):
+        second.copy(offset, read)
+        np.testing.assert_array_equal(read, payload)
+    assert second.memory.sum() == 2 * payload.sum()
+    assert not first.memory.any() and not third.memory.any()
+
+
+def test_whoever_comes_later_finds_what_was_put_before(tmp_path):
+    first = SharedMemory(tmp_path / "arena", 0, 2, 4096, lambda: None)
+    first.put(np.full(8, 7, np.uint8), 1, 0)
+    second = SharedMemory(tmp_path / "arena", 1, 2, 4096, lambda: None)
+    assert second.memory[:8].tolist() == [7] * 8
+
+
+def test_what_is_discarded_takes_no_memory_and_leaves_the_rest(tmp_path):
+    taken = lambda: 512 * (tmp_path / "arena").stat().st_blocks  # noqa: E731
+    parts = [SharedMemory(tmp_path / "arena", rank, 2, 16 * PAGE, lambda: None) for rank in range(2)]
+    for part in parts:
+        part.memory[:] = 7
+    before = taken()
+    parts[1].discard(PAGE + 1, 9 * PAGE)
+    kept = np.ones(16 * PAGE, bool)
+    kept[2 * PAGE : 10 * PAGE] = False
+    assert (parts[1].memory[kept] == 7).all() and (parts[0].memory == 7).all()
+    if parts[1].memory.all():
+        pytest.skip("files of this file system have no holes")
+    assert not parts[1].memory[~kept].any() and taken() <= before - 8 * PAGE
+    parts[1].memory[:] = 5
+    parts[1].discard(PAGE + 1, 9)
+    assert (parts[1].memory == 5).all()
+
+
+def test_a_limit_on_memory_is_told_with_the_remedy(tmp_path, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOMEM, "Cannot allocate memory")
+
+    monkeypatch.setattr(mmap, "mmap", refuse)
+    with pytest.raises(MemoryError, match="cannot map 0 MB of shared memory: Cannot allocate memory: raise the limit"):
+        SharedMemory(tmp_path / "arena", 0, 2, PAGE, lambda: None)
+
+
+@pytest.mark.parametrize("ranks", [1, 3, 7])
+def test_the_part_of_each_rank_begins_at_a_page(ranks):
+    share = shm_space.share_nbytes(ranks, 10**9 + 1)
+    assert share % PAGE == 0 and 0 <= (10**9 + 1) / (2 * ranks) - share < PAGE
+
+
+def test_it_lasts_when_its_name_has_gone(windows, tmp_path):
+    (first, second, _), _ = windows
+    (tmp_path / "arena").unlink()
+    first.put(np.ones(4, np.uint8), 1, 0)
+    assert second.memory[:4].tolist() == [1] * 4
+    first.free()
+    assert first.memory.nbytes == 0
+    assert second.memory[:4].tolist() == [1] * 4
+
+
+def test_a_rank_alone_goes_on_where_the_others_were_dead_before(tmp_path):
+    arena = SharedMemory(tmp_path / "arena", 2, SIZE, 1 << 22, lambda: None)
+    transport = SurvivingTransport(OneHost(2, SIZE, "Open MPI 5"), arena, lambda: [0, 1], 5.0)
+    transport.barrier("malt.init")
+    told = []
+    transport.on_death(told.append)
+    assert told == [frozenset({0, 1})]
+    assert transport.allgather(b"mine") == [b"", b"", b"mine"]
+    values = np.arange(4.0)
+    transport.allreduce(values)
+    assert values.tolist() == [0, 1, 2, 3]
+    assert len(set(transport.hosts)) == 1 and transport.rivals == {0, 1}

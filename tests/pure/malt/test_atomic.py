@@ -1,0 +1,70 @@
+"""Files that are written complete or not at all."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from malt.files import atomic
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def path(tmp_path):
+    """A file that is there."""
+    file = tmp_path / "file"
+    file.write_text("before")
+    return file
+
+
+def test_what_is_written_takes_the_place(path):
+    path.chmod(0o600)
+    mask = os.umask(0o022)
+    try:
+        atomic.write(str(path), lambda file: file.write(b"after"))
+    finally:
+        os.umask(mask)
+    assert path.read_text() == "after" and path.stat().st_mode & 0o777 == 0o644
+    assert os.listdir(path.parent) == ["file"]
+
+
+def test_the_file_is_synced_before_it_is_renamed_and_the_folder_after(path, monkeypatch):
+    calls = []
+    for name in ("fsync", "replace"):
+        real = getattr(os, name)
+        monkeypatch.setattr(os, name, lambda *words, name=name, real=real: (calls.append(name), real(*words)))
+    atomic.write(str(path), lambda file: file.write(b"after"))
+    assert calls == ["fsync", "replace", "fsync"]
+
+
+def test_what_fails_leaves_the_file_as_it_was(path, monkeypatch):
+    with pytest.raises(ZeroDivisionError):
+        atomic.write(str(path), lambda file: (file.write(b"half"), 1 / 0))
+
+    def full(descriptor):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(OSError, match="No space left") as raised:
+        atomic.write(str(path), lambda file: file.write(b"after"))
+    assert raised.value.filename == str(path)
+    assert path.read_text() == "before" and os.listdir(path.parent) == ["file"]
+
+
+def test_a_link_stays_one(path):
+    link = path.with_name("link")
+    link.symlink_to("file")
+    atomic.write(str(link), lambda file: file.write(b"after"))
+    assert link.is_symlink() and path.read_text() == "after"
+
+
+def test_what_a_killed_writer_left_is_removed_and_nothing_else(path):
+    left = f"file.{'0a' * 16}.partial"
+    others = ["file", "file.partial", f"other.{'0a' * 16}.partial", f"file.{'0a' * 15}.partial", f"file.2{left[4:]}"]
+    for name in (left, *others):
+        path.with_name(name).touch()
+    atomic.remove_unfinished(str(path))
+    assert sorted(os.listdir(path.parent)) == sorted(others)
+    atomic.remove_unfinished(str(path.parent / "gone" / "file"))

@@ -1,0 +1,208 @@
+"""The file of a checkpoint: it comes back as it went, or it is refused."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import tracemalloc
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.lib import format as npy
+
+from malt.files import checkpoint
+from malt.files.checkpoint import Content
+
+pytestmark = pytest.mark.serial
+
+ARRAYS = {
+    **{kind: np.arange(6).astype(kind).reshape(2, 3) for kind in ("f2", "f4", "f8", "i1", "u2", "c8", "?", ">f4")},
+    "text": np.array(["", "café", "\U0001f40e"]), "bytes": np.array([b"a", b"\0b"]),
+    "time": np.array(["2026-01-02"], "M8[D]"), "number": np.array(3.5), "nothing": np.zeros((0, 4)),
+    "file": np.array([np.nan, -0.0, np.inf]), "no slash/needed": np.array(1),
+}  # fmt: skip
+
+
+@pytest.fixture
+def path(tmp_path):
+    """Where a checkpoint may be."""
+    return str(tmp_path / "train.ckpt")
+
+
+def same(one, other):
+    return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+
+
+def test_comes_back_as_it_went(path):
+    turned = {"turned": np.arange(6.0).reshape(2, 3).T, "sparse": np.arange(10)[::3]}
+    checkpoint.write(path, Content("a program", {"l2": 0.1, "layers": [1, 2]}, ARRAYS | turned))
+    program, description, arrays = checkpoint.read(path)
+    assert (program, description) == ("a program", {"l2": 0.1, "layers": [1, 2]})
+    assert list(arrays) == [*ARRAYS, *turned]
+    for name, array in (ARRAYS | turned).items():
+        assert same(arrays[name], np.asarray(array, order="C")), name
+        assert arrays[name].flags.c_contiguous and arrays[name].flags.writeable
+    assert os.listdir(os.path.dirname(path)) == ["train.ckpt"]
+
+
+def test_numpy_reads_it(path):
+    checkpoint.write(path, Content("p", {}, {"w": np.arange(3.0)}))
+    with np.load(path, allow_pickle=False) as file:
+        assert file["w"].tolist() == [0, 1, 2]
+
+
+class TestDamage:
+    @pytest.fixture
+    def whole(self, path):
+        """The bytes of a file."""
+        checkpoint.write(path, Content("p", {"l2": 1}, {"w": np.arange(4.0), "n": np.array(7)}))
+        return Path(path).read_bytes()
+
+    def test_cut_short_anywhere(self, path, whole):
+        for length in range(len(whole)):
+            Path(path).write_bytes(whole[:length])
+            shape = "a damaged checkpoint, cut short" if length >= 40 else "not a checkpoint of malt: name another"
+            with pytest.raises(ValueError, match=f"^{re.escape(path)}: {shape}"):
+                checkpoint.read(path)
+
+    @pytest.mark.parametrize("mask", [1, 0x80, 0xFF])
+    def test_changed_anywhere(self, path, whole, mask):
+        for offset in range(len(whole)):
+            changed = bytearray(whole)
+            changed[offset] ^= mask
+            Path(path).write_bytes(changed)
+            with pytest.raises(ValueError, match=f"^{re.escape(path)}: a damaged checkpoint"):
+                checkpoint.read(path)
+
+    def test_something_behind_it(self, path, whole):
+        Path(path).write_bytes(whole + b"\0")
+        with pytest.raises(ValueError, match="a damaged checkpoint"):
+            checkpoint.read(path)
+
+    def test_parts_of_two(self, path, whole):
+        """As two writers of one file would leave it."""
+        checkpoint.write(path, Content("p", {"l2": 1}, {"w": np.arange(4.0) + 1, "n": np.array(8)}))
+        other = Path(path).read_bytes()
+        assert len(other) == len(whole)
+        Path(path).write_bytes(whole[: len(whole) // 2] + other[len(whole) // 2 :])
+        with pytest.raises(ValueError, match="a damaged checkpoint"):
+            checkpoint.read(path)
+
+
+@pytest.mark.parametrize("content", [b"", b"text", bytes(1000)], ids=len)
+def test_something_else(path, content):
+    Path(path).write_bytes(content)
+    with pytest.raises(ValueError, match=f"^{re.escape(path)}: not a checkpoint of malt: name another file$"):
+        checkpoint.read(path)
+
+
+def test_an_npz_of_another_program(path):
+    with open(path, "wb") as file:
+        np.savez(file, weights=np.zeros(3))
+    with pytest.raises(ValueError, match="not a checkpoint of malt"):
+        checkpoint.read(path)
+
+
+def test_what_is_no_file(path):
+    with pytest.raises(FileNotFoundError):
+        checkpoint.read(path)
+    with pytest.raises(IsADirectoryError):
+        checkpoint.read(os.path.dirname(path))
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="not a regular file"):
+        checkpoint.read(path)
+
+
+def seal(path, whole):
+    """Make a file of these bytes, the checksum at their end made right."""
+    body = whole[:-64]
+    Path(path).write_bytes(body + hashlib.sha256(body).hexdigest().encode())
+
+
+def head(shape):
+    """The head of an .npy file."""
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".ljust(117) + "\n"
+    return b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text.encode()
+
+
+def refused_without_memory(path):
+    tracemalloc.start()
+    try:
+        with pytest.raises(ValueError, match="not a checkpoint of malt, but for its checksum"):
+            checkpoint.read(path)
+        assert tracemalloc.get_traced_memory()[1] < 1 << 22
+    finally:
+        tracemalloc.stop()
+
+
+class TestForged:
+    """What somebody made, with a checksum that is right."""
+
+    @pytest.fixture
+    def forge(self, path):
+        """forge(members): a file of these members, which are arrays, or bytes of .npy files."""
+
+        def forge(members, compression=zipfile.ZIP_STORED):
+            with zipfile.ZipFile(path, "w", compression) as archive:
+                archive.comment = b"sha256 " + bytes(64)
+                for name, member in members.items():
+                    with archive.open(f"{name}.npy", "w") as file:
+                        if isinstance(member, bytes):
+                            file.write(member)
+                        else:
+                            npy.write_array(file, member)
+            seal(path, Path(path).read_bytes())
+
+        return forge
+
+    ABOUT = np.array('{"format": 1, "program": "p", "description": {}}')
+
+    def test_one_that_is_right(self, forge, path):
+        forge({"malt.about": self.ABOUT, "w": np.arange(2)})
+        assert checkpoint.read(path).arrays["w"].tolist() == [0, 1]
+
+    def test_a_pickle_is_not_opened(self, forge, path, tmp_path):
+        class Evil:
+            def __reduce__(self):
+                return os.mkdir, (str(tmp_path / "evil"),)
+
+        forge({"malt.about": self.ABOUT, "w": np.array([Evil()])})
+        with pytest.raises(ValueError, match="not a checkpoint of malt, but for its checksum"):
+            checkpoint.read(path)
+        assert not (tmp_path / "evil").exists()
+
+    @pytest.mark.parametrize("shape", ["(1000000000000,)", "(-1,)", "(3, -2)", "(1, 1000000)", "'a'"])
+    def test_sizes_that_are_not_there_take_no_memory(self, forge, path, shape):
+        forge({"malt.about": self.ABOUT, "w": head(shape)})
+        refused_without_memory(path)
+
+    def test_a_member_that_is_longer_than_its_array(self, forge, path):
+        forge({"malt.about": self.ABOUT, "w": head("(1,)") + bytes(16)})
+        refused_without_memory(path)
+
+    def test_nor_do_sizes_that_the_directory_makes_up(self, forge, path):
+        forge({"malt.about": self.ABOUT, "w": head("(100000000,)")})
+        whole = bytearray(Path(path).read_bytes())
+        entry = whole.rindex(b"PK\x01\x02")
+        whole[entry + 20 : entry + 28] = 2 * (len(head("(100000000,)")) + 8 * 10**8).to_bytes(4, "little")
+        seal(path, bytes(whole))
+        refused_without_memory(path)
+
+    def test_a_compressed_one_is_refused(self, forge, path):
+        forge({"malt.about": self.ABOUT, "w": np.zeros(10**6)}, zipfile.ZIP_DEFLATED)
+        with pytest.raises(ValueError, match="is compressed"):
+            checkpoint.read(path)
+
+    @pytest.mark.parametrize("about", ["", "{}", "[]", "1", '{"format": 1}', '{"format": 1, "program": 1}'])
+    def test_without_a_description(self, forge, path, about):
+        forge({"malt.about": np.array(about), "w": np.arange(2)})
+        with pytest.raises(ValueError, match="not a checkpoint of malt, but for its checksum"):
+            checkpoint.read(path)
+
+    def test_a_later_format(self, forge, path):
+        forge({"malt.about": np.array('{"format": 2, "what": "else"}')})
+        with pytest.raises(ValueError, match="a checkpoint of format 2, and this version of malt reads 1: go on with"):
+            checkpoint.read(path)

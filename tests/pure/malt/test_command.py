@@ -1,0 +1,250 @@
+"""What is composed, for every MPI and machine: no process is started here."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from malt.launch import command
+from malt.launch.command import RUNNER, THREADS, Host, Job, Line, Machine, check_program, compose, hosts, this_machine
+from malt.launch.machine import network
+from malt.launch.mpi_library import LaunchError, Library
+
+pytestmark = pytest.mark.serial
+
+OPENMPI5, OPENMPI4 = Library("openmpi", (5, 0)), Library("openmpi", (4, 1))
+MPICH, INTEL = Library("mpich", (5, 0)), Library("intel", (2021, 18))
+ROOT = {"OMPI_ALLOW_RUN_AS_ROOT", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM"}
+CLUSTER = Machine(cores=8, fabrics=["infiniband"])
+
+
+def line(library=OPENMPI5, ranks=4, machine=CLUSTER, environ=None, at="", program=("x.py", "-n", "7")):
+    job = Job(ranks, tuple(program), hosts(at) if at else ())
+    return compose(job, library, "/opt/bin/mpiexec", machine, environ or {})
+
+
+def settings(*arguments, **keywords):
+    """All but the thread counts."""
+    return {name: value for name, value in line(*arguments, **keywords).settings.items() if name not in THREADS}
+
+
+def options(*arguments, **keywords):
+    """What stands between mpiexec and the program."""
+    words = line(*arguments, **keywords).arguments
+    assert words[0] == "/opt/bin/mpiexec"
+    return words[1 : words.index(sys.executable)]
+
+
+@pytest.mark.parametrize("library", [OPENMPI5, OPENMPI4, MPICH, INTEL], ids=str)
+@pytest.mark.parametrize("program", [("x.py", "-n", "7", "--", "a b"), ("-m", "apps.svm", "--seed", "1")], ids=str)
+def test_every_rank_runs_this_python_and_the_program_untouched(library, program):
+    words = line(library, program=program).arguments
+    assert words[1:3] == ["-n", "4"]
+    assert words[words.index(sys.executable) :] == [sys.executable, RUNNER, *program]
+
+
+@pytest.mark.parametrize("library", [MPICH, INTEL], ids=str)
+@pytest.mark.parametrize("machine", [Machine(1, root=True), CLUSTER], ids=str)
+def test_what_needs_nothing_gets_nothing(library, machine):
+    assert settings(library, machine=machine) == {}
+    assert options(library, machine=machine) == ["-n", "4"]
+
+
+def test_openmpi_with_room_infiniband_and_no_root():
+    assert settings() == {}
+    assert options() == ["-n", "4", "--bind-to", "none"]
+
+
+def test_ranks_that_may_die():
+    made = compose(Job(4, ("x.py",), survive="1"), OPENMPI5, "/opt/bin/mpiexec", CLUSTER, {})
+    assert made.arguments[3:5] == ["--rtos", "recoverable,error-nonzero-status=0"]
+    assert made.settings["MALT_SURVIVE"] == "1" and made.mortal_ranks == 4 and line().mortal_ranks == 0
+
+
+def test_ranks_that_may_die_on_several_hosts():
+    def made(survive, at="", nodes=1):
+        job = Job(4, ("x.py",), hosts(at) if at else (), survive)
+        return compose(job, OPENMPI5, "/opt/bin/mpiexec", Machine(cores=8, nodes=nodes), {})
+
+    told = ["-x", "MALT_SURVIVE", "-x", "MALT_JOB_DIR", "-x", "MALT_RECEPTION"]
+    for here in (made("1"), made("1", "localhost:4")):
+        assert not here.is_spread and "MALT_SURVIVE" not in here.arguments
+    for where in ({"at": "a,b:2"}, {"nodes": 2}):
+        with pytest.raises(LaunchError, match="^--survive: MPI's transfers between hosts .* --survive=best-effort$"):
+            made("1", **where)
+        spread = made("best-effort", **where)
+        assert spread.is_spread and spread.arguments[5:11] == told
+    assert "MALT_SURVIVE" not in made(None, "a,b:2").arguments
+
+
+@pytest.mark.parametrize("library", [OPENMPI4, MPICH, INTEL], ids=str)
+def test_an_mpi_that_ends_the_job_is_refused(library):
+    with pytest.raises(LaunchError, match="--survive needs Open MPI 5 or newer, this is .*best-effort"):
+        compose(Job(4, ("x.py",), survive="1"), library, "/opt/bin/mpiexec", CLUSTER, {})
+    made = compose(Job(4, ("x.py",), survive="best-effort"), library, "/opt/bin/mpiexec", CLUSTER, {})
+    assert ("-disable-auto-cleanup" in made.arguments) == (library == MPICH)
+
+
+def test_no_colours_into_a_file():
+    """Open MPI's ranks print to a pseudo-terminal, wherever that goes."""
+    machine = Machine(8, fabrics=["infiniband"], terminal=False)
+    assert settings(machine=machine) == {"NO_COLOR": "1"}
+    assert settings(machine=machine, environ={"FORCE_COLOR": "1"}) == settings(MPICH, machine=machine) == {}
+
+
+@pytest.mark.parametrize("library", [OPENMPI5, OPENMPI4], ids=str)
+def test_openmpi_as_root(library):
+    assert settings(library, machine=Machine(8, fabrics=["infiniband"], root=True)) == dict.fromkeys(ROOT, "1")
+
+
+@pytest.mark.parametrize("library", [OPENMPI5, OPENMPI4], ids=str)
+def test_openmpi_without_infiniband(library):
+    assert settings(library, machine=Machine(8)) == {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
+
+
+@pytest.mark.parametrize(
+    ("library", "setting"),
+    [
+        (OPENMPI5, {"PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}),
+        (OPENMPI4, {"OMPI_MCA_rmaps_base_oversubscribe": "1"}),
+    ],
+    ids=str,
+)
+def test_openmpi_with_more_ranks_than_cores(library, setting):
+    assert settings(library, ranks=8) == {}
+    assert settings(library, ranks=9) == setting | {"OMPI_MCA_mpi_yield_when_idle": "1"}
+
+
+@pytest.mark.parametrize(("ranks", "threads"), [(1, 8), (2, 4), (3, 2), (8, 1), (100, 1)])
+@pytest.mark.parametrize("library", [OPENMPI5, MPICH], ids=str)
+def test_the_ranks_share_the_cores(library, ranks, threads):
+    set_by_us = line(library, ranks).settings
+    assert {name: set_by_us[name] for name in THREADS} == dict.fromkeys(THREADS, str(threads))
+
+
+def test_what_the_user_has_set_stays():
+    environ = {"OMPI_MCA_osc": "rdma", "PRTE_MCA_rmaps_default_mapping_policy": "node", "NUMBA_NUM_THREADS": "3",
+               "OMPI_ALLOW_RUN_AS_ROOT": "0", "MKL_NUM_THREADS": ""}  # fmt: skip
+    composed = line(ranks=9, machine=Machine(8, root=True), environ=environ)
+    assert not set(composed.settings) & set(environ)
+    assert composed.settings["OMP_NUM_THREADS"] == "1"
+
+
+def test_openmp_of_the_user_goes_for_those_that_follow_it():
+    assert set(line(environ={"OMP_NUM_THREADS": "5"}).settings) == {"VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"}
+
+
+@pytest.mark.parametrize("policy", ["PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy"])
+def test_binding_of_the_user_stays(policy):
+    assert options(environ={policy: "numa"}) == ["-n", "4"]
+
+
+@pytest.mark.parametrize(
+    ("at", "expected"), [("a,b", "a:2,b:2"), ("a,b:1", "a:3,b:1"), ("a:4", "a:4"), ("a:8,b:8", "a:8,b:8")]
+)
+def test_hosts(at, expected):
+    assert options(MPICH, at=at) == ["-n", "4", "-hosts", expected]
+    exported = [word for name in THREADS for word in ("-x", name)]
+    assert options(OPENMPI5, at=at) == ["-n", "4", "--bind-to", "none", "--host", expected, *exported]
+
+
+def test_hosts_are_given_only_what_is_set():
+    words = options(OPENMPI5, at="a", environ={"OMP_NUM_THREADS": "5"})
+    assert [name for name in THREADS if name in words] == [
+        "OMP_NUM_THREADS",
+        "VECLIB_MAXIMUM_THREADS",
+        "NUMBA_NUM_THREADS",
+    ]
+
+
+def test_hosts_of_intel_mpi():
+    assert options(INTEL, at="a,b") == ["-n", "4", "-hosts", "a,b", "-ppn", "2"]
+    with pytest.raises(LaunchError, match="same number of slots"):
+        line(INTEL, at="a:3,b:1")
+
+
+def test_hosts_share_the_load():
+    assert settings(ranks=16, at="a,b") == {}
+    assert line(ranks=4, at="a,b").settings["OMP_NUM_THREADS"] == "4"
+    assert line(ranks=4, at="a:64").settings["OMP_NUM_THREADS"] == "2"
+    assert "OMPI_MCA_mpi_yield_when_idle" in settings(ranks=20, at="a,b")
+    assert settings(ranks=32, machine=Machine(8, fabrics=["infiniband"], nodes=4)) == {}
+
+
+def test_openmpi_sends_other_hosts_the_attempt():
+    words = options(OPENMPI5, at="a", environ={command.RESTART: "1"})
+    assert words[words.index(command.RESTART) - 1] == "-x"
+    assert command.RESTART not in options(OPENMPI5, at="a") + options(environ={command.RESTART: "1"})
+
+
+def test_too_few_slots():
+    with pytest.raises(LaunchError, match=r"^the hosts have 3 slots, too few for 4 ranks: a:1,b:2$"):
+        line(at="a:1,b:2")
+
+
+def test_hosts_are_parsed():
+    assert hosts("a,b-1.example.org:16") == (Host("a"), Host("b-1.example.org", 16))
+
+
+@pytest.mark.parametrize("text", ["", "a,", ":4", "a:0", "a:-1", "a:x", "a:", "-x", "a b", "a:1:2"])
+def test_hosts_that_are_none(text):
+    with pytest.raises(ValueError, match="host"):
+        hosts(text)
+
+
+def test_the_line_can_be_pasted_into_a_shell():
+    composed = Line({"A": "^ucx", "B": "1"}, ["/with space/mpiexec", "-n", "2", "x.py", "it's"])
+    assert str(composed) == """A='^ucx' B=1 '/with space/mpiexec' -n 2 x.py 'it'"'"'s'"""
+
+
+def test_this_machine():
+    assert this_machine({}).fabrics == network.found()
+    assert this_machine({}).nodes == this_machine({"SLURM_JOB_NUM_NODES": ""}).nodes == 1
+    assert this_machine({"SLURM_JOB_NUM_NODES": "3"}).nodes == 3
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    """A folder of programs, which is the working one, where importing anything fails."""
+    for name in (
+        "plain.py",
+        "package/__init__.py",
+        "package/part.py",
+        "runs/__init__.py",
+        "runs/__main__.py",
+        "space/m.py",
+    ):
+        file = tmp_path / name
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("raise AssertionError('imported')")
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize(
+    "program", ["plain.py", "-m plain", "-m package.part", "-m runs", "-m space.m", "-m pytest", "-m mpi4py.bench"]
+)
+def test_programs_that_are_there(program):
+    check_program(program.split())
+
+
+@pytest.mark.usefixtures("programs")
+@pytest.mark.parametrize(
+    "program",
+    [
+        "no.py",
+        "package",
+        "-m no",
+        "-m package",
+        "-m package.no",
+        "-m plain.no",
+        "-m plain.py",
+        "-m ..",
+        "-m",
+        "-m package/part",
+    ],
+)
+def test_programs_that_are_not(program):
+    with pytest.raises(LaunchError, match=r"^(no such file|no module named|-m needs).*$"):
+        check_program(program.split())

@@ -1,0 +1,458 @@
+"""How a job ends whose ranks may die, by what they left in its folder."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from itertools import combinations_with_replacement
+from pathlib import Path
+
+import pytest
+
+from dstorm.membership.processes import this_process
+from dstorm.transports import shm_space
+from malt.launch import job_state
+from malt.launch.job_state import RollCall, failed_with, tell_who_ended_inside_mpi
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def gone():
+    """A process that has ended."""
+    child = subprocess.Popen([sys.executable, "-c", ""])
+    child.wait()
+    return f"{child.pid} {here().split()[1]}"
+
+
+@pytest.fixture
+def stopped(tmp_path):
+    """A process that stands still, which is rank 0."""
+    child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    try:
+        began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
+        (tmp_path / "started-0").write_text(f"{child.pid} {began}")
+        child.send_signal(signal.SIGSTOP)
+        os.waitid(os.P_PID, child.pid, os.WSTOPPED | os.WNOWAIT)
+        yield child
+    finally:
+        child.kill()
+        child.wait()
+
+
+def lives(child):
+    """Whether it does, also a moment from now: a kill takes one."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        child.wait(0.2)
+    return child.poll() is None
+
+
+def here():
+    """This process, as a rank tells of itself."""
+    return f"{this_process().number} {this_process().started}"
+
+
+@pytest.fixture
+def patience(monkeypatch):
+    """How long the launcher waits for those who have not come; it can be changed."""
+
+    class Clock:
+        now = 100.0
+
+        def pass_(self, seconds, roll=None):
+            """In looks of half a second; without `roll` nobody looks."""
+            end = self.now + seconds
+            while roll is not None and self.now < end - 0.5 and roll.status() is None:
+                self.now += 0.5
+            self.now = end
+
+    clock = Clock()
+    monkeypatch.setattr(job_state.time, "monotonic", lambda: clock.now)
+    return clock
+
+
+def called(folder, **said):
+    """The status after ranks have said this: started maps ranks to processes."""
+    for rank, process in said.pop("started", {}).items():
+        (folder / f"started-{rank}").write_text(process)
+    for kind, ranks in said.items():
+        for rank in ranks:
+            (folder / f"{kind}-{rank}").write_text("")
+    return RollCall(folder, 2).status()
+
+
+def test_it_goes_on_while_somebody_lives(tmp_path, gone):
+    assert called(tmp_path, started={0: here(), 1: gone}, ready=[0, 1]) is None
+
+
+def test_it_is_well_once_those_who_live_have_finished(tmp_path, gone):
+    assert called(tmp_path, started={0: here(), 1: gone}, ready=[0, 1], finished=[0]) == 0
+
+
+def test_one_that_has_not_finished_is_waited_for(tmp_path):
+    assert called(tmp_path, started={0: here(), 1: here()}, ready=[0, 1], finished=[0]) is None
+
+
+def test_nobody_is_left(tmp_path, gone):
+    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 1
+
+
+def test_who_fails_leaves_its_status_for_when_nobody_is_left(tmp_path, gone):
+    (tmp_path / "left-0").write_text("3")
+    assert called(tmp_path, started={0: gone, 1: here()}, ready=[0, 1]) is None
+    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 3
+
+
+def test_who_dies_before_the_session_is_told_once_the_others_do_not_come(tmp_path, gone, capsys, patience):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(2.9, roll)
+    assert roll.status() is None
+    patience.pass_(0.2, roll)
+    assert roll.status() == 1
+    roll.tell_who_died_early()
+    assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
+
+
+def test_once_mpi_has_begun_the_others_may_take_their_time(tmp_path, gone, patience):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / "begun-0").write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(50, roll)
+    assert roll.status() is None
+    patience.pass_(11, roll)
+    assert roll.status() == 1
+
+
+def test_who_ends_before_the_others_has_not_ended_well_where_they_die(tmp_path, gone, capsys):
+    (tmp_path / "left-0").write_text("0")
+    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 1
+
+
+def test_one_that_is_alone_stands_still_for_whoever_stopped_it(tmp_path, stopped, patience):
+    roll = RollCall(tmp_path, 1)
+    for _ in range(3):
+        assert roll.status() is None
+        patience.pass_(10, roll)
+    assert lives(stopped)
+
+
+@pytest.mark.parametrize(("said", "status"), [((), None), (("calls-100",), 1), (("calls-100", "begun-0"), None)])
+def test_one_that_ends_while_the_others_wait_in_mpi_is_told(tmp_path, gone, patience, said, status, capsys):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
+    for name in ("finished-1", *said):
+        (tmp_path / name).write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(4, roll)
+    assert roll.status() == status
+    roll.tell_who_died_early()
+    told = "malt run: rank 1 ended while the others waited for it in MPI_Init\n"
+    assert capsys.readouterr().err == (told if status else "")
+
+
+@pytest.mark.parametrize(("left", "status"), [("", 1), ("2", 1), ("3", 3)])
+def test_a_status_that_is_not_that_of_all(tmp_path, gone, left, status):
+    """Bad input is that of all ranks, or none."""
+    (tmp_path / "left-0").write_text(left)
+    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == status
+
+
+def test_bad_input_that_all_have_seen(tmp_path, gone):
+    for rank in (0, 1):
+        (tmp_path / f"left-{rank}").write_text("2")
+    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 2
+
+
+def test_where_all_end_by_themselves_nobody_died_early(tmp_path, gone, capsys):
+    for rank in (0, 1):
+        (tmp_path / f"left-{rank}").write_text("3")
+    (tmp_path / "started-0").write_text(gone)
+    (tmp_path / "started-1").write_text(gone)
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() == 3
+    roll.tell_who_died_early()
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("said", ["ready-100", "session-came-1"])
+def test_who_had_come_is_not_waited_for(tmp_path, gone, patience, said, capsys):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / said).write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(60, roll)
+    assert roll.status() is None
+    roll.tell_who_died_early()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_rank_that_never_starts_is_told(tmp_path, capsys, patience):
+    (tmp_path / "started-0").write_text(here())
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(59, roll)
+    assert roll.status() is None
+    patience.pass_(2, roll)
+    assert roll.status() == 1
+    roll.tell_who_died_early()
+    assert capsys.readouterr().err == "malt run: rank 1 said nothing for 60 s\n"
+
+
+def test_time_that_the_launcher_itself_stood_still_does_not_count(tmp_path, patience):
+    (tmp_path / "started-0").write_text(here())
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(1000)
+    assert roll.status() is None
+
+
+@pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
+def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, stopped, gone, patience, ready, another):
+    """Before the session; and in it, where no other rank runs."""
+    (tmp_path / "started-1").write_text(here() if another else gone)
+    (tmp_path / "session-came-1").write_text("")
+    if ready:
+        (tmp_path / "ready-1").write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(3, roll)
+    assert roll.status() is None
+    if ready:
+        assert lives(stopped)
+        patience.pass_(3, roll)
+        assert roll.status() is None
+    if another:
+        assert lives(stopped)
+    else:
+        assert stopped.wait(10) == -signal.SIGKILL
+        assert roll.status() == 1
+
+
+def test_who_stood_still_before_the_session_has_its_time_anew_in_it(tmp_path, stopped, gone, patience):
+    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / "session-came-1").write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    patience.pass_(1, roll)
+    (tmp_path / "ready-1").write_text("")
+    for _ in range(2):
+        assert roll.status() is None
+        patience.pass_(3, roll)
+    assert lives(stopped)
+    assert roll.status() is None
+    assert stopped.wait(10) == -signal.SIGKILL
+
+
+def test_before_anything_was_said(tmp_path):
+    assert called(tmp_path) is None
+    assert failed_with(tmp_path) is None
+    assert called(tmp_path, started={0: here()}, finished=[0]) is None
+
+
+def test_a_failure_of_all_ends_it(tmp_path):
+    (tmp_path / "status-2").write_text("")
+    assert called(tmp_path, started={0: here()}, ready=[0]) == 2
+
+
+def test_what_was_left_in_memory_is_removed(tmp_path):
+    left = tmp_path / "sm_segment.x"
+    left.write_text("")
+    roll = RollCall(tmp_path, 2)
+    for text in (f"{tmp_path / 'gone already'}\n", f"{tmp_path / 'gone already'}\n{left}\n"):
+        (tmp_path / "memory-0").write_text(text)
+        roll.status()
+    roll.clean()
+    assert not left.exists()
+
+
+def test_what_a_session_left_in_memory_is_removed(tmp_path):
+    path = shm_space.file_of(tmp_path.name + "-a-job", "session-1")
+    path.write_text("")
+    folder = tmp_path / (tmp_path.name + "-a-job")
+    folder.mkdir()
+    RollCall(folder, 2).clean()
+    assert not path.exists()
+
+
+ENDS = {
+    "well": (["finished-0", "its end"], 0),
+    "well, on another host": (["finished-0", "ended-0"], 0),
+    "with a status that all share": (["status-3", "finished-0", "its end"], 3),
+    "with a status that all share, on another host": (["status-3", "finished-0", "ended-0"], 3),
+    "by itself": (["left-0", "its end"], 4),
+}
+
+
+@pytest.mark.parametrize("how", ENDS)
+@pytest.mark.parametrize("has_begun", [True, False])
+def test_whenever_a_rank_ends_while_the_launcher_looks(how, has_begun, tmp_path, monkeypatch, capsys):
+    """Every schedule: what the rank does comes between any two things that the launcher looks at."""
+    doings, status = ENDS[how]
+    elsewhere = "ended-0" in doings
+    for number, moments in enumerate(combinations_with_replacement(range(7), len(doings))):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        (folder / ("elsewhere-0" if elsewhere else "started-0")).write_text(here())
+        if has_begun:
+            (folder / "ready-100").write_text("")
+        left, looks = list(zip(moments, doings, strict=True)), 0
+
+        def look(left=left, folder=folder):
+            nonlocal looks
+            while left and left[0][0] <= looks:
+                doing = left.pop(0)[1]
+                if doing != "its end":
+                    (folder / doing).write_text("4")
+            looks += 1
+            return folder
+
+        real = os.listdir
+        with monkeypatch.context() as patched:
+            patched.setattr(job_state.os, "listdir", lambda path: real(look()))  # noqa: B023
+            patched.setattr(job_state.vitals, "has_ended", lambda process: look() and not left)  # noqa: B023
+            roll = RollCall(folder, 1, is_spread=elsewhere)
+            assert roll.status() in (None, status), moments
+            looks = 7
+            assert roll.status() == status, moments
+            roll.tell_who_died_early()
+        assert capsys.readouterr().err == ""
+
+
+def test_a_rank_that_was_taken_for_dead_and_is_not_is_not_told(tmp_path, monkeypatch, capsys):
+    for rank in (0, 1):
+        (tmp_path / f"started-{rank}").write_text(here())
+    roll = RollCall(tmp_path, 2)
+    with monkeypatch.context() as patched:
+        patched.setattr(job_state.vitals, "has_ended", lambda process: True)
+        (tmp_path / "finished-0").write_text("")
+        assert roll._found() == 0
+    assert roll.status() is None
+    (tmp_path / "status-1").write_text("")
+    assert roll.status() == 1
+    roll.tell_who_died_early()
+    assert capsys.readouterr().err == ""
+
+
+def test_files_that_are_cleaned_away_are_remembered(tmp_path, gone, patience):
+    """After some days in /tmp."""
+    (tmp_path / "left-1").write_text("3")
+    (tmp_path / "memory-1").write_text(str(tmp_path / "segment"))
+    (tmp_path / "segment").touch()
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / "ready-100").write_text("")
+    roll = RollCall(tmp_path, 2)
+    assert roll.status() is None
+    for path in tmp_path.glob("*-*"):
+        path.unlink()
+    patience.pass_(70, roll)
+    assert roll.status() is None
+    (tmp_path / "finished-0").write_text("")
+    assert roll.status() == 0
+    roll.clean()
+    assert not (tmp_path / "segment").exists()
+
+
+@pytest.mark.parametrize(
+    ("names", "is_spread", "status", "line"),
+    [
+        ([], False, 1, "malt run: nothing was heard of any rank: they were killed, or cannot write to "),
+        ([], True, 0, "malt run: nothing was heard of any rank: how they ended is not known"),
+        (["started-0"], False, 1, "malt run: no rank has ended well, as far as is known"),
+        (["elsewhere-0"], True, 1, "malt run: no rank has ended well, as far as is known"),
+        (["finished-0"], False, 0, ""),
+    ],
+)
+def test_what_mpiexec_calls_a_good_end(names, is_spread, status, line, tmp_path, capsys):
+    for name in names:
+        (tmp_path / name).write_text(here())
+    assert RollCall(tmp_path, 2, is_spread).end() == status
+    said = capsys.readouterr().err
+    assert said.startswith(line) and said.count("\n") == bool(line)
+
+
+def test_ranks_elsewhere_end_well_or_are_lost(tmp_path, gone):
+    said = {"started": {0: here()}, "ready": [100], "elsewhere": [1, 2], "finished": [0, 1]}
+    called(tmp_path, **said)
+    assert RollCall(tmp_path, 3, is_spread=True).status() is None
+    (tmp_path / "ended-1").write_text("")
+    assert RollCall(tmp_path, 3, is_spread=True).status() is None
+    (tmp_path / "ended-2").write_text("")
+    assert RollCall(tmp_path, 3, is_spread=True).status() == 0
+
+
+def test_one_elsewhere_that_stands_still_is_not_waited_for(tmp_path):
+    said = {"started": {0: here()}, "ready": [100], "elsewhere": [1], "finished": [0]}
+    assert called(tmp_path, **said) is None
+    (tmp_path / "lost-1").write_text("")
+    assert RollCall(tmp_path, 2, is_spread=True).status() == 0
+
+
+def test_one_elsewhere_that_dies_before_the_session_is_told(tmp_path, capsys, patience):
+    (tmp_path / "started-0").write_text(here())
+    for name in ("elsewhere-1", "ended-1"):
+        (tmp_path / name).write_text("")
+    roll = RollCall(tmp_path, 2, is_spread=True)
+    assert roll.status() is None
+    patience.pass_(6, roll)
+    assert roll.status() == 1
+    roll.tell_who_died_early()
+    assert "rank 1 died" in capsys.readouterr().err
+
+
+def test_hosts_may_start_one_after_another(tmp_path, patience):
+    (tmp_path / "started-0").write_text(here())
+    (tmp_path / "elsewhere-1").write_text("")
+    roll = RollCall(tmp_path, 3, is_spread=True)
+    assert roll.status() is None
+    patience.pass_(50, roll)
+    assert roll.status() is None
+    patience.pass_(11, roll)
+    assert roll.status() == 1
+
+
+def test_who_cannot_call_is_left_to_mpiexec(tmp_path, patience):
+    (tmp_path / "started-0").write_text(here())
+    roll = RollCall(tmp_path, 2, is_spread=True)
+    assert roll.status() is None
+    patience.pass_(100, roll)
+    assert roll.status() is None
+    assert roll.end() == 1
+    (tmp_path / "finished-0").write_text("")
+    assert roll.end() == 0
+
+
+def test_one_that_has_ended_well_may_take_its_time_to_close_its_files(tmp_path, gone):
+    roll = RollCall(tmp_path, 2)
+    assert not called(tmp_path, started={0: here(), 1: gone}, finished=[1]) and not roll.is_ending()
+    (tmp_path / "finished-0").touch()
+    assert roll.is_ending()
+
+
+@pytest.mark.parametrize(
+    ("inside", "mpiexec", "status", "line"),
+    [
+        ({}, 0, 0, ""),
+        ({0: "", 1: ""}, 9, 9, ""),  # one was killed, as mpiexec tells
+        ({0: "", 1: "os._exit"}, 0, 1, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
+        ({0: "", 1: "os._exit(0)"}, 9, 1, "malt run: rank 1 ended by os._exit(0) without MPI.Finalize()"),
+        ({1: "os._exit"}, 3, 3, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
+        ({0: "", 2: ""}, 0, 1, "malt run: ranks 0, 2 ended, or one of them and then the others, without coming to"),
+    ],
+)
+def test_who_ended_inside_mpi(inside, mpiexec, status, line, tmp_path, capsys):
+    for rank, how in inside.items():
+        (tmp_path / f"inside-{rank}").write_text(how)
+    assert tell_who_ended_inside_mpi(tmp_path, mpiexec) == (status, "os._exit" in line)
+    said = capsys.readouterr().err
+    assert said.startswith(line) and said.count("\n") == bool(line)

@@ -1,0 +1,377 @@
+"""Communication graphs: who sends to whom at which step.
+
+A graph is a table of out-peers by phase and rank; static graphs have one phase, time-varying ones several, and step t
+(from 1) uses phase (t - 1) mod period. Nothing here sends anything. All ranks of a job compute their graph on their own
+and must get the same one, so everything is a function of its arguments: deaths too, whatever order they are heard in.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, lru_cache, reduce
+from itertools import chain
+from operator import or_
+from typing import Any
+
+from vol import arguments
+from vol.graphs.spectrum import second_by_fft, second_by_matrix, uniform
+from vol.topology import (
+    Circulant,
+    Hypercube,
+    Peers,
+    Phases,
+    Rule,
+    Table,
+    Torus,
+    chord_offsets,
+    exponential_offsets,
+    halton_offsets,
+    log2_ceil,
+    one_peer,
+    random_regular,
+    reverse,
+    star,
+)  # fmt: skip
+
+AUTO_ALL_RANKS = 4  # up to this many ranks "auto" is "all"
+AUTO_SEEDS = 8  # random graphs that "auto" tries
+AUTO_DIGITS = 3  # gaps that agree to so many digits are a tie: a triple eigenvalue is only good to 1e-5
+ZERO_EIGENVALUE = 1e-12  # below is rounding, which the root over a period would blow up: 1e-17 ** (1/6) = 0.001
+
+
+@dataclass(frozen=True, repr=False)
+class Graph:
+    """Who sends to whom. *Local.* Immutable; equal when size, edges of every step and the dead ranks are.
+
+    Made by `graph`, `as_graph`, `Graph.from_dict`, `Graph.from_networkx` and `without`, which check their arguments.
+    `phases[p][r]`: out-peers of rank r in phase p, ascending. `dead`: ranks without edges, not counted below.
+    """
+
+    name: str = field(compare=False)
+    size: int
+    phases: Phases
+    dead: frozenset[int] = frozenset()
+    whole: Graph | None = field(default=None, compare=False)  # as it was before any death
+
+    @classmethod
+    def from_dict(cls, peers: Mapping[Any, Iterable[Any]], size: int) -> Graph:
+        """A static graph from {rank: [ranks it sends to]}. *Local.*
+
+        TypeError, ValueError: not a rank, a self-loop, a peer twice, a rank without peers, not strongly connected.
+        """
+        size = _integer("size", size, least=1)
+        return cls("custom", size, (_checked_table(peers, size),))
+
+    @classmethod
+    def from_networkx(cls, digraph: Any, size: int) -> Graph:
+        """A static graph from a networkx DiGraph whose nodes are the ranks. *Local.* Undirected: edges both ways.
+
+        Raises as `from_dict`.
+        """
+        peers: dict[Any, list[Any]] = {node: [] for node in digraph.nodes()}
+        for sender, receiver in digraph.edges():
+            peers[sender].append(receiver)
+            if not digraph.is_directed() and sender != receiver:
+                peers[receiver].append(sender)
+        return cls.from_dict(peers, size)
+
+    def __repr__(self) -> str:
+        period = f", period={self.period}" if self.period > 1 else ""
+        dead = f", dead={sorted(self.dead)}" if self.dead else ""
+        return f"Graph({self.name!r}, size={self.size}, degree={self.degree}{period}{dead})"
+
+    def out(self, rank: int, step: int = 1) -> tuple[int, ...]:
+        """The ranks that `rank` sends to at `step` (from 1), ascending. *Local.* ValueError: no such rank or step."""
+        return self.phases[self._phase(rank, step)][rank]
+
+    def into(self, rank: int, step: int = 1) -> tuple[int, ...]:
+        """The ranks that send to `rank` at `step` (from 1), ascending. *Local.* ValueError: no such rank or step."""
+        return self._into(self._phase(rank, step), rank)
+
+    def targets(self, rank: int) -> tuple[int, ...]:
+        """The ranks that `rank` sends to at any step, ascending. *Local.* ValueError: no such rank."""
+        self._phase(rank, 1)
+        return _joined(table[rank] for table in self.phases)
+
+    def sources(self, rank: int) -> tuple[int, ...]:
+        """The ranks that send to `rank` at any step, ascending. *Local.* ValueError: no such rank."""
+        self._phase(rank, 1)
+        return _joined(self._into(phase, rank) for phase in range(self.period))
+
+    @property
+    def period(self) -> int:
+        """Steps after which the graph repeats: 1 when static. *Local.*"""
+        return len(self.phases)
+
+    @property
+    def living(self) -> tuple[int, ...]:
+        """The ranks not removed, ascending. *Local.*"""
+        return tuple(r for r in range(self.size) if r not in self.dead)
+
+    @cached_property
+    def edges(self) -> tuple[tuple[int, int], ...]:
+        """All (sender, receiver) of a period, sorted, each once. *Local.*"""
+        return tuple((r, p) for r, peers in enumerate(self._targets) for p in peers)
+
+    @cached_property
+    def degree(self) -> int:
+        """The most peers any rank sends to at one step. *Local.*"""
+        return max(len(peers) for table in self.phases for peers in table)
+
+    def is_strongly_connected(self) -> bool:
+        """Whether over a period there is a way from every living rank to every other. *Local.*"""
+        return len(_components(self._targets, self.living)) == 1
+
+    def spectral_gap(self) -> float:
+        """1 - |lambda2| of uniform averaging with in-neighbours, over the living: 1 forgets at once, 0 never. *Local.*
+
+        W[i, j] = 1 / (indegree(i) + 1) for j = i and j in into(i). A time-varying graph is judged by the product of
+        its W over a period, as the rate per step: 1 - |lambda2(W_period ... W_1)| ** (1 / period). One rank: 1.0.
+        """
+        if len(self.living) == 1:
+            return 1.0
+        phases = _renumbered(self.phases, self.living)
+        is_circulant = all(table == Circulant(len(table), table[0]) for table in phases)
+        second = second_by_fft(phases) if is_circulant else second_by_matrix(phases)
+        return 1.0 if second < ZERO_EIGENVALUE else 1.0 - second ** (1 / self.period)
+
+    def rounds(self) -> int:
+        """Exchanges, from step 1 on, until what any living rank knew has reached all: static: the diameter. *Local.*
+
+        ValueError: not strongly connected.
+        """
+        if not self.is_strongly_connected():
+            raise ValueError(f"{self!r} is not strongly connected: news never reaches all")
+        knows = [1 << r for r in range(self.size)]  # by rank, a set of ranks as the bits of an int
+        everything = sum(1 << r for r in self.living)
+        step = 0
+        while any(knows[r] != everything for r in self.living):
+            step += 1
+            knows = [reduce(or_, (knows[p] for p in self.into(r, step)), own) for r, own in enumerate(knows)]
+        return step
+
+    def without(self, ranks: Iterable[int]) -> Graph:
+        """The graph of those who remain: `ranks` lose all edges; ranks keep their numbers, size stays. *Local.*
+
+        Where the living would no longer be strongly connected, links are added: at most one more out-peer and one more
+        in-peer a rank. A ring closes over the gap; the lowest living rank becomes the hub of a star.
+        The order of deaths does not matter: g.without(a).without(b) == g.without(a + b).
+        ValueError: no such rank, or none would be left.
+        """
+        if not isinstance(ranks, Iterable):
+            raise TypeError(f"ranks: expected a list of ranks, got {ranks!r}")
+        dead = self.dead | {_rank(r, self.size) for r in ranks}
+        if dead == self.dead:
+            return self
+        if len(dead) == self.size:
+            raise ValueError(f"cannot remove all {self.size} ranks of a graph")
+        # Ranks learn of deaths in different orders, but must agree on who sends to whom: always start from the whole.
+        whole = self.whole or self
+        living = [r for r in range(self.size) if r not in dead]
+        phases = (star(self.size, living),) if whole.name == "star" else _mended(whole.phases, living)
+        return Graph(self.name, self.size, phases, dead, whole)
+
+    @cached_property
+    def fingerprint(self) -> str:
+        """The name and a hash of what the graph was made of, the same on all ranks that made it alike. *Local.*"""
+        return f"{self.name} {hashlib.sha256(repr(self.phases).encode()).hexdigest()[:12]}"
+
+    def _into(self, phase: int, rank: int) -> Peers:
+        table = self.phases[phase]
+        return table.into(rank) if isinstance(table, Rule) else self._reversed[phase][rank]
+
+    @cached_property
+    def _reversed(self) -> Phases:
+        """The in-peers, of the phases that list their out-peers."""
+        return tuple(() if isinstance(table, Rule) else reverse(table) for table in self.phases)
+
+    @cached_property
+    def _targets(self) -> Table:
+        return _union(self.phases)
+
+    def _phase(self, rank: int, step: int) -> int:
+        rank, step = _integer("rank", rank), _integer("step", step)
+        if not (0 <= rank < self.size and step >= 1):
+            raise ValueError(f"rank {rank} at step {step}: ranks are 0 to {self.size - 1}, steps count from 1")
+        return (step - 1) % len(self.phases)
+
+
+def graph(name: str, size: int, degree: int | None = None, seed: int = 0) -> Graph:
+    """The built-in graph `name` of `size` ranks: strongly connected over a period at every size. *Local.*
+
+    all          everyone to everyone
+    ring         r to r + 1
+    halton       offsets 1 + floor(N v), v = 0, 1/2, 1/4, 3/4, 1/8 ... (van der Corput, base 2; MALT-2's)
+    chord        offsets N/2, N/4, ..., 1
+    exponential  offsets 1, 2, 4, ... below N
+    one-peer     one of the exponential graph's offsets at a time, in turn: period ceil(log2 N)
+    hypercube    to r with one bit flipped, where there is such a rank (then both ways)
+    torus        grid as square as the factors of N allow, four neighbours, wrapping; N prime: a ring both ways
+    random       regular in and out, from `seed`; a random ring through all is part of it
+    star         everyone to rank 0 and back
+    auto         all up to 4 ranks; else of chord, exponential, halton and some random ones, none with more than
+                 ceil(log2 N) peers, the one of the largest spectral gap
+
+    degree: for halton, chord, exponential and random at most so many peers a rank (default ceil(log2 N)); for the
+    others only what they have anyway. ValueError, TypeError: no such name, a bad size, degree or seed.
+    """
+    size, seed = _integer("size", size, least=1), _integer("seed", seed, least=0)
+    degree = None if degree is None else _integer("degree", degree, least=min(1, size - 1))
+    if not isinstance(name, str):
+        raise TypeError(f"name: expected one of {', '.join(NAMES)}, got {name!r}")
+    if name not in _BUILDERS:
+        near = difflib.get_close_matches(name.lower(), NAMES, n=1)
+        hint = f"; did you mean {near[0]!r}?" if near else ""
+        raise ValueError(f"no graph is called {name!r}: there are {', '.join(NAMES)}{hint}")
+    return _built(name, size, degree, seed)
+
+
+def as_graph(spec: Any, size: int, seed: int = 0) -> Graph:
+    """The graph of `size` ranks that `spec` means: a name, a Graph, a dict {rank: [peers]} or a networkx one. *Local.*
+
+    TypeError: none of these. ValueError: a Graph of another size; else as `graph` and `Graph.from_dict`.
+    """
+    if isinstance(spec, str):
+        return graph(spec, size, seed=seed)
+    if isinstance(spec, Mapping):
+        return Graph.from_dict(spec, size)
+    if isinstance(spec, Graph):
+        if spec.size != _integer("size", size, least=1):
+            raise ValueError(f"{spec!r} is for {spec.size} ranks, not {size}")
+        return spec
+    if hasattr(spec, "edges") and hasattr(spec, "is_directed"):
+        return Graph.from_networkx(spec, size)
+    raise TypeError(f"graph: expected a name, a Graph, a dict or a networkx graph, got {type(spec).__name__}")
+
+
+@lru_cache(maxsize=128)
+def _built(name: str, size: int, degree: int | None, seed: int) -> Graph:
+    wanted = log2_ceil(size) if degree is None or name not in _DEGREE_IS_FREE else min(degree, size - 1)
+    built = Graph(name, size, _BUILDERS[name](size, wanted, seed))
+    if degree is not None and name not in _DEGREE_IS_FREE and degree != built.degree:
+        raise ValueError(f"graph {name!r} of {size} ranks has degree {built.degree}: degree={degree} cannot be had")
+    return built
+
+
+def _auto(size: int, seed: int) -> Phases:
+    """All candidates are regular in and out: so averaging with in-neighbours keeps the mean over the ranks."""
+    if size <= AUTO_ALL_RANKS:
+        return (Circulant(size, range(1, size)),)
+    degree = log2_ceil(size)
+    circulants = (chord_offsets, exponential_offsets, halton_offsets)
+    tables: list[Table] = [Circulant(size, of(size)[:degree]) for of in circulants]
+    tables += [random_regular(size, degree, seed + k) for k in range(AUTO_SEEDS)]
+    # Rounded, and the first of equals: or ranks with different BLAS could choose different graphs.
+    best = max(tables, key=lambda table: round(Graph("auto", size, (table,)).spectral_gap(), AUTO_DIGITS))
+    return (best,)
+
+
+_BUILDERS: dict[str, Callable[[int, int, int], Phases]] = {
+    "all": lambda size, degree, seed: (Circulant(size, range(1, size)),),
+    "ring": lambda size, degree, seed: (Circulant(size, [1] if size > 1 else []),),
+    "halton": lambda size, degree, seed: (Circulant(size, halton_offsets(size)[:degree]),),
+    "chord": lambda size, degree, seed: (Circulant(size, chord_offsets(size)[:degree]),),
+    "exponential": lambda size, degree, seed: (Circulant(size, exponential_offsets(size)[:degree]),),
+    "one-peer": lambda size, degree, seed: one_peer(size),
+    "hypercube": lambda size, degree, seed: (Hypercube(size),),
+    "torus": lambda size, degree, seed: (Torus(size),),
+    "random": lambda size, degree, seed: (random_regular(size, degree, seed),),
+    "star": lambda size, degree, seed: (star(size, range(size)),),
+    "auto": lambda size, degree, seed: _auto(size, seed),
+}
+_DEGREE_IS_FREE = frozenset({"halton", "chord", "exponential", "random"})
+NAMES = tuple(_BUILDERS)
+
+
+def _union(phases: Phases) -> Table:
+    return phases[0] if len(phases) == 1 else tuple(map(_joined, zip(*phases, strict=True)))
+
+
+def _joined(by_phase: Iterable[Peers]) -> Peers:
+    first, *others = by_phase
+    return tuple(sorted({*first, *chain.from_iterable(others)})) if others else first
+
+
+def _renumbered(phases: Phases, living: Sequence[int]) -> Phases:
+    """`phases` as they look when the living are numbered from 0: a mended ring is a ring."""
+    number = {r: k for k, r in enumerate(living)}
+    return tuple(tuple(tuple(number[p] for p in table[r]) for r in living) for table in phases)
+
+
+def _components(table: Table, living: Iterable[int]) -> list[list[int]]:
+    """The strongly connected parts of the living, by their lowest rank; each ascending."""
+    from scipy.sparse import csgraph  # which takes longer to load than all of MALT
+
+    labels = csgraph.connected_components(uniform(table), directed=True, connection="strong")[1]
+    parts: dict[int, list[int]] = {}
+    for r in living:
+        parts.setdefault(int(labels[r]), []).append(r)
+    return list(parts.values())
+
+
+def _mended(phases: Phases, living: Sequence[int]) -> Phases:
+    """`phases` among the living, and links that join their strongly connected parts, in order, into a ring.
+
+    So the parts of a cut ring, single ranks, become a ring again. The sender of a link is the rank of its part with
+    the fewest targets left, mostly one that lost a peer, in a phase where it has nobody else to send to.
+    """
+    alive = set(living)
+    tables = [[tuple(p for p in peers if p in alive and r in alive) for r, peers in enumerate(t)] for t in phases]
+    targets = _union(tuple(map(tuple, tables)))
+    parts = _components(targets, living)
+    for here, there in zip(parts, parts[1:] + parts[:1], strict=True):
+        if here is there or not set(there).isdisjoint(chain.from_iterable(targets[r] for r in here)):
+            continue
+        sender = min(here, key=lambda r: len(targets[r]))
+        idle = next((t for t in tables if not t[sender]), tables[0])
+        idle[sender] = tuple(sorted((*idle[sender], there[0])))
+    return tuple(map(tuple, tables))
+
+
+def _checked_table(peers: Mapping[Any, Iterable[Any]], size: int) -> Table:
+    by_rank = {_rank(rank, size): _checked_peers(rank, listed, size) for rank, listed in peers.items()}
+    if size > 1:
+        for rank in range(size):
+            if not by_rank.get(rank):
+                raise ValueError(f"rank {rank} has no out-peers: every one of the {size} ranks must send to some other")
+    from scipy.sparse import csgraph
+
+    table = tuple(by_rank.get(rank, ()) for rank in range(size))
+    for way, says in ((table, "from rank 0 to rank {}"), (reverse(table), "from rank {} to rank 0")):
+        reached = csgraph.breadth_first_order(uniform(way), 0, return_predecessors=False)
+        if len(reached) < size:
+            missed = min(set(range(size)) - set(reached.tolist()))
+            raise ValueError(f"the graph is not strongly connected: there is no way {says.format(missed)}")
+    return table
+
+
+def _checked_peers(rank: Any, listed: Iterable[Any], size: int) -> tuple[int, ...]:
+    if not isinstance(listed, Iterable):
+        raise TypeError(f"peers of rank {rank}: expected a list of ranks, got {listed!r}")
+    checked = [_rank(peer, size) for peer in listed]
+    if rank in checked:
+        raise ValueError(f"rank {rank} sends to itself: self-loops are not allowed")
+    twice = [peer for k, peer in enumerate(checked) if peer in checked[:k]]
+    if twice:
+        raise ValueError(f"rank {rank} lists peer {twice[0]} twice")
+    return tuple(sorted(checked))
+
+
+def _rank(value: Any, size: int) -> int:
+    rank = _integer("rank", value)
+    if not 0 <= rank < size:
+        raise ValueError(f"rank {rank} is out of range: with {size} ranks they are 0 to {size - 1}")
+    return rank
+
+
+def _integer(what: str, value: Any, least: int | None = None) -> int:
+    try:
+        number = arguments.integer(value)
+    except TypeError:
+        raise TypeError(f"{what}: expected an int, got {value!r}") from None
+    if least is not None and number < least:
+        raise ValueError(f"{what} must be at least {least}, got {number}")
+    return number

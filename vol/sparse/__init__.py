@@ -1,0 +1,1 @@
+"""Sparse vectors: rows are sent."""

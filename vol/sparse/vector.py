@@ -1,0 +1,223 @@
+"""Sparse vectors: a dense local replica of which rows are sent, those that changed or those that are named."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from dstorm import DeadlinePassed, Message, Parcel, PeerLost, Transport
+from dstorm.queues.consistency import Consistency
+from vol.graphs.graph import Graph
+from vol.merge import SUM, GatherFunction, Own, UserFunction, apply_user_function
+from vol.sparse.dirty import DirtyRows
+from vol.sparse.error_feedback import Residual, nonzero_rows
+from vol.sparse.merge import ROW_MERGES, RowUpdate
+from vol.sparse.rows import Rows, checked_rows, union
+from vol.sparse.wire import ROWS, WHOLE, Encoded, RowFormat, RowValues, Staging, decode, encode
+from vol.update import Array, Update
+from vol.vector import Vector
+
+
+@dataclass(frozen=True)
+class SentAs:
+    """How many messages a sparse vector has sent in each encoding."""
+
+    rows: int = 0
+    """Row numbers and values."""
+    whole: int = 0
+    """The whole array and a mark for each row, where that is shorter."""
+
+
+class SparseVector(Vector):
+    """A vector of shape (n,) or (n, k) of which rows are sent. Collective; arguments as of Vector.
+
+    `capacity`: the most rows of a message, all if None; where ranks may die, what came from others, and what is owed to
+    a new peer, goes as there is room. `wire`: the dtype of values on their way, the array's if None.
+    `top_k`: the array holds increments, and each scatter sends the so many largest rows of what has been given.
+    `track`: whether rows that changed are looked for.
+    """
+
+    kind = "sparse"
+
+    def __init__(
+        self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, *,
+        capacity: int | None = None, wire: str | None = None, top_k: int | None = None, track: bool = True,
+        **options: Any,
+    ) -> None:  # fmt: skip
+        n = len(array)
+        self._table = array.reshape(n, -1) if array.size else array.reshape(n, 1)
+        capacity = min([n, *(limit for limit in (capacity, top_k) if limit is not None)])
+        self._format = RowFormat(n, self._table.shape[1], np.dtype(wire or array.dtype), capacity)
+        self._opened: dict[tuple[int, int], RowValues] = {}
+        self._staging = Staging()
+        self._sent = {ROWS: 0, WHOLE: 0}
+        super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
+        self._top_k = top_k
+        self._residuals: dict[tuple[int, ...], Residual] = {}
+        self._dirty = DirtyRows(self._table, self._peers) if top_k is None and track else None
+        self._travels_on = not _reaches_all(graph)
+        # What others put off, those who get it put off as well.
+        self._puts_off = transport.mortal and capacity < n
+
+    @property
+    def sent_as(self) -> SentAs:
+        """Messages sent, by encoding: a vector of which more than about half the rows change is sent whole."""
+        return SentAs(self._sent[ROWS], self._sent[WHOLE])
+
+    # -- sending ----------------------------------------------------------------------------------------------
+
+    def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
+        named = None if rows is None else self._named(rows)
+        if self._top_k is not None:
+            return self._send_largest(tuple(peers), named, step, weight)
+        if named is not None:
+            sent = self._send_parts([(named, peers)], self._table, step, weight)
+            if self._dirty is not None:
+                self._dirty.settle_rows(peers, named)
+            return sent
+        if self._dirty is None:
+            raise ValueError(f"{self.name}: with track=False the rows to send are named: scatter(rows=...)")
+        self._dirty.look()
+        news = self._dirty.news()
+        owed = self._dirty.owed(peers, news, self._format.capacity)
+        sent = self._send_parts(owed, self._table, step, weight)
+        self._dirty.settle(owed, news)
+        return sent
+
+    def _mend(self) -> None:
+        before, outs = self._graph.targets(self._rank), self._outs
+        super()._mend()
+        self._carry_residuals(outs)
+        if self._dirty is not None:
+            # New peers are owed all that changed so far: more than a slot holds, perhaps, and nobody's mistake.
+            self._dirty.put_off(set(self._graph.targets(self._rank)).difference(before))
+
+    def _carry_residuals(self, outs: Sequence[Sequence[int]]) -> None:
+        """What the peers of a scatter had not got is owed to those of them who live, and whoever takes the place of the
+        others. `outs`: the peers by phase before the graph was mended."""
+        carried: dict[tuple[int, ...], Residual] = {}
+        for peers, residual in self._residuals.items():
+            key = tuple(peer for peer in peers if peer not in self._dead)
+            if peers in map(tuple, outs):
+                key = next((now for now in map(tuple, self._outs) if set(key) <= set(now)), key)
+            if key in carried:
+                carried[key].give(nonzero_rows(residual.values), residual.values)
+            elif key:
+                carried[key] = residual
+        self._residuals = carried
+
+    def _send_largest(self, peers: tuple[int, ...], named: Rows | None, step: int, weight: float) -> int:
+        """Give the named rows, or all that are not zero, to what these peers have not got; send the largest of that."""
+        if not peers or (named is not None and not len(named)):
+            return self._send_parts([], self._table, step, weight)
+        if peers not in self._residuals:
+            self._residuals[peers] = Residual(self._table.shape, self._table.dtype, self._format.dtype)
+        residual = self._residuals[peers]
+        given = nonzero_rows(self._table) if named is None else named
+        before = residual.values[given] if self._consistency.acknowledges else None
+        residual.give(given, self._table)
+        rows = residual.largest(self._format.capacity)
+        try:
+            sent = self._send_parts([(rows, peers)], residual.values, step, weight)
+        except (DeadlinePassed, PeerLost):
+            if before is not None:
+                residual.restore(given, before)
+            raise
+        residual.sent(rows)
+        return sent
+
+    def _send_parts(
+        self, parts: Sequence[tuple[Rows, Sequence[int]]], values: Array, step: int, weight: float
+    ) -> int:  # fmt: skip
+        """Send each set of rows of `values` to its peers; an empty one to nobody."""
+        longest = max((len(rows) for rows, _ in parts), default=0)
+        if longest > self._format.capacity:
+            raise ValueError(
+                f"{self.name}: {longest} rows are to be sent, and capacity={self._format.capacity} is what a slot "
+                f"holds: name fewer with rows="
+            )
+        self._staging.clear()
+        messages = [(self._encode(rows, values), peers) for rows, peers in parts if len(rows) and len(peers)]
+        parcels = [Parcel(peer, *encoded) for encoded, peers in messages for peer in peers]
+        before = [self._segment.sent_to(peers) for _, peers in messages]
+        sent, self._mass = self._segment.send_each(parcels, step, weight, self._mass)
+        for (encoded, peers), earlier in zip(messages, before, strict=True):
+            self._sent[encoded.kind] += self._segment.sent_to(peers) - earlier
+        return sent
+
+    def _encode(self, rows: Rows, values: Array) -> Encoded:
+        try:
+            return encode(self._format, rows, values, self._staging, saturate=self._top_k is not None)
+        except ValueError as error:
+            raise ValueError(f"{self.name}: {error}") from None
+
+    def _named(self, rows: Any) -> Rows:
+        try:
+            return checked_rows(rows, self._format.n)
+        except (ValueError, TypeError) as error:
+            raise type(error)(f"{self.name}: {error}") from None
+
+    # -- receiving --------------------------------------------------------------------------------------------
+
+    def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
+        return False  # an older message may hold rows that the newest does not: what is superseded is, row by row
+
+    def _check_function(self, function: Any) -> None:
+        super()._check_function(function)
+        if isinstance(function, GatherFunction) and function not in ROW_MERGES:
+            raise TypeError(f'{self.name}: {function} needs kind="dense": single rows carry no mass')
+        if self._top_k is not None and isinstance(function, GatherFunction) and function is not SUM:
+            raise TypeError(f"{self.name}: with top_k messages hold increments, for malt.SUM; {function} merges values")
+
+    def _accepts(self, message: Message) -> bool:
+        content = decode(self._format, message.encoding, message.payload)
+        if content is None or (self._check_finite and not _is_finite(content)):
+            return False
+        self._opened[message.sender, message.step] = content
+        return True
+
+    def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:
+        contents = [self._opened[one.sender, one.step] for one in messages]
+        self._opened.clear()
+        if isinstance(function, GatherFunction):
+            rows = union([content.rows for content in contents], self._format.n)
+            if self._dirty is not None:
+                self._dirty.note(rows)
+            own = Own(self._rank, self._weight, self._mass, self._table)
+            pairs = zip(messages, contents, strict=True)
+            ROW_MERGES[function](
+                own, [RowUpdate(one.sender, one.step, one.weight, content) for one, content in pairs], rows
+            )
+        else:
+            rows = np.arange(self._format.n)  # it may have changed any
+            if self._dirty is not None:
+                self._dirty.look()
+            updates = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
+            apply_user_function(function, self._array, updates)
+        if self._dirty is None:
+            return
+        if not self._travels_on:
+            self._dirty.ignore(rows)
+        elif self._puts_off:
+            self._dirty.pass_on(rows)
+        else:
+            self._dirty.note(rows)
+
+    def _update(self, message: Message, content: RowValues) -> Update:
+        values = content.part(0, len(content.rows)).astype(self._array.dtype)  # a copy
+        values = values.reshape(-1, *self._array.shape[1:])
+        lag = self._step - message.step
+        return Update(message.sender, message.step, lag, message.weight, message.share, content.rows, values)
+
+
+def _is_finite(content: RowValues) -> bool:
+    return bool(np.isfinite(content.part(0, len(content.rows))).all())
+
+
+def _reaches_all(graph: Graph) -> bool:
+    """Whether everyone has every update from its source: the graph "all", or "auto" where that is what it chose."""
+    others = graph.size - 1
+    return graph.name in ("all", "auto") and all(len(graph.out(rank)) == others for rank in range(graph.size))

@@ -1,0 +1,211 @@
+"""Rows as bytes: how a message of some rows of an array is written, checked and read. Pure: no MPI, no clock.
+
+Two encodings, of which a message takes the shorter; they carry the same rows and values:
+
+    rows    the values of the rows, then their numbers, ascending, of 32 bits where n allows it, else 64
+    whole   the values of all n rows, then a mark for each, packed 8 to the byte, lowest bit first
+
+The stamp's word for the encoding holds the kind in its low byte and the number of rows above it.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from vol.sparse.rows import Rows, is_set_of_rows, listed
+from vol.update import Array
+
+Bytes = NDArray[np.uint8]
+
+ROWS, WHOLE = 1, 2
+_COUNT_SHIFT = 8
+_SPARE = 4
+"""Staging that grows gets 1 / _SPARE more than is needed now."""
+
+
+@dataclass(frozen=True)
+class RowFormat:
+    """How the rows of an array of shape (n, width) travel."""
+
+    n: int
+    width: int
+    dtype: np.dtype[np.generic]
+    """That of the values on the wire."""
+    capacity: int
+    """The most rows of a message."""
+
+    @property
+    def index(self) -> np.dtype[np.generic]:
+        """That of a row's number."""
+        return np.dtype(np.uint32 if self.n <= 1 << 32 else np.uint64)
+
+    @property
+    def row_nbytes(self) -> int:
+        """The values of one row."""
+        return self.width * self.dtype.itemsize
+
+    @property
+    def whole_nbytes(self) -> int:
+        """A message of all values and a mark for each row."""
+        return self.n * self.row_nbytes + -(-self.n // 8)
+
+    @property
+    def slot_nbytes(self) -> int:
+        """The longest message."""
+        return self.nbytes(self.capacity)
+
+    def rows_nbytes(self, count: int) -> int:
+        """A message of `count` rows and their numbers."""
+        return count * (self.row_nbytes + self.index.itemsize)
+
+    def nbytes(self, count: int) -> int:
+        """A message of `count` rows in the shorter encoding."""
+        return min(self.rows_nbytes(count), self.whole_nbytes)
+
+    def kind(self, count: int) -> int:
+        """The encoding of a message of `count` rows: WHOLE only where that is shorter."""
+        return WHOLE if self.whole_nbytes < self.rows_nbytes(count) else ROWS
+
+
+class Encoded(NamedTuple):
+    """A message, ready to be put."""
+
+    body: Bytes
+    """The values."""
+    tail: Bytes
+    """The rows' numbers, or the marks."""
+    nbytes: int
+    """Of both."""
+    encoding: int
+
+    @property
+    def kind(self) -> int:
+        """ROWS or WHOLE."""
+        return self.encoding & (1 << _COUNT_SHIFT) - 1
+
+
+@dataclass(frozen=True, eq=False)
+class RowValues:
+    """Rows and their values, as they came."""
+
+    rows: Rows
+    values: Array
+    """Of shape (len(rows), width), or (n, width) where it is `whole`: a view of the message, of the wire's dtype."""
+    whole: bool = False
+
+    def part(self, start: int, stop: int) -> Array:
+        """The values of rows[start:stop]: a view, or a new array out of a whole one."""
+        if not self.whole:
+            return self.values[start:stop]
+        if len(self.rows) == len(self.values):
+            return self.values[start:stop]
+        return self.values[self.rows[start:stop]]
+
+    def without(self, rows: Rows) -> RowValues:
+        """What is left without those of `rows`: itself, or a copy."""
+        if not len(rows) or not len(self.rows):
+            return self
+        place = np.searchsorted(rows, self.rows)
+        place[place == len(rows)] = 0
+        kept = rows[place] != self.rows
+        if kept.all():
+            return self
+        values = self.values[self.rows[kept]] if self.whole else self.values[kept]
+        return RowValues(self.rows[kept], values)
+
+
+class Staging:
+    """Memory for messages under way, kept from one scatter to the next."""
+
+    def __init__(self) -> None:
+        self._buffers: list[Bytes] = []
+        self._taken = 0
+
+    def clear(self) -> None:
+        """What was taken is free again."""
+        self._taken = 0
+
+    def take(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
+        """An array that nobody else has until `clear`; what it holds is undefined."""
+        nbytes = math.prod(shape) * dtype.itemsize
+        if self._taken == len(self._buffers):
+            self._buffers.append(np.empty(0, np.uint8))
+        if self._buffers[self._taken].nbytes < nbytes:
+            self._buffers[self._taken] = np.empty(nbytes + nbytes // _SPARE, np.uint8)
+        piece = self._buffers[self._taken][:nbytes]
+        self._taken += 1
+        return piece.view(dtype).reshape(shape)
+
+
+def encode(form: RowFormat, rows: Rows, values: Array, staging: Staging, saturate: bool = False) -> Encoded:
+    """The message of `rows` (a set, at least one, at most form.capacity) of `values`, of shape (n, width).
+
+    It may use `staging`, or `values` itself where the whole array goes as it is: both stay until it is sent. Values
+    beyond a narrower wire: ValueError, or, with `saturate`, its largest.
+    """
+    kind = form.kind(len(rows))
+    encoding = len(rows) << _COUNT_SHIFT | kind
+    body = values
+    if kind == ROWS:
+        body = staging.take((len(rows), form.width), values.dtype)
+        np.take(values, rows, axis=0, out=body, mode="clip")  # "raise" would buffer; a set is within range
+    if values.dtype != form.dtype:
+        wide, body = body, staging.take(body.shape, form.dtype)
+        over = narrow(wide, body)
+        if over is not None and not saturate:
+            _refuse_overflow(form, rows, over[rows] if kind == WHOLE else over)
+    tail = rows.astype(form.index).view(np.uint8) if kind == ROWS else _marks(rows, form.n)
+    return Encoded(body.reshape(-1).view(np.uint8), tail, form.nbytes(len(rows)), encoding)
+
+
+def narrow(values: Array, out: Array) -> NDArray[np.bool_] | None:
+    """Round `values` into `out`, of a narrower dtype, which gets its largest where they are beyond it; None, or where
+    that is. *Local.*"""
+    with np.errstate(over="ignore", under="ignore"):
+        out[...] = values
+    over = np.isinf(out)
+    if not over.any():
+        return None
+    over &= np.isfinite(values)
+    out[over] = np.copysign(np.finfo(out.dtype).max, values[over])
+    return over
+
+
+def _marks(rows: Rows, n: int) -> Bytes:
+    if len(rows) == n:
+        return np.packbits(np.ones(n, bool), bitorder="little")
+    marks = np.zeros(n, bool)
+    marks[rows] = True
+    return np.packbits(marks, bitorder="little")
+
+
+def _refuse_overflow(form: RowFormat, rows: Rows, over: NDArray[np.bool_]) -> None:
+    bad = rows[over.any(axis=1)]
+    if bad.size:
+        raise ValueError(f"rows hold values beyond the largest of {form.dtype}: {listed(bad)}")
+
+
+def decode(form: RowFormat, encoding: int, payload: Bytes) -> RowValues | None:
+    """The rows that `payload` holds, views of it; None where it is not a message of this format."""
+    count, kind = encoding >> _COUNT_SHIFT, encoding & (1 << _COUNT_SHIFT) - 1
+    if not 0 < count <= form.capacity or kind != form.kind(count) or payload.nbytes != form.nbytes(count):
+        return None
+    if kind == ROWS:
+        split = count * form.row_nbytes
+        rows = payload[split:].view(form.index).astype(np.intp)  # the copy is checked: it cannot change any more
+        return RowValues(rows, _values(form, payload[:split])) if is_set_of_rows(rows, form.n) else None
+    split = form.n * form.row_nbytes
+    marks = np.unpackbits(payload[split:], bitorder="little")
+    rows = np.flatnonzero(marks.view(bool))
+    if len(rows) != count or rows[-1] >= form.n:
+        return None
+    return RowValues(rows, _values(form, payload[:split]), whole=True)
+
+
+def _values(form: RowFormat, payload: Bytes) -> Array:
+    return payload.view(form.dtype).reshape(-1, form.width)
