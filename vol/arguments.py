@@ -29,7 +29,7 @@ def integer(number: Any) -> int:
 
 
 def whole(name: str, number: Any, least: int, unit: str = "") -> int:
-    """`number` as an int. TypeError, which calls it `name`: it is not a whole number. ValueError: it is below `least`."""
+    """`number` as an int. The errors call it `name`. TypeError: not a whole number. ValueError: below `least`."""
     message = f"{name} must be a whole number {unit and f'of {unit} '}from {least} up, got {number!r}"
     try:
         found = integer(number)
