@@ -11,9 +11,10 @@ import malt.runner.packages  # noqa: F401
 # isort: split
 from dstorm import ClosedError, DeadlinePassed, PeerLost, Statistics
 from malt.data.shards import shard
+from malt.losses import LostRank, lost_ranks
 from malt.replica.replica import Replica
 from malt.session.collectives import allgather, allreduce, broadcast, lowest, together
-from malt.session.session import alive, barrier, finalize, heartbeat, init, on_death, rank, size
+from malt.session.session import alive, barrier, finalize, heartbeat, hosts, init, on_death, rank, size
 from malt.session.simulation import simulate
 from malt.session.vectors import vector
 from malt.world.world import World
@@ -22,6 +23,7 @@ from vol import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Gathered, Graph, Update, 
 if TYPE_CHECKING:
     from malt import files
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
+    from malt.launch.machine.memory import free_memory
     from malt.session.checkpoint import Checkpoint
 
 __version__ = "0.1.0"
@@ -38,6 +40,7 @@ __all__ = [
     "DeadlinePassed",
     "Gathered",
     "Graph",
+    "LostRank",
     "PeerLost",
     "Ratings",
     "Replica",
@@ -51,11 +54,14 @@ __all__ = [
     "broadcast",
     "files",
     "finalize",
+    "free_memory",
     "graph",
     "heartbeat",
+    "hosts",
     "init",
     "load_ratings",
     "load_svmlight",
+    "lost_ranks",
     "lowest",
     "on_death",
     "open_ratings",
@@ -70,6 +76,7 @@ __all__ = [
 
 _LATER = {
     "Checkpoint": "malt.session.checkpoint",
+    "free_memory": "malt.launch.machine.memory",
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),

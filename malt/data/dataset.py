@@ -115,7 +115,7 @@ def _too_wide(part: Dataset, transport: Transport, living: Sequence[int]) -> str
     width = part.X.shape[1]
     beside = sum(transport.hosts[rank] == transport.hosts[transport.rank] for rank in living)
     senders = min(transport.size - 1, max(3, (transport.size - 1).bit_length()))  # as in the graph "auto"
-    need, free = beside * (1 + _DEPTH * senders) * width * part.X.dtype.itemsize, memory.free_nbytes()
+    need, free = beside * (1 + _DEPTH * senders) * width * part.X.dtype.itemsize, memory.free_memory()
     if free is not None and need > free:
         return (f"models of which, one a rank, take {memory.shown(need)} with their messages on this host, where "
                 f"{memory.shown(free)} of memory are free")  # fmt: skip

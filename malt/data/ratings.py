@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -67,6 +67,13 @@ def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
     with transport.calling("malt.open_ratings"):
         name, _ = agree(transport, "malt.load_ratings", check)
         return _checked(loading.shared(name, FORMAT, transport))
+
+
+def owners(ratings: Ratings, failed: Collection[int] = ()) -> NDArray[np.int32]:
+    """The rank to which `load_ratings` deals each user, once the ranks of `failed` have failed. Local, once
+    initialized."""
+    ranks = session.size()
+    return inherit(shares(ratings, ranks), failed, ranks)
 
 
 def shares(ratings: Ratings, ranks: int) -> NDArray[np.int32]:

@@ -31,6 +31,12 @@ def living_rows(count: int, rank: int, size: int, dead: Collection[int]) -> NDAr
     return np.sort(np.concatenate(parts))
 
 
+def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.intp]:
+    """The row numbers that malt.shard deals to `rank`, ascending, once the ranks of `failed` have failed; not shuffled.
+    Local, once initialized. ValueError: `rank` is among `failed`."""
+    return living_rows(count, rank, session.size(), failed)
+
+
 def shard(rows: Any, *, shuffle: bool = False, seed: int = 0) -> Any:
     """This rank's part of `rows`. Local, once initialized.
 

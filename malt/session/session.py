@@ -133,6 +133,11 @@ def alive() -> tuple[int, ...]:
     return world().alive
 
 
+def hosts() -> tuple[str, ...]:
+    """The name of each rank's host, by rank. Local, once initialized."""
+    return tuple(world().transport.hosts)
+
+
 def on_death(callback: Callable[[int], None]) -> None:
     """From here on callback(rank) is called for each rank that dies, on every rank that lives: by the next scatter or
     gather, malt.shard or malt.alive there, in its thread, before that has done anything, and never inside a collective

@@ -62,6 +62,11 @@ class World:
         return self.transport.library
 
     @property
+    def survive(self) -> bool:
+        """Whether ranks may fail while the others go on. A world of one has no others."""
+        return self.transport.mortal
+
+    @property
     def alive(self) -> tuple[int, ...]:
         """The ranks that live, as far as this one knows, ascending."""
         dead = self.transport.dead

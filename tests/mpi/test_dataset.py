@@ -315,9 +315,9 @@ def test_a_feature_that_looks_stray_is_warned_about_once(write):
 @serial
 def test_models_that_do_not_fit_are_warned_about(write, monkeypatch):
     path = write("1 0:1\n-1 1000000:1\n")
-    monkeypatch.setattr(memory, "free_nbytes", lambda: 41_000_000)
+    monkeypatch.setattr(memory, "free_memory", lambda: 41_000_000)
     loaded(path, "aab")
-    monkeypatch.setattr(memory, "free_nbytes", lambda: 39_000_000)
+    monkeypatch.setattr(memory, "free_memory", lambda: 39_000_000)
     told = f"{path}:2: feature 1,000,000 makes 1,000,001 columns, models of which, one a rank, take 40.0 MB"
     with pytest.warns(RuntimeWarning, match=told):
         loaded(path, "aab")

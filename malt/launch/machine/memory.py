@@ -16,8 +16,8 @@ _VERSIONS: Final = (
 """Of groups of version 2 and 1: the files of the limit and of what is used, and what of that is a cache."""
 
 
-def free_nbytes() -> int | None:
-    """What all processes together can still take; None where the system does not say."""
+def free_memory() -> int | None:
+    """The bytes that all processes of this host together can still take; None where the system does not say. Local."""
     return min([*_available(read(_MEMINFO)), *_left(MOUNT, membership())], default=None)
 
 

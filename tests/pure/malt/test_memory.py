@@ -11,7 +11,7 @@ pytestmark = pytest.mark.serial
 
 
 def test_this_machine():
-    assert memory.free_nbytes() > 1 << 20
+    assert memory.free_memory() > 1 << 20
 
 
 def test_what_the_kernel_takes_for_available():
@@ -36,11 +36,11 @@ def test_version_1(tmp_path):
 def test_the_least_of_all_counts(monkeypatch):
     monkeypatch.setattr(memory, "_available", lambda text: [70])
     monkeypatch.setattr(memory, "_left", lambda mount, groups: [60, 80])
-    assert memory.free_nbytes() == 60
+    assert memory.free_memory() == 60
     monkeypatch.setattr(memory, "_left", lambda mount, groups: [])
-    assert memory.free_nbytes() == 70
+    assert memory.free_memory() == 70
     monkeypatch.setattr(memory, "_available", lambda text: [])
-    assert memory.free_nbytes() is None
+    assert memory.free_memory() is None
 
 
 def test_shown():
