@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 
 from apps import factors
 from apps.factors import Numbers, Rows
-from apps.program import save_npz
-from malt.files import npz
+from malt.files import npz, save_npz
 
 PROGRAM: Final = "apps.mf"
 FORMAT: Final = 1

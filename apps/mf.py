@@ -19,28 +19,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps import factormodel, factors, modelmemory
-from apps.checkpoints import Checkpoints, check_checkpoint, fingerprint
+from apps import factormodel, factors
 from apps.factormodel import Model
 from apps.factors import Numbers, Rows
-from apps.outputs import check_outputs
-from apps.planted import planted
-from apps.program import (
+from apps.harness import (
+    Need,
     Parser,
     add_common_options,
-    common_hash,
-    compile_first,
-    header,
     main,
-    on_lowest_rank,
+    memory,
     real_number,
-    say,
     user_errors,
     whole_number,
-)  # fmt: skip
+)
+from apps.harness.agreement import common_hash, compile_first, on_lowest_rank, say
+from apps.harness.checkpoints import Checkpoints, check_checkpoint, fingerprint
+from apps.harness.marks import Clock, Mark, mark, over_ranks
+from apps.harness.outputs import check_outputs
+from apps.harness.report import TRAFFIC, Column, Report, header
+from apps.harness.shares import Losses
+from apps.planted import planted
 from apps.ratingproblem import RANK, Problem
-from apps.report import TRAFFIC, Clock, Column, Mark, Report, mark, over_ranks
-from apps.shares import Losses
 from apps.snapshots import Snapshots
 from malt.world.agreement import exchange, succeed
 
@@ -216,9 +215,7 @@ class Run:
         self.touched[:] = False
 
     def _take_down(self, epoch: int) -> None:
-        self.marks.append(
-            mark(self.trained, self.clock.seconds, [self.items.statistics()], [self.items.array.nbytes], self.rows_sent)
-        )
+        self.marks.append(mark(self.trained, self.clock.seconds, [self.items], self.rows_sent))
         self.kept.keep(epoch, self.users, self.items.array)
 
     def _keep(self, epochs: int) -> None:
@@ -318,7 +315,7 @@ def run(arguments: Sequence[str]) -> None:
     say(_introduction(told, problem, checkpoints))
     part.train()
     model = part.finish()
-    marks = over_ranks(malt.init().transport, part.marks, checkpoints.before)
+    marks = over_ranks(part.marks, checkpoints.before)
     measures = part.measures()
     digest = common_hash([model.users, model.items])
     lost, resumed = part.losses.told, checkpoints.epoch
@@ -353,10 +350,12 @@ def _check_memory(problem: Problem) -> None:
     row_nbytes = np.dtype(np.float32).itemsize * (problem.rank + 1)
     users, items, options = problem.train.user_ids.size, problem.train.item_ids.size, problem.options
     sent = row_nbytes * min(items, options.exchange_every + int(problem.user_counts.max()))
-    modelmemory.check(
-        _COPIES * row_nbytes * (users + items) + modelmemory.queues_nbytes(options.graph, sent),
-        f"{users:,} users and {items:,} items make a large model of --rank {problem.rank}",
-        "take a smaller --rank or fewer ranks",
+    memory.check(
+        Need(
+            _COPIES * row_nbytes * (users + items) + memory.queues_nbytes(options.graph, sent),
+            f"{users:,} users and {items:,} items make a large model of --rank {problem.rank}",
+            "take a smaller --rank or fewer ranks",
+        )
     )
 
 

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 import malt
-from apps import linear, svm, trainers
+from apps.svm import learners, linear, reading
 
 GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
 TARGET = 0.362
@@ -55,7 +55,7 @@ class Training:
     """The data, and what is trained on it."""
 
     def __init__(self) -> None:
-        self.data = malt.open_svmlight(svm.EMBEDDED / "train.svm.xz")
+        self.data = malt.open_svmlight(reading.EMBEDDED / "train.svm.xz")
         self.everything = linear.examples(self.data.X, self.data.y)
         self.problem = linear.Problem("hinge", 1e-4, True)
 
@@ -70,14 +70,14 @@ class Training:
 
         def on_rank(rank: int) -> tuple[int, str]:
             mine = linear.examples(self.data.X, self.data.y, malt.shard(dealt))
-            trainer = trainers.ModelTrainer(self.problem, mine, width, eta0, options)
+            learner = learners.ModelLearner(self.problem, mine, width, eta0, options)
             generator = np.random.default_rng([seed, 1 + rank])
             for part in itertools.islice(_parts(len(mine.labels), generator), ROUNDS):
-                trainer.learn(part, due=True)
+                learner.learn(part, due=True)
                 if rank == 0:
-                    objectives.append(linear.objective(self.problem, self.everything, trainer.model))
-            trainer.finish()
-            return trainer.vectors[0].statistics().bytes_sent, hashlib.sha256(trainer.model.tobytes()).hexdigest()
+                    objectives.append(linear.objective(self.problem, self.everything, learner.model))
+            learner.finish()
+            return learner.vectors[0].statistics().bytes_sent, hashlib.sha256(learner.model.tobytes()).hexdigest()
 
         ended = malt.simulate(on_rank, ranks, seed)
         assert len({model for _, model in ended}) == 1, "the ranks ended with different models"

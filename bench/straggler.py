@@ -15,7 +15,7 @@ import numpy as np
 from mpi4py import MPI
 
 import malt
-from apps import linear
+from apps.svm import linear
 from bench import training
 from bench.rows import Row, timed, to_json
 

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 import malt
-from apps import linear
+from apps.svm import linear
 from bench.rows import Row, timed
 from bench.timing import copy_rate
 

@@ -201,18 +201,20 @@ def test_the_others_go_on(case, job_environment, tmp_path):
 
 DYING_AT_THE_END = """
 import os, signal, sys, malt
-from apps import program
+from importlib import import_module
+from apps import harness
+from apps.harness import job
 name = sys.argv.pop(1)
-app = __import__("apps." + name, fromlist=["run"])
-tell = app.on_lowest_rank
+app, ending = (import_module("apps.mf"),) * 2 if name == "mf" else (import_module(f"apps.{name}.program"), job)
+tell = ending.on_lowest_rank
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 def on_lowest_rank(work):
     if malt.rank() == 3:
         die()
     tell(die if malt.rank() == 0 else work)
-app.on_lowest_rank = on_lowest_rank
-program.main("apps." + name, app.run)
+ending.on_lowest_rank = on_lowest_rank
+harness.main("apps." + name, app.run)
 """
 
 

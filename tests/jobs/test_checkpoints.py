@@ -20,8 +20,10 @@ from processes import wait_for
 from programs import ROOT, as_job, in_process, last_line
 
 import malt
-from apps import checkpoints, mf, mlp, svm
-from apps.program import BadInput
+from apps import mf
+from apps.harness import BadInput, checkpoints
+from apps.mlp import program as mlp
+from apps.svm import program as svm
 from malt.files import checkpoint
 
 pytestmark = pytest.mark.serial
@@ -423,11 +425,12 @@ def test_a_restarted_job_ends_well(job_environment, file, tmp_path):
     """Its first attempt is killed within an epoch."""
     program = tmp_path / "program.py"
     program.write_text(
-        "import os, signal, sys\nfrom apps import checkpoints, program, svm\n"
+        "import os, signal\nfrom apps import harness\nfrom apps.harness import checkpoints\n"
+        "from apps.svm.program import run\n"
         "save = checkpoints.Checkpoints.save\n"
         "def save_and_die(self, epoch, *rest):\n    save(self, epoch, *rest)\n"
         "    if epoch == 2 and 'MALT_RESTART' not in os.environ: os.kill(os.getpid(), signal.SIGKILL)\n"
-        "checkpoints.Checkpoints.save = save_and_die\nprogram.main('apps.svm', svm.run)\n"
+        "checkpoints.Checkpoints.save = save_and_die\nharness.main('apps.svm', run)\n"
     )
     words = ["--epochs", "4", "--checkpoint", file, "--checkpoint-every", "0"]
     command = [sys.executable, "-m", "malt", "run", "-n", "2", "--restarts", "3", program, *words]

@@ -11,10 +11,10 @@ from programs import as_job, in_process, last_line
 
 import malt
 from apps import factormodel
-from apps.checkpoints import Checkpoints
+from apps.harness import BadInput
+from apps.harness.checkpoints import Checkpoints
 from apps.mf import Run, parser, run
 from apps.planted import NOISE, planted
-from apps.program import BadInput
 from apps.ratingproblem import Problem
 
 pytestmark = pytest.mark.serial

@@ -20,9 +20,10 @@ from programs import as_job, in_process, last_line
 
 pytest.importorskip("sklearn")
 
-from apps import modelfile
-from apps.mlp import run
-from apps.program import BadInput, save_npz
+from apps.harness import BadInput
+from apps.mlp import modelfile
+from apps.mlp.program import run
+from malt.files import save_npz
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.serial
@@ -291,8 +292,8 @@ def test_a_step_that_is_too_large_is_named(mlp, exchange_every, step):
 def test_a_folder_that_one_rank_alone_lacks_ends_all(job_environment, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
-        "import sys, malt\nfrom apps import mlp, program\n"
-        "sys.argv[1:] = ['--epochs', '1'] + ['nothing'] * malt.rank()\nprogram.main('apps.mlp', mlp.run)\n"
+        "import sys, malt\nfrom apps import harness\nfrom apps.mlp import program\n"
+        "sys.argv[1:] = ['--epochs', '1'] + ['nothing'] * malt.rank()\nharness.main('apps.mlp', program.run)\n"
     )
     command = [sys.executable, "-m", "malt", "run", "-n", "2", str(program)]
     environment = {**job_environment, "PYTHONPATH": str(ROOT)}

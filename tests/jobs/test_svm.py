@@ -11,10 +11,10 @@ import pytest
 from programs import as_job, in_process, last_line
 
 import malt
-from apps import linear
-from apps.program import BadInput
-from apps.svm import run
-from apps.trainers import trainer
+from apps.harness import BadInput
+from apps.svm import linear
+from apps.svm.learners import learner
+from apps.svm.program import run
 
 pytestmark = pytest.mark.serial
 
@@ -116,11 +116,11 @@ def test_sparse_vectors_learn_what_dense_ones_do_from_fewer_bytes(average, tmp_p
 
         def on_rank(rank):
             mine = linear.examples(data.X, data.y, malt.shard(np.arange(400)))
-            learner = trainer(problem, mine, 2000, 0.5, options)
+            made = learner(problem, mine, 2000, 0.5, options)
             for part in np.array_split(np.arange(100, dtype=np.int32), 5) * 3:
-                learner.learn(part, due=True)
-            learner.finish()
-            return learner.model.copy(), learner.vectors[0].statistics().bytes_sent
+                made.learn(part, due=True)
+            made.finish()
+            return made.model.copy(), made.vectors[0].statistics().bytes_sent
 
         return malt.simulate(on_rank, 4)
 

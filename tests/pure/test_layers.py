@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -42,8 +43,9 @@ PURE = [
     "vol/sparse/merge.py",
     "vol/sparse/rows.py",
     "vol/sparse/wire.py",
-    "apps/network.py",
-    "apps/optimizer.py",
+    "apps/harness/exchanges.py",
+    "apps/mlp/network.py",
+    "apps/mlp/optimizer.py",
 ]
 MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 
@@ -64,6 +66,48 @@ def test_imports_point_down(file):
     layer = LAYERS.index(file.relative_to(ROOT).parts[0])
     above = [name for name in imported(file) if name.split(".")[0] in LAYERS[layer + 1 :]]
     assert not above
+
+
+PUBLIC = {name: import_module(name) for name in ("malt", "malt.data", "malt.files")}
+NOT_YET = ("apps/mf.py", "apps/ratingproblem.py", "apps/snapshots.py", "apps/factormodel.py")
+
+
+def internals(text: str) -> list[str]:
+    """What a program takes of malt, and of what malt is made of, that is not public."""
+    nodes, found, bound = list(ast.walk(ast.parse(text))), [], {"malt": PUBLIC["malt"]}
+    for node in nodes:
+        if isinstance(node, ast.Import):
+            found += [one.name for one in node.names if one.name.split(".")[0] in LAYERS[:3] and one.name not in PUBLIC]
+        elif isinstance(node, ast.ImportFrom) and str(node.module).split(".")[0] in LAYERS[:3]:
+            for one in node.names:
+                if (name := f"{node.module}.{one.name}") in PUBLIC:
+                    bound[one.asname or one.name] = PUBLIC[name]
+                elif one.name not in getattr(PUBLIC.get(str(node.module)), "__all__", ()):
+                    found.append(name)
+    for node in nodes:
+        if not isinstance(node, ast.Attribute):
+            continue
+        module = bound.get(node.value.id) if isinstance(node.value, ast.Name) else None
+        if module and node.attr not in (*module.__all__, "__version__") and f"malt.{node.attr}" not in PUBLIC:
+            found.append(f"{module.__name__}.{node.attr}")
+        if node.attr == "transport":
+            found.append("transport")
+    return found
+
+
+@pytest.mark.parametrize("file", [file for file in MODULES if "apps" in file.parts], ids=lambda file: file.name)
+def test_programs_use_what_is_public(file):
+    if str(file.relative_to(ROOT)) not in NOT_YET:
+        assert internals(file.read_text()) == []
+
+
+@pytest.mark.parametrize("text", [
+    "import vol", "import malt.session.session", "from dstorm import Statistics", "from malt import session",
+    "from malt.world.agreement import exchange", "from malt.files import npz", "import malt\nmalt.session.world()",
+    "import malt\nmalt.init().transport.barrier()", "from malt import files\nfiles.npz",
+])  # fmt: skip
+def test_what_is_not_public_is_seen(text):
+    assert len(internals(text)) == 1
 
 
 @pytest.mark.parametrize("name", PURE)

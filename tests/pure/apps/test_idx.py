@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from apps import idx, pictures
+from apps.mlp import idx, pictures
 
 pytestmark = pytest.mark.serial
 

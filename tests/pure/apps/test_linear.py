@@ -19,8 +19,8 @@ pytest.importorskip("sklearn")
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import load_svmlight_file
 
-from apps import linear
-from apps.linear import LOSSES, Problem
+from apps.svm import linear
+from apps.svm.linear import LOSSES, Problem
 
 pytestmark = pytest.mark.serial
 
@@ -380,13 +380,16 @@ def test_a9a(generator):
 @pytest.mark.serial
 def test_compiled_kernels_are_found_again(tmp_path):
     """A second process loads them; so ranks that wait for the first do not compile."""
-    (tmp_path / "apps").mkdir()
-    for name in ("__init__.py", "linear.py"):
-        shutil.copy(ROOT / "apps" / name, tmp_path / "apps")
+    for name in ("__init__.py", "svm/__init__.py"):
+        (tmp_path / "apps" / name).parent.mkdir(exist_ok=True)
+        shutil.copy(ROOT / "apps" / name, tmp_path / "apps" / name)
+    shutil.copytree(
+        ROOT / "apps/svm/linear", tmp_path / "apps/svm/linear", ignore=shutil.ignore_patterns("__pycache__")
+    )
     program = """
-from apps import linear
-linear.compile_kernels()
-print(sum(dispatcher.stats.cache_misses.total() for dispatcher, _ in linear._KERNELS))"""
+from apps.svm.linear import kernels
+kernels.compile_kernels()
+print(sum(dispatcher.stats.cache_misses.total() for dispatcher, _ in kernels.KERNELS))"""
 
     def misses():
         return int(

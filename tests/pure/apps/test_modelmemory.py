@@ -5,9 +5,10 @@ from __future__ import annotations
 import pytest
 
 import malt
-from apps import mf, mlp, modelmemory, svm
-from apps.program import BadInput
-from malt.launch.machine import memory
+from apps import mf
+from apps.harness import BadInput, Need, memory
+from apps.mlp import program as mlp
+from apps.svm import program as svm
 
 pytestmark = pytest.mark.serial
 
@@ -15,7 +16,7 @@ pytestmark = pytest.mark.serial
 @pytest.fixture
 def free(monkeypatch):
     """free(nbytes): so much is free from here on."""
-    return lambda nbytes: monkeypatch.setattr(memory, "free_nbytes", lambda: nbytes)
+    return lambda nbytes: monkeypatch.setattr(malt, "free_memory", lambda: nbytes)
 
 
 def refusal(program, *arguments, ranks=2):
@@ -67,7 +68,7 @@ def test_what_is_counted(tmp_path, monkeypatch, free, options, copies):
 
 def test_ranks_of_one_host_share_its_memory(free):
     def live(rank):
-        modelmemory.check(10_000_000, "it", "do less")
+        memory.check(Need(10_000_000, "it", "do less"))
 
     free(20_000_000)
     malt.simulate(live, 2)

@@ -7,8 +7,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from apps.network import Network, cross_entropy, first_weights, softmax
-from apps.optimizer import OPTIMIZERS, SWEEP_EVERY, Adam, Momentum, step_at
+from apps.mlp.network import Network, cross_entropy, first_weights, softmax
+from apps.mlp.optimizer import OPTIMIZERS, SWEEP_EVERY, Adam, Momentum, step_at
 
 pytestmark = pytest.mark.serial
 

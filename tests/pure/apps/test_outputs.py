@@ -6,8 +6,11 @@ import os
 
 import pytest
 
-from apps import mf, mlp, svm
-from apps.program import BadInput
+from apps import mf
+from apps.harness import BadInput
+from apps.mlp import program as mlp
+from apps.svm import program as svm
+from apps.svm import reading
 
 pytestmark = pytest.mark.serial
 
@@ -58,7 +61,7 @@ def test_two_outputs_are_two_files(tmp_path, program):
 
 
 def test_the_embedded_rows_are_not_written(tmp_path, monkeypatch):
-    monkeypatch.setattr(svm, "EMBEDDED", tmp_path)
+    monkeypatch.setattr(reading, "EMBEDDED", tmp_path)
     with pytest.raises(BadInput, match="--json needs a file of its own, and --test is that file"):
         svm.run(["--json", str(tmp_path / "test.svm.xz")])
 

@@ -7,8 +7,11 @@ import types
 
 import pytest
 
-from apps import mlp, shares, svm
-from apps.shares import Shares
+import malt
+from apps.harness import Shares, shares
+from apps.mlp import program as mlp
+from apps.svm import program as svm
+from malt.data.shards import living_rows
 
 pytestmark = pytest.mark.serial
 
@@ -25,17 +28,22 @@ def world(monkeypatch):
     def alive():
         return tuple(rank for rank in range(4) if rank not in state.lost)
 
-    transport = types.SimpleNamespace(mortal=True, look=lambda: state.lost.update(state.found))
+    session = types.SimpleNamespace(survive=True)
+
+    def lost_ranks():
+        state.lost |= state.found
+        return [malt.LostRank(rank, at, f"why {rank} ended") for rank, at in sorted(state.lost.items())]
+
     monkeypatch.setattr(shares.time, "time", lambda: state.now)
     monkeypatch.setattr(shares.malt, "alive", alive)
     monkeypatch.setattr(shares.malt, "size", lambda: 4)
     monkeypatch.setattr(shares.malt, "rank", lambda: 1)
     monkeypatch.setattr(shares.malt, "barrier", meet)
-    reasons = {rank: f"why {rank} ended" for rank in range(4)}
-    session = lambda: types.SimpleNamespace(transport=transport, lost=dict(state.lost), reasons=reasons)  # noqa: E731
-    monkeypatch.setattr(shares.malt, "init", session)
-    monkeypatch.setattr(shares, "exchange", lambda transport, owed: {1: owed, 2: state.others_owe})
-    state.transport = transport
+    monkeypatch.setattr(shares.malt, "init", lambda: session)
+    monkeypatch.setattr(shares.malt, "lost_ranks", lost_ranks)
+    monkeypatch.setattr(shares, "by_rank", lambda missing: {1: missing, 2: state.others_owe})
+    monkeypatch.setattr(shares, "rows_of", lambda count, rank, failed: living_rows(count, rank, 4, failed))
+    state.session = session
     return state
 
 
@@ -94,7 +102,7 @@ def test_no_more_than_there_were(world):
 def test_where_ranks_wait_for_each_other_or_do_not_die_nobody_meets(world):
     world.found = {3: 6.5}
     assert trained(world, sync="bsp") == list(range(1, 11))
-    world.transport.mortal = False
+    world.session.survive = False
     assert trained(world) == list(range(1, 11))
     assert world.meetings == 0
 

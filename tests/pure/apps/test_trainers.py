@@ -1,4 +1,4 @@
-"""What the trainers of apps.svm do where epochs come again."""
+"""What the learners of apps.svm do where epochs come again."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from test_linear import some_rows
 
-from apps import linear
-from apps.linear import Problem
-from apps.trainers import trainer
+from apps.svm import linear
+from apps.svm.learners import learner
+from apps.svm.linear import Problem
 
 pytestmark = pytest.mark.serial
 
@@ -20,7 +20,7 @@ def test_an_epoch_that_comes_again_has_the_steps_that_it_had(average):
     X, y = some_rows(np.random.default_rng(0))
     data, order = linear.examples(X, y), np.arange(len(y), dtype=np.int32)
     options = Namespace(average=average, vector="dense", graph="all", sync="asp")
-    made = trainer(Problem(), data, 20, 0.1, options)
+    made = learner(Problem(), data, 20, 0.1, options)
 
     def counts():
         return made.state()["trained"], made.state().get("blended", 0)

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 import malt
-from apps.checkpoints import Checkpoints
-from apps.report import Clock
+from apps.harness.checkpoints import Checkpoints
+from apps.harness.marks import Clock
 from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport, header
 from dstorm.membership.processes import Vitals
 from dstorm.membership.resilient import SurvivingTransport
@@ -370,6 +370,20 @@ def test_callbacks_may_raise_before_anything_is_sent(seed, monkeypatch):
 
     lists, dead = run(3, seed, {1: 80 + 10 * seed}, live)
     assert dead == {1} and lists[0] == lists[2] == (60, ["first"], [("first", 1), ("second", 1)])
+
+
+def test_who_is_lost_is_told_with_the_reason(monkeypatch):
+    def live(transport):
+        with_callbacks(transport, monkeypatch)
+        assert malt.init().survive and malt.lost_ranks() == []
+        while not malt.lost_ranks():
+            transport.pause(1)
+        [lost] = malt.lost_ranks()
+        assert lost.at == malt.init().lost[1] and lost.reason == malt.init().reasons[1] != ""
+        return lost.rank
+
+    lists, dead = run(3, 0, {1: 60}, live)
+    assert dead == {1} and lists[0] == lists[2] == 1
 
 
 @pytest.mark.parametrize("seed", range(10))

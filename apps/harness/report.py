@@ -3,80 +3,13 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from dstorm import Statistics, Transport
-from malt.files import atomic
-from malt.world.agreement import exchange
-
-
-@dataclass
-class Clock:
-    """Seconds of training: runs between `start` and `stop`, and stands while something is loaded or evaluated."""
-
-    seconds: float = 0.0
-    _since: float = 0.0
-
-    def start(self) -> None:
-        self._since = time.perf_counter()
-
-    def stop(self) -> None:
-        self.seconds += time.perf_counter() - self._since
-
-
-@dataclass(frozen=True)
-class Mark:
-    """What one rank has done by the end of one of its epochs: totals since the start."""
-
-    examples: int = 0
-    seconds: float = 0.0
-    bytes_sent: int = 0
-    bytes_dense: int = 0
-    merged: int = 0
-    overwritten: int = 0
-    rows_sent: int = 0
-    """By sparse vectors."""
-
-
-def mark(
-    examples: int, seconds: float, traffic: Sequence[Statistics], dense_nbytes: Sequence[int], rows_sent: int = 0
-) -> Mark:  # fmt: skip
-    """This rank's mark now; `dense_nbytes`: the whole array of each vector, for what dense messages would have sent."""
-    return Mark(
-        examples,
-        seconds,
-        bytes_sent=sum(one.bytes_sent for one in traffic),
-        bytes_dense=sum(one.sent * nbytes for one, nbytes in zip(traffic, dense_nbytes, strict=True)),
-        merged=sum(one.gathered for one in traffic),
-        overwritten=sum(one.overwritten for one in traffic),
-        rows_sent=rows_sent,
-    )
-
-
-def over_ranks(transport: Transport, marks: Sequence[Mark], before: Mark = Mark()) -> list[Mark]:
-    """The marks of all who live, epoch by epoch: counts summed, the seconds of the slowest. Collective.
-
-    A rank with fewer epochs stands at its last. `before`: what all ranks have done before this run.
-    """
-    told = exchange(transport, [asdict(one) for one in marks])
-    everyone = [[Mark(**one) for one in theirs] for theirs in told.values()]
-    epochs = max(map(len, everyone))
-    padded = [theirs + [theirs[-1] if theirs else Mark()] * (epochs - len(theirs)) for theirs in everyone]
-    return [after(before, _combined(at_epoch)) for at_epoch in zip(*padded, strict=True)]
-
-
-def after(before: Mark, mark: Mark) -> Mark:
-    """`mark`, counted on from `before`."""
-    totals = asdict(before)
-    return Mark(**{key: totals[key] + number for key, number in asdict(mark).items()})
-
-
-def _combined(marks: Iterable[Mark]) -> Mark:
-    rows = [asdict(one) for one in marks]
-    return Mark(**{key: (max if key == "seconds" else sum)(row[key] for row in rows) for key in rows[0]})
+import malt
+from apps.harness.marks import Mark
+from malt import files
 
 
 @dataclass(frozen=True)
@@ -153,7 +86,22 @@ class Report:
         """Write all of it as JSON, complete or not at all. OSError: the file cannot be written."""
         epochs = {"resumed_from": self.resumed_from or None, "epochs": self.epochs}
         text = json.dumps({**self.header, **epochs, "final": self.final, "lost_ranks": self.lost_ranks()}, indent=1)
-        atomic.write(path, lambda file: file.write(f"{text}\n".encode()))
+        files.write(path, lambda file: file.write(f"{text}\n".encode()))
+
+
+def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:
+    """What a report begins with."""
+    world = malt.init()
+    common = {name: options.get(name) for name in ("graph", "sync", "seed")}
+    rest = {name: value for name, value in options.items() if name not in common}
+    return {
+        "program": program,
+        "version": malt.__version__,
+        "mpi": world.library,
+        "ranks": world.size,
+        **common,
+        "options": rest,
+    }
 
 
 def _shown(row: Mapping[str, Any], column: Column) -> str:

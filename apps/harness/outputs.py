@@ -9,7 +9,6 @@ from argparse import Namespace
 from collections.abc import Iterable
 
 import malt
-from malt.world.agreement import succeed
 
 
 def check_outputs(options: Namespace, inputs: Iterable[tuple[str, str | os.PathLike[str] | None]]) -> None:
@@ -32,7 +31,7 @@ def check_outputs(options: Namespace, inputs: Iterable[tuple[str, str | os.PathL
                     raise ValueError(f"{path}: {option} needs a file of its own, and {name} is that file")
             taken.append((option, path))
 
-    succeed(malt.init().transport, check)
+    malt.together(check)
 
 
 def _check_writable(path: str) -> None:

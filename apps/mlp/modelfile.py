@@ -11,8 +11,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.lib import format as npy
 
-from apps.network import Weights
-from apps.program import save_npz
+from apps.mlp.network import Weights
+from malt.files import save_npz
 
 FORMAT: Final = 1
 PROGRAM: Final = "apps.mlp"

@@ -1,6 +1,6 @@
 """How ranks train one linear model together: what each learns alone, and what they exchange.
 
-A trainer's part in the distributed work reads the same in all: a vector or a Replica, scatter and gather where an
+A learner's part in the distributed work reads the same in all: a vector or a Replica, scatter and gather where an
 exchange is due, finish.
 """
 
@@ -13,16 +13,16 @@ from typing import Any, Protocol
 import numpy as np
 
 import malt
-from apps import linear
-from apps.linear import Examples, Order, Params, Problem
-from malt.replica import consensus
+from apps.harness import common_mean
+from apps.svm import linear
+from apps.svm.linear import Examples, Order, Params, Problem
 
 State = Mapping[str, Any]
 DEPTH = 8
 """Messages that wait from each sender: one that is overwritten takes rows with it that may not come again soon."""
 
 
-class Trainer(Protocol):
+class Learner(Protocol):
     """One way to train together. `model` is what it has learned so far; `vectors` carry it."""
 
     model: Params
@@ -42,23 +42,23 @@ class Trainer(Protocol):
         """Make `model` one and the same on all ranks. Collective."""
 
     def state(self) -> State:
-        """What another trainer of this kind, also on another number of ranks, goes on with: views."""
+        """What another learner of this kind, also on another number of ranks, goes on with: views."""
 
 
-def trainer(
+def learner(
     problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace, state: State | None = None
-) -> Trainer:
+) -> Learner:
     """The one that --average and --vector ask for; it goes on with `state`, the same on all ranks. Collective.
 
     ValueError: --graph or --sync."""
     gradient, sparse = options.average == "gradient", options.vector == "sparse" and options.average != "none"
     if gradient:
-        kind = SparseGradientTrainer if sparse else GradientTrainer
+        kind = SparseGradientLearner if sparse else GradientLearner
         return kind(problem, data, n_features, eta0, options, state)
-    return (SparseModelTrainer if sparse else ModelTrainer)(problem, data, n_features, eta0, options, state)
+    return (SparseModelLearner if sparse else ModelLearner)(problem, data, n_features, eta0, options, state)
 
 
-class ModelTrainer:
+class ModelLearner:
     """Every rank descends on its own; models, or their changes, are averaged on the way. The result is a mean of the
     models so far (`linear.blend`): the last one alone still carries the noise of its last examples."""
 
@@ -111,7 +111,7 @@ class ModelTrainer:
 
     def finish(self) -> None:
         self._leave()
-        consensus.mean(malt.init().transport, [self.model], counts=self._trained > 0, else_all=True)
+        common_mean([self.model], counts=self._trained > 0, else_all=True)
         self._params[:] = self.model
 
     def _leave(self) -> None:
@@ -123,7 +123,7 @@ class ModelTrainer:
         }  # fmt: skip
 
 
-class SparseModelTrainer(ModelTrainer):
+class SparseModelLearner(ModelLearner):
     """The same, but only the weights of features that were in the rows since the last exchange travel. Shrinking, which
     changes all weights, does so on all ranks alike."""
 
@@ -181,7 +181,7 @@ class SparseModelTrainer(ModelTrainer):
         self._vector.close()
 
 
-class GradientTrainer:
+class GradientLearner:
     """Ranks average the mean subgradients of their next examples at fixed weights, and take one step each."""
 
     kind = "dense"
@@ -223,13 +223,13 @@ class GradientTrainer:
 
     def finish(self) -> None:
         self._vector.close()
-        consensus.mean(malt.init().transport, [self.model])
+        common_mean([self.model])
 
     def state(self) -> State:
         return {"model": self.model, "trained": self._trained}
 
 
-class SparseGradientTrainer(GradientTrainer):
+class SparseGradientLearner(GradientLearner):
     """The same, but of the gradient only what the rows gave travels; that of the penalty each rank knows."""
 
     kind = "sparse"

@@ -12,11 +12,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps.program import on_lowest_rank, say
-from apps.report import Clock, Mark, after
-from malt.launch.command import RESTART
-from malt.session.session import is_lowest
-from malt.world.agreement import exchange, succeed
+from apps.harness.agreement import by_rank, on_lowest_rank, say
+from apps.harness.marks import Clock, Mark, after
 
 State = Mapping[str, Any]
 
@@ -76,13 +73,15 @@ class Checkpoints:
         return Mark(examples=int(self.state["examples"]), seconds=float(self.state["seconds"]))
 
     def save(self, epoch: int, examples: int, clock: Clock, state: Callable[[], State], force: bool = False) -> None:
-        """Write what state() returns, if that is due, on the lowest rank alone. Local.
+        """Write what state() returns, if that is due and finite, on the lowest rank alone. Local.
 
         `epoch`: the one that has ended, not the last: see `conclude`. `examples`, `clock`: what all ranks have trained
         on in this run, and how long.
         """
-        if self._file is not None and is_lowest() and (force or self._file.due()):
-            self._file.save({**self._numbers(epoch, examples, clock.seconds), **state()}, force=True)
+        if self._file is not None and malt.lowest() and (force or self._file.due()):
+            whole = {**self._numbers(epoch, examples, clock.seconds), **state()}
+            if all(map(_is_finite, whole.values())):
+                self._file.save(whole, force=True)
 
     def conclude(
         self, epoch: int, examples: int, clock: Clock, state: State, final: State | None = None, early: bool = False
@@ -97,7 +96,7 @@ class Checkpoints:
             return
         file, ended = self._file, {"epochs": self._epochs, "tolerance": self._tolerance if early else 0.0}
         model = {_FINAL + name: array for name, array in (final or {}).items()}
-        seconds = max(exchange(malt.init().transport, clock.seconds).values())
+        seconds = max(by_rank(clock.seconds).values())
         whole = {**self._numbers(epoch, examples, seconds), **ended, **state, **model}
         on_lowest_rank(lambda: all(map(_is_finite, whole.values())) and file.save(whole, force=True))
 
@@ -131,15 +130,15 @@ def check_checkpoint(options: Namespace) -> None:
             if options.resume:
                 raise ValueError("--resume needs --checkpoint FILE, to go on from")
             return
-        if is_lowest() and not (options.resume or is_restarted()) and os.path.exists(path):
+        if malt.lowest() and not (options.resume or is_restarted()) and os.path.exists(path):
             raise ValueError(f"{path}: the file is there: --resume goes on from it; remove it to start anew")
 
-    succeed(malt.init().transport, check)
+    malt.together(check)
 
 
 def is_restarted() -> bool:
     """Whether `malt run --restarts` runs this job in place of one that died. Local, the same on all ranks."""
-    return os.environ.get(RESTART, "0") not in ("", "0")
+    return os.environ.get("MALT_RESTART", "0") not in ("", "0")
 
 
 def fingerprint(*arrays: NDArray[Any]) -> int:

@@ -1,0 +1,56 @@
+"""What the training programs share: options, epochs, clock, snapshots, checkpoints, failures, report."""
+
+from apps.harness import exchanges, memory
+from apps.harness.agreement import Array, by_rank, common_hash, common_mean, of_lowest, on_lowest_rank, same_start
+from apps.harness.checkpoints import fingerprint
+from apps.harness.errors import BadInput, user_errors
+from apps.harness.job import main, run
+from apps.harness.marks import Mark
+from apps.harness.memory import Need
+from apps.harness.options import (
+    Parser,
+    add_common_options,
+    add_tolerance,
+    positive_number,
+    real_number,
+    whole_number,
+)
+from apps.harness.program import Measured, Measures, Path, Problem, Program, Start, Trainer
+from apps.harness.report import TRAFFIC, Column, Report
+from apps.harness.shares import Shares
+
+__all__ = [
+    "TRAFFIC",
+    "Array",
+    "BadInput",
+    "Column",
+    "Mark",
+    "Measured",
+    "Measures",
+    "Need",
+    "Parser",
+    "Path",
+    "Problem",
+    "Program",
+    "Report",
+    "Shares",
+    "Start",
+    "Trainer",
+    "add_common_options",
+    "add_tolerance",
+    "by_rank",
+    "common_hash",
+    "common_mean",
+    "exchanges",
+    "fingerprint",
+    "main",
+    "memory",
+    "of_lowest",
+    "on_lowest_rank",
+    "positive_number",
+    "real_number",
+    "run",
+    "same_start",
+    "user_errors",
+    "whole_number",
+]

@@ -1,0 +1,109 @@
+"""What the ranks do together around a training: by turns, on the lowest, to one and the same model."""
+
+from __future__ import annotations
+
+import hashlib
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps.harness.errors import user_errors
+
+Array = np.ndarray[Any, Any]
+
+
+def keeps_snapshots() -> bool:
+    """Whether this rank may be the one that measures in the end: where ranks may fail, each. Local."""
+    return malt.rank() == 0 or malt.init().survive
+
+
+def say(text: str) -> None:
+    """Print on the lowest rank. Local."""
+    if malt.lowest():
+        print(text, flush=True)
+
+
+def by_rank(value: Any) -> dict[int, Any]:
+    """What every rank that lives gave, by rank, ascending: anything that JSON can say. Collective."""
+    return {rank: told[0] for rank, told in enumerate(malt.allgather([value])) if told is not None}
+
+
+def of_lowest(value: Any) -> Any:
+    """What the lowest rank that lives gave. Collective."""
+    return next(iter(by_rank(value).values()))
+
+
+def on_lowest_rank(work: Callable[[], object]) -> None:
+    """work() on the lowest rank, while the others wait; where it fails over it, on the next. Collective.
+
+    BadInput, on all: its file cannot be written, or what it has to report is not finite."""
+    with user_errors():
+        while True:
+            one = min(by_rank(None))
+            malt.together(work if malt.rank() == one else lambda: None)
+            if one in by_rank(None):
+                return
+
+
+def compile_first(kernels: Callable[[], Any]) -> None:
+    """kernels() on one rank of each host, which compiles into numba's cache, then on the others. Collective."""
+    hosts = malt.hosts()
+    is_first = hosts.index(hosts[malt.rank()]) == malt.rank()
+    for turn in (True, False):
+        if is_first == turn:
+            kernels()
+        malt.barrier()
+
+
+def same_start(arrays: Sequence[Array]) -> None:
+    """arrays <- those of the lowest rank that lives. Collective."""
+    for array in arrays:
+        is_there = False
+        while not is_there:
+            root = min(by_rank(None))
+            try:
+                malt.broadcast(array, root)
+                is_there = True
+            except malt.PeerLost:
+                continue
+
+
+def common_mean(arrays: Sequence[Array], counts: bool = True, else_all: bool = False) -> None:
+    """Replace `arrays` by their means over the ranks that count, the same bits on all. Collective.
+
+    `counts`: whether this rank does; where none does, all do if `else_all`, else arrays stay as they are. Only those
+    whose arrays are finite throughout count, unless there are none; the lowest rank says on stderr whom that leaves
+    out.
+    """
+    is_finite = all(bool(np.isfinite(array).all()) for array in arrays)
+    said = by_rank([bool(counts), is_finite])
+    counting = [rank for rank, (counted, _) in said.items() if counted]
+    if else_all and not counting:
+        counting = list(said)
+    among = [rank for rank in counting if said[rank][1]]
+    left_out = sorted(set(counting) - set(among))
+    if among and left_out and malt.rank() == min(said):
+        who = ", ".join(map(str, left_out))
+        print(f"malt: the model of rank {who} is not finite, and left out of the mean", file=sys.stderr, flush=True)
+    for array in arrays if counting else ():
+        _mean(array, malt.rank() in (among or counting))
+
+
+def _mean(array: Array, counts: bool) -> None:
+    try:
+        malt.allreduce(array, weight=float(counts))
+    except ValueError:  # on all ranks: those that counted have failed
+        malt.allreduce(array)
+
+
+def common_hash(arrays: Sequence[Array]) -> str:
+    """SHA-256 of the final model; every rank's is printed. Collective. RuntimeError: they differ."""
+    digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
+    digests = by_rank(digest)
+    say("\n".join(f"model on rank {rank}: {text}" for rank, text in digests.items()))
+    if len(set(digests.values())) > 1:
+        raise RuntimeError("the ranks ended with different models")
+    return digest

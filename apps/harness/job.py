@@ -1,0 +1,138 @@
+"""A program from its arguments to its report, and the end of the process."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import malt
+from apps.harness import memory
+from apps.harness.agreement import common_hash, compile_first, on_lowest_rank, say
+from apps.harness.checkpoints import Checkpoints, check_checkpoint
+from apps.harness.errors import BadInput, HelpGiven, user_errors
+from apps.harness.marks import Mark, over_ranks
+from apps.harness.options import Parser
+from apps.harness.outputs import check_outputs
+from apps.harness.program import Measured, Measures, Problem, Program
+from apps.harness.report import Report, header
+from apps.harness.training import Training
+
+
+def parser(program: Program) -> Parser:
+    """The command line of a program."""
+    made = Parser(prog=f"python -m {program.name}", description=program.summary)
+    program.add_options(made)
+    return made
+
+
+def run(program: Program, arguments: Sequence[str]) -> None:
+    """The program, on every rank. Collective. BadInput, FloatingPointError: as the user must see it."""
+    options = parser(program).parse_args(arguments)
+    with user_errors():
+        if graph := getattr(options, "graph", None):
+            malt.graph(graph, malt.size())
+        check_outputs(options, program.inputs(options))
+        check_checkpoint(options)
+        problem = program.load(options)
+        if isinstance(problem, Measured):
+            return _report_measured(program, options, problem)
+        memory.check(problem.memory())
+        checkpoints = Checkpoints(options, program.name, problem.match())
+    compile_first(problem.compile)
+    _train(program, problem, checkpoints)
+
+
+def _train(program: Program, problem: Problem, checkpoints: Checkpoints) -> None:
+    training = Training(problem, checkpoints)
+    told = header(program.name, problem.reported())
+    say(_introduction(told, problem, training, checkpoints))
+    training.train()
+    training.finish()
+    marks = over_ranks(training.marks, checkpoints.before)
+    measures = training.trainer.measures_of_all() if training.trainer.measures_together else None
+    digest = common_hash(list(training.trainer.model().values()))
+    report = Report(
+        told, program.measures, program.traffic, resumed_from=checkpoints.epoch, before=checkpoints.before,
+        lost_ranks=training.shares.losses.told,
+    )  # fmt: skip
+    ending = Ending(program, problem.options, training, report, marks, digest)
+    on_lowest_rank(lambda: ending.report(measures))
+
+
+def _introduction(told: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
+    common = [f"{name} {told[name]}" for name in ("graph", "sync", "seed") if told[name] is not None]
+    return (
+        f"{told['program']} {told['version']}: {told['mpi']}, {told['ranks']} ranks, {', '.join(common)}\n"
+        f"{problem.introduction(training.trainer)}, {problem.options.epochs} epochs{checkpoints}\n"
+    )
+
+
+class Ending:
+    """What the lowest rank does in the end: measure, print, write. Local."""
+
+    def __init__(
+        self, program: Program, options: Namespace, training: Training, report: Report, marks: Sequence[Mark],
+        digest: str,
+    ) -> None:  # fmt: skip
+        self._program, self._options, self._report = program, options, report
+        self._trainer, self._snapshots, self._marks, self._digest = (
+            training.trainer, training.snapshots, marks, digest
+        )  # fmt: skip
+
+    def report(self, measures: Sequence[Measures] | None) -> None:
+        """`measures`: of each epoch and of the final model, where the ranks have found them together."""
+        report, trainer = self._report, self._trainer
+        *epochs, final = measures or self._measured()
+        for epoch, found in zip(self._marks, epochs, strict=True):
+            report.add_epoch(epoch, **found, **self._program.rates(epoch))
+        report.conclude(self._marks, self._digest, **final)
+        print(report.table())
+        if warning := trainer.warning(report):
+            print(f"warning: {warning}", file=sys.stderr)
+        if self._options.save:
+            trainer.save(self._options.save)
+        if self._options.json:
+            report.write(self._options.json)
+        print(report.last_line(), flush=True)
+
+    def _measured(self) -> list[Measures]:
+        """Others may wait for what is found here: each time they are told that this rank is at it."""
+        found = []
+        for model in [*self._snapshots, self._trainer.model()]:
+            malt.heartbeat()
+            found.append(self._trainer.measures(model))
+        return found
+
+
+def _report_measured(program: Program, options: Namespace, measured: Measured) -> None:
+    """How good a saved model is, without training. Collective."""
+    digest = common_hash(measured.model)
+    report = Report(header(program.name, vars(options)), program.measures)
+    report.final = {**measured.measures, "model_sha256": digest}
+
+    def tell() -> None:
+        if options.json:
+            report.write(options.json)
+        print(report.last_line(), flush=True)
+
+    on_lowest_rank(tell)
+
+
+def main(program: str, work: Callable[[Sequence[str]], None]) -> None:
+    """work(arguments) on all ranks, then the end of the process: status 0, or 2 with one line of what is wrong."""
+    malt.init()
+    try:
+        work(sys.argv[1:])
+    except BadInput as error:
+        if malt.lowest():
+            print(f"{program}: error: {error}", file=sys.stderr)
+        malt.finalize()
+        sys.exit(2)
+    except FloatingPointError as error:
+        print(f"{program}: error: rank {malt.rank()}: {error}", file=sys.stderr)
+        sys.exit(2)
+    except HelpGiven:
+        pass
+    malt.finalize()

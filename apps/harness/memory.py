@@ -1,0 +1,63 @@
+"""Whether the models of all ranks, and what trains and carries them, fit in what memory their hosts have free."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import malt
+from apps.harness.agreement import by_rank, keeps_snapshots
+
+_FIRST_EPOCHS = 10
+_DEPTH = 2
+"""Messages that wait from each sender, as in malt.vector."""
+
+
+def queues_nbytes(graph: str, message_nbytes: int, depth: int = _DEPTH) -> int:
+    """What the queues of one vector take on this rank: in-degree x depth x message. Local.
+
+    Where ranks may die, any of them may become a neighbour.
+    """
+    size = malt.size()
+    senders = malt.graph(graph, size).sources(malt.rank())
+    return (size - 1 if malt.init().survive else len(senders)) * depth * message_nbytes
+
+
+def snapshots(epochs: int, tolerance: float = 0.0) -> int:
+    """How many models this rank keeps, to measure them at the end, as far as that can be told: with a tolerance the
+    last epochs may never come. Local."""
+    count = min(epochs, _FIRST_EPOCHS) if tolerance else epochs
+    return count if keeps_snapshots() else 0
+
+
+@dataclass(frozen=True)
+class Need:
+    """What training takes of this rank's memory beside the data."""
+
+    nbytes: int
+    what: str
+    """What it is that takes it, as a user would look for it: an option, a line of a file."""
+    remedy: str
+
+
+def check(need: Need) -> None:
+    """Whether the hosts have what their ranks need, before a model is made. Collective.
+
+    ValueError, on all ranks: a host has not, with what it is that takes it, and the remedy.
+    """
+    hosts, told = malt.hosts(), by_rank([need.nbytes, malt.free_memory()])
+    for host in dict.fromkeys(hosts):
+        beside = [told[rank] for rank in told if hosts[rank] == host]
+        free = min((one for _, one in beside if one is not None), default=None)
+        total = sum(one for one, _ in beside)
+        if free is not None and total > free:
+            ranks = "1 rank" if len(beside) == 1 else f"{len(beside)} ranks"
+            where = f"host {host}" if len(set(hosts)) > 1 else "this host"
+            raise ValueError(
+                f"{need.what}: {ranks} of {where} {'needs' if len(beside) == 1 else 'need'} {_shown(total)}, and "
+                f"{_shown(free)} of memory are free: {need.remedy}"
+            )
+
+
+def _shown(nbytes: int) -> str:
+    """As "1.2 GB"."""
+    return f"{nbytes / 1e9:,.1f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:,.1f} MB"

@@ -1,0 +1,93 @@
+"""The command line: the options that every program has, and what their values must be."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from typing import Any, NoReturn
+
+import malt
+from apps.harness.errors import BadInput, HelpGiven
+
+
+class Parser(argparse.ArgumentParser):
+    """Raises BadInput where argparse would exit: only one rank must tell."""
+
+    def error(self, message: str) -> NoReturn:
+        raise BadInput(f"{message} (see --help)")
+
+    def exit(self, status: int = 0, message: str | None = None) -> NoReturn:
+        raise HelpGiven
+
+    def print_help(self, file: Any = None) -> None:
+        if malt.rank() == 0:
+            super().print_help(file)
+
+
+def add_common_options(
+    parser: Parser, *, epochs: int, exchange_every: int | None = None, graph: str | None = None,
+    sync: str | None = None, unit: str = "examples",
+) -> None:  # fmt: skip
+    """The options that every program has, with its defaults. `unit`: what --exchange-every counts.
+
+    A program whose ranks meet anyway (in malt.allreduce, say) has no --exchange-every, --graph and --sync: None.
+    """
+    add = parser.add_argument
+    add("--epochs", type=whole_number(0), default=epochs, metavar="N", help="passes over the rows (%(default)s)")
+    if exchange_every is not None:
+        add("--exchange-every", type=whole_number(1), default=exchange_every, metavar="N",
+            help=f"{unit} that a rank trains on between two exchanges (%(default)s)")  # fmt: skip
+    if graph is not None:
+        add("--graph", default=graph, help="along which updates travel: all, ring, chord, auto... (%(default)s)")
+    if sync is not None:
+        add("--sync", default=sync, help="asp, bsp, ssp:S or notify-ack (%(default)s)")
+    add("--seed", type=whole_number(0), default=0, metavar="N", help="of all that is random (%(default)s)")
+    add("--save", metavar="FILE", help="write the final model there, as .npz")
+    add("--checkpoint", metavar="FILE", help="keep there what a run that died goes on from, at the end of epochs")
+    add("--checkpoint-every", type=real_number(0), default=60.0, metavar="SECONDS",
+        help="write it when so many have passed; 0: after every epoch (%(default)g)")  # fmt: skip
+    add("--resume", action="store_true",
+        help="go on from the --checkpoint FILE, on any number of ranks; where there is none, begin")  # fmt: skip
+    add("--json", metavar="FILE", help="write a report there")
+
+
+def add_tolerance(parser: Parser) -> None:
+    """--tolerance, for a program whose trainer has an objective."""
+    parser.add_argument(
+        "--tolerance", type=real_number(0), default=0.0, metavar="X",
+        help="stop when an epoch improves the objective by less than this part of it (0: never)",
+    )  # fmt: skip
+
+
+def whole_number(least: int) -> Callable[[str], int]:
+    """For argparse: a whole number from `least` up."""
+
+    def parse(text: str) -> int:
+        number = int(text)
+        if number < least:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} up, got {text}")
+        return number
+
+    parse.__name__ = "whole number"
+    return parse
+
+
+def real_number(least: float) -> Callable[[str], float]:
+    """For argparse: a finite number from `least` up."""
+
+    def parse(text: str) -> float:
+        number = float(text)
+        if not least <= number < float("inf"):
+            raise argparse.ArgumentTypeError(f"must be a number from {least:g} up, got {text}")
+        return number
+
+    parse.__name__ = "number"
+    return parse
+
+
+def positive_number(text: str) -> float:
+    """For argparse: a finite number above 0."""
+    number = float(text)
+    if not 0 < number < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, got {text}")
+    return number

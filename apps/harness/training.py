@@ -1,0 +1,126 @@
+"""One rank's training: epoch after epoch, with a clock, marks, snapshots and checkpoints."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+import malt
+from apps.harness.agreement import Array, keeps_snapshots, of_lowest, say
+from apps.harness.checkpoints import Checkpoints
+from apps.harness.errors import user_errors
+from apps.harness.marks import Clock, Mark, mark
+from apps.harness.program import Problem, Start
+
+SAY_EVERY_S: Final = 2.0
+"""Between two lines of progress."""
+
+
+class Training:
+    """One rank's part of a run. Collective to make: `Problem.trainer`. BadInput: what is wrong with the options."""
+
+    def __init__(self, problem: Problem, checkpoints: Checkpoints) -> None:
+        self._problem, self._options, self._checkpoints = problem, problem.options, checkpoints
+        self.shares = problem.shares()
+        generator = np.random.default_rng([self._options.seed, 1 + malt.rank()])
+        with user_errors():
+            self.trainer = problem.trainer(Start(generator, self.shares, checkpoints.epoch, checkpoints.state))
+        self.marks: list[Mark] = []
+        """This rank's, of the epochs of this run."""
+        self.snapshots: list[Mapping[str, Array]] = []
+        """The models at the end of them, where this rank may be the one that measures."""
+        self._clock, self._said = Clock(), 0.0
+        self._epoch, self._is_ended = checkpoints.epoch, False
+        """The last that was trained, and whether --tolerance has then ended the training."""
+        self._trained = 0
+        """Examples of this run, those of this rank."""
+        self._tolerance: float = getattr(self._options, "tolerance", 0.0)
+        self._resumed = [_copied(self.trainer.model())] if checkpoints.state and self._tolerance else []
+        """The model that it goes on from."""
+
+    def train(self) -> None:
+        """All epochs, or as many as --tolerance allows. Collective where that is set, or `gathers_state`."""
+        if self._checkpoints.is_over:
+            return
+        for _ in range(self._checkpoints.epoch):
+            self.trainer.order()  # drawn again, for the following to be other ones
+        malt.barrier()
+        self._said = time.monotonic()
+        sync = getattr(self._options, "sync", "bsp")
+        for epoch in self.shares.epochs(1 + self._checkpoints.epoch, self._options.epochs, sync):
+            self._train_epoch(epoch)
+            self._is_ended = bool(self._tolerance) and self._stands_still()
+            if self._is_ended:
+                break
+            self._keep()
+
+    def _train_epoch(self, epoch: int) -> None:
+        place = epoch - 1 - self._checkpoints.epoch
+        if self.shares.changed():
+            self.trainer.take()
+        self.trainer.begin_epoch(place)
+        self._clock.start()
+        self._trained += self.trainer.train(epoch, self.trainer.order())
+        self._clock.stop()
+        self._epoch = epoch
+        self._take_down(place)
+        if time.monotonic() - self._said > SAY_EVERY_S:
+            self._said = time.monotonic()
+            say(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")
+
+    def _take_down(self, place: int) -> None:
+        """The end of epoch number `place` of this run, from 0. One that comes again takes its own place, and those that
+        followed it are to come again too."""
+        malt.heartbeat()  # whoever has finished waits for this rank, and must know that it is alive
+        trainer = self.trainer
+        self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors, trainer.rows_sent)]
+        if trainer.measures_together:
+            trainer.keep(self._epoch)
+        elif keeps_snapshots():
+            self.snapshots[place:] = [_copied(trainer.model())]
+
+    def _stands_still(self) -> bool:
+        """Whether the last epoch improved the lowest rank's objective by less than the tolerance. Collective."""
+        verdict, models = False, [*self._resumed, *self.snapshots]
+        if keeps_snapshots() and len(models) > 1:
+            before, now = (self.trainer.objective(model) for model in models[-2:])
+            # Also where one is not a number, and no epoch will be better.
+            verdict = not before - now >= self._tolerance * abs(before)
+        return bool(of_lowest(verdict))
+
+    def _keep(self) -> None:
+        """Write a checkpoint, where one is due; not after the last epoch, whose model is not there yet."""
+        if self._epoch >= self._options.epochs:
+            return
+        if not self.trainer.gathers_state:
+            # Where there are more ranks than rows, this one may have none, and no state to keep.
+            if self._trained:
+                self._checkpoints.save(self._epoch, self._examples(), self._clock, self.trainer.state)
+        elif self._checkpoints.due_together():
+            state = self.trainer.state()
+            self._checkpoints.save(self._epoch, self._examples(), self._clock, lambda: state, force=True)
+
+    def _examples(self) -> int:
+        """That all ranks have trained on in this run."""
+        return (self._epoch - self._checkpoints.epoch) * self._problem.rows
+
+    def finish(self) -> None:
+        """Make the model one and the same on all ranks, and write the last checkpoint. Collective."""
+        checkpoints, trainer = self._checkpoints, self.trainer
+        state: Mapping[str, Any] = {}
+        if checkpoints.is_on and keeps_snapshots() and self._trained and not trainer.gathers_state:
+            state = _copied(trainer.state())
+        trainer.finish()
+        if checkpoints.final:
+            trainer.restore(checkpoints.final)
+        elif self.marks:
+            final = {} if trainer.gathers_state else trainer.model()  # there the state is the model
+            whole = state or trainer.state()
+            checkpoints.conclude(self._epoch, self._examples(), self._clock, whole, final, self._is_ended)
+
+
+def _copied(arrays: Mapping[str, Any]) -> dict[str, Array]:
+    return {name: np.copy(array) for name, array in arrays.items()}

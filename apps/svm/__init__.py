@@ -1,0 +1,1 @@
+"""A linear classifier by stochastic gradient descent: python -m apps.svm."""

@@ -1,0 +1,44 @@
+"""Linear models by stochastic gradient descent, one example at a time: losses, step sizes, compiled kernels.
+
+    objective(w, b) = mean over i of loss(y_i (x_i . w + b)) + l2/2 |w|^2          (the intercept b is not shrunk)
+
+`params`, what trains and travels, is float32, C-contiguous and writable: the n_features weights, then the intercept,
+which stays 0 and untouched where there is none. `t` counts the examples *this* rank has trained on, in all epochs. All
+is *Local.*
+"""
+
+from apps.svm.linear.descent import GRADIENT_SHARE, TAIL, blend, gradient_step, step_size, subgradient, train
+from apps.svm.linear.kernels import LOSSES, Examples, Order, Params, compile_kernels, dloss_of, loss_of
+from apps.svm.linear.problem import INTERCEPT_RATE, Problem, accuracy, objective, penalty, totals
+from apps.svm.linear.rows import BLOCK_ROWS, Touched, examples, visiting_order
+from apps.svm.linear.steps import MAX_TRIAL_RANKS, STEP_SAMPLE, first_step
+
+__all__ = [
+    "BLOCK_ROWS",
+    "GRADIENT_SHARE",
+    "INTERCEPT_RATE",
+    "LOSSES",
+    "MAX_TRIAL_RANKS",
+    "STEP_SAMPLE",
+    "TAIL",
+    "Examples",
+    "Order",
+    "Params",
+    "Problem",
+    "Touched",
+    "accuracy",
+    "blend",
+    "compile_kernels",
+    "dloss_of",
+    "examples",
+    "first_step",
+    "gradient_step",
+    "loss_of",
+    "objective",
+    "penalty",
+    "step_size",
+    "subgradient",
+    "totals",
+    "train",
+    "visiting_order",
+]

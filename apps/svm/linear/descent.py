@@ -1,0 +1,55 @@
+"""Stochastic gradient descent, one example at a time, and what keeps a mean of its models.
+
+After L. Bottou, "Stochastic Gradient Descent Tricks" (2012) and his programs, leon.bottou.org/projects/sgd.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+from apps.svm.linear import kernels
+from apps.svm.linear.kernels import Examples, Order, Params
+from apps.svm.linear.problem import Problem
+
+GRADIENT_SHARE: Final = 0.1
+"""The step along a mean of m subgradients is that of this share of m examples: see `gradient_step`."""
+TAIL: Final = 8.0
+"""How fast `blend` forgets: of n models the newest weighs (TAIL + 1) / (TAIL + n)."""
+
+
+def step_size(eta0: float, l2: float, t: float) -> float:
+    """eta_t = eta0 / (1 + l2 eta0 t): eta0 at first, 1 / (l2 t) in the end (Bottou 2012, section 5.2)."""
+    return eta0 / (1 + l2 * eta0 * t)
+
+
+def train(problem: Problem, data: Examples, order: Order, params: Params, eta0: float, t: float) -> float:
+    """Train `params` in place on the examples named in `order`, one at a time, from step t on; returns the next t.
+
+    FloatingPointError, naming the step size: the weights are no longer finite.
+    """
+    if not kernels.train(data, order, params, problem.code, problem.l2, eta0, float(t), problem.intercept_rate):
+        raise FloatingPointError(
+            f"the weights are not finite any more after {t + len(order):.0f} examples: "
+            f"the step size, {step_size(eta0, problem.l2, t):.3g} (at first {eta0:.3g}), is too large"
+        )
+    return t + len(order)
+
+
+def blend(average: Params, params: Params, count: int) -> None:
+    """average <- (1 - m) average + m params, with m = (TAIL + 1) / (TAIL + count), for the count-th model from 1 on.
+
+    A weighted mean of the models so far which forgets the early ones, good at any moment ("polynomial-decay
+    averaging": Shamir and Zhang 2013, section 4). It is for measuring and keeping, not for training on.
+    """
+    kernels.blend(average, params, (TAIL + 1) / (TAIL + count))
+
+
+def gradient_step(eta0: float, l2: float, t: float, count: int) -> float:
+    """The step along the mean subgradient of `count` examples, t having gone before: GRADIENT_SHARE of the steps that
+    they would have made one at a time. (All of them would overshoot: each would go where the first is going.)"""
+    return GRADIENT_SHARE * count * step_size(eta0, l2, GRADIENT_SHARE * t)
+
+
+def subgradient(problem: Problem, data: Examples, order: Order, params: Params, out: Params) -> None:
+    """out <- the mean, over the examples named in `order`, of the subgradients of the objective at `params`."""
+    kernels.subgradient(data, order, params, out, problem.code, problem.l2, float(problem.intercept))

@@ -1,0 +1,68 @@
+"""What is minimised, and how good a model is."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Final
+
+import numpy as np
+
+from apps.svm.linear import kernels
+from apps.svm.linear.kernels import LOSSES, Examples, Params
+
+INTERCEPT_RATE: Final = 0.01
+"""The intercept's share of the step, Bottou's: its feature, 1, is in every row. Meant for rows of length about 1."""
+_BLOCK: Final = 1 << 20
+"""Weights that are squared at once."""
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is minimised. ValueError: an unknown loss, or an l2 that is negative or not finite."""
+
+    loss: str = "hinge"
+    l2: float = 1e-4
+    intercept: bool = True
+
+    def __post_init__(self) -> None:
+        if self.loss not in LOSSES:
+            raise ValueError(f"loss {self.loss!r} is not valid: use {', '.join(LOSSES)}")
+        if not (math.isfinite(self.l2) and self.l2 >= 0):
+            raise ValueError(f"l2 must be a finite number from 0 up, got {self.l2}")
+
+    @property
+    def code(self) -> int:
+        """The loss, as the kernels know it."""
+        return LOSSES[self.loss]
+
+    @property
+    def intercept_rate(self) -> float:
+        """The intercept's share of the step; 0 where there is none."""
+        return INTERCEPT_RATE if self.intercept else 0.0
+
+
+def totals(
+    problem: Problem, data: Examples, params: Params, start: int = 0, stop: int | None = None
+) -> tuple[float, int]:
+    """(sum of the losses, rows on the right side) of rows start:stop: add up those of blocks, or of ranks."""
+    stop = len(data.labels) if stop is None else min(stop, len(data.labels))
+    return kernels.totals(data, params, problem.code, start, stop)
+
+
+def objective(problem: Problem, data: Examples, params: Params) -> float:
+    """The mean loss plus the penalty, `penalty`. NaN where there are no rows."""
+    rows = len(data.labels)
+    return totals(problem, data, params)[0] / rows + penalty(problem, params) if rows else math.nan
+
+
+def penalty(problem: Problem, params: Params) -> float:
+    """l2/2 |w|^2, by blocks: a wide model is not copied whole."""
+    blocks = (params[start : min(start + _BLOCK, params.size - 1)] for start in range(0, params.size - 1, _BLOCK))
+    squares = (float(weights @ weights) for weights in (block.astype(np.float64) for block in blocks))
+    return 0.5 * problem.l2 * sum(squares)
+
+
+def accuracy(problem: Problem, data: Examples, params: Params) -> float:
+    """The share of rows with y (x . w + b) > 0. NaN where there are no rows."""
+    return totals(problem, data, params)[1] / len(data.labels) if len(data.labels) else math.nan

@@ -1,0 +1,40 @@
+"""The rows of apps.svm: to train on and to test with."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import numpy as np
+
+import malt
+from apps.harness import Array
+from apps.harness import Path as AnyPath
+
+EMBEDDED = Path(__file__).parent / "data" / "a9a"
+
+
+def paths(options: Namespace) -> tuple[AnyPath, AnyPath | None]:
+    """Of the training rows and the test rows."""
+    if options.train is None:
+        return EMBEDDED / "train.svm.xz", options.test or EMBEDDED / "test.svm.xz"
+    return options.train, options.test
+
+
+def load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
+    """Training rows, and test rows read as the same features and labels. Collective.
+
+    OSError, ValueError: a file cannot be read, or holds no two classes."""
+    train_path, test_path = paths(options)
+    train = malt.open_svmlight(train_path)
+    if train.labels == "raw":
+        raise ValueError(f"{train_path}: {_several(np.unique(train.y))}: there must be two: make one class of some and "
+                         "the other of the rest")  # fmt: skip
+    if test_path is None:
+        return train, None
+    return train, malt.open_svmlight(test_path, zero_based=train.zero_based, labels=train.labels)
+
+
+def _several(labels: Array) -> str:
+    shown = [f"{label:.9g}" for label in labels[:3]]
+    return f"{len(labels)} different labels ({', '.join(shown)}{', ...' if len(labels) > len(shown) else ''})"
