@@ -11,9 +11,9 @@ import malt.runner.packages  # noqa: F401
 # isort: split
 from dstorm import ClosedError, DeadlinePassed, PeerLost, Statistics
 from malt.data.shards import shard
-from malt.losses import LostRank, lost_ranks
 from malt.replica.replica import Replica
 from malt.session.collectives import allgather, allreduce, broadcast, lowest, together
+from malt.session.losses import LostRank, lost_ranks
 from malt.session.session import alive, barrier, finalize, heartbeat, hosts, init, on_death, rank, size
 from malt.session.simulation import simulate
 from malt.session.vectors import vector
