@@ -26,13 +26,20 @@ _KINDS: Final = {
 """Python's own errors that a message alone makes, by name."""
 
 
-def exchange(transport: Transport, value: Any) -> dict[int, Any]:
-    """What every rank that lives gave, by rank, ascending: anything that JSON can say. Collective."""
-    return _said(transport, json.dumps(value))
+def exchange(transport: Transport, value: Any, *, shared: bool = False) -> dict[int, Any]:
+    """What every rank that lives gave, by rank, ascending: anything that JSON can say. Collective.
+
+    `shared`: ranks that gave the same have one object, which must not change; it is decoded once.
+    """
+    return _exchanged(transport, json.dumps(value), shared)
 
 
-def _said(transport: Transport, text: str) -> dict[int, Any]:
-    return {rank: json.loads(told) for rank, told in enumerate(transport.allgather(text.encode())) if told}
+def _exchanged(transport: Transport, text: str, shared: bool) -> dict[int, Any]:
+    everyone = transport.allgather(text.encode())
+    if not shared:
+        return {rank: json.loads(one) for rank, one in enumerate(everyone) if one}
+    decoded = {one: json.loads(one) for one in set(everyone) if one}
+    return {rank: decoded[one] for rank, one in enumerate(everyone) if one}
 
 
 def agree(
@@ -56,7 +63,7 @@ def agree(
         unforeseen = error
         mine = json.dumps({"_error": f"{type(error).__name__}: {error}", "_memory": False})
     with transport.calling(what):
-        said: dict[int, dict[str, Any]] = _said(transport, mine)
+        said: dict[int, dict[str, Any]] = _exchanged(transport, mine, shared=True)
     problem, kind = _failure(said) or (_difference(said), ValueError)
     if problem or checked is None:
         raise kind(f"{what}: {problem}") from unforeseen
@@ -75,8 +82,11 @@ def _failure(said: Mapping[int, dict[str, Any]]) -> tuple[str, type[Exception]] 
 
 def _difference(said: Mapping[int, dict[str, Any]]) -> str:
     lowest = min(said)
+    others: dict[int, tuple[int, dict[str, Any]]] = {}
+    for rank, one in said.items():
+        others.setdefault(id(one), (rank, one))  # the lowest rank of those that share it
     for key, value in said[lowest].items():
-        for rank, other in said.items():
+        for rank, other in others.values():
             if not key.startswith("_") and other.get(key) != value:
                 return f"ranks disagree on {key}: rank {lowest} has {value}, rank {rank} has {other.get(key)}"
     return ""

@@ -56,7 +56,7 @@ class ShardNotes:
         """
         if self._barriers < MOST:
             self._barriers += 1
-            self._judge(agreement.exchange(transport, self._notes[self._compared :]))
+            self._judge(agreement.exchange(transport, self._notes[self._compared :], shared=True))
 
     def _judge(self, said: Mapping[int, Sequence[Any]]) -> None:
         start = self._compared
