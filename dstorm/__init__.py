@@ -1,6 +1,7 @@
 """Distributed one-sided remote memory: windows, receive queues, consistency."""
 
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
+from dstorm.group import Group
 from dstorm.queues.consistency import Consistency, parse
 from dstorm.queues.layout import Layout
 from dstorm.queues.queues import Segment
@@ -8,7 +9,7 @@ from dstorm.queues.receiver import Message
 from dstorm.queues.sender import Parcel
 from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics
 from dstorm.transport import Transport, Window
-from dstorm.transports.simulated import Group, SimulatedTransport
+from dstorm.transports.simulated import SimulatedTransport
 from dstorm.transports.solo import SoloTransport
 
 __all__ = [

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 
-from dstorm.transports.simulated import Group, SimulatedTransport
+from dstorm.group import Group
+from dstorm.transports.simulated import SimulatedTransport
 
 
 class SoloTransport(SimulatedTransport):

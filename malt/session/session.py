@@ -8,6 +8,7 @@ import os
 import sys
 import threading
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -35,8 +36,8 @@ _OUTLIVED_S = 1.0
 _world: World | None = None
 _opening = threading.RLock()
 """Held while the first use, of several threads perhaps, makes the world."""
-_simulated = threading.local()
-"""The world of a simulated rank, which is a thread."""
+_simulated: ContextVar[World | None] = ContextVar("simulated", default=None)
+"""The world of a simulated rank, which has context variables of its own."""
 
 
 def init(
@@ -178,7 +179,7 @@ def finalize() -> None:
 
 def _warn_of_unfinished() -> None:
     """Name the Replicas of which every rank keeps a model of its own. Local; the lowest rank does it."""
-    current = _world if getattr(_simulated, "world", None) is None else _simulated.world
+    current = _simulated.get() or _world
     if current is None or current.closed or current.rank != current.alive[0]:
         return
     names = [replica.name for replica in current.replicas if replica.has_stepped]
@@ -213,19 +214,19 @@ def _close(patience_s: float | None = None) -> None:
 
 
 def enter_simulation(simulated: World) -> None:
-    """Make `simulated` the world of this thread. RuntimeError: the thread is in one already."""
-    if getattr(_simulated, "world", None) is not None:
+    """Make `simulated` the world of this context. RuntimeError: it is in one already."""
+    if in_simulation():
         raise RuntimeError("malt.simulate cannot be called inside a simulated rank")
-    _simulated.world = simulated
+    _simulated.set(simulated)
 
 
 def in_simulation() -> bool:
-    """Whether this thread is a simulated rank. Local."""
-    return getattr(_simulated, "world", None) is not None
+    """Whether this is a simulated rank. Local."""
+    return _simulated.get() is not None
 
 
 def _current() -> World | None:
-    simulated: World | None = getattr(_simulated, "world", None)
+    simulated = _simulated.get()
     if simulated is not None:
         if simulated.closed:
             raise ClosedError("this simulated rank has called malt.finalize")

@@ -17,9 +17,12 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
     """function(rank) on each of `ranks` simulated ranks; the results by rank.
 
     Inside it malt.rank(), size(), vector(), barrier()... mean the simulated world. Deterministic: a seed gives the
-    same interleaving, losses and counters every time. The clock is virtual.
+    same interleaving, losses and counters every time. The clock is virtual. Ranks take turns in the thread of the
+    caller: each has context variables of its own, a copy of the caller's; threading.local() is one for all. A thread
+    that a rank starts may use its vectors, but not wait for other ranks.
 
     ValueError: `ranks` is not a number from 1 up, or `seed` not one from 0 up. TypeError: `function` is not one.
+    ImportError: several ranks need the library greenlet, the extra `simulate`.
     RuntimeError: called inside a simulated rank. An exception in one rank stops the others and is raised, with its
     causes and an error that names the rank. Ctrl-C ends them too.
     """

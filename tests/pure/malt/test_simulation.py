@@ -5,7 +5,9 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+import threading
 import traceback
+from contextvars import ContextVar
 
 import numpy as np
 import pytest
@@ -177,6 +179,83 @@ def test_ranks_in_two_calls_are_told_so_by_the_names_that_they_used(tmp_path, na
 def test_a_collective_that_some_never_make():
     with pytest.raises(RuntimeError, match=r"rank 1 is in malt.barrier while rank 0 is in malt.finalize"):
         malt.simulate(lambda rank: malt.barrier() if rank else None, 3)
+
+
+def test_without_its_library(monkeypatch):
+    monkeypatch.setitem(sys.modules, "greenlet", None)
+    with pytest.raises(ImportError, match=r"^malt.simulate needs .* greenlet: pip install 'malt\[simulate\]'$"):
+        malt.simulate(lambda rank: rank, 2)
+    assert malt.simulate(lambda rank: rank, 1) == [0]
+
+
+def test_context_variables_are_those_of_the_rank():
+    mine = ContextVar("mine")
+    mine.set("the caller's")
+
+    def live(rank):
+        seen = [mine.get()]
+        mine.set(rank)
+        malt.barrier()
+        return [*seen, mine.get()]
+
+    assert malt.simulate(live, 3) == [["the caller's", rank] for rank in range(3)]
+    assert mine.get() == "the caller's"
+
+
+def test_a_thread_of_a_rank_sends_and_counts_but_does_not_wait():
+    def live(rank):
+        v, told = malt.vector(3, graph="ring"), []
+
+        def work():
+            v.scatter()
+            told.append(v.statistics().sent)
+            with pytest.raises(RuntimeError, match="waits for others in the thread of malt.simulate alone"):
+                v.barrier()
+            told.append("refused")
+
+        thread = threading.Thread(target=work)
+        thread.start()
+        thread.join()
+        malt.barrier()
+        return told
+
+    assert malt.simulate(live, 3) == [[1, "refused"]] * 3
+
+
+def test_ranks_unwind_where_one_has_failed():
+    unwound = []
+
+    def live(rank):
+        try:
+            malt.barrier() if rank else 1 // 0
+        finally:
+            unwound.append(rank)
+            if rank == 2:
+                malt.barrier()
+            unwound.append("on")
+
+    with pytest.raises(ZeroDivisionError):
+        malt.simulate(live, 4, seed=5)
+    assert unwound[0] == 0 and unwound.count("on") == len(set(unwound) - {2, "on"})
+
+
+def test_the_work_of_a_turn_does_not_grow_with_the_ranks(monkeypatch):
+    """The ranks with Puts under way, which are looked at in each turn, are few, however many ranks there are."""
+    looked_at, deliver_some = [], Group._deliver_some
+
+    def counted(group):
+        looked_at.append(len(group._sending))
+        deliver_some(group)
+
+    def live(rank):
+        v = malt.vector(np.full(10, float(rank), np.float32), graph="exponential")
+        for _ in range(2):
+            v.scatter()
+            v.gather()
+
+    monkeypatch.setattr(Group, "_deliver_some", counted)
+    malt.simulate(live, 256)
+    assert sum(looked_at) / len(looked_at) < 8 and max(looked_at) < 32
 
 
 def test_not_inside_itself():

@@ -1,0 +1,264 @@
+"""Simulated ranks, which take turns in one thread, and the Puts between them.
+
+One rank runs at a time, so a seed replays the same interleaving every time. The turn may pass on at every Put, flush,
+sync, piece of a copy and pause. A Put is cut into pieces that arrive at any moment up to its flush, in any order, and
+is read from the caller's memory only then: all that the MPI standard allows, and no less. Time is virtual.
+
+Each rank is a greenlet: it has a stack and context variables of its own, and passing the turn on costs less than the
+system takes to wake a thread. What follows a turn is the work of the rank that gave it up, and of those that have Puts
+under way: it does not grow with the number of ranks.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
+from contextvars import copy_context
+from functools import partial
+from itertools import pairwise
+from random import Random
+from typing import Any, TypeVar
+
+from dstorm.errors import MismatchedCalls
+from dstorm.schedule import Schedule
+from dstorm.transport import Bytes
+
+Result = TypeVar("Result")
+
+TICK_S = 1e-6
+"""Virtual time between two turns."""
+_SWITCH_ODDS = 0.25
+"""How likely the turn passes on where it may."""
+
+
+class _Stopped(BaseException):
+    """Another rank failed, or the caller was interrupted: this one unwinds."""
+
+
+class _Killed(BaseException):
+    """This rank is dead: it unwinds, and nothing that it does on the way has any effect."""
+
+
+class Collective:
+    """One collective call: what each rank called it, and gave."""
+
+    def __init__(self, size: int) -> None:
+        self.calls: list[str | None] = [None] * size
+        self.things: list[Any] = [None] * size
+        self.result: Any = None
+        """What the ranks make of the things alike: the first of them does."""
+        self._is_one_call = True
+        self._first: str | None = None
+
+    def add(self, rank: int, call: str, thing: Any) -> None:
+        self.calls[rank], self.things[rank] = call, thing
+        self._first = self._first or call
+        self._is_one_call = self._is_one_call and call == self._first
+
+    def check(self, rank: int, call: str) -> None:
+        """MismatchedCalls: one was in another call than `rank`."""
+        if not self._is_one_call:
+            for other, its in enumerate(self.calls):
+                if its not in (call, None):
+                    raise MismatchedCalls(rank, call, other, its)
+
+
+class Group:
+    """What the ranks share: the turn, the clock and the Puts under way.
+
+    `deaths`: ranks that die, and after how many of their turns. Of the Puts that a rank has under way then, any pieces
+    may still arrive, or none.
+    """
+
+    def __init__(self, size: int, seed: int = 0, deaths: Mapping[int, int] | None = None) -> None:
+        self.size = size
+        self.hosts = ("simulated",) * size
+        self.dead: set[int] = set()
+        self._turns_left = dict(deaths or {})
+        self.random = Random(seed)
+        self.heard_at = [0.0] * size
+        """When each rank gave its last sign of life."""
+        self.pending: list[list[tuple[int, Bytes, Bytes]]] = [[] for _ in range(size)]
+        """Pieces of Puts that have not arrived, by origin: (peer, from, to)."""
+        self._sending: set[int] = set()
+        """The origins of such pieces."""
+        self._schedule = Schedule(size, self.random)
+        self._collective = Collective(size)
+        self._waiting: list[int] = []
+        """The ranks in it."""
+        self._greenlets: list[Any] = []
+        self._caller: Any = None
+        """The greenlet that runs the others."""
+        self._thread = 0
+        self._is_stopping = False
+
+    @property
+    def now(self) -> float:
+        """Virtual seconds."""
+        return self._schedule.now
+
+    # -- turns ------------------------------------------------------------------------------------------------
+
+    def run(self, function: Callable[[int], Result]) -> list[Result]:
+        """function(rank) on every rank; the results by rank.
+
+        The first failure of a rank is raised, as it was raised there: what caused it comes with it, and at the far end
+        of that chain an error that names the rank. ImportError: there is no greenlet.
+        """
+        results: list[Any] = [None] * self.size
+
+        def live(rank: int) -> int | None:
+            with suppress(_Killed):
+                results[rank] = function(rank)
+            return self._schedule.next()
+
+        running = self._schedule.next() or 0
+        self._thread = threading.get_ident()
+        try:
+            if self.size == 1:
+                copy_context().run(live, running)
+            else:
+                self._start(live)
+                following: int | None = running
+                while following is not None:
+                    running = following
+                    following = self._greenlets[running].switch()
+            if self._waiting:
+                running = min(self._waiting)
+                raise RuntimeError(
+                    f"ranks {sorted(self._waiting)} wait in a collective call that the others, now finished, never made"
+                )
+        except BaseException as error:
+            self._stop()
+            if not isinstance(error, KeyboardInterrupt):
+                _root(error).__cause__ = RuntimeError(f"simulated rank {running} of {self.size} failed")
+            raise
+        finally:
+            self._greenlets.clear()  # what they hold is freed at once
+        return results
+
+    def switch(self, rank: int, pause_s: float = 0.0) -> None:
+        """Let others run; return when it is this rank's turn again, `pause_s` of virtual time later at the earliest."""
+        if rank in self.dead:
+            raise _Killed
+        self._check_turn()
+        self._schedule.now += TICK_S
+        self._deliver_some()
+        if self.size == 1:
+            self._schedule.now += pause_s
+        else:
+            self._schedule.add(rank, pause_s)
+            self._wait_for_turn(rank)
+
+    def maybe_switch(self, rank: int) -> None:
+        """A place where the turn may pass on; not in another thread that the rank has started."""
+        if self.size > 1 and self.random.random() < _SWITCH_ODDS and threading.get_ident() == self._thread:
+            self.switch(rank)
+
+    def gather(self, rank: int, call: str, thing: Any) -> Collective:
+        """What every rank gave: they all return only after the last has come. MismatchedCalls: another was in another
+        call."""
+        self._check_turn()
+        collective = self._collective if self.size > 1 else Collective(1)
+        collective.add(rank, call, thing)
+        if self.size > 1:
+            self._waiting.append(rank)
+            if len(self._waiting) == self.size - len(self.dead):
+                self._end_collective()
+            self._wait_for_turn(rank)
+            collective.check(rank, call)
+        return collective
+
+    def _end_collective(self) -> None:
+        for rank in self._waiting:
+            self._schedule.add(rank)
+        self._waiting.clear()
+        self._collective = Collective(self.size)
+
+    def _start(self, live: Callable[[int], int | None]) -> None:
+        """Make the greenlets, each with the context variables of the caller. ImportError."""
+        try:
+            from greenlet import getcurrent, greenlet
+        except ImportError:
+            raise ImportError("malt.simulate needs the library greenlet: pip install 'malt[simulate]'") from None
+        self._caller = getcurrent()
+        self._greenlets = [greenlet(partial(live, rank)) for rank in range(self.size)]
+        for one in self._greenlets:
+            one.gr_context = copy_context()
+
+    def _stop(self) -> None:
+        """Unwind all ranks that have not ended, one after the other."""
+        self._is_stopping = True
+        for one in self._greenlets:
+            try:
+                if not one.dead:
+                    one.throw(_Stopped)
+            except BaseException:  # it has unwound; what it raised on the way is no news
+                continue
+
+    def _check_turn(self) -> None:
+        """RuntimeError: in a thread that the rank has started, which cannot wait for others."""
+        if self._is_stopping:
+            raise _Stopped
+        if self.size > 1 and threading.get_ident() != self._thread:
+            raise RuntimeError("a simulated rank waits for others in the thread of malt.simulate alone")
+
+    def _wait_for_turn(self, rank: int) -> None:
+        following = self._schedule.next()
+        if following != rank:
+            self._caller.switch(following)
+        if rank in self._turns_left:
+            self._turns_left[rank] -= 1
+            if self._turns_left[rank] <= 0:
+                self._die(rank)
+
+    def _die(self, rank: int) -> None:
+        if rank not in self.dead:
+            self.dead.add(rank)
+            while self.pending[rank] and self.random.random() < 0.5:
+                self._deliver_one(self.pending[rank])
+            self.pending[rank].clear()
+        raise _Killed
+
+    # -- Puts -------------------------------------------------------------------------------------------------
+
+    def send(self, origin: int, peer: int, source: Bytes, target: Bytes) -> None:
+        """Start a Put, in pieces."""
+        if origin in self.dead:
+            raise _Killed
+        cuts = sorted(self.random.randint(0, source.nbytes) for _ in range(self.random.randint(0, 2)))
+        edges = [0, *cuts, source.nbytes]
+        self.pending[origin] += [(peer, source[a:b], target[a:b]) for a, b in pairwise(edges)]
+        self._sending.add(origin)
+
+    def deliver(self, origin: int, peers: Collection[int]) -> None:
+        """Let every Put of `origin` towards `peers` arrive."""
+        pieces = self.pending[origin]
+        self.pending[origin] = [piece for piece in pieces if piece[0] not in peers]
+        arriving = [piece for piece in pieces if piece[0] in peers]
+        while arriving:
+            self._deliver_one(arriving)
+
+    def _deliver_some(self) -> None:
+        for origin in sorted(self._sending):
+            pieces = self.pending[origin]
+            while pieces and self.random.random() < 0.5:
+                self._deliver_one(pieces)
+            if not pieces:
+                self._sending.remove(origin)
+
+    def _deliver_one(self, pieces: list[tuple[int, Bytes, Bytes]]) -> None:
+        _, source, target = pieces.pop(self.random.randrange(len(pieces)))
+        target[:] = source
+
+
+def _root(error: BaseException) -> BaseException:
+    """The error that a traceback of `error` begins with."""
+    chain = [error]
+    while True:
+        last = chain[-1]
+        earlier = last.__cause__ or (None if last.__suppress_context__ else last.__context__)
+        if earlier is None or earlier in chain:
+            return last
+        chain.append(earlier)

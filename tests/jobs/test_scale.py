@@ -1,0 +1,44 @@
+"""A thousand simulated ranks in one process: the memory and the time that they take."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.serial
+
+RANKS = 1024
+MOST_S, MOST_MIB = 60, 2048
+
+PROGRAM = f"""
+import json, resource, sys
+import numpy as np
+import malt
+
+def live(rank):
+    v = malt.vector(np.full(100, float(rank), np.float32), graph="exponential", sync=sys.argv[1])
+    for _ in range(10):
+        v.scatter()
+        v.gather()
+    v.close()
+    return float(v.array.mean())
+
+means = malt.simulate(live, {RANKS})
+used = resource.getrusage(resource.RUSAGE_SELF)
+print(json.dumps([min(means), max(means), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+"""
+
+
+@pytest.mark.parametrize("sync", ["asp", "bsp"])
+def test_a_thousand_ranks(sync, request):
+    if not request.config.getoption("--all", False):
+        pytest.skip("takes a minute: --all")
+    done = subprocess.run([sys.executable, "-c", PROGRAM, sync], capture_output=True, text=True, timeout=1200)
+    assert done.returncode == 0, done.stderr
+    lowest, highest, processor_s, mib = json.loads(done.stdout)
+    assert 0 < lowest <= highest < RANKS - 1
+    assert highest - lowest < RANKS / 4
+    assert processor_s < MOST_S and mib < MOST_MIB
