@@ -1,7 +1,6 @@
 """Distributed one-sided remote memory: windows, receive queues, consistency."""
 
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
-from dstorm.group import Group
 from dstorm.queues.consistency import Consistency, parse
 from dstorm.queues.layout import Layout
 from dstorm.queues.queues import Segment
@@ -9,6 +8,7 @@ from dstorm.queues.receiver import Message
 from dstorm.queues.sender import Parcel
 from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics
 from dstorm.transport import Transport, Window
+from dstorm.transports.group import Group
 from dstorm.transports.simulated import SimulatedTransport
 from dstorm.transports.solo import SoloTransport
 

@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import reduction
-from dstorm.group import TICK_S, Collective, Group
 from dstorm.membership.calls import Calls
 from dstorm.transport import Bytes, Put
 from dstorm.transports import shm_space
+from dstorm.transports.group import TICK_S, Collective, Group
 from dstorm.wait import Wait
 
 _LONGEST_PAUSE_S = 0.01

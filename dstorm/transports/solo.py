@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 
-from dstorm.group import Group
+from dstorm.transports.group import Group
 from dstorm.transports.simulated import SimulatedTransport
 
 

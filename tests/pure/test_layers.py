@@ -20,7 +20,7 @@ PURE = [
     "dstorm/membership/view.py",
     "dstorm/reduction.py",
     "dstorm/queues/ring.py",
-    "dstorm/schedule.py",
+    "dstorm/transports/schedule.py",
     "dstorm/membership/allocator.py",
     "dstorm/membership/heartbeat.py",
     "dstorm/header.py",

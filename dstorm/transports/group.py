@@ -21,8 +21,8 @@ from random import Random
 from typing import Any, TypeVar
 
 from dstorm.errors import MismatchedCalls
-from dstorm.schedule import Schedule
 from dstorm.transport import Bytes
+from dstorm.transports.schedule import Schedule
 
 Result = TypeVar("Result")
 
