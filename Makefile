@@ -15,7 +15,8 @@ MALT := $(VENV)/bin/python -m malt
 
 define HELP
 make run       train a linear SVM on the embedded data, on 4 ranks
-make test      the tests, on 4 ranks and on 1; make test-7 on seven
+make test      the tests that a change must pass, in five minutes
+make test-all  all tests; make test-7: those of the transport on seven ranks
 make check     ruff and mypy --strict
 make faults    kill ranks of real jobs at random moments, many times: an hour
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
@@ -40,7 +41,7 @@ endef
 export CHECK_PYTHON
 
 .NOTPARALLEL:
-.PHONY: help run test check env clean faults bench bench-quick
+.PHONY: help run test test-all check env clean faults bench bench-quick
 
 help:
 	@echo "$$HELP"
@@ -48,21 +49,26 @@ help:
 run: $(READY)
 	@$(MALT) run -n 4 -m apps.svm $(ARGS)
 
-test: test-4 test-1
+# Whole jobs wait most of the time: three files of tests at once, also on two cores.
+PYTEST := $(VENV)/bin/python -m pytest -q -n 3 --dist loadfile
 
-# A world of one: whole jobs, which wait most of the time, so two files of tests at once.
-test-1: $(READY)
-	@$(VENV)/bin/python -m pytest -q -n 2 --dist loadfile $(ARGS)
+test: $(READY)
+	@$(PYTEST) $(ARGS)
+	@$(MALT) run -n 4 -m pytest -q tests/mpi $(ARGS)
+
+test-all: $(READY)
+	@$(PYTEST) --all $(ARGS)
+	@$(MALT) run -n 4 -m pytest -q --all tests/mpi $(ARGS)
 
 test-%: $(READY)
-	@$(MALT) run -n $* -m pytest -q $(ARGS)
+	@$(MALT) run -n $* -m pytest -q tests/mpi $(ARGS)
 
 check: $(READY)
 	@$(VENV)/bin/python -m ruff check .
 	@$(VENV)/bin/python -m mypy
 
 faults: $(READY)
-	@MALT_FAULTS=long MALT_TEST_KILLS=20 $(VENV)/bin/python -m pytest -q -rs \
+	@MALT_FAULTS=long MALT_TEST_KILLS=20 $(VENV)/bin/python -m pytest -q -rs --all \
 		tests/faults/test_faults.py tests/jobs/test_checkpoints.py::test_kills_of_all_ranks $(ARGS)
 
 bench: $(BENCH_READY)

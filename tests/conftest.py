@@ -1,8 +1,14 @@
-"""pytest under mpiexec: all ranks run the same tests, in the same order, and meet after each.
+"""Which tests run where, and pytest under mpiexec.
+
+A test's folder says what it needs. tests/mpi runs on the ranks there are: its tests marked `serial` in a world of one
+only, those marked `parallel` on several ranks only. Under mpiexec rank 0 runs tests/pure alone while the others wait;
+then all ranks run the same tests of tests/mpi, in the same order, and meet after each. What starts jobs, tests/jobs
+and tests/faults, is skipped there. Tests marked `thorough`, and those for a `seed` of 3 or more, run with --all or
+where a test is named by `::`.
 
 A test that fails on one rank fails on all, and rank 0 reports what the others said. Where a failure leaves other
 ranks waiting in a collective call, the failed rank gives them some seconds, prints its report and ends the job:
-nothing hangs. Tests marked `serial` need no peers and run in a world of one only; those marked `parallel` do not.
+nothing hangs.
 """
 
 from __future__ import annotations
@@ -26,7 +32,10 @@ try:
 except (ImportError, RuntimeError):
     RANK, SIZE = 0, 1
 
+TESTS = Path(__file__).parent
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+ORDERLY = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
+FEW_SEEDS = 3
 AFTER_FAILURE_S, LONGEST_TEST_S = 10.0, 200.0
 
 # Ranks must draw the same examples, or their collective calls differ.
@@ -36,27 +45,98 @@ settings.load_profile("malt")
 
 def pytest_addoption(parser):
     parser.addoption("--straggler-steps", type=int, default=40, help="steps of the tests with one slow rank")
+    parser.addoption("--all", action="store_true", help="run the thorough tests, too")
     parser.addoption("--torn-seconds", type=float, default=1.0, help="how long each free-running torn-read test lasts")
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
-    config.addinivalue_line("markers", "serial: needs no peers; runs in a world of one only")
-    config.addinivalue_line("markers", "parallel: needs peers; runs on several ranks only")
+    config.addinivalue_line("markers", "serial: needs a world of one")
+    config.addinivalue_line("markers", "parallel: needs several ranks")
+    config.addinivalue_line("markers", "thorough(but=None): runs with --all only, but for the case of that name")
+    config.stash[SESSION] = SharedSession()
     if RANK > 0:
         config.pluginmanager.getplugin("terminalreporter")._tw._file = io.StringIO()
 
 
 def pytest_collection_modifyitems(config, items):
-    elsewhere = "serial" if SIZE > 1 else "parallel"
-    here = [item for item in items if item.get_closest_marker(elsewhere) is None]
-    config.hook.pytest_deselected(items=[item for item in items if item not in here])
-    items[:] = here
+    everything = config.getoption("--all") or any("::" in argument for argument in config.args)
+    alone, shared, left_out = [], [], []
+    for item in items:
+        if not everything and is_thorough(item):
+            left_out.append(item)
+        elif not is_shared(item):
+            alone.append(item)
+        elif item.get_closest_marker("serial" if SIZE > 1 else "parallel"):
+            left_out.append(item)
+        else:
+            shared.append(item)
+    for item in alone:
+        if SIZE > 1 and folder_of(item) in ("jobs", "faults"):
+            item.add_marker(pytest.mark.skip(reason="starts jobs of its own: run pytest without mpiexec"))
+    config.hook.pytest_deselected(items=left_out)
+    items[:] = [*alone, *shared] if RANK == 0 else shared
+
+
+def is_thorough(item):
+    """Whether it runs with --all only: so it is marked, or it is one for many seeds."""
+    case = getattr(item, "callspec", None)
+    if case is not None and isinstance(seed := case.params.get("seed"), int) and seed >= FEW_SEEDS:
+        return True
+    kept = [mark.kwargs.get("but") for mark in item.iter_markers("thorough")]
+    return any(name is None or case is None or name != case.id for name in kept)
+
+
+def folder_of(item):
+    """pure, mpi, jobs or faults; the name of the file for one beside them."""
+    return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
+
+
+def is_shared(item):
+    """Whether all ranks run it."""
+    return folder_of(item) not in ("pure", "jobs", "faults")
+
+
+class SharedSession:
+    """What the ranks tell each other before the first test that they share, and at the end. Rank 0 comes late to both:
+    the others wait for as long as it runs tests of its own; where it dies, mpiexec ends the job."""
+
+    def __init__(self):
+        self.has_begun = self.is_over = False
+
+    def begin(self, session, is_over=False):
+        """Wait for rank 0; count its failures, so that all ranks stop after the same test."""
+        self.has_begun = True
+        self.is_over, session.testsfailed = self._from_rank_0(is_over, session.testsfailed)
+        if self.is_over and RANK > 0:
+            session.shouldstop = "rank 0 has stopped"
+
+    def end(self, session, status):
+        """End as rank 0 does."""
+        if not self.has_begun:
+            self.begin(session, is_over=True)
+        session.exitstatus, _ = self._from_rank_0(status, 0)
+        session.config.ended_with = session.exitstatus
+
+    def _from_rank_0(self, *numbers):
+        told = np.array(numbers)
+        request = COMM.Ibcast(told, 0)
+        while not request.Test():
+            time.sleep(0.01)
+        return [int(number) for number in told]
+
+
+SESSION = pytest.StashKey()
 
 
 def pytest_runtest_protocol(item, nextitem):
-    if SIZE == 1:
+    if SIZE == 1 or not is_shared(item):
         return None
+    ranks = item.config.stash[SESSION]
+    if not ranks.has_begun:
+        ranks.begin(item.session)
+    if ranks.is_over:
+        return True
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
     _meet(item.nodeid, reports)
@@ -66,14 +146,17 @@ def pytest_runtest_protocol(item, nextitem):
     return True
 
 
-def pytest_unconfigure(config):
-    """A rank that could not even collect the tests will not come to any meeting."""
-    if SIZE > 1 and getattr(config, "ended_with", 0) not in (0, pytest.ExitCode.TESTS_FAILED):
-        COMM.Abort(int(config.ended_with))
-
-
 def pytest_sessionfinish(session, exitstatus):
     session.config.ended_with = exitstatus
+    ranks = session.config.stash[SESSION]
+    if SIZE > 1 and (exitstatus in ORDERLY or ranks.is_over):
+        ranks.end(session, exitstatus)
+
+
+def pytest_unconfigure(config):
+    """A rank that could not even collect the tests will not come to any meeting."""
+    if SIZE > 1 and getattr(config, "ended_with", 0) not in ORDERLY:
+        COMM.Abort(int(config.ended_with))
 
 
 def _meet(name, reports):

@@ -64,6 +64,7 @@ survive = pytest.param(
 )
 
 
+@pytest.mark.thorough(but="SIGINT-options0")
 @pytest.mark.parametrize(("how", "options"), [("SIGINT", []), ("SIGTERM", []), survive])
 def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
     """Also one in a wait; and one that needs those who have left is told so, and is not waited for."""
@@ -105,6 +106,7 @@ malt.barrier()
 """
 
 
+@pytest.mark.thorough(but="os._exit(9)-9")
 @pytest.mark.parametrize(("how", "status"), [("os.kill(os.getpid(), 9)", 137), ("os._exit(9)", 9)])
 def test_the_status_where_a_rank_is_killed(how, status, start):
     job = start(KILLED, how)

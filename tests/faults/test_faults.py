@@ -176,6 +176,7 @@ def good(program, final):
     return 0.3 < final["test_rmse"] < 0.37 if planted else 1.02 < final["test_rmse"] < 1.04
 
 
+@pytest.mark.thorough(but="apps.svm --epochs 500 SIGKILL 1 0")
 @needs_openmpi
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_others_go_on(case, job_environment, tmp_path):
@@ -218,6 +219,7 @@ harness.main("apps." + name, app.run)
 """
 
 
+@pytest.mark.thorough(but="svm")
 @needs_openmpi
 @pytest.mark.parametrize("name", ["svm", "mlp", "mf"])
 def test_who_dies_while_the_report_is_made_is_in_it(name, job_environment, tmp_path):
@@ -255,6 +257,7 @@ print(f"rank {malt.rank()}: alive {malt.alive()} longest {max(gaps):.3f} rows {l
 """
 
 
+@pytest.mark.thorough(but="asp")
 @needs_openmpi
 @pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"])
 def test_the_next_exchange_is_soon(sync, start):
@@ -310,6 +313,7 @@ print("rank", malt.rank(), "ends well", flush=True)
 """
 
 
+@pytest.mark.thorough(but="0")
 @needs_openmpi
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_job_of_which_nobody_is_left_has_failed(restarts, start):
@@ -398,6 +402,7 @@ print("rank", malt.rank(), "has noticed", flush=True)
 """
 
 
+@pytest.mark.thorough(but="gather")
 @needs_openmpi
 @pytest.mark.parametrize("what", ["alive", "shard", "gather", "scatter"])
 def test_a_death_is_noticed_by_the_next_call(what, start, tmp_path):
@@ -406,6 +411,7 @@ def test_a_death_is_noticed_by_the_next_call(what, start, tmp_path):
     assert job.output.count("has noticed") == 2
 
 
+@pytest.mark.thorough
 @needs_openmpi
 def test_one_that_ends_while_the_others_train_on_is_lost(start, tmp_path):
     """Each rank's interpreter ends as in plain Python: threads end, and what the program has left open is closed."""
@@ -447,6 +453,7 @@ malt.barrier()
 """
 
 
+@pytest.mark.thorough
 @needs_openmpi
 def test_children_of_the_dead_are_ended(start):
     job = start(ORPHAN, ranks=2)
@@ -466,6 +473,7 @@ if os.environ["PMIX_RANK"] == "0":
 """
 
 
+@pytest.mark.thorough(but="raise-1")
 @needs_openmpi
 @pytest.mark.parametrize(("how", "status"), [("exit", 3), ("raise", 1)])
 def test_who_fails_after_the_session_has_failed_for_all(how, status, start):
@@ -483,12 +491,14 @@ if os.environ["PMIX_RANK"] == "1":
 """
 
 
+@pytest.mark.thorough
 @needs_openmpi
 def test_one_that_stands_still_at_the_very_end_holds_nobody(start):
     job = start(STOPPED_LAST, ranks=3)
     assert job.end() == 0, job.output
 
 
+@pytest.mark.thorough
 @needs_openmpi
 def test_the_loop_of_the_readme_goes_on(start):
     """One rank is killed amid its rows: the others train on them, too, from the next epoch on."""
@@ -530,6 +540,7 @@ print("rank", malt.rank(), "has", malt.alive(), flush=True)
 """
 
 
+@pytest.mark.thorough(but="kill")
 @needs_openmpi
 @pytest.mark.parametrize("how", ["kill", "raise", "stop", "exit"])
 def test_who_dies_before_mpi_has_begun_is_named(how, start):
@@ -542,6 +553,7 @@ def test_who_dies_before_mpi_has_begun_is_named(how, start):
     assert ("ValueError: this rank fails" in job.output) == (how == "raise")
 
 
+@pytest.mark.thorough(but="1-late kill")
 @needs_openmpi
 @pytest.mark.parametrize("how", ["late kill", "late raise", "late stop"])
 @pytest.mark.parametrize("doomed", ["1", "0", "013"])
@@ -564,6 +576,7 @@ print("told" if os.path.exists(file) else "not told", flush=True)
 """
 
 
+@pytest.mark.thorough
 @needs_openmpi
 def test_the_launcher_is_told_that_mpi_has_begun(start):
     job = start(BEGUN, ranks=2)
@@ -584,6 +597,7 @@ print("rank", malt.rank(), "ends with", malt.alive(), flush=True)
 """
 
 
+@pytest.mark.thorough(but="dies")
 @needs_openmpi
 @pytest.mark.parametrize("what", ["dies", "goes on"])
 def test_under_plain_mpiexec_nobody_waits_for_the_dead_in_mpi_finalize(what, job_environment, tmp_path):
@@ -602,11 +616,13 @@ def test_under_plain_mpiexec_nobody_waits_for_the_dead_in_mpi_finalize(what, job
     assert done.stdout.count("the very end") == (2 if what == "dies" else 3)
 
 
+@pytest.mark.thorough
 @needs_openmpi
 def test_all_fail_before_the_session(start):
     assert start("import sys\nsys.exit(3)").end() == 3
 
 
+@pytest.mark.thorough
 @needs_openmpi
 @pytest.mark.parametrize("seed", runs(3, 50))
 def test_whenever_it_strikes(seed, job_environment, tmp_path):
@@ -627,6 +643,7 @@ def test_whenever_it_strikes(seed, job_environment, tmp_path):
         assert time.time() - struck_at < 12
 
 
+@pytest.mark.thorough
 @needs_openmpi
 @pytest.mark.parametrize("seed", runs(1, 20))
 def test_one_dies_then_all_and_the_job_goes_on_from_its_checkpoint(seed, job_environment, tmp_path):

@@ -103,6 +103,7 @@ def check(process, lost):
     return said
 
 
+@pytest.mark.thorough(but="[3]-asp")
 @pytest.mark.parametrize("sync", ["asp", "bsp"])
 @pytest.mark.parametrize("lost", [[3], [2, 3], [0, 1]], ids=str)
 def test_the_others_go_on(lost, sync, job):
@@ -113,6 +114,7 @@ def test_the_others_go_on(lost, sync, job):
     check(process, lost)
 
 
+@pytest.mark.thorough
 def test_a_job_of_which_nobody_is_left_has_failed(job):
     process, numbers = job("bsp", 2, 0)
     for number in numbers:
@@ -121,6 +123,7 @@ def test_a_job_of_which_nobody_is_left_has_failed(job):
     assert process.returncode == 1
 
 
+@pytest.mark.thorough
 def test_one_that_stands_still_is_ended_by_its_mate(job):
     process, numbers = job("bsp", 2, 0)
     time.sleep(0.5)
@@ -128,6 +131,7 @@ def test_one_that_stands_still_is_ended_by_its_mate(job):
     check(process, [2])
 
 
+@pytest.mark.thorough
 def test_who_is_stuck_is_ended_also_where_none_of_its_host_can(job):
     process, numbers = job("bsp", 2, 0, 1)
     for rank in (2, 3):
@@ -136,6 +140,7 @@ def test_who_is_stuck_is_ended_also_where_none_of_its_host_can(job):
     assert re.search(r"rank 3 is lost: it made no call of malt for \d+ s while others waited for it", said), said
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("wakes_up", [True, False])
 def test_a_host_that_stands_still_is_given_up(wakes_up, job):
     process, numbers = job("bsp", 8, 2)

@@ -210,6 +210,7 @@ def test_exchanges_fall_where_they_would_have(dying, tmp_path, file, name):
     assert [epoch["merged"] for epoch in rest] == [epoch["merged"] - whole[2]["merged"] for epoch in whole[3:]]
 
 
+@pytest.mark.thorough
 def test_factors_of_a_job_go_on_in_another(job_environment, tmp_path, file):
     """... whose ranks have other users."""
     report = tmp_path / "report.json"
@@ -273,6 +274,7 @@ def kill_when(launcher, condition, pause_s):
     launcher.wait(20)
 
 
+@pytest.mark.thorough
 def test_kills_of_all_ranks(job_environment, file, tmp_path):
     """At random moments, between the writes and in them; each time another number of ranks goes on."""
     draw = random.Random()

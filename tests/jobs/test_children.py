@@ -62,6 +62,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough(but="malt run")
 @pytest.mark.parametrize("launcher", ["malt run", "mpiexec"])
 def test_children_of_a_rank_are_none_and_end_by_themselves(launcher, tmp_path, job_environment):
     program = tmp_path / "program.py"
@@ -111,6 +112,7 @@ malt.barrier()
 """
 
 
+@pytest.mark.thorough(but="False")
 @pytest.mark.parametrize("survive", [False, True])
 def test_a_rank_may_run_a_job(survive, tmp_path, job_environment):
     if survive and not _library().startswith("Open MPI"):

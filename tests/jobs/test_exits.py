@@ -61,6 +61,7 @@ def job(program, tmp_path, environment, launcher="malt run", ranks=3):
     return done, time.monotonic() - start
 
 
+@pytest.mark.thorough(but="raise-malt run")
 @pytest.mark.parametrize(
     ("name", "launcher"),
     [
@@ -98,6 +99,7 @@ f()
 }
 
 
+@pytest.mark.thorough(but="a caught sys.exit")
 @pytest.mark.parametrize("name", GOOD_ENDS)
 def test_a_good_end_is_silent(name, tmp_path, job_environment):
     program = "import sys, threading\nimport malt\nv = malt.vector(10)\nv.scatter()\n" + GOOD_ENDS[name]
@@ -105,6 +107,7 @@ def test_a_good_end_is_silent(name, tmp_path, job_environment):
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.thorough
 def test_an_end_with_a_status_that_all_share_is_silent(tmp_path, job_environment):
     """The session was ended by all: no MPI_Abort, about which mpiexec would complain."""
     program = "import sys\nimport malt\nmalt.barrier()\nmalt.finalize()\nsys.exit(2)"

@@ -74,6 +74,7 @@ def test_a_text_is_run_with_what_is_open(tmp_path, malt_environment):
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("01", f"-c {tmp_path}  a b")
 
 
+@pytest.mark.thorough(but="after it")
 @pytest.mark.parametrize("begin", [RANK, MPI], ids=["before MPI_Init", "after it"])
 def test_a_rank_raises(run, begin):
     start = time.monotonic()
@@ -85,6 +86,7 @@ def test_a_rank_raises(run, begin):
     assert before == f"{again}\n"  # and nothing of MPI's
 
 
+@pytest.mark.thorough(but="after it")
 @pytest.mark.parametrize("begin", [RANK, MPI], ids=["before MPI_Init", "after it"])
 def test_a_rank_exits(run, begin):
     start = time.monotonic()
@@ -94,6 +96,7 @@ def test_a_rank_exits(run, begin):
     assert re.search("Errorcode: 3|Abort.3.|Exit code: +3", done.stderr) or (begin == RANK and done.stderr == "")
 
 
+@pytest.mark.thorough(but="SIGINT")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_signal_ends_all(tmp_path, malt_environment, number):
     """Also ranks that do not look at it, as those inside MPI: they have their time, and are killed."""

@@ -48,6 +48,7 @@ print("segments", [line.split()[-1] for line in open("/proc/self/maps") if "sm_s
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(bound_library().family != "openmpi", reason="what it leaves in /dev/shm is Open MPI's")
 @pytest.mark.parametrize("how", [[sys.executable], [sys.executable, "-m", "malt", "run", "-n", "1"]])
 def test_a_rank_that_is_alone_leaves_no_segment(how, job_environment, tmp_path):
@@ -72,6 +73,7 @@ print(json.dumps([os.environ.get("OMPI_MCA_btl"), time.perf_counter() - start]))
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(bound_library().family != "openmpi", reason="it looks for them in a second, in Open MPI")
 @pytest.mark.parametrize("own", [None, "self,sm,tcp"])
 def test_mpi_begins_soon_and_what_the_user_has_set_stays(own, job_environment):

@@ -74,6 +74,7 @@ class TestPlanted:
         assert told["final"]["model_sha256"] == model and told["lost_ranks"] == []
         check_epochs(told)
 
+    @pytest.mark.thorough
     def test_bsp_repeats_itself_bit_by_bit(self, mf):
         options = ["--sync", "bsp", "--epochs", 2, "--exchange-every", 7000, "--graph", "ring"]
         first, second, other = (final(mf(*options, "--seed", seed, ranks=3)) for seed in (0, 0, 1))
@@ -93,6 +94,7 @@ def check_epochs(told):
     assert epochs[0]["test_rmse"] > last["test_rmse"]
 
 
+@pytest.mark.thorough
 def test_few_rows_travel_where_ranks_share_few_items(mf, tmp_path):
     """Each of 100 users rates an item with all others, one with four others, and eight alone."""
     file, report = tmp_path / "own.txt", tmp_path / "report.json"
@@ -105,6 +107,7 @@ def test_few_rows_travel_where_ranks_share_few_items(mf, tmp_path):
     assert last["rows_sent"] <= peers * epochs * shared
 
 
+@pytest.mark.thorough
 def test_epochs_are_measured_with_the_rows_of_all_ranks(mf, tmp_path):
     """Items that one rank alone trains on, and the users of others are tested with."""
     rng = np.random.default_rng(0)
@@ -161,6 +164,7 @@ def test_the_ratings_of_the_dead_are_told_with_those_that_they_had_from_others(c
     assert two > 1.2 * one  # where all had as many at first
 
 
+@pytest.mark.thorough
 def test_more_ranks_than_users(mf, tmp_path):
     file = tmp_path / "two.txt"
     file.write_text("1 1 1\n1 2 2\n7 1 3\n")
@@ -306,6 +310,7 @@ def test_a_step_that_is_too_large_is_named(mf, tiny):
     assert "the step size, 1e+20, is too large" in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 class TestRealRatings:
     """The yardsticks: test RMSE of biases alone 1.031 on epinions; of ALS with 8 factors 4.10 on jester."""
 

@@ -59,6 +59,7 @@ def write_idx(folder, rows, test_rows=5, seed=0):
 
 
 class TestDigits:
+    @pytest.mark.thorough(but="4-asp")
     @pytest.mark.parametrize(("ranks", "sync"), [(1, "asp"), (2, "bsp"), (4, "asp"), (4, "notify-ack"), (3, "ssp:2")])
     def test_reaches_its_accuracy(self, mlp, tmp_path, ranks, sync):
         report = tmp_path / "report.json"
@@ -79,6 +80,7 @@ class TestDigits:
         if sync in ("bsp", "notify-ack"):
             assert last["overwritten"] == 0
 
+    @pytest.mark.thorough
     def test_each_layer_is_sent_at_each_exchange(self, mlp, tmp_path):
         report = tmp_path / "report.json"
         final(mlp("--hidden", "20,10", "--sync", "bsp", "--epochs", 1, "--json", report, ranks=2))
@@ -87,6 +89,7 @@ class TestDigits:
         last = json.loads(report.read_text())["epochs"][-1]
         assert last["bytes_sent"] == 2 * exchanges * layers and last["merged"] == 2 * exchanges * 3
 
+    @pytest.mark.thorough
     def test_bsp_repeats_itself_bit_by_bit(self, mlp):
         first, second, other = (final(mlp("--sync", "bsp", "--epochs", 2, "--seed", k, ranks=3)) for k in (0, 0, 1))
         assert first == second != other
@@ -112,6 +115,7 @@ def test_uneven_and_empty_shards(mlp, tmp_path, rows, sync):
     final(mlp(write_idx(tmp_path, rows), *options, ranks=4))
 
 
+@pytest.mark.thorough
 def test_a_rank_without_rows_does_not_hold_the_model_back(mlp, alone, tmp_path):
     """One row: the rank that has it ends with the serial program's weights, and so does the job."""
     folder, files = write_idx(tmp_path, rows=1), [tmp_path / "alone.npz", tmp_path / "job.npz"]
@@ -263,6 +267,7 @@ def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path, option):
     assert pipe.is_fifo()
 
 
+@pytest.mark.thorough(but="3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_bad_input_is_one_line_and_status_2(mlp, tmp_path, ranks):
     labels = write_idx(tmp_path, rows=20) / "train-labels-idx1-ubyte"
@@ -281,6 +286,7 @@ def test_where_it_cannot_write_is_told_before_training(mlp, tmp_path, option):
     assert f"apps.mlp: error: {tmp_path}/gone/out: " in done.stderr and "Traceback" not in done.stderr
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("exchange_every", "step"), [(1, r"now [\d.]+e\+29"), (10**6, r"1e\+30 at first")])
 def test_a_step_that_is_too_large_is_named(mlp, exchange_every, step):
     done = mlp("--step", "1e30", "--exchange-every", exchange_every, "--epochs", 1, ranks=2)
@@ -306,6 +312,7 @@ def test_help(mlp):
     assert done.returncode == 0 and done.stdout.count("batches that a rank trains on between two exchanges") == 1
 
 
+@pytest.mark.thorough
 class TestMnist:
     """The yardstick: 0.98 with a small network. One or two epochs here; ten reach it."""
 

@@ -77,6 +77,7 @@ class TestEmbeddedData:
         assert 0 < last["seconds"] == told["final"]["seconds"]
         assert last["merged"] + last["overwritten"] <= last["bytes_sent"] / (124 * 4)
 
+    @pytest.mark.thorough
     def test_bsp_repeats_itself_bit_by_bit(self, svm):
         first, second, other = (final(svm("--sync", "bsp", "--epochs", 2, "--seed", k, ranks=3)) for k in (0, 0, 1))
         assert first == second != other
@@ -87,6 +88,7 @@ def test_losses(alone, tiny, loss):
     assert final(alone(tiny, "--test", tiny, "--loss", loss))[1] > 0.99
 
 
+@pytest.mark.thorough(but="gradient-sparse")
 @pytest.mark.parametrize("vector", ["dense", "sparse"])
 @pytest.mark.parametrize("average", ["delta", "gradient", "none"])
 def test_averages(svm, tiny, average, vector):
@@ -132,10 +134,12 @@ def test_sparse_vectors_learn_what_dense_ones_do_from_fewer_bytes(average, tmp_p
     assert objectives[1] == pytest.approx(objectives[0], rel=0.01)
 
 
+@pytest.mark.thorough
 def test_rows_sorted_by_label_do_not_hurt(svm, tiny):
     assert final(svm(tiny, "--test", tiny, "--average", "none", ranks=2))[1] > 0.99
 
 
+@pytest.mark.thorough
 def test_more_ranks_than_rows(svm, tmp_path):
     file = tmp_path / "three.svm"
     file.write_text("1 1:1\n-1 1:-1\n1 1:2\n")
@@ -150,6 +154,7 @@ def test_tolerance_stops_early(alone):
     assert 2 <= int(epochs) < 10
 
 
+@pytest.mark.thorough(but="bsp")
 @pytest.mark.parametrize("sync", ["bsp", "notify-ack"])
 def test_tolerance_where_ranks_have_different_numbers_of_rows(svm, tiny, sync):
     rows = tiny.read_text().splitlines()
@@ -208,6 +213,7 @@ def test_more_than_two_classes(tmp_path, labels, told):
     assert str(error.value) == f"{data}: {told}: there must be two: make one class of some and the other of the rest"
 
 
+@pytest.mark.thorough(but="3")
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_bad_input_is_one_line_and_status_2(svm, ranks):
     arguments, message = BAD["no such file"]
@@ -265,6 +271,7 @@ def test_help(svm):
     assert done.returncode == 0 and done.stdout.count("--exchange-every N") == 2  # usage and list, once
 
 
+@pytest.mark.thorough
 class TestRcv1:
     """The yardstick: optimum 0.18855, test accuracy 0.941."""
 
