@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 
 
-def wait_for(condition, deadline_s=20.0):
+def wait_for(condition, deadline_s=100.0):
     end = time.monotonic() + deadline_s
     while not condition():
         assert time.monotonic() < end

@@ -74,7 +74,7 @@ def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
     seen = [job.stdout.readline() for _ in range(3)]
     assert seen == ["ready\n"] * 3
     job.send_signal(getattr(signal, how))
-    said, _ = job.communicate(timeout=30)
+    said, _ = job.communicate(timeout=200)
     assert job.returncode == 128 + getattr(signal, how)
     error = "KeyboardInterrupt" if how == "SIGINT" else "SystemExit"
     assert [(kept / str(rank)).read_text() for rank in range(3)] == [f"{error}\nfinally\nexit\n"] * 3
@@ -93,7 +93,7 @@ malt.barrier()
 
 
 def test_rank_0_alone_reads_what_the_launcher_is_given(start):
-    said, _ = start(READING).communicate("a\nb\n", timeout=30)
+    said, _ = start(READING).communicate("a\nb\n", timeout=200)
     assert sorted(said.splitlines()) == ["rank 0: 'a\\nb\\n'", "rank 1: ''", "rank 2: ''"]
 
 
@@ -110,7 +110,7 @@ malt.barrier()
 @pytest.mark.parametrize(("how", "status"), [("os.kill(os.getpid(), 9)", 137), ("os._exit(9)", 9)])
 def test_the_status_where_a_rank_is_killed(how, status, start):
     job = start(KILLED, how)
-    said, _ = job.communicate(timeout=30)
+    said, _ = job.communicate(timeout=200)
     assert job.returncode == status, said
 
 

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+from processes import wait_for
 
 from bench.training import DATA as RCV1
 from malt.launch import command as launcher
@@ -26,7 +27,7 @@ from malt.launch.mpi_library import bound_library, find_mpiexec
 
 ROOT = Path(__file__).parents[2]
 LONG = os.environ.get("MALT_FAULTS") == "long"
-LIMIT_S = 60
+LIMIT_S = 200
 NAMED = "MALT_TEST_JOB"
 SURVIVES = bound_library().family == "openmpi"
 
@@ -115,9 +116,58 @@ def start(job_environment, tmp_path):
     return job
 
 
+GATED = """
+import os, runpy, sys, time
+from vol import Vector
+folder, gate, module = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+gather, done = Vector.gather, 0
+progress = os.open(f"{folder}/progress-{os.environ['PMIX_RANK']}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
+def gated(self, *arguments, **options):
+    global done
+    done += 1
+    os.write(progress, b".")
+    while done >= gate and not os.path.exists(f"{folder}/open"):
+        time.sleep(0.001)
+    return gather(self, *arguments, **options)
+Vector.gather = gated
+sys.argv[:] = sys.argv[3:]
+runpy.run_module(module, run_name="__main__", alter_sys=True)
+"""
+"""A program of apps/ whose ranks tell how many exchanges they have begun, and stop before one until the gate opens."""
+
+
+class Gated:
+    """A job of a program that cannot end before it was struck."""
+
+    def __init__(self, program, gate, environment, folder, **options):
+        self._folder, self._gate = folder, gate
+        (folder / "gated.py").write_text(GATED)
+        module, *arguments = program[1:]
+        words = [str(folder / "gated.py"), str(folder), str(gate), module, *arguments]
+        self.job = Job(words, {**environment, "PYTHONPATH": str(ROOT)}, folder, **options)
+
+    def strike(self, number, choose, deaths=1):
+        """Send the signal to random ranks, each after it has begun a random exchange before the gate; who they were."""
+        struck = choose.sample(range(4), deaths)
+        for rank in struck:
+            exchange = choose.randint(1, self._gate)
+            wait_for(lambda rank=rank, exchange=exchange: self._begun(rank) >= exchange, LIMIT_S)
+            os.kill(self.job.ranks()[rank], number)
+        return struck
+
+    def open(self):
+        """Let the ranks on."""
+        (self._folder / "open").touch()
+
+    def _begun(self, rank):
+        file = self._folder / f"progress-{rank}"
+        return file.stat().st_size if file.exists() else 0
+
+
 def strike(job, number, choose, deaths=1, within_s=1.5):
     """Send the signal to random ranks, at random moments; who they were."""
     time.sleep(choose.uniform(0, within_s))
+    wait_for(job.ranks, LIMIT_S)
     there = job.ranks()
     struck = choose.sample(sorted(there), min(deaths, len(there)))
     for rank in struck:
@@ -138,31 +188,31 @@ class Case(NamedTuple):
     seed: int
     number: signal.Signals = signal.SIGKILL
     deaths: int = 1
-    within_s: float = 1.5
+    gate: int = 200
+    """The exchange before which all wait until they were struck: far from the last."""
 
     def __str__(self):
         return f"{self.program[1]} {self.options} {self.number.name} {self.deaths} {self.seed}"
 
 
 CASES = [
-    *[Case(SVM, "--epochs 500", seed) for seed in runs(2, 100)],
-    *[Case(SVM, "--epochs 500", 100 + seed, deaths=2) for seed in runs(0, 25)],
-    *[Case(SVM, "--epochs 500", 200 + seed, deaths=3) for seed in runs(1, 10)],
-    *[Case(SVM, "--epochs 500", 300 + seed, signal.SIGINT) for seed in runs(1, 25)],
-    *[Case(SVM, "--epochs 1500", 400 + seed, signal.SIGSTOP) for seed in runs(0, 10)],
-    *[Case(SVM, "--epochs 60", 450 + seed, signal.SIGSTOP, within_s=0.5) for seed in runs(1, 10)],
+    *[Case(SVM, "--epochs 100", seed) for seed in runs(2, 100)],
+    *[Case(SVM, "--epochs 100", 100 + seed, deaths=2) for seed in runs(0, 25)],
+    *[Case(SVM, "--epochs 100", 200 + seed, deaths=3) for seed in runs(1, 10)],
+    *[Case(SVM, "--epochs 100", 300 + seed, signal.SIGINT) for seed in runs(1, 25)],
+    *[Case(SVM, "--epochs 100", 400 + seed, signal.SIGSTOP) for seed in runs(1, 20)],
     *[
-        Case(SVM, f"--epochs 300 --sync {sync}", 500 + seed)
+        Case(SVM, f"--epochs 100 --sync {sync}", 500 + seed)
         for sync in ("bsp", "ssp:2", "notify-ack")
         for seed in runs(1, 10)
     ],
-    *[Case(["-m", "apps.mf"], "--epochs 1000", 600 + seed, within_s=3) for seed in runs(1, 10)],
+    *[Case(["-m", "apps.mf"], "--epochs 300", 600 + seed) for seed in runs(1, 10)],
     *[
-        Case(["-m", "apps.mf"], "--epochs 30 --exchange-every 200", 620 + seed, deaths=2, within_s=0.5)
+        Case(["-m", "apps.mf"], "--epochs 30 --exchange-every 200", 620 + seed, deaths=2, gate=100)
         for seed in runs(1, 10)
     ],
-    *[Case(EPINIONS, "--epochs 30", 650 + seed, within_s=3) for seed in runs(1, 10) if EPINIONS],
-    *[Case(["-m", "apps.mlp"], "--epochs 600", 700 + seed) for seed in runs(1, 10)],
+    *[Case(EPINIONS, "--epochs 30", 650 + seed, gate=50) for seed in runs(1, 10) if EPINIONS],
+    *[Case(["-m", "apps.mlp"], "--epochs 200", 700 + seed, gate=100) for seed in runs(1, 10)],
 ]
 
 
@@ -176,27 +226,29 @@ def good(program, final):
     return 0.3 < final["test_rmse"] < 0.37 if planted else 1.02 < final["test_rmse"] < 1.04
 
 
-@pytest.mark.thorough(but="apps.svm --epochs 500 SIGKILL 1 0")
+@pytest.mark.thorough(but="apps.svm --epochs 100 SIGKILL 1 0")
 @needs_openmpi
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_the_others_go_on(case, job_environment, tmp_path):
     report = tmp_path / "report.json"
-    job = Job([*case.program, *case.options.split(), "--json", str(report)], job_environment, tmp_path)
-    job.until("first step")
-    struck = strike(job, case.number, random.Random(case.seed), case.deaths, case.within_s)
+    words = [*case.program, *case.options.split(), "--json", str(report)]
+    gated = Gated(words, case.gate, job_environment, tmp_path)
+    job = gated.job
+    struck = gated.strike(case.number, random.Random(case.seed), case.deaths)
+    gated.open()
     assert job.end() == 0, job.output
     told = json.loads(report.read_text())
     lost = {one["rank"]: one["at_s"] for one in told["lost_ranks"]}
     print(f"{case}: struck {struck}, lost {lost}, {told['final']}")
     assert [one["epoch"] for one in told["epochs"]] == list(range(1, 1 + int(case.options.split()[1])))
-    assert lost.keys() <= set(struck), job.output  # a rank that was struck at its very end is not lost
+    assert lost.keys() == set(struck), job.output
     assert all(f"rank {rank} is lost" in job.output for rank in lost)
-    assert sum("model on rank" in line for line in job.output.splitlines()) >= 4 - len(struck)
+    assert sum("model on rank" in line for line in job.output.splitlines()) == 4 - len(struck)
     assert good(case.program, told["final"]), job.output
     reasons = {one["reason"] for one in told["lost_ranks"]}
     why = {signal.SIGINT: "it has failed", signal.SIGSTOP: "it stood still, and was ended"}.get(case.number)
     assert reasons <= {why, "its process has ended"}, reasons
-    if case.number == signal.SIGINT and lost:
+    if case.number == signal.SIGINT:
         assert "KeyboardInterrupt" in job.output
 
 
@@ -270,7 +322,7 @@ def test_the_next_exchange_is_soon(sync, start):
         assert sum(int(rows) for _, _, rows in told) == 1000
         longest += [float(seconds) for _, seconds, _ in told]
     print(f"{sync}: from a death to the next exchange: median {statistics.median(longest)}, most {max(longest)} s")
-    assert max(longest) < 5
+    assert max(longest) < 30
 
 
 FAILING = """
@@ -290,7 +342,7 @@ def test_without_survive_a_failure_ends_the_job(seed, start):
     strike(job, signal.SIGINT, random.Random(seed), within_s=0.3)
     struck_at = time.time()
     assert job.end() != 0
-    assert time.time() - struck_at < 10
+    assert time.time() - struck_at < 60
     assert "Traceback" in job.output and "KeyboardInterrupt" in job.output
 
 
@@ -547,7 +599,7 @@ def test_who_dies_before_mpi_has_begun_is_named(how, start):
     began = time.time()
     job = start(EARLY, how, "1")
     assert job.end() != 0
-    assert time.time() - began < 15
+    assert time.time() - began < 60
     what = "ended while the others waited for it in MPI_Init" if how == "exit" else "died before the session began"
     assert f"rank 1 {what}" in job.output
     assert ("ValueError: this rank fails" in job.output) == (how == "raise")
@@ -610,7 +662,7 @@ def test_under_plain_mpiexec_nobody_waits_for_the_dead_in_mpi_finalize(what, job
     )
     environment = {**job_environment, **line.settings, "PYTHONPATH": str(ROOT)}
     command = [*mpiexec, sys.executable, str(program), what]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("ends with (0, 2)" if what == "dies" else "ends with (0, 1, 2)") == 3 - (what == "dies")
     assert done.stdout.count("the very end") == (2 if what == "dies" else 3)
@@ -628,19 +680,20 @@ def test_all_fail_before_the_session(start):
 def test_whenever_it_strikes(seed, job_environment, tmp_path):
     """Also while the ranks start, where the job may end, and says why."""
     report = tmp_path / "report.json"
-    job = Job([*SVM, "--epochs", "300", "--json", str(report)], job_environment, tmp_path)
-    choose = random.Random(800 + seed)
+    gated = Gated([*SVM, "--epochs", "100", "--json", str(report)], 200, job_environment, tmp_path)
+    job, choose = gated.job, random.Random(800 + seed)
     time.sleep(0.5)
     struck = strike(job, choose.choice([signal.SIGKILL, signal.SIGINT]), choose, within_s=5)
+    gated.open()
     struck_at = time.time()
     if job.end() == 0:
         told = json.loads(report.read_text())
-        assert {one["rank"] for one in told["lost_ranks"]} <= set(struck)
+        assert {one["rank"] for one in told["lost_ranks"]} == set(struck)
         assert told["final"]["objective"] <= BOUND, job.output
     else:
         named = re.findall(r"rank ([\d, ]+) died before the session began", job.output)
         assert str(struck[0]) in named[0].split(", "), job.output
-        assert time.time() - struck_at < 12
+        assert time.time() - struck_at < 60
 
 
 @pytest.mark.thorough
@@ -648,14 +701,14 @@ def test_whenever_it_strikes(seed, job_environment, tmp_path):
 @pytest.mark.parametrize("seed", runs(1, 20))
 def test_one_dies_then_all_and_the_job_goes_on_from_its_checkpoint(seed, job_environment, tmp_path):
     report, file = tmp_path / "report.json", tmp_path / "train.ckpt"
-    arguments = ["--epochs", "600", "--checkpoint", str(file), "--checkpoint-every", "0.1", "--json", str(report)]
-    job = Job([*SVM, *arguments], job_environment, tmp_path, options=("--survive", "--restarts", "1"))
-    job.until("first step")
-    choose = random.Random(seed)
-    first = strike(job, signal.SIGKILL, choose)
-    while not file.exists():
-        time.sleep(0.01)
+    arguments = ["--epochs", "100", "--checkpoint", str(file), "--checkpoint-every", "0", "--json", str(report)]
+    options = ("--survive", "--restarts", "1")
+    gated = Gated([*SVM, *arguments], 200, job_environment, tmp_path, options=options)
+    job, choose = gated.job, random.Random(seed)
+    first = gated.strike(signal.SIGKILL, choose)
+    wait_for(file.exists, LIMIT_S)
     strike(job, signal.SIGKILL, choose, deaths=4, within_s=1)
+    gated.open()
     assert job.end() == 0, job.output
     told = json.loads(report.read_text())
     print(f"first {first}, resumed from {told['resumed_from']}")

@@ -97,7 +97,7 @@ def supervise(tmp_path, job_environment):
 
 def test_nothing_of_the_first_is_left_when_the_second_starts(tmp_path, supervise):
     launcher = supervise(0)
-    told = launcher.communicate(timeout=20)
+    told = launcher.communicate(timeout=200)
     assert told == ("", "malt run: the job ended with status 9: restart 1 of 2\n") and launcher.returncode == 0
     assert not is_alive(int((tmp_path / "left").read_text()))
 
@@ -107,7 +107,7 @@ def test_a_signal_ends_it_for_good(tmp_path, supervise, number):
     launcher = supervise(50)
     wait_for((tmp_path / "second").exists)
     launcher.send_signal(number)
-    _, told = launcher.communicate(timeout=20)
+    _, told = launcher.communicate(timeout=200)
     assert launcher.returncode == 128 + number and told.count("restart") == 1
 
 
@@ -135,7 +135,7 @@ def test_the_ranks_are_told(tmp_path, job_environment):
     )
     command = [sys.executable, "-m", "malt", "run", "-n", "2", "--restarts", "5", program]
     environment = job_environment | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n"))[-2:] == ["rank 0, attempt 2", "rank 1, attempt 2"]
     told = [line for line in done.stderr.splitlines() if line.startswith("malt run: ")]

@@ -72,7 +72,7 @@ def test_children_of_a_rank_are_none_and_end_by_themselves(launcher, tmp_path, j
         start = [os.path.join(os.path.dirname(sys.executable), "mpiexec"), "-n", "2", sys.executable]
         job_environment = {**job_environment, "OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi",
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1"}  # fmt: skip
-    done = subprocess.run([*start, program, launcher], env=job_environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run([*start, program, launcher], env=job_environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout.count("well")) == (0, 2), done.stderr
     assert "ValueError: its own affair" in done.stderr and "ZeroDivisionError" in done.stderr
 
@@ -95,7 +95,7 @@ if __name__ == "__main__":
 def test_children_of_a_world_of_one_are_worlds_of_one(tmp_path, job_environment):
     program = tmp_path / "program.py"
     program.write_text(ALONE)
-    done = subprocess.run([sys.executable, program], env=job_environment, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([sys.executable, program], env=job_environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, "")
 
 
@@ -120,7 +120,7 @@ def test_a_rank_may_run_a_job(survive, tmp_path, job_environment):
     program = tmp_path / "program.py"
     program.write_text(JOB_IN_A_RANK)
     command = [sys.executable, "-m", "malt", "run", "-n", "2", *["--survive"] * survive, program, tmp_path / "inner.py"]
-    done = subprocess.run(command, env=job_environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, env=job_environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stderr) == (0, ""), done.stdout
     assert "inner 0 2" in done.stdout and "inner 1 2" in done.stdout and "returncode=0" in done.stdout
 

@@ -57,7 +57,7 @@ def job(program, tmp_path, environment, launcher="malt run", ranks=3):
         environment = {**environment, **line.settings}
     start = time.monotonic()
     environment = {**environment, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     return done, time.monotonic() - start
 
 
@@ -75,7 +75,7 @@ def test_a_failure_ends_the_job(name, launcher, tmp_path, job_environment):
     done, seconds = job(PROGRAM.format(failure=failure), tmp_path, job_environment, launcher)
     assert done.returncode == status, done.stderr
     assert message in done.stderr
-    assert seconds < 20
+    assert seconds < 60
     if message.startswith("KeyError") and launcher == "malt run":
         assert "malt run: rank 1 failed:\n" in done.stderr and done.stderr.endswith("KeyError: 'mine'\n")
 
@@ -126,7 +126,7 @@ def test_an_end_in_the_midst_of_mpi_is_a_failure(tmp_path, job_environment):
 def test_different_collective_calls_end_the_job(tmp_path, job_environment):
     program = "import malt\nr = malt.Replica(__import__('numpy').zeros(3))\nif malt.rank(): r.finish()\n"
     done, seconds = job(program, tmp_path, job_environment)
-    assert done.returncode != 0 and seconds < 20
+    assert done.returncode != 0 and seconds < 60
     assert "rank 0 is in malt.finalize" in done.stderr and "is in Replica.finish" in done.stderr
 
 

@@ -39,14 +39,14 @@ def run(tmp_path, malt_environment):
         program.write_text(text)
         words = [*malt_run, *options, program, *arguments]
         return subprocess.run(
-            words, env=malt_environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60
+            words, env=malt_environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200
         )
 
     return run
 
 
 RANK = "import os, sys, time\nrank = int(os.environ.get('PMIX_RANK') or os.environ['PMI_RANK'])\n"
-WAITING = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\ntime.sleep(50)\n"
+WAITING = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\ntime.sleep(150)\n"
 MPI = RANK + "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n"
 
 
@@ -70,7 +70,7 @@ def test_a_text_is_run_with_what_is_open(tmp_path, malt_environment):
     pytest.importorskip("mpi4py.MPI")
     text = RANK + "print('x')\nopen(f'{sys.argv[1]}/{rank}', 'w').write(' '.join(sys.argv))\n# $HOME \"'\\\n"
     words = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *malt_run, "-c", text, tmp_path, "", "a b"]
-    assert subprocess.run(words, env=malt_environment, timeout=60).returncode == 0
+    assert subprocess.run(words, env=malt_environment, timeout=200).returncode == 0
     assert {path.name: path.read_text() for path in tmp_path.iterdir()} == dict.fromkeys("01", f"-c {tmp_path}  a b")
 
 
@@ -79,7 +79,7 @@ def test_a_text_is_run_with_what_is_open(tmp_path, malt_environment):
 def test_a_rank_raises(run, begin):
     start = time.monotonic()
     done = run(begin + "if rank == 1: raise ValueError('of rank 1')\n" + WAITING)
-    assert done.returncode == 1 and time.monotonic() - start < 20
+    assert done.returncode == 1 and time.monotonic() - start < 60
     before, _, again = done.stderr.partition("malt run: rank 1 failed:\n")
     assert before.count("ValueError: of rank 1") == 1
     assert again.startswith("Traceback (most recent call last):\n") and again.endswith("\nValueError: of rank 1\n")
@@ -91,7 +91,7 @@ def test_a_rank_raises(run, begin):
 def test_a_rank_exits(run, begin):
     start = time.monotonic()
     done = run(begin + "if rank == 1: raise SystemExit(3)\n" + WAITING)
-    assert done.returncode == 3 and time.monotonic() - start < 20
+    assert done.returncode == 3 and time.monotonic() - start < 60
     assert "Traceback" not in done.stderr and "malt run" not in done.stderr
     assert re.search("Errorcode: 3|Abort.3.|Exit code: +3", done.stderr) or (begin == RANK and done.stderr == "")
 
@@ -104,7 +104,7 @@ def test_a_signal_ends_all(tmp_path, malt_environment, number):
     program = tmp_path / "program.py"
     program.write_text(
         "import os, pathlib, signal, sys, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "pathlib.Path(sys.argv[1], f'{os.getpid()}.pid').touch()\ntime.sleep(50)\n"
+        "pathlib.Path(sys.argv[1], f'{os.getpid()}.pid').touch()\ntime.sleep(150)\n"
     )
     launcher = subprocess.Popen(
         [*malt_run, "--grace", "0.3", program, tmp_path],
@@ -112,7 +112,7 @@ def test_a_signal_ends_all(tmp_path, malt_environment, number):
     )  # fmt: skip
     wait_for(lambda: len(list(tmp_path.glob("*.pid"))) == 2)
     launcher.send_signal(number)
-    assert launcher.wait(20) == (-number if number == signal.SIGKILL else 128 + number)
+    assert launcher.wait(100) == (-number if number == signal.SIGKILL else 128 + number)
     ranks = [int(file.stem) for file in tmp_path.glob("*.pid")]
     wait_for(lambda: not any(map(is_alive, ranks)))
 
@@ -148,21 +148,21 @@ def test_an_mpiexec_that_does_not_end_its_ranks(tmp_path, malt_environment, scri
     if script == STUBBORN:
         wait_for(lambda: all(file.exists() and file.read_text() for file in files))
         launcher.terminate()
-    launcher.communicate(timeout=20)
+    launcher.communicate(timeout=200)
     assert launcher.returncode == (143 if script == STUBBORN else 137)
     assert not any(is_alive(int(file.read_text())) for file in files)
 
 
 def test_status_and_environment_of_mpiexec(tmp_path, malt_environment):
     launcher = supervise(tmp_path, malt_environment, "echo $NAME; echo first > $MALT_FAILURE_DIR/rank-0.txt; exit 5")
-    out, err = launcher.communicate(timeout=20)
+    out, err = launcher.communicate(timeout=200)
     assert (launcher.returncode, out, err) == (5, "value\n", "\nmalt run: rank 0 failed:\nfirst\n")
 
 
 def test_the_files_of_mpiexec_go_with_the_job(tmp_path, malt_environment):
     """Open MPI's would fail where a killed job of the same process number has left some behind."""
     script = "echo $PRTE_MCA_prte_local_tmpdir_base; touch $PRTE_MCA_prte_local_tmpdir_base/left; kill -9 $$"
-    out, _ = supervise(tmp_path, malt_environment, script).communicate(timeout=20)
+    out, _ = supervise(tmp_path, malt_environment, script).communicate(timeout=200)
     assert "malt-" in out and not os.path.exists(out.strip())
 
 
@@ -172,14 +172,14 @@ def test_the_files_of_mpiexec_go_with_the_job(tmp_path, malt_environment):
 def test_the_status_of_a_rank_that_failed(tmp_path, malt_environment, then):
     """Whatever mpiexec makes of it, and soon, also where it goes on."""
     launcher = supervise(tmp_path, malt_environment, f"touch $MALT_FAILURE_DIR/status-7; {then}")
-    launcher.communicate(timeout=20)
+    launcher.communicate(timeout=200)
     assert launcher.returncode == 7
 
 
 def test_an_mpiexec_that_cannot_be_started(tmp_path, malt_environment):
     launcher = supervise(tmp_path, malt_environment, "")
     (tmp_path / "mpiexec").chmod(0o644)
-    assert "LaunchError: cannot start" in launcher.communicate(timeout=20)[1]
+    assert "LaunchError: cannot start" in launcher.communicate(timeout=200)[1]
 
 
 TOLD = """trap '' TERM INT
@@ -232,7 +232,7 @@ def test_only_what_comes_from_the_job_is_killed(tmp_path, malt_environment):
         other = subprocess.Popen(["sh", "-c", "sleep 0.3; setsid sleep 50 >&- 2>&- & echo $! > " + sys.argv[1]])
         from malt import job"""
     launcher = supervise(tmp_path, malt_environment, "sleep 0.5; sleep 50 & echo $! > {0}/1.pid; kill -9 $$", hook)
-    launcher.communicate(timeout=10)
+    launcher.communicate(timeout=200)
     assert launcher.returncode == 137
     spared = int((tmp_path / "other").read_text())
     assert not is_alive(int((tmp_path / "1.pid").read_text())) and is_alive(spared)

@@ -54,7 +54,7 @@ print("segments", [line.split()[-1] for line in open("/proc/self/maps") if "sm_s
 def test_a_rank_that_is_alone_leaves_no_segment(how, job_environment, tmp_path):
     (tmp_path / "program.py").write_text(SEGMENTS)
     done = subprocess.run(
-        [*how, str(tmp_path / "program.py")], env=job_environment, capture_output=True, text=True, timeout=60
+        [*how, str(tmp_path / "program.py")], env=job_environment, capture_output=True, text=True, timeout=200
     )
     assert (done.returncode, done.stdout) == (0, "segments []\n"), done.stderr
 
@@ -81,7 +81,7 @@ def test_mpi_begins_soon_and_what_the_user_has_set_stays(own, job_environment):
     taken = []
     for _ in range(3):
         done = subprocess.run(
-            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=60
+            [sys.executable, "-c", PROGRAM], env=environment, capture_output=True, text=True, timeout=200
         )
         assert done.returncode == 0, done.stderr
         kept, seconds = json.loads(done.stdout)

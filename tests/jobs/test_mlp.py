@@ -303,7 +303,7 @@ def test_a_folder_that_one_rank_alone_lacks_ends_all(job_environment, tmp_path):
     )
     command = [sys.executable, "-m", "malt", "run", "-n", "2", str(program)]
     environment = {**job_environment, "PYTHONPATH": str(ROOT)}
-    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2 and "apps.mlp: error: nothing: No such file" in done.stderr
 
 

@@ -88,7 +88,7 @@ def test_ranks_write_whole_lines_at_once_and_a_reader_may_be_slow():
     job = launch(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert job.stderr.readline() == b"done\n"
     out = job.stdout.read()
-    assert job.wait(20) == 0
+    assert job.wait(28) == 0
     job.stderr.close()
     job.stdout.close()
     assert sorted(out.splitlines()) == [b"%09999d" % rank for rank in (0, 1) for _ in range(40)]
@@ -99,7 +99,7 @@ def test_what_holds_the_pipes_on_is_not_waited_for():
     job = launch("sleep 30 > $MALT_FAILURE_DIR/out-0 & echo $!; sleep 30 & echo $!", stdout=subprocess.PIPE)
     with job.stdout:
         first, second = job.stdout.read().split()
-    assert job.wait(20) == 0 and time.monotonic() - start < 15
+    assert job.wait(28) == 0 and time.monotonic() - start < 28
     for number in (first, second):
         os.kill(int(number), 9)
 
@@ -113,4 +113,4 @@ def test_a_reader_that_has_gone_does_not_end_the_job():
 def test_both_streams_of_a_terminal_share_its_lines():
     script = "cd $MALT_FAILURE_DIR; printf a > out-0; sleep 0.6; echo b > err-1; sleep 0.1"
     job = launch(script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
-    assert job.communicate(timeout=20)[0] == b"a\nb\n"
+    assert job.communicate(timeout=200)[0] == b"a\nb\n"

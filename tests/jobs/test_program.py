@@ -137,7 +137,7 @@ def test_the_process_manager_is_asked_to_abort(tmp_path):
     with ours, theirs:
         words = [sys.executable, RUNNER, tmp_path / "program.py"]
         environment = {"PMI_FD": str(theirs.fileno())}
-        assert subprocess.run(words, env=environment, pass_fds=[theirs.fileno()], timeout=60).returncode == 7
+        assert subprocess.run(words, env=environment, pass_fds=[theirs.fileno()], timeout=200).returncode == 7
         assert ours.recv(100) == b"cmd=abort exitcode=7\n"
 
 
@@ -153,7 +153,7 @@ def test_a_line_is_written_at_once_and_in_one_piece(tmp_path, unbuffered):
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)  # keeps what was written apart
     with ours, theirs:
         words = [sys.executable, RUNNER, tmp_path / "program.py"]
-        subprocess.run(words, env={"PYTHONUNBUFFERED": unbuffered}, stdout=theirs, timeout=60)
+        subprocess.run(words, env={"PYTHONUNBUFFERED": unbuffered}, stdout=theirs, timeout=200)
         assert [ours.recv(100), ours.recv(100)] == [b"a b c\n", b"1 2\n"]
 
 

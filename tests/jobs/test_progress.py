@@ -116,7 +116,7 @@ def test_the_helper_does_not_hold_up_the_end(job_environment):
         "helper = Helper(lambda: polls.append(1))"
     )
     environment = job_environment | {"PYTHONPATH": str(ROOT)}
-    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=20)
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode, done.stdout, done.stderr) == (0, "False\n", "")
 
 
@@ -174,7 +174,7 @@ def job(library, tmp_path, job_environment):
         environment = job_environment | TOGETHER | (APART if apart else {}) | {"PYTHONPATH": str(ROOT)} | environment
         done = subprocess.run(
             [*words, sys.executable, "program.py"],
-            cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60,
+            cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200,
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
         answers = [json.loads(line) for line in done.stdout.splitlines()]

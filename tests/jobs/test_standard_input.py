@@ -73,7 +73,7 @@ def test_a_terminal_is_copied_to_its_end(where, tmp_path):
 def test_no_input_is_an_end(how, tmp_path):
     command = [sys.executable, "-c", PROGRAM, tmp_path]
     line = ["sh", "-c", 'exec "$@" <&-', "sh", *command] if how == "closed" else command
-    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=10)
+    done = subprocess.run(line, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=200)
     assert done.stdout.splitlines() == ["ready", "ended"] and done.stderr == ""
 
 

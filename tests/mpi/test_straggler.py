@@ -70,7 +70,7 @@ def test_uneven_loops_end_within_seconds(sync):
             v.scatter()
             v.gather()
     malt.barrier()
-    assert time.monotonic() - start < 20
+    assert time.monotonic() - start < 60
 
 
 def test_a_missing_rank_is_named():
