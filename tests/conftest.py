@@ -52,6 +52,7 @@ def pytest_addoption(parser):
 @pytest.hookimpl(trylast=True)
 def pytest_configure(config):
     config.addinivalue_line("markers", "serial: needs a world of one")
+    config.addinivalue_line("markers", "single: of tests/pure, but calls MPI in a world of one")
     config.addinivalue_line("markers", "parallel: needs several ranks")
     config.addinivalue_line("markers", "thorough(but=None): runs with --all only, but for the case of that name")
     config.stash[SESSION] = SharedSession()
@@ -72,7 +73,7 @@ def pytest_collection_modifyitems(config, items):
         else:
             shared.append(item)
     for item in alone:
-        if SIZE > 1 and folder_of(item) in ("jobs", "faults"):
+        if SIZE > 1 and (folder_of(item) in ("jobs", "faults") or item.get_closest_marker("single")):
             item.add_marker(pytest.mark.skip(reason="starts jobs of its own: run pytest without mpiexec"))
     config.hook.pytest_deselected(items=left_out)
     items[:] = [*alone, *shared] if RANK == 0 else shared

@@ -64,7 +64,7 @@ def test_a_restart_from_outside_counts_until_there_is_another(attempts):
 
 SCRIPT = """#!/bin/bash
 if [ -z "$MALT_RESTART" ]; then
-    sleep 50 & echo $! > {0}/left; echo $MALT_FAILURE_DIR > {0}/folder
+    sleep 250 & echo $! > {0}/left; echo $MALT_FAILURE_DIR > {0}/folder
     exit 9
 fi
 kill -0 $(cat {0}/left) 2>/dev/null && echo process left

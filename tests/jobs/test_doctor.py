@@ -221,7 +221,7 @@ def test_no_mpi_library(malt_doctor):
 def test_a_job_that_does_not_come_back(job_environment, monkeypatch, tmp_path):
     """... is ended, with all its processes."""
     pytest.importorskip("mpi4py.MPI")
-    (tmp_path / "program.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(50)\n")
+    (tmp_path / "program.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(250)\n")
     monkeypatch.setattr(command, "PROGRAM", (str(tmp_path / "program.py"),))
     environ = {**job_environment, "MALT_TEST": str(tmp_path)}
     outcome, examination = command.run_job(2, environ, deadline_s=3.0)

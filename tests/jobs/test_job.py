@@ -46,7 +46,7 @@ def run(tmp_path, malt_environment):
 
 
 RANK = "import os, sys, time\nrank = int(os.environ.get('PMIX_RANK') or os.environ['PMI_RANK'])\n"
-WAITING = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\ntime.sleep(150)\n"
+WAITING = "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\ntime.sleep(250)\n"
 MPI = RANK + "from mpi4py import MPI\nMPI.COMM_WORLD.Barrier()\n"
 
 
@@ -104,7 +104,7 @@ def test_a_signal_ends_all(tmp_path, malt_environment, number):
     program = tmp_path / "program.py"
     program.write_text(
         "import os, pathlib, signal, sys, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\n"
-        "pathlib.Path(sys.argv[1], f'{os.getpid()}.pid').touch()\ntime.sleep(150)\n"
+        "pathlib.Path(sys.argv[1], f'{os.getpid()}.pid').touch()\ntime.sleep(250)\n"
     )
     launcher = subprocess.Popen(
         [*malt_run, "--grace", "0.3", program, tmp_path],
@@ -118,9 +118,9 @@ def test_a_signal_ends_all(tmp_path, malt_environment, number):
 
 
 STUBBORN = (
-    "trap '' TERM INT\necho $$ > {0}/1.pid\n(trap '' TERM; echo $BASHPID > {0}/2.pid; sleep 50) &\nsleep 50\nwait"
+    "trap '' TERM INT\necho $$ > {0}/1.pid\n(trap '' TERM; echo $BASHPID > {0}/2.pid; sleep 250) &\nsleep 250\nwait"
 )
-KILLED = "sleep 50 & echo $! > {0}/1.pid\nkill -9 $$"
+KILLED = "sleep 250 & echo $! > {0}/1.pid\nkill -9 $$"
 
 
 def supervise(folder, environ, script, first="import sys"):
@@ -167,7 +167,7 @@ def test_the_files_of_mpiexec_go_with_the_job(tmp_path, malt_environment):
 
 
 @pytest.mark.parametrize(
-    "then", ["exit 0", "exit 139", "kill -9 $$", "sleep 50", "trap '' TERM; sleep 50 & sleep 50; wait"]
+    "then", ["exit 0", "exit 139", "kill -9 $$", "sleep 250", "trap '' TERM; sleep 250 & sleep 250; wait"]
 )
 def test_the_status_of_a_rank_that_failed(tmp_path, malt_environment, then):
     """Whatever mpiexec makes of it, and soon, also where it goes on."""
@@ -183,7 +183,7 @@ def test_an_mpiexec_that_cannot_be_started(tmp_path, malt_environment):
 
 
 TOLD = """trap '' TERM INT
-echo $$ $(cut -d' ' -f22 /proc/$$/stat) > $MALT_FAILURE_DIR/started-0; echo $$ > {0}/1.pid; sleep 50 & sleep 50; wait"""
+echo $$ $(cut -d' ' -f22 /proc/$$/stat) > $MALT_FAILURE_DIR/started-0; echo $$ > {0}/1.pid; sleep 250& sleep 250;wait"""
 
 
 def test_told_again_the_launcher_waits_for_nobody(tmp_path, malt_environment):
@@ -202,7 +202,7 @@ def test_told_again_the_launcher_waits_for_nobody(tmp_path, malt_environment):
 
 
 def test_told_again_while_it_cleans_up_the_launcher_leaves_nothing(tmp_path, malt_environment):
-    script = "echo $MALT_FAILURE_DIR; sleep 50"
+    script = "echo $MALT_FAILURE_DIR; sleep 250"
     hook = """import os, signal, shutil, tempfile, time
         remove = shutil.rmtree
         def slowly(*words, **names):
@@ -229,9 +229,9 @@ def test_who_ignores_children_still_learns_the_status(tmp_path, malt_environment
 def test_only_what_comes_from_the_job_is_killed(tmp_path, malt_environment):
     """Not what a shell has left its successor by exec, nor what comes of that."""
     hook = """import subprocess, sys
-        other = subprocess.Popen(["sh", "-c", "sleep 0.3; setsid sleep 50 >&- 2>&- & echo $! > " + sys.argv[1]])
+        other = subprocess.Popen(["sh", "-c", "sleep 0.3; setsid sleep 250 >&- 2>&- & echo $! > " + sys.argv[1]])
         from malt import job"""
-    launcher = supervise(tmp_path, malt_environment, "sleep 0.5; sleep 50 & echo $! > {0}/1.pid; kill -9 $$", hook)
+    launcher = supervise(tmp_path, malt_environment, "sleep 0.5; sleep 250 & echo $! > {0}/1.pid; kill -9 $$", hook)
     launcher.communicate(timeout=200)
     assert launcher.returncode == 137
     spared = int((tmp_path / "other").read_text())

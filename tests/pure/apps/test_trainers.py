@@ -12,7 +12,7 @@ from apps.svm import linear
 from apps.svm.learners import learner
 from apps.svm.linear import Problem
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, pytest.mark.single]
 
 
 @pytest.mark.parametrize("average", ["model", "gradient"])
