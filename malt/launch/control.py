@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from dstorm.transports.endpoints import own_addresses
+from malt.runner import program
 
 _NAME = re.compile(r"(finished|left|status|ready|lost|calls|begun)-\d+|rank-\d+\.txt")
 _CALLER = re.compile(r"\d+")
@@ -91,9 +92,7 @@ class Reception:
     def _write(self, name: str, text: str) -> None:
         with self._writing, contextlib.suppress(OSError):  # a full disk
             if not self._closed:
-                draft = self._folder / f"{name}.part"
-                draft.write_text(text, encoding="utf-8", errors="backslashreplace")
-                draft.replace(self._folder / name)
+                program.write(self._folder / name, text)
 
 
 def _said(lines: BinaryIO) -> Iterator[tuple[str, str]]:

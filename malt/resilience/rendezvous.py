@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
+from malt.runner import program
 
 _LOOK_S = 0.002
 
@@ -73,9 +74,6 @@ class Muster:
         return self._folder / f"{self._session}-{name}"
 
     def _write(self, name: str, text: str) -> Path:
-        """A file that is there whole or not at all."""
         path = self._path(name)
-        draft = path.with_name(f"{path.name}.{os.getpid()}")
-        draft.write_text(text)
-        os.replace(draft, path)
+        program.write(path, text)
         return path

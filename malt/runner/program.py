@@ -209,11 +209,15 @@ def leave(folder: str | None, name: str, text: str) -> None:
     """Leave word for the launcher, if there is one: a file in `folder`, whole or not at all, or over a connection."""
     if _say(name, text) or not folder:
         return
-    path = os.path.join(folder, name)
     with contextlib.suppress(OSError):  # what it says was printed already, and the job must still end
-        with open(f"{path}.{os.getpid()}", "w", encoding="utf-8", errors="backslashreplace") as file:
-            file.write(text)
-        os.replace(file.name, path)
+        write(os.path.join(folder, name), text)
+
+
+def write(path: str | os.PathLike[str], text: str) -> None:
+    """Make `path` a file of `text`, whole or not at all as long as the system runs. OSError. Local."""
+    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    os.replace(file.name, path)
 
 
 def _say(name: str, text: str) -> bool:

@@ -20,7 +20,7 @@ from malt.runner import leaving, program
 from malt.runner.program import CALL, RECEPTION
 
 pytestmark = pytest.mark.serial
-PROGRAM = str(Path(__file__).parents[2] / "malt" / "program.py")
+PROGRAM = str(Path(__file__).parents[2] / "malt" / "runner" / "program.py")
 
 
 @pytest.fixture

@@ -215,7 +215,7 @@ if malt.rank() == 0:
 malt.barrier()
 sys.stdout.write(json.dumps(answer) + "\\n")
 """
-ALONE = "from dstorm import progress\nprogress.Helper = lambda poll: None\n"
+ALONE = "from dstorm.transports import progress\nprogress.Helper = lambda poll: None\n"
 HELPER = "malt progress"
 
 

@@ -12,6 +12,7 @@ import pytest
 from dstorm import DeadlinePassed
 from malt.resilience import rendezvous
 from malt.resilience.rendezvous import Crew, Muster
+from malt.runner import program
 
 pytestmark = pytest.mark.serial
 
@@ -40,6 +41,7 @@ def mortal(monkeypatch):
 
     shim = types.SimpleNamespace(replace=dying(os.replace), link=dying(os.link), getpid=threading.get_ident)
     monkeypatch.setattr(rendezvous, "os", shim)
+    monkeypatch.setattr(program, "os", shim)
     return lambda changes: setattr(left, "changes", changes)
 
 
