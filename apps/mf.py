@@ -167,7 +167,7 @@ class Run:
         """Who trains in the next epoch. Collective where ranks meet after epochs: there all must know of the same
         deaths, for them to make as many exchanges."""
         transport = malt.init().transport
-        return tuple(exchange(transport, None)) if self.checkpoints.is_on and transport.mortal else malt.alive()
+        return tuple(exchange(transport, None)) if self.checkpoints.is_on and malt.init().survive else malt.alive()
 
     def train(self) -> None:
         """All epochs. Collective only where there are checkpoints."""

@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.membership.view import View
 from dstorm.wait import Wait
 
 Bytes = NDArray[np.uint8]
@@ -62,15 +63,12 @@ class Transport(Protocol):
     library: str
     """The MPI library and its version in one line, or what stands in for it."""
 
-    mortal: bool
-    """Whether the others go on where a rank dies; else a death ends the job."""
+    @property
+    def view(self) -> View:
+        """Who is alive, as far as this rank knows: always the same object. Local."""
 
     while_waiting: list[Callable[[], object]]
-    """What each `pause` calls once ranks have died. One-sided calls, in the thread that waits."""
-
-    @property
-    def dead(self) -> frozenset[int]:
-        """Ranks that have died, as far as this one knows; replaced, never changed. Local."""
+    """What each `pause` calls once ranks have failed. One-sided calls, in the thread that waits."""
 
     def connect(self, peers: Sequence[int]) -> None:
         """Make ready for traffic with `peers`, who do the same. Collective: also where there are none. DeadlinePassed:
@@ -96,8 +94,9 @@ class Transport(Protocol):
         """Replace `array`, C-contiguous and of the same shape and dtype on all, by that of `root`, by default of the
         lowest rank that lives. Collective. PeerLost, on all: `root` has failed; `array` is as before."""
 
-    def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
-        """Return when all ranks have called it. Collective.
+    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
+        """Return when all ranks have called it. `final`: it ends the session, and who has come to it has not failed,
+        whatever the others are in. Collective.
 
         DeadlinePassed, which says `what` was waited in: ranks are missing that have made no step for the deadline, or
         have not come within `patience_s`. MismatchedCalls: a rank is in another collective call. PeerLost: one has
@@ -113,8 +112,8 @@ class Transport(Protocol):
         """From here on a barrier waits so long for a rank that makes no step. Local."""
 
     def look(self, quietly: bool = False) -> None:
-        """Look who has died, unless it has just been done; make the calls that users asked for, but not `quietly`.
-        Local. What such a call raises, once all have been made."""
+        """Look who has failed, unless it has just been done, and report it to the subscribers of the view; make the
+        calls that users asked for, but not `quietly`. Local. What such a call raises, once all have been made."""
 
     def beat(self) -> None:
         """Count a step of this rank, so that others who wait for it know that it is alive. One-sided."""

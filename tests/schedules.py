@@ -14,6 +14,7 @@ from itertools import permutations, product
 import numpy as np
 
 from dstorm import Layout, Segment, header
+from dstorm.membership.view import View
 from dstorm.queues.consistency import ASP
 from dstorm.queues.sender import Parcel
 
@@ -123,8 +124,7 @@ class OneEnd:
 
     size = 2
     rivals = frozenset()
-    mortal = False
-    dead = frozenset()
+    view = View(2)
 
     def __init__(self, rank: int, window) -> None:
         self.rank = rank
@@ -201,7 +201,7 @@ def play(pieces: Sequence[Piece], messages: int, depth: int, newest: bool, sched
 
 def _receive(receiver: Segment, newest: bool) -> list[int]:
     steps = []
-    for message in receiver.receive([0], newest=newest):
+    for message in receiver.receive(lambda: [0], newest=newest):
         if set(message.payload.tolist()) != {message.step} or message.payload.nbytes != CAPACITY:
             raise Violation(f"message {message.step} holds {message.payload}")
         steps.append(message.step)

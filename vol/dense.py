@@ -33,8 +33,6 @@ class DenseVector(Vector):
         self._total: Array | None = None
         """Where the mean of what may still be overwritten is made, on first use."""
         self._averages_to_copy = 0
-        self._judges_each = True
-        """Whether each message must be finite where that is asked for; else what is made of them must be."""
         self.adopt(array)
 
     def adopt(self, array: Array) -> None:
@@ -69,16 +67,15 @@ class DenseVector(Vector):
     def _average_in_place(self, timeout_s: float | None) -> Sequence[Message] | None:
         """Average straight out of the window, in a single pass; what was overwritten meanwhile shows afterwards, before
         `array` changes. None: so it was, or something is to be refused; nothing has been taken then."""
-        self._judges_each = False
-        try:
-            messages = self._segment.look(self._awaited(timeout_s), timeout_s)
-        finally:
-            self._judges_each = True
+        messages = self._segment.look(self._sources, timeout_s)
         if not messages:
             return messages
+        contents = [content for one in messages if (content := self._whole(one)) is not None]
+        if len(contents) < len(messages):
+            return None
         if self._total is None:
             self._total = np.empty(self._flat.size, wide_dtype(self._array.dtype))
-        blend = average(Own(self._rank, self._weight, self._mass, self._flat), [self._term(one) for one in messages])
+        blend = average(Own(self._rank, self._weight, self._mass, self._flat), list(map(_term, messages, contents)))
         blend.total(self._total)
         if self._check_finite and not np.isfinite(self._total.sum()):  # which a single one that is not finite shows in
             return None
@@ -87,28 +84,32 @@ class DenseVector(Vector):
         blend.finish(self._total, self._flat)
         return messages
 
-    def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:
+    def _merge(
+        self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Array]
+    ) -> None:  # fmt: skip
         if isinstance(function, GatherFunction):
             own = Own(self._rank, self._weight, self._mass, self._flat)
-            function.merge(own, [self._term(one) for one in messages])
+            function.merge(own, list(map(_term, messages, contents)))
         else:
-            private = [one._replace(payload=one.payload.copy()) for one in messages]
-            apply_user_function(function, self._array, [self._update(one) for one in private])
+            apply_user_function(function, self._array, list(map(self._update, messages, contents)))
 
-    def _update(self, message: Message) -> Update:
-        lag = self._step - message.step
-        return Update(message.sender, message.step, lag, message.weight, message.share, None, self._values(message))
+    def _update(self, message: Message, content: Array) -> Update:
+        lag, values = self._step - message.step, content.copy().reshape(self._array.shape)
+        return Update(message.sender, message.step, lag, message.weight, message.share, None, values)
 
-    def _term(self, message: Message) -> Term:
+    def _decode(self, message: Message) -> Array | None:
+        content = self._whole(message)
+        if content is None or (self._check_finite and not np.isfinite(content).all()):
+            return None
+        return content
+
+    def _whole(self, message: Message) -> Array | None:
+        """The values of a message, flat, where it is one of a whole array: a view."""
+        if message.encoding != _WHOLE_ARRAY or message.payload.nbytes != self._array.nbytes:
+            return None
         values: Array = message.payload.view(self._flat.dtype)
-        return Term(message.sender, message.step, message.weight, message.share, values)
-
-    def _values(self, message: Message) -> Array:
-        values: Array = message.payload.view(self._array.dtype).reshape(self._array.shape)
         return values
 
-    def _accepts(self, message: Message) -> bool:
-        """Whether a message is one of a whole array, of numbers where that is asked for."""
-        if message.encoding != _WHOLE_ARRAY or message.payload.nbytes != self._array.nbytes:
-            return False
-        return not (self._check_finite and self._judges_each) or bool(np.isfinite(self._values(message)).all())
+
+def _term(message: Message, content: Array) -> Term:
+    return Term(message.sender, message.step, message.weight, message.share, content)

@@ -18,6 +18,7 @@ from dstorm.turn import Turn
 from vol import arguments
 from vol.graphs.graph import Graph
 from vol.merge import AVG, BUILT_IN, PUSH_SUM, GatherFunction, UserFunction
+from vol.neighbours import Neighbours, Topology
 from vol.update import Array
 
 _AnyVector = TypeVar("_AnyVector", bound="Vector")
@@ -70,19 +71,18 @@ class Vector(ABC):
         self._weight = 1.0
         self._mass = 1.0
         self._gathered_at = 0
-        self._whole_graph, self._dead = graph, transport.dead
-        self._follow(graph.without(transport.dead))
-        # Where ranks may die, the graph may be mended by any edge.
+        view = transport.view
+        self._topology = Topology(graph, view, self._rank, self._mend)
         layout = Layout(
-            into=self._others if transport.mortal else graph.sources,
-            out=self._others if transport.mortal else graph.targets,
+            into=view.reachable(graph.sources),
+            out=view.reachable(graph.targets),
             depth=depth,
             capacity=slot_nbytes,
         )
         self._peers = layout.out(self._rank)
         """All that this rank may ever send to."""
         transport.connect(sorted({*self._peers, *layout.into(self._rank)}))
-        self._segment = Segment(transport, layout, consistency, deadline_s, self._accepts)
+        self._segment = Segment(transport, layout, consistency, deadline_s)
         self._turn = self._segment.turn.lock
         self._final: Statistics | None = None
 
@@ -104,7 +104,7 @@ class Vector(ABC):
     @property
     def in_degree(self) -> int:
         """How many in-neighbours may have sent to this rank by its step."""
-        return len(self._intos[max(self._step - 1, 0) % len(self._intos)])
+        return len(self._topology.seen.into(max(self._step, 1)))
 
     @property
     def closed(self) -> bool:
@@ -129,12 +129,11 @@ class Vector(ABC):
         try:
             if self._segment.closed:
                 self._check_open()
-            if self._transport.mortal:
-                self._go_round_the_dead()  # users' callbacks may raise: nothing has been sent yet
+            self._transport.look()  # users' callbacks may raise: nothing has been sent yet
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = _checked_weight(self.name, weight)
             step = self._step + 1
-            peers: Sequence[int] = self._outs[(step - 1) % len(self._outs)]
+            peers: Sequence[int] = self._topology.outs(step)
             if to is not None:
                 peers = self._chosen(to, peers)
             while True:
@@ -144,8 +143,7 @@ class Vector(ABC):
                 except PeerLost:  # while it was waited for
                     if to is not None:
                         raise
-                    self._mend()
-                    peers = self._outs[(step - 1) % len(self._outs)]
+                    peers = self._topology.outs(step)
             self._step = step
             self._weight = weight
             return sent
@@ -173,8 +171,8 @@ class Vector(ABC):
 
     def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
         self._check_open()
-        if self._transport.mortal:
-            self._go_round_the_dead()
+        self._transport.look()
+        self._topology.follow()
         self._check_function(function)
         timeout_s = arguments.timeout(self.name, timeout_s)
         lockstep = self._consistency.lockstep
@@ -231,53 +229,25 @@ class Vector(ABC):
 
     def __repr__(self) -> str:
         return (
-            f"<{self.name}: {self.kind} {self._array.dtype} {self._array.shape}, graph {self._graph.name}, "
+            f"<{self.name}: {self.kind} {self._array.dtype} {self._array.shape}, graph {self._topology.graph.name}, "
             f"sync {self._consistency.name}, step {self._step}{', closed' if self.closed else ''}>"
         )
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _follow(self, graph: Graph) -> None:
-        """From here on updates travel along `graph`."""
-        self._graph = graph
-        self._outs = [graph.out(self._rank, phase + 1) for phase in range(graph.period)]
-        self._intos = [graph.into(self._rank, phase + 1) for phase in range(graph.period)]
-        self._in_neighbours = graph.sources(self._rank)
-
-    def _others(self, rank: int) -> Sequence[int]:
-        return [peer for peer in range(self._transport.size) if peer != rank]
+    def _mend(self, before: Neighbours) -> None:
+        """The neighbours, until now `before`, are others: called within a scatter or gather."""
+        return
 
     def _statistics(self) -> Statistics:
-        dead = self._transport.dead
-        graph = self._graph if dead is self._dead else self._whole_graph.without(dead)
-        neighbours = {*graph.targets(self._rank), *graph.sources(self._rank)}
-        return self._segment.statistics(neighbours)
-
-    def _go_round_the_dead(self) -> None:
-        self._transport.look()
-        if self._transport.dead is not self._dead:
-            self._mend()
-
-    def _mend(self) -> None:
-        """Follow the graph as it is without those who have died."""
-        self._dead = self._transport.dead
-        self._follow(self._whole_graph.without(self._dead))
-
-    def _awaited(self, timeout_s: float | None) -> Sequence[int]:
-        """`_sources`; where ranks may die, after the wait for them: for those, too, who take the place of one that has
-        died meanwhile. DeadlinePassed."""
-        while self._transport.mortal and self._consistency.waits:
-            self._segment.wait(self._sources(), timeout_s)
-            if self._transport.dead is self._dead:
-                break
-            self._mend()
-        return self._sources()
+        neighbours = self._topology.peek()
+        return self._segment.statistics({*neighbours.targets, *neighbours.sources})
 
     def _sources(self) -> Sequence[int]:
         """Whom a gather at this step may wait for: under lockstep, those whose message goes along this step's edges."""
         if self._consistency.lockstep:
-            return self._intos[(self._step - 1) % len(self._intos)]
-        return self._in_neighbours
+            return self._topology.ins(max(self._step, 1))
+        return self._topology.now.sources
 
     def _chosen(self, to: int | Iterable[int], peers: Sequence[int]) -> list[int]:
         wanted = [to] if isinstance(to, (int, np.integer)) else to
@@ -285,9 +255,7 @@ class Vector(ABC):
             chosen = sorted({arguments.integer(peer) for peer in wanted})
         except TypeError:
             raise TypeError(f"{self.name}: to must be a rank or a list of ranks, got {to!r}") from None
-        for peer in chosen:
-            if peer in self._dead:
-                raise PeerLost(peer, f"{self.name} cannot scatter to it")
+        self._topology.check_living(chosen, f"{self.name} cannot scatter to it")
         strangers = [peer for peer in chosen if peer not in peers]
         if strangers:
             raise ValueError(
@@ -302,23 +270,32 @@ class Vector(ABC):
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
         """Wait where that is due, take what has arrived and merge it; what it was."""
-        sources = self._awaited(timeout_s)
-        messages = self._segment.receive(sources, newest=self._wants_newest(function), timeout_s=timeout_s)
+        received = self._segment.receive(self._sources, newest=self._wants_newest(function), timeout_s=timeout_s)
         self._gathered_at = self._step
+        messages, contents = [], []
         try:
+            for message in received:
+                content = self._decode(message)
+                if content is None:
+                    self._segment.refuse(message)
+                else:
+                    messages.append(message)
+                    contents.append(content)
             if messages:
-                self._merge(function, messages)
+                self._merge(function, messages, contents)
         finally:
             self._segment.acknowledge()
         return messages
 
     @abstractmethod
-    def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:
-        """Merge at least one message, which this vector has accepted."""
+    def _decode(self, message: Message) -> Any:
+        """What a message holds; None: it is not sound. Sizes, encodings and row numbers are anything until then."""
 
     @abstractmethod
-    def _accepts(self, message: Message) -> bool:
-        """Whether a message's content is sound."""
+    def _merge(
+        self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Any]
+    ) -> None:  # fmt: skip
+        """Merge at least one message, of which `contents` are what `_decode` found."""
 
     def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
         """Whether only the newest waiting message of each sender is to be merged."""

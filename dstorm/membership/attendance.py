@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
-from dstorm.membership.view import Membership, mask, ranks
+from dstorm.membership.view import Membership, View, mask, ranks
 from dstorm.transport import Window
 from dstorm.wait import Wait
 
@@ -13,11 +13,9 @@ from dstorm.wait import Wait
 class Attendance(ABC):
     """The part of a roster that has to do with waits."""
 
-    dead: frozenset[int]
     _clock: Callable[[], float]
     _window: Window
-    _gone: Callable[[], Sequence[int]] | None
-    _evict: Callable[[int], bool] | None
+    _view: View
     _say: Callable[[str], object]
     _membership: Membership
     _others: list[int]
@@ -30,7 +28,7 @@ class Attendance(ABC):
 
     @abstractmethod
     def check(self) -> None:
-        """Look who has died."""
+        """Take down the newest that is known of the others; look who has failed."""
 
     @abstractmethod
     def _look(self, rank: int) -> int:
@@ -46,10 +44,6 @@ class Attendance(ABC):
 
     def attend(self, wait: Wait) -> bool:
         """As `Transport.attend`. One-sided."""
-        if self._gone is None:
-            self._window.sync()
-            for rank in self._others:
-                self._look(rank)
         self.check()
         now = self._clock()
         awaited = mask(wait.ranks)
@@ -79,21 +73,12 @@ class Attendance(ABC):
 
     def _awaited_by(self, rank: int) -> frozenset[int]:
         """Whom `rank` waits for, of those who live."""
-        if rank in self.dead:
-            return frozenset()
-        return ranks(self._membership.words[rank].awaited) - self.dead
+        return ranks(self._membership.words[rank].awaited) - self._view.failed
 
     def _evict_all(self, silent: frozenset[int], now: float) -> bool:
-        """Kill those who hold up the others; whether all of them can be, and were not before."""
-        fresh = silent - self._evicted_at.keys()
-        if self._evict is None or not fresh:
-            return False
-        self._evicted_at.update(dict.fromkeys(fresh, now))
-        self._tell()  # why, before anybody sees that they have ended
-        beyond = {rank for rank in fresh if not self._evict(rank)}
-        for rank in beyond:
-            del self._evicted_at[rank]
-        return not beyond and fresh == silent
+        """Kill those who hold up the others; whether all of them can be, and were not before. Not where none can fail
+        without the job."""
+        return False
 
     def was_evicted(self, rank: int) -> bool:
         """As `Transport.was_evicted`. Local."""

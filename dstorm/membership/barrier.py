@@ -2,9 +2,10 @@
 
 A cell for each rank (dstorm/membership/status.py), which alone writes it into the memory of all others: how many
 meetings it has come to, what the last of them is called, how many steps it has made, and whom it knows to be dead. A
-meeting is a barrier: a rank leaves it when it has seen all others come; where ranks may die, when those who live have
-come to the same list of the dead (dstorm/membership/view.py). Ranks that come to meetings of different names have lost
-each other's way, and are told at once; so are those who need a rank that has departed.
+meeting is a barrier: a rank leaves it when it has seen all others come. Ranks that come to meetings of different names
+have lost each other's way, and are told at once; so are those who need a rank that has departed.
+
+Here no rank can fail without the job; dstorm/membership/tolerant.py has the meetings of those who may.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import contextlib
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -21,18 +22,13 @@ from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership.attendance import Attendance
 from dstorm.membership.calls import Calls
 from dstorm.membership.status import NAME_NBYTES, Cells
-from dstorm.membership.view import DEPARTED, DESERTED, OPEN, Membership, mask, ranks
+from dstorm.membership.view import DEPARTED, DESERTED, FINAL, OPEN, Membership, mask, ranks
 from dstorm.transport import Transport, Window
 from dstorm.turn import Turn
 from dstorm.wait import Wait
 
 _BEATS_A_DEADLINE = 10
 _LONGEST_BEAT_S = 1.0
-_CHECK_S, _OFTEN = 0.02, 8
-"""How often to look who has died, where there are up to so many others."""
-LAST = "malt.finalize"
-"""The meeting that ends a session. Where ranks may die, one that comes to it while others come to another has ended
-before them, and leaves; they wait for that."""
 
 
 def nbytes(size: int) -> int:
@@ -47,27 +43,24 @@ def _print(line: str) -> None:
 class Roster(Attendance):
     """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else.
 
-    `gone`: tells which ranks have died, as far as this one can see for itself; None: a death ends the job.
-    `leave(why)`: ends this process; called where the others take it for dead. `evict(rank)`: kills the process of a
-    rank that holds up the others; whether it can. `say`: prints a line.
+    `say`: prints a line.
     """
 
+    _excuses = DESERTED
+    """Flags of ranks that may be in another meeting than this one: a moment later this rank knows what they know."""
+
     def __init__(
-        self, transport: Transport, window: Window, deadline_s: float,
-        gone: Callable[[], Sequence[int]] | None = None, leave: Callable[[str], object] | None = None,
-        evict: Callable[[int], bool] | None = None, say: Callable[[str], object] = _print,
+        self, transport: Transport, window: Window, deadline_s: float, say: Callable[[str], object] = _print
     ) -> None:  # fmt: skip
         self._transport = transport
         self._clock = transport.clock
         self._window = window
-        self._gone = gone
-        self._leave, self._evict, self._say = leave, evict, say
+        self._say = say
+        self._view = transport.view
         self.deadline_s = deadline_s
         """How long a meeting lasts without a sign of life of those who are missing."""
-        self.dead: frozenset[int] = frozenset()
-        """Whom this rank knows to be dead; replaced, never changed."""
         self._rank, size = transport.rank, transport.size
-        self._membership = Membership(self._rank, size)
+        self._membership = Membership(self._rank, self._view)
         self._others = [rank for rank in range(size) if rank != self._rank]
         self._cells = Cells(size)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
@@ -82,17 +75,13 @@ class Roster(Attendance):
         self._is_meeting = False
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
-        self._check_s = _CHECK_S * max(1.0, len(self._others) / _OFTEN)
-        self._told_at = self._checked_at = now
+        self._told_at = now
 
     def beat(self) -> None:
-        """Count a step of this rank; now and then tell the others, and look who has died. One-sided."""
+        """Count a step of this rank; now and then tell the others. One-sided."""
         self._steps += 1
-        now = self._clock()
-        if now - self._told_at > self._beat_s():
+        if self._clock() - self._told_at > self._beat_s():
             self._tell()
-        if self._gone is not None and now - self._checked_at > self._check_s:
-            self.check()
 
     def heartbeat(self) -> None:
         """Give a sign of life; now and then tell the others. From any thread. One-sided."""
@@ -105,24 +94,17 @@ class Roster(Attendance):
         return min(self.deadline_s / _BEATS_A_DEADLINE, _LONGEST_BEAT_S)
 
     def check(self) -> None:
-        """Look who has died, and tell the others of those they may not know of. One-sided."""
-        self._checked_at = self._clock()
-        if self._gone is None:
-            return
+        """Take down the newest that is known of the others. Local."""
         self._window.sync()
-        found = mask(self._gone())
-        for rank in self._alive():
-            found |= self._look(rank)
-        self._bury(found)
+        for rank in self._others:
+            self._look(rank)
 
     def check_now_and_then(self) -> None:
-        """`check`, where the last one was a while ago. One-sided."""
-        if self._gone is not None and self._clock() - self._checked_at > self._check_s:
-            self.check()
+        """Look who has failed, where the last time was a while ago: here nobody can. One-sided."""
 
-    def meet(self, what: str, patience_s: float | None = None) -> frozenset[int]:
-        """Return when all who live have come; who was dead then, the same on all of them, but of the last meeting only
-        who had not come: others may have ended since. Collective.
+    def meet(self, what: str, patience_s: float | None = None, final: bool = False) -> frozenset[int]:
+        """Return when all who live have come; who was dead then, the same on all of them, but of a `final` meeting,
+        which ends the session, only who had not come: others may have ended since. Collective.
 
         DeadlinePassed: ranks are missing that have made no step for the deadline, or have not come within `patience_s`,
         whatever they do; a later call waits for them again. PeerLost: one that is missing has departed.
@@ -130,7 +112,7 @@ class Roster(Attendance):
         thread of it is in a meeting.
         """
         with self._turn.taken(what):
-            return self._meet(self.calls.name(what), patience_s)
+            return self._meet(self.calls.name(what), patience_s, final)
 
     @contextlib.contextmanager
     def calling(self, what: str) -> Iterator[None]:
@@ -139,25 +121,26 @@ class Roster(Attendance):
         with self._turn.taken(what), self.calls.calling(what):
             yield
 
-    def _meet(self, what: str, patience_s: float | None) -> frozenset[int]:
+    def _meet(self, what: str, patience_s: float | None, final: bool) -> frozenset[int]:
         if self._flags & DEPARTED:
             raise ClosedError(f"{what}: this rank has departed")
         with self._telling:
             self._name = what.encode()[:NAME_NBYTES]
             meeting = self._membership.come(zlib.crc32(self._name))
             self._is_meeting = True
+            self._flags = self._flags | FINAL if final else self._flags & ~FINAL
             self._tell()
-        lost = self._verdict(meeting, what)
-        if lost is None:
-            lost = self._wait(meeting, what, patience_s)
+        decision = self._verdict(meeting, what)
+        if decision is None:
+            decision = self._wait(meeting, what, patience_s, final)
         self._is_meeting = False
         self._check_names(what, meeting)
         words = self._membership.words
-        return frozenset(rank for rank in ranks(lost) if what != LAST or words[rank].come < meeting)
+        return frozenset(rank for rank in ranks(decision) if not final or words[rank].come < meeting)
 
     def _missing(self, meeting: int) -> list[int]:
         """Who has not come, or else who may not know yet that all have."""
-        return self._membership.missing(meeting) or self._alive()
+        return self._membership.missing(meeting) or self._membership.others()
 
     def _passed(self, meeting: int, what: str) -> DeadlinePassed:
         """The meeting does not take place: who is missing."""
@@ -183,13 +166,13 @@ class Roster(Attendance):
         """As `Transport.has_closed`. Local."""
         return not self._membership.words[rank].flags & OPEN
 
-    def _wait(self, meeting: int, what: str, patience_s: float | None) -> int:
+    def _wait(self, meeting: int, what: str, patience_s: float | None, final: bool) -> int:
         """Poll until the verdict on the meeting is there."""
-        start, final = self._clock(), what == LAST
+        start = self._clock()
         wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
         polls = 0
         try:
-            while (lost := self._verdict(meeting, what)) is None:
+            while (decision := self._verdict(meeting, what)) is None:
                 now = self._clock()
                 if patience_s is not None and now - start > patience_s:
                     raise self._passed(meeting, what)
@@ -201,7 +184,7 @@ class Roster(Attendance):
                 self._transport.pause(polls)
                 self.check_now_and_then()
                 polls += 1
-            return lost
+            return decision
         finally:
             self.end_wait()
 
@@ -223,26 +206,13 @@ class Roster(Attendance):
     def _verdict(self, meeting: int, what: str) -> int | None:
         """Who was dead at `meeting`, once that is certain; None before."""
         self._window.sync()
-        found = 0
-        for rank in self._alive():
-            has_come = self._membership.words[rank].come >= meeting
-            if self._gone is not None or not has_come or self._flags_of(rank) & DEPARTED:
-                found |= self._look(rank)
-        if self._gone is None:
-            self._check_departed(meeting, what)
-        if not self._check_names(what, meeting):
-            self._bury(found)
+        for rank in self._others:
+            if self._membership.words[rank].come < meeting or self._flags_of(rank) & DEPARTED:
+                self._look(rank)
+        self._check_departed(meeting, what)
+        if not self._check_names(what, meeting) or self._membership.missing(meeting):
             return None
-        if self._gone is None:
-            return None if self._membership.missing(meeting) else 0
-        if found:
-            self._bury(found)
-        with self._telling:
-            lost = self._membership.verdict(meeting)
-        if lost is not None:
-            self._bury(lost)
-            self._tell()  # also where another decided, who may have died before all heard it
-        return lost
+        return 0
 
     def _check_departed(self, meeting: int, what: str) -> None:
         """PeerLost: one that has not come to the meeting never will."""
@@ -252,33 +222,13 @@ class Roster(Attendance):
                 self._flags |= DESERTED
                 raise PeerLost(rank, f"it has departed, and {what} needs it")
 
-    def _bury(self, found: int) -> None:
-        """`found` are dead: tell those who live."""
-        fresh = found & ~self._membership.own.dead
-        if not fresh:
-            return
-        for rank in ranks(fresh) - {self._rank}:
-            self._look(rank)  # it may have come to a meeting since the last look
-        if self._leave is not None and fresh >> self._rank & 1:
-            self._leave("the others take it for dead")
-        with self._telling:
-            self._membership.bury(fresh)
-            self.dead = ranks(self._membership.own.dead)
-            self._tell()
-
-    def _alive(self) -> list[int]:
-        dead = self.dead
-        return [rank for rank in self._others if rank not in dead] if dead else self._others
-
     def _check_names(self, what: str, meeting: int) -> bool:
         """Whether all who have come to the meeting call it the same. MismatchedCalls: one does not, and stays."""
         mine = zlib.crc32(self._name)
-        for rank in self._alive():
+        for rank in self._membership.others():
             word = self._membership.words[rank]
             if word.come == meeting and word.name != mine:
-                if self._gone is not None and word.name == zlib.crc32(LAST.encode()):
-                    return False
-                if word.flags & DESERTED:  # it is past the call that this rank is in: here the same is seen in a moment
+                if word.flags & self._excuses:
                     return False
                 raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
         return True
@@ -299,11 +249,11 @@ class Roster(Attendance):
                 evicted=mask(self._evicted_at),
             )  # fmt: skip
             self._cells.write(self._cell, word, self._name)
-            living = self._alive()
-            for peer in living:
+            others = self._membership.others()
+            for peer in others:
                 self._window.put(self._cell, peer, self._rank * self._cells.nbytes)
-            if living:
-                self._window.flush(living)
+            if others:
+                self._window.flush(others)
             self._told_at = self._transport.clock()
 
     def _look(self, rank: int) -> int:

@@ -30,8 +30,8 @@ def nbytes(size: int) -> int:
 
 
 class _Round(NamedTuple):
-    lost: frozenset[int]
-    """Who was dead when it ended."""
+    living: list[int]
+    """Who had not failed when it ended, ascending: the same on all."""
     start: int
     """Where in the data its pieces begin."""
     pieces: dict[int, Bytes]
@@ -44,7 +44,7 @@ class Assembly:
     def __init__(self, transport: Transport, window: Window, roster: Roster) -> None:
         self._rank, self._size = transport.rank, transport.size
         self._window = window
-        self._roster = roster
+        self._view, self._roster = transport.view, roster
         self._rounds = 0
         self._piece = np.zeros(_CELL_NBYTES, np.uint8)
 
@@ -52,28 +52,29 @@ class Assembly:
         """What every rank gave, by rank, the same on all; b"" of the dead. Collective."""
         mine = np.frombuffer(data, np.uint8)
         parts: list[list[bytes]] = [[] for _ in range(self._size)]
-        lost: frozenset[int] = frozenset()
+        whole = [b""] * self._size
         for one in self._exchange(mine, what):
-            lost = one.lost
             for rank, piece in one.pieces.items():
                 parts[rank].append(piece.tobytes())
-        return [b"" if rank in lost else b"".join(part) for rank, part in enumerate(parts)]
+        for rank in one.living:
+            whole[rank] = b"".join(parts[rank])
+        return whole
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
         what = "broadcast"
-        lost = self._roster.meet(what)
+        living = self._meet(what)
         mine = array.reshape(-1).view(np.uint8)
         while True:
-            source = min(rank for rank in range(self._size) if rank not in lost) if root is None else root
-            if source in lost:
+            source = living[0] if root is None else root
+            if source not in living:
                 raise PeerLost(source, f"{what} needs its array")
             given = np.empty(mine.nbytes, np.uint8)
             for one in self._exchange(mine if self._rank == source else mine[:0], what):
-                lost = one.lost
+                living = one.living
                 if source in one.pieces:
                     given[one.start : one.start + len(one.pieces[source])] = one.pieces[source]
-            if source not in lost:
+            if source in living:
                 mine[:] = given
                 return
 
@@ -92,12 +93,12 @@ class Assembly:
     ) -> bool:  # fmt: skip
         """Write what the arrays of the living come to into `result`; whether all its pieces are of the same ranks."""
         counts = weights is None or weights.get(self._rank, 0.0) > 0
-        first: frozenset[int] | None = None
-        for lost, start, pieces in self._exchange((mine if counts else mine[:0]).view(np.uint8), "allreduce"):
-            first = lost if first is None else first
-            if lost != first:
+        first: list[int] = []
+        for living, start, pieces in self._exchange((mine if counts else mine[:0]).view(np.uint8), "allreduce"):
+            first = first or living
+            if living != first:
                 return False
-            ranks = reduction.counting(weights, [rank for rank in range(self._size) if rank not in lost])
+            ranks = reduction.counting(weights, living)
             if pieces:
                 parts = {rank: pieces[rank].view(mine.dtype) for rank in ranks}
                 here = start // mine.itemsize
@@ -109,11 +110,9 @@ class Assembly:
         at the same one."""
         start, longest = 0, 1
         while start < longest:
-            lost = self._put_piece(mine, start, what)
+            living = self._put_piece(mine, start, what)
             heads, pieces = {}, {}
-            for rank in range(self._size):
-                if rank in lost:
-                    continue
+            for rank in living:
                 cell = self._window.memory[self._offset(rank) :][:_CELL_NBYTES]
                 heads[rank] = int(cell[: _HEAD.itemsize].view(_HEAD)[0])
                 left = min(heads[rank] - start, PIECE_NBYTES)
@@ -121,24 +120,28 @@ class Assembly:
                     pieces[rank] = cell[64 : 64 + left]
             self._rounds += 1
             longest = max(heads.values())
-            yield _Round(lost, start, pieces)
+            yield _Round(living, start, pieces)
             start += PIECE_NBYTES
 
-    def _put_piece(self, mine: Bytes, start: int, what: str) -> frozenset[int]:
+    def _meet(self, what: str) -> list[int]:
+        """Who lives at a meeting of all, ascending, the same on all of them."""
+        return sorted(set(range(self._size)) - self._roster.meet(what))
+
+    def _put_piece(self, mine: Bytes, start: int, what: str) -> list[int]:
         piece = mine[start : start + PIECE_NBYTES]
         self._piece[: _HEAD.itemsize] = np.array([mine.nbytes], _HEAD).view(np.uint8)
         self._piece[64 : 64 + len(piece)] = piece
         source = self._piece[: 64 + len(piece)]
         here = self._offset(self._rank)
         self._window.memory[here : here + len(source)] = source
-        living = [rank for rank in range(self._size) if rank != self._rank and rank not in self._roster.dead]
-        for peer in living:
+        others = [rank for rank in self._view.alive if rank != self._rank]
+        for peer in others:
             self._window.put(source, peer, here)
-        if living:
-            self._window.flush(living)
-        lost = self._roster.meet(what)
+        if others:
+            self._window.flush(others)
+        living = self._meet(what)
         self._window.sync()
-        return lost
+        return living
 
     def _offset(self, rank: int) -> int:
         return (2 * rank + self._rounds % 2) * _CELL_NBYTES

@@ -5,15 +5,15 @@ window is made, the arena, and what it holds from then on, the roster, the mailb
 the living (MPI's own collective calls hang or crash when a rank dies in them).
 
 A slice that was freed serves again. Nobody can still write into it then: those who live have come to a meeting since
-they freed it, and who had died before that is either gone, or cut off (`on_death`, of which the first must see to it).
-Each clears its own part, and all meet again before anybody writes.
+they freed it, and who had died before that is either gone, or cut off (the first subscriber of the view must see to
+it). Each clears its own part, and all meet again before anybody writes.
 """
 
 from __future__ import annotations
 
 import threading
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Protocol
 
 import numpy as np
@@ -22,9 +22,10 @@ from numpy.typing import NDArray
 from dstorm.membership import barrier as roster
 from dstorm.membership import collectives
 from dstorm.membership.allocator import Room
-from dstorm.membership.barrier import Roster
 from dstorm.membership.collectives import Assembly
 from dstorm.membership.enrolment import Enrolled
+from dstorm.membership.tolerant import TolerantRoster
+from dstorm.membership.view import FaultTolerantView
 from dstorm.transport import Bytes, Put, Window
 
 
@@ -94,35 +95,23 @@ class SurvivingTransport(Enrolled):
     def __init__(
         self, place: Place, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0,
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
-        evict: Callable[[int], bool] | None = None,
+        evict: Callable[[int], bool] | None = None, view: FaultTolerantView | None = None,
     ) -> None:  # fmt: skip
         self._place = place
         self.rank, self.size = place.rank, place.size
         self.hosts, self.rivals, self.library = place.hosts, place.rivals, place.library
-        self.mortal = True
+        self.view = FaultTolerantView(place.size) if view is None else view
         self.while_waiting: list[Callable[[], object]] = []
         self.clock = place.clock
         self._arena = arena
         self._discard = discard
         self._room = Room(arena.memory.nbytes)
-        self._callbacks: list[Callable[[frozenset[int]], None]] = []
         self._calls: list[Callable[[], object]] = []
-        self._announced: frozenset[int] = frozenset()
-        self._announcing = threading.RLock()
-        self._roster = Roster(self, self._slice(roster.nbytes(self.size)), deadline_s, gone, leave, evict)
+        self._reporting = threading.RLock()
+        """Held while changes are reported: any thread may find out."""
+        memory = self._slice(roster.nbytes(self.size))
+        self._roster: TolerantRoster = TolerantRoster(self, memory, deadline_s, self.view, gone, leave, evict)
         self._assembly = Assembly(self, self._slice(collectives.nbytes(self.size)), self._roster)
-
-    @property
-    def dead(self) -> frozenset[int]:
-        """As `Transport.dead`."""
-        return self._roster.dead
-
-    def on_death(self, callback: Callable[[frozenset[int]], None]) -> None:
-        """From here on `callback(ranks)` is called, in the thread that finds out, with those who have died: at once
-        with those of whom it is known. Local."""
-        self._callbacks.append(callback)
-        if self._announced:
-            callback(self._announced)
 
     def call_later(self, call: Callable[[], object]) -> None:
         """Have `look` make a call that may raise, or call anything: nobody is in the middle of a collective call then,
@@ -135,7 +124,7 @@ class SurvivingTransport(Enrolled):
     def window(self, nbytes: int) -> Slice:
         """As `Transport.window`. MemoryError, on all ranks alike: the arena has no room for it."""
         wanted = [int(text) for text in self._assembly.allgather(str(nbytes).encode(), "window") if text]
-        self._announce(self._roster.dead)  # from here on nothing arrives from who was dead at that meeting
+        self._report()  # from here on nothing arrives from who was dead at that meeting
         longest = max(1, *wanted)
         if longest > self._room.longest:
             raise MemoryError(
@@ -164,7 +153,7 @@ class SurvivingTransport(Enrolled):
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
         everyone = self._assembly.allgather(data)
-        self._announce(self._roster.dead)
+        self._report()
         return everyone
 
     def allreduce(
@@ -172,17 +161,17 @@ class SurvivingTransport(Enrolled):
     ) -> None:  # fmt: skip
         """As `Transport.allreduce`. Collective."""
         self._assembly.allreduce(array, op, weights)
-        self._announce(self._roster.dead)
+        self._report()
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
         self._assembly.broadcast(array, root)
-        self._announce(self._roster.dead)
+        self._report()
 
-    def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
+    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
         """As `Transport.barrier`. Collective."""
-        lost = self._roster.meet(what, patience_s)
-        self._announce(lost if what == roster.LAST else self._roster.dead)
+        lost = self._roster.meet(what, patience_s, final)
+        self._report(lost if final else None)
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""
@@ -193,7 +182,7 @@ class SurvivingTransport(Enrolled):
         """As `Transport.look`; a sign of life. One-sided: the others are told of those they may not know of."""
         self._roster.heartbeat()
         self._roster.check_now_and_then()
-        self._announce(self._roster.dead)
+        self._report()
         if self._calls and not quietly:
             calls, self._calls = self._calls, []
             _make_all(calls)
@@ -205,18 +194,13 @@ class SurvivingTransport(Enrolled):
         """As `Transport.pause`; now and then it looks who has died. One-sided."""
         self._place.pause(polls)
         self._roster.check_now_and_then()
-        if self._roster.dead:
-            for call in tuple(self.while_waiting):
-                call()
+        for call in tuple(self.while_waiting) if self.view.failed else ():
+            call()
 
-    def _announce(self, dead: frozenset[int]) -> None:
-        if dead <= self._announced:
-            return
-        with self._announcing:  # another thread may have found out as well
-            fresh = dead - self._announced
-            self._announced |= fresh
-            for callback in self._callbacks if fresh else ():
-                callback(fresh)
+    def _report(self, ranks: Collection[int] | None = None) -> None:
+        if self.view.unreported:
+            with self._reporting:
+                self.view.report(ranks)
 
     def close(self) -> None:
         """Nothing: to free the arena all ranks would have to come."""

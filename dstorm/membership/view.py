@@ -1,4 +1,7 @@
-"""Who is alive: what one rank knows of it, and how the living come to the same. Pure: no MPI, no clock.
+"""Who is alive: the view that all of a rank's code asks, and how the living come to the same. Pure: no MPI, no clock.
+
+A rank has one view. Nobody keeps a copy of what it says: who needs to know of a change remembers the version that it
+has seen, or subscribes. Where no rank can fail without the job the view never changes: the same code asks it.
 
 A rank buries another when it has seen for itself that it is gone for good, or when one of the living has buried it: so
 all come to bury the same ranks, at different moments.
@@ -12,11 +15,13 @@ detector that is never wrong.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import NamedTuple
 
-DEPARTED, DESERTED, OPEN = 1, 2, 4
-"""Flags of a word: this rank has departed; it knows of one that has; it has vectors that it has not closed."""
+DEPARTED, DESERTED, OPEN, FINAL = 1, 2, 4, 8
+"""Flags of a word: this rank has departed; it knows of one that has; it has vectors that it has not closed; the meeting
+that it has come to is its last."""
 
 
 class Word(NamedTuple):
@@ -52,30 +57,146 @@ def mask(some: Iterable[int]) -> int:
     return sum(1 << rank for rank in set(some))
 
 
-class Membership:
-    """One rank's knowledge. `words`: what each rank said last, its own included."""
+class Member(NamedTuple):
+    """A process that takes part. Where one has failed, another may take its rank, as the next incarnation."""
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank, self.size = rank, size
-        self.words = [Word()] * size
+    rank: int
+    incarnation: int = 0
+
+
+class Change(NamedTuple):
+    """One step of a view to its next version."""
+
+    version: int
+    """The version from then on."""
+    failed: frozenset[Member]
+    joined: frozenset[Member]
+
+
+Neighbours = Callable[[int], Sequence[int]]
+"""Those of a rank, ascending."""
+
+
+class View:
+    """Who is alive where no rank can fail without the job: all ranks, always. *Local*, all of it."""
+
+    can_change = False
+    """Whether ranks may fail or join while the others go on."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.reported: list[Change] = []
+        """What subscribers have been told of."""
+        self.version = 0
+        """Rises with each change."""
+        self.alive: tuple[int, ...] = tuple(range(size))
+        """The ranks of the living members, ascending; replaced, never changed."""
+        self.failed: frozenset[int] = frozenset()
+        """The ranks without one; replaced, never changed."""
+
+    @property
+    def lowest(self) -> int:
+        """The lowest rank that is alive: who writes files and reports for all."""
+        return self.alive[0]
+
+    def incarnation(self, rank: int) -> int:
+        """Which incarnation of `rank` is alive, or was last."""
+        return 0
+
+    def subscribe(self, callback: Callable[[Change], object]) -> None:
+        """From here on callback(change) is called for each change that is reported, in order; at once for those that
+        were. Here there is none."""
+
+    def report(self, ranks: Collection[int] | None = None) -> None:
+        """Call the subscribers with the changes that they have not been told of; `ranks`: only of these ranks."""
+
+    def reachable(self, neighbours: Neighbours) -> Neighbours:
+        """Whom each rank must be able to reach, by rank, where a graph gives it `neighbours(rank)`; ascending."""
+        return neighbours
+
+
+class FaultTolerantView(View):
+    """Who is alive where ranks may fail while the others go on. One thread at a time changes it, one reports."""
+
+    can_change = True
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._incarnations = [0] * size
+        self._subscribers: list[Callable[[Change], object]] = []
+        self.unreported: deque[Change] = deque()
+        """What subscribers have not been told of."""
+
+    def incarnation(self, rank: int) -> int:
+        """As `View.incarnation`."""
+        return self._incarnations[rank]
+
+    def change(self, failed: Iterable[int] = (), joined: Iterable[int] = ()) -> None:
+        """The members of the ranks `failed`, which were alive, are not; new ones of the ranks `joined`, which were not,
+        are. Of other ranks nothing changes."""
+        left, came = set(failed) - self.failed, self.failed & set(joined)
+        if not left | came:
+            return
+        for rank in came:
+            self._incarnations[rank] += 1
+        self.failed = self.failed - came | left
+        self.alive = tuple(sorted(set(range(self.size)) - self.failed))
+        self.unreported.append(Change(self.version + 1, self._members(left), self._members(came)))
+        self.version += 1  # last: who sees it sees the rest
+
+    def subscribe(self, callback: Callable[[Change], object]) -> None:
+        """As `View.subscribe`."""
+        self._subscribers.append(callback)
+        for change in self.reported:
+            callback(change)
+
+    def report(self, ranks: Collection[int] | None = None) -> None:
+        """As `View.report`. The others are reported later, if ever."""
+        kept: list[Change] = []
+        while self.unreported:  # a subscriber may report, too
+            due, rest = _divided(self.unreported.popleft(), ranks)
+            kept += rest
+            for change in due:
+                self.reported.append(change)
+                for callback in tuple(self._subscribers):
+                    callback(change)
+        self.unreported.extendleft(reversed(kept))
+
+    def reachable(self, neighbours: Neighbours) -> Neighbours:
+        """As `View.reachable`: all others, as any of them may take the place of one that has failed."""
+        return lambda rank: [other for other in range(self.size) if other != rank]
+
+    def _members(self, some: Iterable[int]) -> frozenset[Member]:
+        return frozenset(Member(rank, self._incarnations[rank]) for rank in some)
+
+
+def _divided(change: Change, ranks: Collection[int] | None) -> tuple[list[Change], list[Change]]:
+    """What of `change` concerns `ranks`, all if None, and the rest: of each up to one."""
+    if ranks is None:
+        return [change], []
+    return _part(change, ranks, True), _part(change, ranks, False)
+
+
+def _part(change: Change, ranks: Collection[int], inside: bool) -> list[Change]:
+    failed, joined = (frozenset(one for one in some if (one.rank in ranks) is inside) for some in change[1:])
+    return [Change(change.version, failed, joined)] if failed | joined else []
+
+
+class Membership:
+    """How one rank comes to know what the others know. `words`: what each rank said last, its own included."""
+
+    def __init__(self, rank: int, view: View) -> None:
+        self.rank, self.view = rank, view
+        self.words = [Word()] * view.size
 
     @property
     def own(self) -> Word:
         """What this rank has to say."""
         return self.words[self.rank]
 
-    @property
-    def lowest(self) -> int:
-        """The lowest living rank, who decides."""
-        return self.living()[0]
-
-    def is_dead(self, rank: int) -> bool:
-        """Whether this rank has buried `rank`."""
-        return bool(self.own.dead >> rank & 1)
-
-    def living(self) -> list[int]:
-        """All who are not buried here, ascending, this rank included."""
-        return [rank for rank in range(self.size) if rank == self.rank or not self.is_dead(rank)]
+    def others(self) -> list[int]:
+        """All who are not buried here, ascending, but this rank."""
+        return [rank for rank in self.view.alive if rank != self.rank]
 
     def come(self, name: int) -> int:
         """Come to the next meeting; its number."""
@@ -91,13 +212,15 @@ class Membership:
         self.words[rank] = word
         return word.dead & ~self.own.dead
 
-    def bury(self, dead: int) -> None:
-        """`dead` are gone; say `own` to all."""
-        self._say(self.own._replace(dead=self.own.dead | dead))
+    def bury(self, fresh: Iterable[int]) -> None:
+        """The view says that `fresh` have failed: they wait for nobody. Say `own` to all."""
+        for rank in fresh:
+            self.words[rank] = self.words[rank]._replace(awaited=0)
+        self._say(self.own._replace(dead=mask(self.view.failed)))
 
     def verdict(self, meeting: int) -> int | None:
         """Who was dead at `meeting`, as all who leave it know; None: not decided yet. Say `own` to all, then leave."""
-        others = [rank for rank in self.living() if rank != self.rank]
+        others = self.others()
         told = [word for word in (self.words[rank] for rank in others) if word.decided == meeting]
         if told:
             self._decide(meeting, told[0].lost)
@@ -107,12 +230,12 @@ class Membership:
 
     def missing(self, meeting: int) -> list[int]:
         """The living who have not come to `meeting`."""
-        return [rank for rank in self.living() if self.words[rank].come < meeting]
+        return [rank for rank in self.view.alive if self.words[rank].come < meeting]
 
     def _may_decide(self, meeting: int, others: list[int]) -> bool:
         below = (1 << self.rank) - 1
         words = [self.words[rank] for rank in others]
-        return self.lowest == self.rank and all(word.come >= meeting and not below & ~word.dead for word in words)
+        return self.view.lowest == self.rank and all(word.come >= meeting and not below & ~word.dead for word in words)
 
     def _decide(self, meeting: int, lost: int) -> None:
         self._say(self.own._replace(decided=meeting, lost=lost))

@@ -25,18 +25,12 @@ _IDLE = EdgeStatistics()
 class Segment:
     """One rank's end of the queues of one vector.
 
-    Collective. All ranks pass the same layout, consistency and deadline. `accept` judges a message by its content:
-    one that it turns down is refused, and counted as that.
+    Collective. All ranks pass the same layout, consistency and deadline.
     """
 
     def __init__(
-        self,
-        transport: Transport,
-        layout: Layout,
-        consistency: Consistency,
-        deadline_s: float,
-        accept: Callable[[Message], bool] = lambda message: True,
-    ) -> None:
+        self, transport: Transport, layout: Layout, consistency: Consistency, deadline_s: float
+    ) -> None:  # fmt: skip
         self._consistency = consistency
         transport.opened()
         try:
@@ -45,15 +39,14 @@ class Segment:
             transport.closed()
             raise
         self._transport = transport
-        self._dead: frozenset[int] = frozenset()
         self._waiting = Waiting(transport, deadline_s, self._notice)
         self._out = Outbox(transport, self._window, layout, consistency, self._waiting)
-        self._in = Inbox(transport, self._window, layout, consistency, self._waiting, accept)
+        self._in = Inbox(transport, self._window, layout, consistency, self._waiting)
         self._step = 0
         self.closed = self._is_closing = False
         self.turn = Turn()
         """Whoever sends or receives has it; also who closes, which other threads may do at any time."""
-        if transport.mortal and consistency.lockstep:
+        if consistency.lockstep:
             transport.while_waiting.append(self._make_way)
 
     def prepare(self, parcel: Parcel) -> None:
@@ -75,7 +68,6 @@ class Segment:
         for died: nothing was sent.
         """
         try:
-            self._notice_deaths()
             sent = self._out.send(parcels, step, weight, mass, timeout_s)
             self._step = step
             return sent
@@ -87,39 +79,40 @@ class Segment:
         """Messages published so far in the memory of `peers`. Local."""
         return sum(self._out.edges[peer].ring.sent for peer in peers)
 
-    def wait(self, sources: Iterable[int], timeout_s: float | None) -> None:
-        """The wait of `receive` and `look` alone. Local. DeadlinePassed."""
-        self._notice_deaths()
-        self._in.wait(sources, self._step, timeout_s)
+    def receive(
+        self, sources: Callable[[], Iterable[int]], *, newest: bool, timeout_s: float | None = None
+    ) -> list[Message]:
+        """The messages that a gather at this rank's step merges, by sender, then step, whatever they hold: `refuse`
+        what is wrong, and `acknowledge` when the merge is over. Local, but for its waits.
 
-    def receive(self, sources: Iterable[int], *, newest: bool, timeout_s: float | None = None) -> list[Message]:
-        """The messages that a gather at this rank's step merges, by sender, then step. Local, but for its waits.
-
-        Waits as the consistency wants it for `sources`, the in-neighbours of this step. Messages come from all
-        in-neighbours; under lockstep from `sources` alone, and of this very step. `newest`: only the newest
-        message of each sender; those before it count as overwritten. DeadlinePassed: nothing was taken.
+        Waits as the consistency wants it for `sources()`, the in-neighbours of this step, asked anew at each poll.
+        Messages come from all in-neighbours; under lockstep from `sources()` alone, and of this very step. `newest`:
+        only the newest message of each sender; those before it count as overwritten. DeadlinePassed: nothing was taken.
         """
-        self.wait(sources, timeout_s)
+        self._in.wait(sources, self._step, timeout_s)
         return self._in.take(newest)
 
-    def look(self, sources: Iterable[int], timeout_s: float | None = None) -> list[Message] | None:
+    def look(self, sources: Callable[[], Iterable[int]], timeout_s: float | None = None) -> list[Message] | None:
         """The newest message of each sender where it lies, not taken, and perhaps overwritten while it is used: what
-        is made of them counts only where `look_again` agrees. None: one of them must be refused, which `receive` does.
+        is made of them counts only where `look_again` agrees. None: one has an impossible length: `receive` refuses it.
 
         Waits as `receive`. Not under lockstep. Local. DeadlinePassed.
         """
-        self.wait(sources, timeout_s)
+        self._in.wait(sources, self._step, timeout_s)
         return self._in.look()
 
     def look_again(self) -> bool:
-        """Whether all messages of `look` are still whole; then they are taken. Else nothing is. Local."""
+        """Whether all messages of `look` are still whole; then they are taken, and merged. Else nothing is. Local."""
         return self._in.look_again()
 
-    def acknowledge(self) -> None:
-        """Tell senders what has been taken, where the consistency wants it. One-sided.
+    def refuse(self, message: Message) -> None:
+        """What this message of the last `receive` holds cannot be: it counts as refused, not as gathered. Local."""
+        self._in.refuse(message)
 
-        Call it when the merge is over: from here on the payloads of `receive` may be overwritten.
-        """
+    def acknowledge(self) -> None:
+        """The merge is over: from here on the payloads of `receive` may be overwritten, and senders are told so where
+        the consistency wants it. One-sided."""
+        self._in.merged()
         if self._consistency.acknowledges:
             self._in.acknowledge()
 
@@ -143,17 +136,6 @@ class Segment:
         """Between two polls of a wait."""
         if self._is_closing:
             raise ClosedError("it was closed, by another thread, while this call waited")
-        self._notice_deaths()
-
-    def _notice_deaths(self) -> None:
-        """Who has died has left: nobody waits for it, nobody sends to it; what it sent whole can still be gathered."""
-        dead = self._transport.dead
-        if dead is self._dead:
-            return
-        for rank in dead - self._dead:
-            self._out.bury(rank)
-            self._in.bury(rank)
-        self._dead = dead
 
     def _edge_statistics(self, peer: int) -> EdgeStatistics:
         sending, receiving = self._out.edges.get(peer), self._in.edges.get(peer)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -9,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dstorm import header
+from dstorm.errors import PeerLost
 from dstorm.header import DONE, WHOLE, WRITING, Stamp
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
@@ -24,7 +26,7 @@ hold a receiver."""
 _HEAD_START = 1
 """Steps that a rank under asp may be ahead of one on the same host before it gives way."""
 _PATIENCE_S = 0.05
-"""How long it gives way in all, over the life of a segment, or after a death."""
+"""How long it gives way in all, over the life of a segment, while nobody fails."""
 
 
 class Message(NamedTuple):
@@ -64,21 +66,23 @@ class Inbox:
     """Receives along the in-edges of one rank. All is *Local* but where it says otherwise."""
 
     def __init__(
-        self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting,
-        accept: Callable[[Message], bool],
+        self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting
     ) -> None:  # fmt: skip
         self._transport, self._window, self._waiting = transport, window, waiting
-        self._view: memoryview = window.memory.data
+        self._view = transport.view
+        self._memory: memoryview = window.memory.data
         self._consistency = consistency
-        self._accept = accept
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
         self._flush_all = window.prepared_flush(layout.into(rank))
         self._rivals = (
             [] if consistency.waits else [edge for peer, edge in self.edges.items() if peer in transport.rivals]
         )
-        self._patience_s = _PATIENCE_S
+        self._given_s: defaultdict[int, float] = defaultdict(float)
+        """For how long it has given way, by version of the view: who fails holds others up before that is known."""
         self._seen: list[tuple[InEdge, Stamp]] = []
+        self._handed: list[Message] = []
+        """What the last `take` gave, without what was refused, until it is counted as merged."""
         self._step = 0
         self._over = 0
         """Under lockstep: the step up to which no gather merges messages any more; -1: one is at it."""
@@ -95,16 +99,19 @@ class Inbox:
             heard_at=self._transport.clock(),
         )
 
-    def wait(self, sources: Iterable[int], step: int, timeout_s: float | None) -> None:
-        """Wait for `sources` as the consistency wants it at `step`, this rank's. DeadlinePassed."""
+    def wait(self, sources: Callable[[], Iterable[int]], step: int, timeout_s: float | None) -> None:
+        """Wait for `sources()` as the consistency wants it at `step`, this rank's. DeadlinePassed."""
         self._step = step
         awaited = self._consistency.awaited_step(step)
         self._window.sync()
         if self._rivals:
             self._give_way()
         if awaited:
-            edges = [self.edges[peer] for peer in sources]
-            lacking = lambda: [edge for edge in edges if not self._has_reached(edge, awaited)]  # noqa: E731
+
+            def lacking() -> list[InEdge]:
+                edges = [self.edges[peer] for peer in sources()]
+                return [edge for edge in edges if not self._has_reached(edge, awaited)]
+
             self._waiting.until_none("gather", lacking, timeout_s)
 
     def take(self, newest: bool) -> list[Message]:
@@ -114,22 +121,35 @@ class Inbox:
             # way of its sender. Only this step's edges can hold a message of this step.
             self._over = -1
             found = [self._take_step(edge) for edge in self.edges.values()] if self._step else []
-            return [message for message in found if message is not None]
-        taken: list[Message] = []
-        for edge in self.edges.values():
-            taken += self._take_newest(edge) if newest else self._take_all(edge)
+            taken = [message for message in found if message is not None]
+        else:
+            taken = []
+            for edge in self.edges.values():
+                taken += self._take_newest(edge) if newest else self._take_all(edge)
+        self._handed = taken
         return taken
+
+    def refuse(self, message: Message) -> None:
+        """As `Segment.refuse`."""
+        self._handed = [other for other in self._handed if other is not message]
+        self.edges[message.sender].ring.refuse_taken()
+
+    def merged(self) -> None:
+        """Count how old the messages of `take` were."""
+        for message in self._handed:
+            self.edges[message.sender].lag.note(self._step - message.step)
+        self._handed = []
 
     def look(self) -> list[Message] | None:
         """After `wait`: as `Segment.look`."""
         self._seen.clear()
         found = []
         for edge in self.edges.values():
-            seen = edge.ring.newest([header.read(self._view, offset) for offset in edge.slots])
+            seen = edge.ring.newest([header.read(self._memory, offset) for offset in edge.slots])
             if seen is None:
                 continue
             message = self._message(edge, seen, self._payload(edge, seen))
-            if not edge.ring.is_sound(seen) or not self._accept(message):
+            if not edge.ring.is_sound(seen):
                 return None
             self._seen.append((edge, seen))
             found.append(message)
@@ -140,10 +160,11 @@ class Inbox:
         self._window.sync()
         for edge, seen in self._seen:
             slot = edge.slots[(seen.number - 1) % len(edge.slots)]
-            if not edge.ring.look_again(seen, header.read(self._view, slot)):
+            if not edge.ring.look_again(seen, header.read(self._memory, slot)):
                 return False
         for edge, seen in self._seen:
             self._settle(edge, seen)
+            edge.lag.note(self._step - seen.step)
         return True
 
     def acknowledge(self) -> None:
@@ -180,7 +201,7 @@ class Inbox:
 
     def outstanding(self, edge: InEdge) -> tuple[int, int]:
         """(pending, overwritten so far) of an edge."""
-        return edge.ring.outstanding([header.read(self._view, offset) for offset in edge.slots])
+        return edge.ring.outstanding([header.read(self._memory, offset) for offset in edge.slots])
 
     def _put(self, edge: InEdge, what: header.Fields) -> None:
         header.write(edge.cell, 0, what)
@@ -191,21 +212,15 @@ class Inbox:
         if edge.step >= step or edge.done:
             return True
         self._window.sync()
-        self._note_step(edge, header.read(self._view, edge.slots[edge.ring.next_slot]))
+        self._note_step(edge, header.read(self._memory, edge.slots[edge.ring.next_slot]))
         if edge.step >= step:
             return True
         for offset in edge.slots:
-            self._note_step(edge, header.read(self._view, offset))
+            self._note_step(edge, header.read(self._memory, offset))
             if edge.step >= step:
                 return True
-        self._note_step(edge, header.read(self._view, edge.progress))
+        self._note_step(edge, header.read(self._memory, edge.progress))
         return edge.step >= step or edge.done
-
-    def bury(self, rank: int) -> None:
-        """The peer has died: it has left. What patience was spent on it while nobody knew is given back."""
-        if rank in self.edges:
-            self.edges[rank].done = True
-        self._patience_s = _PATIENCE_S
 
     def _give_way(self) -> None:
         """Yield the core to ranks of this host that have fallen behind, where nothing else ever waits for them.
@@ -217,13 +232,14 @@ class Inbox:
         behind = [edge for edge in self._rivals if not self._has_reached(edge, step)]
         if not behind:
             return
-        start, polls = self._transport.clock(), 0
-        while behind and (polls == 0 or self._transport.clock() - start < self._patience_s):
+        start, polls, version = self._transport.clock(), 0, self._view.version
+        left_s = _PATIENCE_S - self._given_s[version]
+        while (behind := self._waiting.to_living(behind)) and (polls == 0 or self._transport.clock() - start < left_s):
             self._transport.pause(polls)
             self._waiting.notice()
             polls += 1
             behind = [edge for edge in behind if not self._has_reached(edge, step)]
-        self._patience_s -= self._transport.clock() - start
+        self._given_s[version] += self._transport.clock() - start
 
     def _note_step(self, edge: InEdge, seen: Stamp | None) -> None:
         if seen is None or seen.state == WRITING:
@@ -237,7 +253,7 @@ class Inbox:
         """Settle the peer's messages of steps that are over, as far as they are here; the newest of them, or 0."""
         number = 0
         while True:
-            seen = header.read(self._view, edge.slots[edge.ring.next_slot])
+            seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
             if edge.ring.look(seen) is not Verdict.READY or seen is None or seen.step > self._over:
                 return number
             self._note_step(edge, seen)
@@ -248,16 +264,16 @@ class Inbox:
         """The peer's message of this rank's step, or None where it sent none then. Older ones are skipped."""
         polls = 0
         while True:
-            seen = header.read(self._view, edge.slots[edge.ring.next_slot])
+            seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
             verdict = edge.ring.look(seen)
             if verdict is Verdict.NOTHING:
                 return None
             if verdict is not Verdict.READY or seen is None:
-                if edge.done and polls:  # it has died over the stamp
-                    return None
                 self._window.sync()
-                self._transport.pause(polls)
-                self._waiting.notice()
+                try:
+                    self._waiting.poll(edge, polls)
+                except PeerLost:  # over the stamp
+                    return None
                 polls += 1
                 continue
             if seen.step > self._step:
@@ -274,7 +290,7 @@ class Inbox:
         tries = 0
         while len(taken) < len(edge.slots) and tries < _TORN_RETRIES:
             slot = edge.ring.next_slot
-            seen = header.read(self._view, edge.slots[slot])
+            seen = header.read(self._memory, edge.slots[slot])
             verdict = edge.ring.look(seen)
             if verdict is Verdict.NOTHING:
                 break
@@ -289,7 +305,7 @@ class Inbox:
     def _take_newest(self, edge: InEdge) -> list[Message]:
         """The peer's newest waiting message, if there is one."""
         for _ in range(_TORN_RETRIES):
-            seen = edge.ring.newest([header.read(self._view, offset) for offset in edge.slots])
+            seen = edge.ring.newest([header.read(self._memory, offset) for offset in edge.slots])
             if seen is None:
                 break
             slot = (seen.number - 1) % len(edge.slots)
@@ -300,19 +316,17 @@ class Inbox:
         return []
 
     def _taken(self, edge: InEdge, seen: Stamp, payload: Bytes) -> Message | None:
-        """Settle a message that is whole; None where it is refused."""
-        message = self._message(edge, seen, payload)
-        if not edge.ring.is_sound(seen) or not self._accept(message):
+        """Settle a message that is whole; None where its length cannot be, and it is refused."""
+        if not edge.ring.is_sound(seen):
             self._note_step(edge, seen)
             edge.ring.refuse(seen.number)
             return None
         self._settle(edge, seen)
-        return message
+        return self._message(edge, seen, payload)
 
     def _settle(self, edge: InEdge, seen: Stamp) -> None:
         self._note_step(edge, seen)
         edge.ring.take(seen.number)
-        edge.lag.note(self._step - seen.step)
 
     def _message(self, edge: InEdge, seen: Stamp, payload: Bytes) -> Message:
         return Message(edge.peer, seen.step, seen.encoding, seen.weight, seen.share, payload)
@@ -331,4 +345,4 @@ class Inbox:
         self._window.sync()
         self._window.copy(edge.slots[slot] + header.NBYTES, edge.copies[place][: seen.nbytes])
         self._window.sync()
-        return edge.ring.look_again(seen, header.read(self._view, edge.slots[slot]))
+        return edge.ring.look_again(seen, header.read(self._memory, edge.slots[slot]))

@@ -112,6 +112,11 @@ class ReceiveRing:
         self.taken = number
         self.refused += 1
 
+    def refuse_taken(self) -> None:
+        """A message that was taken is refused after all, by what it holds."""
+        self.gathered -= 1
+        self.refused += 1
+
     def skip(self, number: int) -> None:
         """Settle everything up to `number` as overwritten: superseded before it was merged."""
         self._lose_up_to(number)

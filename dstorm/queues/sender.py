@@ -13,7 +13,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dstorm import header
-from dstorm.errors import PeerLost
 from dstorm.header import DONE, WHOLE, WRITING, Stamp
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
@@ -79,7 +78,7 @@ class Outbox:
         self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting
     ) -> None:  # fmt: skip
         self._transport, self._window, self._waiting = transport, window, waiting
-        self._view: memoryview = window.memory.data
+        self._memory: memoryview = window.memory.data
         self._acknowledged = consistency.acknowledges
         self._in_flight = consistency.unacknowledged(layout.depth)
         rank = transport.rank
@@ -100,11 +99,6 @@ class Outbox:
             self._window.prepared(cell, peer, layout.progress(rank, peer)),
             heard_at=self._transport.clock(),
         )
-
-    def bury(self, rank: int) -> None:
-        """The peer has died: it has left. Local."""
-        if rank in self.edges:
-            self.edges[rank].done = True
 
     def prepare(self, parcel: Parcel) -> None:
         """From here on this very parcel, of a body alone, is sent in less time. Local."""
@@ -161,15 +155,13 @@ class Outbox:
         edges = []
         for parcel in parcels:
             edge = self.edges[parcel.peer]
-            if not (edge.done or (self._view[edge.state_at] == DONE and self._has_left(edge))):
+            if not (edge.done or (self._memory[edge.state_at] == DONE and self._has_left(edge))):
                 edge.parcel = parcel
                 edges.append(edge)
         if self._acknowledged:
             lacking = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
             self._waiting.until_none("scatter", lacking, timeout_s)
-            dead = self._transport.dead
-            if dead and (lost := [edge.peer for edge in edges if edge.peer in dead]):
-                raise PeerLost(lost[0], "it died while a scatter to it waited for it")
+            self._waiting.check_living(edges)
             edges = [edge for edge in edges if not edge.done]
         return edges
 
@@ -199,7 +191,7 @@ class Outbox:
         return edge.done or edge.ring.may_send(self._in_flight)
 
     def _note_acknowledgement(self, edge: OutEdge) -> None:
-        seen = header.read(self._view, edge.acknowledgement)
+        seen = header.read(self._memory, edge.acknowledgement)
         if seen is None:
             return
         edge.ring.acknowledged(seen.number)

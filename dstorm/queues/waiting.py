@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Sequence
+from typing import Protocol, TypeVar
 
 from dstorm import interruption
-from dstorm.errors import DeadlinePassed
+from dstorm.errors import DeadlinePassed, PeerLost
 from dstorm.transport import Transport
 from dstorm.wait import Wait
 
@@ -37,24 +37,44 @@ class Awaited(Protocol):
     waited_s: float
 
 
+Edge = TypeVar("Edge", bound=Awaited)
+
+
 class Waiting:
     """All waits of one segment."""
 
     def __init__(
         self, transport: Transport, deadline_s: float, notice: Callable[[], None] = lambda: None
     ) -> None:  # fmt: skip
-        self._transport = transport
+        self._transport, self._view = transport, transport.view
         self.notice = notice
-        """Takes down who has died: to be called between two polls."""
+        """To be called between two polls: raises where there is nothing to wait for any more."""
         self._deadline_s = deadline_s
         self.total_s = 0.0
         """Time on the clock, in which several peers may have been awaited."""
 
+    def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
+        """Those of `edges` whose peers have not failed. Local."""
+        failed = self._view.failed
+        return [edge for edge in edges if edge.peer not in failed]
+
+    def check_living(self, edges: Iterable[Awaited]) -> None:
+        """PeerLost: the peer of one of `edges` has failed. Local."""
+        if lost := self._view.failed.intersection(edge.peer for edge in edges):
+            raise PeerLost(min(lost), "it died while this rank waited for it")
+
+    def poll(self, edge: Awaited, polls: int) -> None:
+        """Wait for what `edge` is about to hold, after so many polls. PeerLost: nothing more comes. Local."""
+        if polls:
+            self.check_living([edge])
+        self._transport.pause(polls)
+        self.notice()
+
     @interruption.wait
     def until_none(self, what: str, lacking: Callable[[], Sequence[Awaited]], timeout_s: float | None) -> None:
-        """Poll until no edge is lacking. DeadlinePassed: `timeout_s` is over, or an awaited rank has given no sign of
-        life for the deadline of the session."""
-        edges = lacking()
+        """Poll until no edge to a rank that has not failed is lacking. DeadlinePassed: `timeout_s` is over, or an
+        awaited rank has given no sign of life for the deadline of the session."""
+        edges = self.to_living(lacking())
         if not edges:
             return
         transport = self._transport
@@ -77,7 +97,7 @@ class Waiting:
                 now = transport.clock()
                 for edge in edges:
                     edge.waited_s += now - before
-                edges = lacking()
+                edges = self.to_living(lacking())
         finally:
             self.total_s += now - start
             transport.end_wait()

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from dstorm.membership.heartbeat import Silence
+from dstorm.membership.view import View
 from dstorm.transport import Bytes, Put
 
 _HEAD = struct.Struct("<qqq")
@@ -97,19 +98,21 @@ class _Out:
 class Links:
     """The ways to the ranks of other hosts, and what comes from them into `memory`, by threads. *One-sided*, all of it.
 
-    `out`, `into`: a connection to and from each of those ranks that live. `alive`: all who do, on this host, too.
+    `out`, `into`: a connection to and from each of those ranks that live. `view`: who does, on this host, too. `gone`:
+    ranks of other hosts that have ended before.
     `leave(why)` ends this process: the others go on without it.
     """
 
     def __init__(
         self, memory: Bytes, out: Mapping[int, socket.socket], into: Mapping[int, socket.socket],
-        alive: Iterable[int], leave: Callable[[str], object], suspect_after_s: float | None = None,
+        view: View, leave: Callable[[str], object], suspect_after_s: float | None = None, gone: Iterable[int] = (),
     ) -> None:  # fmt: skip
-        self._memory, self._alive, self._leave = memory, set(alive), leave
+        self._memory, self._view, self._leave = memory, view, leave
         self._out = {peer: _Out(peer, connection) for peer, connection in out.items()}
         self._into = dict(into)
         self._silence = Silence(out, time.monotonic(), suspect_after_s)
-        self._gone: set[int] = set()
+        self._gone = set(gone)
+        """Whose connections have ended: found here, and for the view to say."""
         self._closed = False
         self._receivers = {
             peer: threading.Thread(target=self._receive, args=(peer, connection), name="malt link", daemon=True)
@@ -147,7 +150,6 @@ class Links:
     def cut(self, ranks: Iterable[int]) -> None:
         """Part from `ranks`: what they send does not arrive any more, and they are told where that can be."""
         for rank in ranks:
-            self._alive.discard(rank)
             if rank in self._out:
                 self._out[rank].cut()
             if rank in self._into:
@@ -198,7 +200,7 @@ class Links:
             self._leave(why)
 
     def _give_up_the_silent(self) -> None:
-        alive = self._alive - self._gone
+        alive = set(self._view.alive) - self._gone
         silent = self._silence.silent(alive, time.monotonic())
         if not silent:
             return

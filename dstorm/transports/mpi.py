@@ -24,6 +24,7 @@ from dstorm import reduction
 from dstorm.membership import barrier as roster
 from dstorm.membership.barrier import Roster
 from dstorm.membership.enrolment import Enrolled
+from dstorm.membership.view import View
 from dstorm.queues.waiting import give_way
 from dstorm.transport import Bytes, Put
 from dstorm.transports import connections, progress, shm_space
@@ -188,9 +189,8 @@ class MpiTransport(Enrolled):
         self._has_roster = False
         self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
-        self.mortal = False
+        self.view = View(self.size)
         self.while_waiting: list[Callable[[], object]] = []
-        self.dead: frozenset[int] = frozenset()
         self.rivals = frozenset(rank for rank in range(self.size) if self.hosts[rank] == mine and rank != self.rank)
         self._connected: set[int] = set()
         if progress.spans_hosts(self.hosts):
@@ -312,10 +312,10 @@ class MpiTransport(Enrolled):
             for start in range(0, data.size, _BROADCAST_NBYTES):
                 self._comm.Bcast(data[start : start + _BROADCAST_NBYTES], root or 0)
 
-    def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
+    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
         """As `Transport.barrier`. Collective."""
         if self._has_roster:
-            self._roster.meet(what, patience_s)
+            self._roster.meet(what, patience_s, final)
         else:
             self._comm.Barrier()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import partial
+from functools import lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -12,12 +12,15 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.membership.calls import Calls
+from dstorm.membership.view import View
 from dstorm.transport import Bytes, Put
 from dstorm.transports import shm_space
 from dstorm.transports.group import TICK_S, Collective, Group
 from dstorm.wait import Wait
 
 _LONGEST_PAUSE_S = 0.01
+_view = lru_cache(maxsize=4)(View)
+"""One for all ranks of a group: it never changes."""
 
 
 class SimulatedWindow:
@@ -72,9 +75,8 @@ class SimulatedTransport:
         self.size = group.size
         self.hosts = group.hosts
         self.rivals: frozenset[int] = frozenset()
-        self.mortal = False
+        self.view = _view(self.size)
         self.while_waiting: list[Callable[[], object]] = []
-        self.dead: frozenset[int] = frozenset()
         self.library = "in process"
         self._calls = Calls()
 
@@ -106,7 +108,7 @@ class SimulatedTransport:
         root = root or 0
         array[...] = self._gather("broadcast", array.copy() if self.rank == root else None).things[root]
 
-    def barrier(self, what: str = "barrier", patience_s: float | None = None) -> None:
+    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
         self._gather(what, None)
 
     def _gather(self, what: str, thing: Any) -> Collective:

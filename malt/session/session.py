@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import math
 import os
 import sys
 import threading
@@ -17,10 +16,11 @@ from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport
 from dstorm.errors import OverlappingCalls
 from dstorm.transports import children
 from malt.launch.machine import network
-from malt.resilience import start as survival
+from malt.resilience import start
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import JOB_DIR, status_of
+from malt.world.endings import TolerantEnding
 from malt.world.world import DEADLINE_S, World
 
 if TYPE_CHECKING:
@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 
 _PATIENCE_S = 5.0
 """How long a rank in which an exception is on its way waits for the others to end the session with it."""
-
-
-_OUTLIVED_S = 1.0
-"""How far apart two looks at the steps of the others are, where a rank has come to its end and they may train on."""
 
 _world: World | None = None
 _opening = threading.RLock()
@@ -71,11 +67,10 @@ def init(
     if current is None:
         with _opening:
             if _world is None:  # else another thread was first
-                _world = _opened(comm, deadline_s, survive or survival.is_asked_for(os.environ), suspect_after_s)
+                _world = _opened(comm, deadline_s, survive or start.is_asked_for(os.environ), suspect_after_s)
                 return _world
             current = _world
-    if survive and not current.transport.mortal and current.size > 1:
-        raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
+    start.check_asked(survive, current)
     if comm is not None and _checked(comm) != current.comm:
         raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
     if deadline_given:
@@ -103,7 +98,7 @@ def size() -> int:
 def is_lowest() -> bool:
     """Whether this is the lowest live rank: the one that writes files and tells of the job. Local, once initialized."""
     world().transport.look(quietly=True)  # others may be in a collective call already
-    return rank() == world().alive[0]
+    return world().is_lowest
 
 
 def barrier() -> None:
@@ -164,7 +159,7 @@ def finalize() -> None:
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit) and status_of(error) == 0:
         error = None
-        if _world is not None and _world.transport.mortal:
+        if _world is not None and _world.ending.waits_for_exit:
             return
     if error is None:
         _warn_of_unfinished()
@@ -180,12 +175,12 @@ def finalize() -> None:
 def _warn_of_unfinished() -> None:
     """Name the Replicas of which every rank keeps a model of its own. Local; the lowest rank does it."""
     current = _simulated.get() or _world
-    if current is None or current.closed or current.rank != current.alive[0]:
+    if current is None or current.closed:
         return
     names = [replica.name for replica in current.replicas if replica.has_stepped]
     if names:
         said = "neither finish() nor close() was called: every rank has a model of its own"
-        print(f"malt: {', '.join(names)}: {said}", file=sys.stderr, flush=True)
+        current.say(f"malt: {', '.join(names)}: {said}")
 
 
 def depart() -> None:
@@ -247,7 +242,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     counts = (os.environ.get(name, "") for name in network.PROCESS_COUNTS)
     expected = max((int(count) for count in counts if count.isdigit()), default=1)
     try:
-        survival.tell_of_mpi()
+        start.tell_of_mpi()
         with network.settled():
             from mpi4py import MPI
 
@@ -274,11 +269,11 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
         return World(SoloTransport(library()), deadline_s, comm)
     if not survive:
         return World(MpiTransport(comm, deadline_s), deadline_s, comm)
-    survival.check_support(library(), os.environ)
-    transport, vitals = survival.transport(comm, deadline_s, suspect_after_s)
+    start.check_support(library(), os.environ)
+    transport, vitals = start.transport(comm, deadline_s, suspect_after_s)
     exits.leave_on_failure()
-    opened = World(transport, deadline_s, comm)
-    transport.on_death(lambda ranks: survival.tell(opened, transport, ranks, vitals))
+    opened = World(transport, deadline_s, comm, TolerantEnding())
+    transport.view.subscribe(lambda change: start.tell(opened, transport, change, vitals))
     return opened
 
 
@@ -318,9 +313,9 @@ def _finalize_at_exit() -> None:
     if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is why
         _warn_of_unfinished()
     _close_or_end_job()
-    if _world is not None and _world.departed and _world.size > 1 and not _world.transport.mortal:
-        exits.end_without_mpi()
-    if survival.has_lost() and JOB_DIR not in os.environ:  # where it is, malt/runner/program.py does that
+    if _world is not None and _world.departed and _world.size > 1:
+        _world.ending.after_departure()
+    if start.has_lost() and JOB_DIR not in os.environ:  # where it is, malt/runner/program.py does that
         exits.end_without_mpi()
 
 
@@ -329,42 +324,19 @@ def _close_or_end_job() -> None:
     try:
         if is_leaving():
             return depart()
-        if _world is not None and _world.transport.mortal:
-            _close_or_leave(_world)
-        else:
-            _close()
+        if _world is not None:
+            _world.ending.close(_world, _close)
     except OverlappingCalls as error:
         exits.end_job(f"malt: {error}")
     except MismatchedCalls as error:
-        if _world is not None and _world.transport.mortal:
-            exits.leave_early()
-        else:
-            exits.end_job(f"malt: {error}")
+        if _world is not None:
+            _world.ending.without_the_others(error)
     except DeadlinePassed as error:  # MPI's own end of the session would wait for ever
         exits.end_job(f"malt: {error}")
     except (KeyboardInterrupt, SystemExit):
         if not is_leaving():
             raise
         return depart()
-
-
-def _close_or_leave(ending: World) -> None:
-    """Close the session at the end of a program that the others may outlive: where they train on, this rank has ended
-    early, and leaves, so that its rows are dealt to them. DeadlinePassed: they neither come nor train, nor have they
-    finished."""
-    transport = ending.transport
-    heard: dict[int, float] = {}
-    start = transport.clock()
-    while True:
-        try:
-            return _close(_OUTLIVED_S)
-        except DeadlinePassed as error:
-            training = [rank for rank in error.missing if not transport.has_closed(rank)]
-            if any(transport.heard_at(rank) > heard.get(rank, math.inf) for rank in training):
-                return exits.leave_early()
-            if training and transport.clock() - start > ending.deadline_s:
-                raise
-            heard = {rank: transport.heard_at(rank) for rank in training}
 
 
 children.claim(os.environ)

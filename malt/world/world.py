@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dstorm import DeadlinePassed, PeerLost, Transport
-from dstorm.membership.barrier import LAST
+from malt.world.endings import Ending
 from malt.world.shardnotes import ShardNotes
 
 if TYPE_CHECKING:
     from malt.replica.replica import Replica
     from vol import Vector
 
+_LAST = "malt.finalize"
 DEADLINE_S = 300.0
 """The default, which malt.init tells from a number that was given by identity."""
 
@@ -20,10 +22,14 @@ DEADLINE_S = 300.0
 class World:
     """The ranks that train together, as one of them sees it."""
 
-    def __init__(self, transport: Transport, deadline_s: float = DEADLINE_S, comm: Any = None) -> None:
+    def __init__(
+        self, transport: Transport, deadline_s: float = DEADLINE_S, comm: Any = None, ending: Ending | None = None
+    ) -> None:  # fmt: skip
         self.transport = transport
         self.comm = comm
         """The communicator of its ranks; None: they need no MPI."""
+        self.ending = ending or Ending()
+        """How it ends as its program does."""
         self.deadline_s = deadline_s
         self.vectors: list[Vector] = []
         """Those that are not freed yet, in the order in which all ranks made them."""
@@ -64,13 +70,23 @@ class World:
     @property
     def survive(self) -> bool:
         """Whether ranks may fail while the others go on. A world of one has no others."""
-        return self.transport.mortal
+        return self.transport.view.can_change
 
     @property
     def alive(self) -> tuple[int, ...]:
         """The ranks that live, as far as this one knows, ascending."""
-        dead = self.transport.dead
-        return tuple(rank for rank in range(self.size) if rank not in dead)
+        return self.transport.view.alive
+
+    @property
+    def is_lowest(self) -> bool:
+        """Whether this is the lowest rank that lives, as far as it knows: who writes files, and speaks for all."""
+        return self.rank == self.transport.view.lowest
+
+    def say(self, line: str) -> bool:
+        """Print a line on stderr, on the lowest rank that lives alone; whether this is it. Local."""
+        if speaks := self.is_lowest:
+            print(line, file=sys.stderr, flush=True)
+        return speaks
 
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.
@@ -80,7 +96,7 @@ class World:
         has been closed.
         """
         if not self.closed:
-            with self.transport.calling(LAST):
+            with self.transport.calling(_LAST):
                 self._close(patience_s)
 
     def _close(self, patience_s: float | None) -> None:
@@ -88,7 +104,7 @@ class World:
         for vector in self.vectors:
             vector.close()
         try:
-            self.transport.barrier(LAST, patience_s)
+            self.transport.barrier(_LAST, patience_s, final=True)
         except DeadlinePassed:
             self.closed = patience_s is None
             raise

@@ -35,6 +35,7 @@ PURE = [
     "malt/doctor/findings.py",
     "malt/replica/parameters.py",
     "vol/graphs/graph.py",
+    "vol/neighbours.py",
     "vol/topology.py",
     "vol/graphs/spectrum.py",
     "vol/merge.py",

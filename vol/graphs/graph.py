@@ -109,7 +109,7 @@ class Graph:
     @property
     def living(self) -> tuple[int, ...]:
         """The ranks not removed, ascending. *Local.*"""
-        return tuple(r for r in range(self.size) if r not in self.dead)
+        return tuple(sorted(set(range(self.size)) - self.dead))
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
@@ -131,9 +131,9 @@ class Graph:
         W[i, j] = 1 / (indegree(i) + 1) for j = i and j in into(i). A time-varying graph is judged by the product of
         its W over a period, as the rate per step: 1 - |lambda2(W_period ... W_1)| ** (1 / period). One rank: 1.0.
         """
-        if len(self.living) == 1:
-            return 1.0
         phases = _renumbered(self.phases, self.living)
+        if len(phases[0]) == 1:
+            return 1.0
         is_circulant = all(table == Circulant(len(table), table[0]) for table in phases)
         second = second_by_fft(phases) if is_circulant else second_by_matrix(phases)
         return 1.0 if second < ZERO_EIGENVALUE else 1.0 - second ** (1 / self.period)
@@ -148,7 +148,7 @@ class Graph:
         knows = [1 << r for r in range(self.size)]  # by rank, a set of ranks as the bits of an int
         everything = sum(1 << r for r in self.living)
         step = 0
-        while any(knows[r] != everything for r in self.living):
+        while {knows[r] for r in self.living} != {everything}:
             step += 1
             knows = [reduce(or_, (knows[p] for p in self.into(r, step)), own) for r, own in enumerate(knows)]
         return step
@@ -170,7 +170,7 @@ class Graph:
             raise ValueError(f"cannot remove all {self.size} ranks of a graph")
         # Ranks learn of deaths in different orders, but must agree on who sends to whom: always start from the whole.
         whole = self.whole or self
-        living = [r for r in range(self.size) if r not in dead]
+        living = sorted(set(range(self.size)) - dead)
         phases = (star(self.size, living),) if whole.name == "star" else _mended(whole.phases, living)
         return Graph(self.name, self.size, phases, dead, whole)
 
@@ -318,8 +318,10 @@ def _mended(phases: Phases, living: Sequence[int]) -> Phases:
     So the parts of a cut ring, single ranks, become a ring again. The sender of a link is the rank of its part with
     the fewest targets left, mostly one that lost a peer, in a phase where it has nobody else to send to.
     """
-    alive = set(living)
-    tables = [[tuple(p for p in peers if p in alive and r in alive) for r, peers in enumerate(t)] for t in phases]
+    tables: list[list[Peers]] = [[()] * len(table) for table in phases]
+    for made, table in zip(tables, phases, strict=True):
+        for r in living:
+            made[r] = tuple(sorted(set(table[r]).intersection(living)))
     targets = _union(tuple(map(tuple, tables)))
     parts = _components(targets, living)
     for here, there in zip(parts, parts[1:] + parts[:1], strict=True):

@@ -12,6 +12,7 @@ from dstorm import DeadlinePassed, Message, Parcel, PeerLost, Transport
 from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
 from vol.merge import SUM, GatherFunction, Own, UserFunction, apply_user_function
+from vol.neighbours import Neighbours
 from vol.sparse.dirty import DirtyRows
 from vol.sparse.error_feedback import Residual, nonzero_rows
 from vol.sparse.merge import ROW_MERGES, RowUpdate
@@ -51,7 +52,6 @@ class SparseVector(Vector):
         self._table = array.reshape(n, -1) if array.size else array.reshape(n, 1)
         capacity = min([n, *(limit for limit in (capacity, top_k) if limit is not None)])
         self._format = RowFormat(n, self._table.shape[1], np.dtype(wire or array.dtype), capacity)
-        self._opened: dict[tuple[int, int], RowValues] = {}
         self._staging = Staging()
         self._sent = {ROWS: 0, WHOLE: 0}
         super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
@@ -60,7 +60,7 @@ class SparseVector(Vector):
         self._dirty = DirtyRows(self._table, self._peers) if top_k is None and track else None
         self._travels_on = not _reaches_all(graph)
         # What others put off, those who get it put off as well.
-        self._puts_off = transport.mortal and capacity < n
+        self._puts_off = capacity < n and self._topology.may_grow
 
     @property
     def sent_as(self) -> SentAs:
@@ -87,22 +87,21 @@ class SparseVector(Vector):
         self._dirty.settle(owed, news)
         return sent
 
-    def _mend(self) -> None:
-        before, outs = self._graph.targets(self._rank), self._outs
-        super()._mend()
-        self._carry_residuals(outs)
+    def _mend(self, before: Neighbours) -> None:
+        self._carry_residuals(before.outs)
         if self._dirty is not None:
             # New peers are owed all that changed so far: more than a slot holds, perhaps, and nobody's mistake.
-            self._dirty.put_off(set(self._graph.targets(self._rank)).difference(before))
+            self._dirty.put_off(set(self._topology.now.targets).difference(before.targets))
 
-    def _carry_residuals(self, outs: Sequence[Sequence[int]]) -> None:
+    def _carry_residuals(self, outs: Sequence[tuple[int, ...]]) -> None:
         """What the peers of a scatter had not got is owed to those of them who live, and whoever takes the place of the
         others. `outs`: the peers by phase before the graph was mended."""
+        failed, now = self._transport.view.failed, self._topology.now.outs
         carried: dict[tuple[int, ...], Residual] = {}
         for peers, residual in self._residuals.items():
-            key = tuple(peer for peer in peers if peer not in self._dead)
-            if peers in map(tuple, outs):
-                key = next((now for now in map(tuple, self._outs) if set(key) <= set(now)), key)
+            key = tuple(sorted(set(peers) - failed))
+            if peers in outs:
+                key = next((later for later in now if set(key) <= set(later)), key)
             if key in carried:
                 carried[key].give(nonzero_rows(residual.values), residual.values)
             elif key:
@@ -172,16 +171,13 @@ class SparseVector(Vector):
         if self._top_k is not None and isinstance(function, GatherFunction) and function is not SUM:
             raise TypeError(f"{self.name}: with top_k messages hold increments, for malt.SUM; {function} merges values")
 
-    def _accepts(self, message: Message) -> bool:
+    def _decode(self, message: Message) -> RowValues | None:
         content = decode(self._format, message.encoding, message.payload)
-        if content is None or (self._check_finite and not _is_finite(content)):
-            return False
-        self._opened[message.sender, message.step] = content
-        return True
+        return None if content is None or (self._check_finite and not _is_finite(content)) else content
 
-    def _merge(self, function: GatherFunction | UserFunction, messages: Sequence[Message]) -> None:
-        contents = [self._opened[one.sender, one.step] for one in messages]
-        self._opened.clear()
+    def _merge(
+        self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[RowValues]
+    ) -> None:  # fmt: skip
         if isinstance(function, GatherFunction):
             rows = union([content.rows for content in contents], self._format.n)
             if self._dirty is not None:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import pytest
 
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
-from dstorm.membership import barrier
-from dstorm.membership.view import DEPARTED
+from dstorm.membership.barrier import Roster, nbytes
+from dstorm.membership.tolerant import TolerantRoster
+from dstorm.membership.view import DEPARTED, FaultTolerantView, View
 
 pytestmark = pytest.mark.serial
 
 
-def run(size, seed, live, deadline_s=1.0):
+def run(size, seed, live, deadline_s=1.0, tolerant=False):
     group = Group(size, seed)
 
     def start(rank):
         transport = SimulatedTransport(group, rank)
-        return live(rank, barrier.Roster(transport, transport.window(barrier.nbytes(size)), deadline_s), transport)
+        transport.view = FaultTolerantView(size) if tolerant else View(size)
+        make = partial(TolerantRoster, view=transport.view, gone=list) if tolerant else Roster
+        return live(rank, make(transport, transport.window(nbytes(size)), deadline_s), transport)
 
     return group.run(start)
 
@@ -82,16 +87,16 @@ def test_at_the_end_no_deadline_runs_against_who_has_closed_all(opens):
             mine.closed() if opens else None
             while transport.clock() < (1.7 if opens else 3):
                 transport.pause(30)
-            mine.meet("another" if opens == 1 else barrier.LAST)
+            mine.meet("another" if opens == 1 else "the end", final=opens != 1)
             return
         mine.meet("a vector")
         if opens == 2:
-            with pytest.raises(DeadlinePassed, match="malt.finalize"):
-                mine.meet(barrier.LAST)
+            with pytest.raises(DeadlinePassed, match="the end"):
+                mine.meet("the end", final=True)
         if opens == 1:
             with pytest.raises(DeadlinePassed, match="another"):
                 mine.meet("another")
-        mine.meet("another" if opens == 1 else barrier.LAST)
+        mine.meet("another" if opens == 1 else "the end", final=opens != 1)
         assert transport.clock() > 2.5 or opens
 
     run(3, opens, live)
@@ -201,9 +206,9 @@ def test_what_the_dead_said_last_is_taken_down():
             assert mine._membership.words[1].come == 0
             mine._bury(0b10)
             assert mine._membership.words[1].come == 1
-            assert mine.dead == {1}
+            assert transport.view.failed == {1}
 
-    run(3, 0, live)
+    run(3, 0, live, tolerant=True)
 
 
 @pytest.mark.parametrize("seed", range(10))

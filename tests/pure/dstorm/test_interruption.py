@@ -43,7 +43,7 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment, monkeypatch):
                 send(segment, [1], 1, payload(0, 1))
             assert len(flushes) == 3 and interruption.pending is None
         transport.barrier()
-        messages = segment.receive([0] if rank else [], newest=True)
+        messages = segment.receive(lambda: [0] if rank else [], newest=True)
         check(messages)
         return len(messages)
 
@@ -61,7 +61,7 @@ def test_a_wait_ends_at_once():
                 send(segment, [1], 2, payload(0, 2))
             transport.pause = pause
         transport.barrier()
-        return len(segment.receive([0] if rank else [], newest=False))
+        return len(segment.receive(lambda: [0] if rank else [], newest=False))
 
     assert run(2, 0, live, sync="notify-ack") == [0, 1]
     assert interruption.pending is None

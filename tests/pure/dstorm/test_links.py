@@ -9,6 +9,7 @@ import time
 import numpy as np
 import pytest
 
+from dstorm.membership.view import FaultTolerantView
 from dstorm.transports import links
 from dstorm.transports.links import Links
 
@@ -29,8 +30,10 @@ class Pair:
         self.left = []
         (out0, into1), (out1, into0) = self.ways
         self._made = []
-        self.first = Links(self.memory[0], {1: out0}, {1: into0}, alive, self._leave, suspect_after_s)
-        self._second = ({0: out1}, {0: into1}, alive, self._leave, suspect_after_s)
+        view = FaultTolerantView(2)
+        view.change(failed={0, 1} - set(alive))
+        self.first = Links(self.memory[0], {1: out0}, {1: into0}, view, self._leave, suspect_after_s)
+        self._second = ({0: out1}, {0: into1}, view, self._leave, suspect_after_s)
 
     def second(self):
         self._made.append(Links(self.memory[1], *self._second))

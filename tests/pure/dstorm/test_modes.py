@@ -123,7 +123,7 @@ def acknowledges_before_merging(monkeypatch):
     merging = "self._gathered_at = self._step\n"
     plant(monkeypatch, Vector, "_collect", (merging, merging + "    self._segment.acknowledge()\n"))
     # A user's function is given copies: let it see the window, as built-in functions do.
-    plant(monkeypatch, DenseVector, "_merge", ("one.payload.copy()", "one.payload"))
+    plant(monkeypatch, DenseVector, "_update", ("content.copy()", "content"))
 
 
 def waits_for_the_done(monkeypatch):

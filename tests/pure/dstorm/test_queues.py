@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from schedules import send
 
-from dstorm import DeadlinePassed, Group, Layout, Segment, SimulatedTransport, parse
+from dstorm import DeadlinePassed, Group, Lag, Layout, Segment, SimulatedTransport, parse
 from dstorm.header import NBYTES
 
 pytestmark = pytest.mark.serial
@@ -21,13 +21,13 @@ def complete(size, depth=2):
     return Layout(others, others, depth, CAPACITY)
 
 
-def run(size, seed, live, sync="asp", depth=2, deadline_s=1.0, accept=lambda message: True):
+def run(size, seed, live, sync="asp", depth=2, deadline_s=1.0):
     """live(rank, segment, transport) on all ranks; results by rank."""
     group = Group(size, seed)
 
     def start(rank):
         transport = SimulatedTransport(group, rank)
-        segment = Segment(transport, complete(size, depth), parse(sync), deadline_s, accept)
+        segment = Segment(transport, complete(size, depth), parse(sync), deadline_s)
         return live(rank, segment, transport)
 
     return group.run(start)
@@ -52,7 +52,7 @@ def test_asp_never_mixes_and_always_adds_up(seed, depth, newest):
         for step in range(1, 9):
             if step % 3 or rank:
                 send(segment, [peer for peer in steps if (peer + step) % 4], step, payload(rank, step))
-            for message in segment.receive(steps, newest=newest):
+            for message in segment.receive(lambda: steps, newest=newest):
                 check([message])
                 steps[message.sender].append(message.step)
         transport.barrier()
@@ -74,7 +74,7 @@ def test_bsp_merges_exactly_its_own_step(seed, depth):
         peers = [peer for peer in range(4) if peer != rank]
         for step in range(1, 8):
             send(segment, peers, step, payload(rank, step))
-            messages = segment.receive(peers, newest=False)
+            messages = segment.receive(lambda: peers, newest=False)
             assert [(one.sender, one.step) for one in messages] == [(peer, step) for peer in peers]
             check(messages)
             segment.acknowledge()
@@ -94,7 +94,7 @@ def test_ssp_returns_only_within_its_bound(seed, bound):
             transport.pause(12 if rank == 0 else 0)
             begun[rank] = step
             send(segment, peers, step, payload(rank, step))
-            check(segment.receive(peers, newest=False))
+            check(segment.receive(lambda: peers, newest=False))
             assert all(begun[peer] >= step - bound for peer in peers)
         return segment.statistics()
 
@@ -108,7 +108,7 @@ def test_notify_ack_overwrites_nothing(seed):
         peers = [peer for peer in range(3) if peer != rank]
         for step in range(1, 9):
             send(segment, peers, step, payload(rank, step))
-            check(segment.receive(peers, newest=False))
+            check(segment.receive(lambda: peers, newest=False))
             segment.acknowledge()
         transport.barrier()
         return segment.statistics()
@@ -125,7 +125,7 @@ def test_uneven_loops_end(sync, seed):
         peers = [peer for peer in range(4) if peer != rank]
         for step in range(1, (2, 5, 30, 60)[rank] + 1):
             send(segment, peers, step, payload(rank, step))
-            check(segment.receive(peers, newest=False))
+            check(segment.receive(lambda: peers, newest=False))
             segment.acknowledge()
         segment.close()
         return segment.statistics().waited_s
@@ -143,9 +143,9 @@ def test_a_wait_ends_at_its_deadline_and_names_the_missing(sync, act):
             DeadlinePassed, match=rf"{act}: the deadline passed waiting for .*rank 2 \(last step 0"
         ) as raised:
             if act == "gather":
-                segment.receive([1 - rank, 2], newest=False)
+                segment.receive(lambda: [1 - rank, 2], newest=False)
             else:
-                segment.receive([1 - rank], newest=False)
+                segment.receive(lambda: [1 - rank], newest=False)
                 segment.acknowledge()
                 send(segment, [1 - rank, 2], 2, payload(rank, 2))
         assert raised.value.missing[2] == 0
@@ -159,22 +159,26 @@ def test_timeout_of_the_call_wins():
             send(segment, [1], 1, payload(0, 1))
             before = transport.clock()
             with pytest.raises(DeadlinePassed):
-                segment.receive([1], newest=False, timeout_s=0.05)
+                segment.receive(lambda: [1], newest=False, timeout_s=0.05)
             assert transport.clock() - before < 0.2
 
     run(2, 0, live, "bsp", deadline_s=100.0)
 
 
-def test_what_is_not_accepted_is_refused_and_counted():
+def test_what_is_refused_is_counted_as_that_and_not_as_gathered():
     def live(rank, segment, transport):
         if rank == 0:
             send(segment, [1], 1, payload(0, 1), encoding=7)
             send(segment, [1], 2, payload(0, 2))
         transport.barrier()
-        messages = segment.receive([1 - rank], newest=False)
-        return [one.step for one in messages], segment.statistics().refused
+        for message in segment.receive(lambda: [1 - rank], newest=False):
+            if message.encoding:
+                segment.refuse(message)
+        segment.acknowledge()
+        counts = segment.statistics()
+        return counts.gathered, counts.refused, counts.overwritten, counts.pending, counts.lag
 
-    assert run(2, 0, live, accept=lambda message: message.encoding == 0)[1] == ([2], 1)
+    assert run(2, 0, live)[1] == (1, 1, 0, 0, Lag(1, -2, -2.0, -2, -2))
 
 
 def test_an_impossible_length_is_refused():
@@ -187,7 +191,7 @@ def test_an_impossible_length_is_refused():
 
             first = segment._in.edges[0].slots[0]
             header.write(segment._window.memory.data, first, header.Stamp(1, 1, header.WHOLE, 0, CAPACITY + NBYTES))
-            assert segment.receive([0], newest=False) == []
+            assert segment.receive(lambda: [0], newest=False) == []
             assert segment.statistics().refused == 1
 
     run(2, 0, live)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.membership.view import Change, Member
 from dstorm.transports import shm_space
 from dstorm.transports.shm import OneHost, SharedMemory
 
@@ -100,8 +101,8 @@ def test_a_rank_alone_goes_on_where_the_others_were_dead_before(tmp_path):
     transport = SurvivingTransport(OneHost(2, SIZE, "Open MPI 5"), arena, lambda: [0, 1], 5.0)
     transport.barrier("malt.init")
     told = []
-    transport.on_death(told.append)
-    assert told == [frozenset({0, 1})]
+    transport.view.subscribe(told.append)
+    assert told == [Change(1, frozenset({Member(0), Member(1)}), frozenset())]
     assert transport.allgather(b"mine") == [b"", b"", b"mine"]
     values = np.arange(4.0)
     transport.allreduce(values)
