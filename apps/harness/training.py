@@ -116,7 +116,7 @@ class Training:
         trainer.finish()
         if checkpoints.final:
             trainer.restore(checkpoints.final)
-        elif self.marks:
+        elif self.marks and checkpoints.is_on:
             final = {} if trainer.gathers_state else trainer.model()  # there the state is the model
             whole = state or trainer.state()
             checkpoints.conclude(self._epoch, self._examples(), self._clock, whole, final, self._is_ended)

@@ -1,0 +1,271 @@
+"""What the harness calls of a program, in which order, and what it makes of it: a program that learns a mean."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+
+import malt
+from apps import harness
+from apps.harness import BadInput, Column, Measured, Need
+
+pytestmark = pytest.mark.serial
+
+DATA = np.arange(12.0)
+MEAN = DATA.mean()
+
+
+class Trainer(harness.Trainer):
+    """w <- w - (w - mean) / 2, by a mean over ranks."""
+
+    def __init__(self, problem, start):
+        self.problem, self.start, self.calls = problem, start, problem.calls
+        self.gathers_state = self.measures_together = problem.options.together
+        self.w = np.array(start.state.get("w", 100.0))
+        self.kept = []
+
+    def order(self):
+        self.calls.append("order")
+        return malt.shard(DATA)
+
+    def begin_epoch(self, place):
+        self.calls.append(f"begin_epoch {place}")
+
+    def train(self, epoch, order):
+        self.calls.append(f"train {epoch}")
+        gradient = np.array(self.w - order.mean())
+        malt.allreduce(gradient, weight=len(order))
+        self.w -= gradient / 2
+        return len(order)
+
+    def model(self):
+        self.calls.append("model")
+        return {"w": self.w}
+
+    def objective(self, model):
+        return abs(float(model["w"]) - MEAN)
+
+    def measures(self, model):
+        self.calls.append("measures")
+        assert not self.measures_together
+        return {"error": self.objective(model)}
+
+    def keep(self, epoch):
+        self.calls.append(f"keep {epoch}")
+        self.kept.append(self.objective({"w": self.w}))
+
+    def measures_of_all(self):
+        self.calls.append("measures_of_all")
+        return [{"error": error} for error in malt.allgather([*self.kept, self.objective({"w": self.w})])[0]]
+
+    def state(self):
+        self.calls.append("state")
+        return {"w": self.w}
+
+    def finish(self):
+        self.calls.append("finish")
+        harness.common_mean([self.w])
+
+    def save(self, path):
+        self.calls.append("save")
+        malt.files.save_npz(path, w=self.w)
+
+    def warning(self, report):
+        self.calls.append("warning")
+        return "it is far from the mean" if report.final["error"] > 10 else ""
+
+
+class Problem(harness.Problem):
+    rows = len(DATA)
+
+    def __init__(self, options, calls):
+        self.options, self.calls = options, calls
+
+    def memory(self):
+        self.calls.append("memory")
+        return Need(self.options.needs, "--needs", "need less")
+
+    def match(self):
+        self.calls.append("match")
+        return {"rows": self.rows}
+
+    def compile(self):
+        self.calls.append("compile")
+
+    def shares(self):
+        self.calls.append("shares")
+        return super().shares()
+
+    def trainer(self, start):
+        self.calls.append("trainer")
+        if self.options.refused:
+            raise ValueError("it cannot be trained")
+        return Trainer(self, start)
+
+    def introduction(self, trainer):
+        self.calls.append("introduction")
+        return f"{self.rows} numbers"
+
+
+class Program(harness.Program):
+    name, summary = "apps.mean", "The mean of some numbers."
+    measures = (Column("error", "error", ".3f"),)
+
+    def __init__(self):
+        self.calls = []
+
+    def add_options(self, parser):
+        self.calls.append("add_options")
+        for name in ("--together", "--refused", "--measured"):
+            parser.add_argument(name, action="store_true")
+        parser.add_argument("--needs", type=int, default=0)
+        parser.add_argument("--data", metavar="FILE")
+        harness.add_tolerance(parser)
+        harness.add_common_options(parser, epochs=3)
+
+    def inputs(self, options):
+        self.calls.append("inputs")
+        return [("--data", options.data)]
+
+    def load(self, options):
+        self.calls.append("load")
+        return Measured([np.ones(2)], {"error": 0.5}) if options.measured else Problem(options, self.calls)
+
+    def rates(self, mark):
+        return {"numbers_per_s": 7.0}
+
+
+@pytest.fixture
+def run(tmp_path):
+    """run(ranks, *arguments): the report, and what rank 0 has been called for."""
+
+    def run(ranks, *arguments):
+        report, calls = tmp_path / "report.json", []
+
+        def live(rank):
+            program = Program()
+            harness.run(program, [*map(str, arguments), "--json", str(report)])
+            return program.calls
+
+        calls = malt.simulate(live, ranks) if ranks > 1 else [live(0)]
+        return json.loads(report.read_text()), calls[0]
+
+    return run
+
+
+BEFORE = ["add_options", "inputs", "load", "memory", "match", "compile", "shares", "trainer", "introduction"]
+
+
+def epoch(number, *after):
+    return [f"begin_epoch {number - 1}", "order", f"train {number}", *after]
+
+
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_what_is_called_in_order(run, ranks, tmp_path, capsys):
+    told, calls = run(ranks, "--save", tmp_path / "model.npz")
+    epochs = [call for number in (1, 2, 3) for call in epoch(number, "model")]
+    assert calls == [
+        *BEFORE, *epochs, "finish", "model", "model", *4 * ["measures"], "warning", "save",
+    ]  # fmt: skip
+    assert [one["error"] for one in told["epochs"]] == pytest.approx([(100 - MEAN) / 2**k for k in (1, 2, 3)])
+    assert [one["examples"] for one in told["epochs"]] == [12, 24, 36]
+    assert {one["numbers_per_s"] for one in told["epochs"]} == {7.0}
+    assert (told["graph"], told["sync"], told["seed"], told["lost_ranks"]) == (None, None, 0, [])
+    assert "graph" not in told["options"] and told["final"]["error"] == told["epochs"][-1]["error"]
+    said = capsys.readouterr()
+    assert f", {ranks} ranks, seed 0\n12 numbers, 3 epochs\n" in said.out
+    assert said.err == "warning: it is far from the mean\n"
+    assert float(malt.files.load_npz(tmp_path / "model.npz")["w"]) == pytest.approx(MEAN + (100 - MEAN) / 8)
+
+
+@pytest.mark.parametrize("together", [(), ("--together",)])
+@pytest.mark.parametrize("ranks", [1, 3])
+def test_a_checkpoint_goes_on(run, ranks, together, tmp_path):
+    keeping = [*together, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0, "--resume"]
+    whole, _ = run(ranks, *together, "--epochs", 5)
+    first, _ = run(ranks, *keeping, "--epochs", 2)
+    rest, calls = run(ranks, *keeping, "--epochs", 5)
+    over, after = run(ranks, *keeping, "--epochs", 5)
+    assert [one["error"] for one in first["epochs"] + rest["epochs"]] == [one["error"] for one in whole["epochs"]]
+    assert rest["resumed_from"] == 2 and rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert calls[len(BEFORE) :][:5] == ["order", "order", "begin_epoch 0", "order", "train 3"]
+    assert over["final"]["model_sha256"] == whole["final"]["model_sha256"] and not any("train " in one for one in after)
+
+
+def test_a_model_that_no_rank_has_whole(run, tmp_path):
+    told, calls = run(3, "--together", "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0)
+    assert [call for call in calls if call.split()[0] in ("keep", "state", "finish", "measures_of_all")] == [
+        "keep 1", "state", "keep 2", "state", "keep 3", "finish", "state", "measures_of_all",
+    ]  # fmt: skip
+    assert len(told["epochs"]) == 3 and told["final"]["error"] == pytest.approx((100 - MEAN) / 8)
+
+
+@pytest.mark.parametrize(("tolerance", "epochs"), [(0.4, 20), (0.6, 2)])
+def test_the_tolerance_ends_it(run, tolerance, epochs):
+    """Each epoch halves the error."""
+    told, _ = run(3, "--tolerance", tolerance, "--epochs", 20)
+    assert len(told["epochs"]) == epochs
+
+
+def test_a_model_that_is_only_measured(run, capsys):
+    told, calls = run(2, "--measured")
+    assert calls == BEFORE[:3] and told["epochs"] == [] and told["final"]["error"] == 0.5
+    assert f"final: error 0.500 model {told['final']['model_sha256']}\n" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "message", "called"),
+    [
+        (["--refused"], "it cannot be trained", 8),
+        (["--needs", 10**18], "--needs: 2 ranks of this host need 2,000,000,000.0 GB, and", 4),
+        (["--data", "x", "--save", "x"], "x: --save needs a file of its own, and --data is that file", 2),
+        (["--epochs", -1], "argument --epochs: must be a whole number from 0 up, got -1", 1),
+    ],
+)
+def test_what_is_refused(words, message, called):
+    def live(rank):
+        program = Program()
+        with pytest.raises(BadInput, match=message):
+            harness.run(program, [str(word) for word in words])
+        return program.calls
+
+    assert malt.simulate(live, 2) == [BEFORE[:called]] * 2
+
+
+def test_what_the_tolerance_has_ended_is_over(run, tmp_path):
+    words = ["--tolerance", 0.6, "--epochs", 20, "--checkpoint", tmp_path / "train.ckpt", "--resume"]
+    first, _ = run(3, *words)
+    over, calls = run(3, *words)
+    assert len(first["epochs"]) == 2 and over["epochs"] == [] and "train 3" not in calls
+    assert over["final"]["model_sha256"] == first["final"]["model_sha256"]
+    assert len(run(3, *words[2:])[0]["epochs"]) == 18
+
+
+@pytest.mark.parametrize("together", [(), ("--together",)])
+def test_the_final_model_is_kept_beside_the_state_unless_it_is_that(run, together, tmp_path):
+    run(2, *together, "--checkpoint", tmp_path / "train.ckpt")
+    arrays = {name for name in malt.Checkpoint(tmp_path / "train.ckpt").load() if name.endswith("w")}
+    assert arrays == ({"w"} if together else {"w", "final_w"})
+
+
+MEANS = [
+    ((1.0, 2.0, 6.0), (True, True, True), False, (3.0, 3.0, 3.0)),
+    ((1.0, 2.0, 6.0), (True, False, True), False, (3.5, 3.5, 3.5)),
+    ((1.0, 2.0, 6.0), (False, False, False), False, (1.0, 2.0, 6.0)),
+    ((1.0, 2.0, 6.0), (False, False, False), True, (3.0, 3.0, 3.0)),
+    ((1.0, np.nan, 6.0), (True, True, True), False, (3.5, 3.5, 3.5)),
+]
+
+
+@pytest.mark.parametrize(("given", "counts", "else_all", "found"), MEANS)
+def test_the_common_model_is_the_mean_of_those_that_count(given, counts, else_all, found, capsys):
+    def live(rank):
+        array = np.full(3, given[rank])
+        harness.common_mean([array], counts[rank], else_all)
+        return array.tolist()
+
+    assert malt.simulate(live, 3) == [[one] * 3 for one in found]
+    left_out = "malt: the model of rank 1 is not finite, and left out of the mean\n"
+    assert capsys.readouterr().err == (left_out if np.isnan(given[1]) else "")
