@@ -14,7 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -39,8 +39,6 @@ _REDUCE_NBYTES = 1 << 23
 """What is reduced at once, so that buffers stay small."""
 _LEAST_BLOCK = 256
 """Elements of a piece that one rank reduces, or all of them: fewer are not worth a message."""
-_LOCAL = ("clock", "pause", "copy", "set_deadline")
-"""Methods that need no lock where MPI calls are serialized."""
 
 
 def library() -> str:
@@ -106,10 +104,11 @@ def _nothing() -> None:
 
 
 class MpiWindow:
-    """This rank's part of an MPI window."""
+    """This rank's part of an MPI window. Where there is a `lock`, its calls of MPI hold it; who makes it holds it."""
 
     def __init__(
-        self, comm: MPI.Intracomm, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True
+        self, comm: MPI.Intracomm, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True,
+        lock: threading.RLock | None = None,
     ) -> None:  # fmt: skip
         self._watchdog = watchdog
         self._win = MPI.Win.Allocate(max(nbytes, 1), 1, comm=comm)
@@ -119,6 +118,8 @@ class MpiWindow:
             self.memory[:] = 0  # stamps must read EMPTY; and touched pages count in what /dev/shm has left
         self._win.Sync()
         comm.Barrier()
+        if lock is not None:
+            self._win = cast("MPI.Win", progress.Serialized(self._win, lock))
 
     @property
     def model(self) -> str:
@@ -218,7 +219,6 @@ class MpiTransport(Enrolled):
         if MPI.Query_thread() == MPI.THREAD_SERIALIZED and not helps:
             self._lock = threading.RLock()
             self._poll = progress.unless_held(self._lock, self._comm.Iprobe)
-            progress.serialize(self, self._lock, _LOCAL)
 
     def _help_progress(self) -> None:
         """Have what peers write arrive while this rank computes, as far as the thread level allows it."""
@@ -254,12 +254,10 @@ class MpiTransport(Enrolled):
         with self._meeting("MPI_Allgather"):
             self._comm.Allgather(wanted, table)
         shm_space.check(self.hosts, table[:, 0].tolist(), table[:, 1].tolist())
-        with self._watchdog.watching("MPI_Win_allocate"):
-            # Inside a host a flush waits for nobody, and needs no watch.
-            window = MpiWindow(self._comm, nbytes, self._watchdog if progress.spans_hosts(self.hosts) else None)
-        if self._lock is not None:
-            progress.serialize(window, self._lock, _LOCAL, makers=("prepared", "prepared_flush"))
-        return window
+        # Inside a host a flush waits for nobody, and needs no watch.
+        watchdog = self._watchdog if progress.spans_hosts(self.hosts) else None
+        with self._calling("MPI_Win_allocate"):
+            return MpiWindow(self._comm, nbytes, watchdog, lock=self._lock)
 
     def arena(self) -> MpiWindow:
         """A window of half of what /dev/shm has free, divided by the ranks of the host; of the same size on all ranks.
@@ -267,7 +265,7 @@ class MpiTransport(Enrolled):
         share = shm_space.share_nbytes(len(self.rivals) + 1)
         nbytes = min(int(text) for text in self.allgather(str(share).encode()))
         with self._meeting("MPI_Win_allocate"):
-            return MpiWindow(self._comm, nbytes, clear=False)
+            return MpiWindow(self._comm, nbytes, clear=False, lock=self._lock)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
@@ -336,7 +334,13 @@ class MpiTransport(Enrolled):
         """All ranks come to a blocking collective `call` before any of them enters it: that wait has a deadline, and
         leaves the core to ranks that are still training, neither of which is true of MPI's own."""
         self.barrier(call)
-        with self._watchdog.watching(call):
+        with self._calling(call):
+            yield
+
+    @contextlib.contextmanager
+    def _calling(self, call: str) -> Iterator[None]:
+        """In MPI's `call`: on the watchdog's clock, and never while the helper calls, where the two take turns."""
+        with self._lock or contextlib.nullcontext(), self._watchdog.watching(call):
             yield
 
     clock = staticmethod(time.perf_counter)

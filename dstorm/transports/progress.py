@@ -13,7 +13,7 @@ import atexit
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from functools import wraps
+from functools import partial
 from typing import Any
 
 OPENMPI_THREAD = "OMPI_MCA_btl_tcp_progress_thread"
@@ -117,28 +117,16 @@ def unless_held(lock: threading.RLock, function: Callable[[], object]) -> Callab
     return call
 
 
-def serialize(
-    target: object, lock: threading.RLock, local: Iterable[str] = (), makers: Iterable[str] = ()
-) -> None:  # fmt: skip
-    """Make every public method of `target`, but for those named in `local`, hold `lock` while it runs; of those named
-    in `makers`, what they return holds it.
+class Serialized:
+    """An object of the MPI library, here `target`: each of its methods holds `lock` while it runs."""
 
-    They are replaced on this one object: where nothing needs to be serialized, nothing is paid.
-    """
-    for name in dir(type(target)):
-        method = getattr(target, name)
-        if callable(method) and not name.startswith("_") and name not in local:
-            setattr(target, name, _making_holders(lock, method) if name in makers else _holding(lock, method))
+    def __init__(self, target: object, lock: threading.RLock) -> None:
+        self._target, self._lock = target, lock
 
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._target, name)
+        return partial(self._call, found) if callable(found) else found
 
-def _making_holders(lock: threading.RLock, maker: Callable[..., Callable[..., Any]]) -> Callable[..., Any]:
-    return lambda *args: _holding(lock, maker(*args))
-
-
-def _holding(lock: threading.RLock, function: Callable[..., Any]) -> Callable[..., Any]:
-    @wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        with lock:
-            return function(*args, **kwargs)
-
-    return call
+    def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with self._lock:
+            return method(*args, **kwargs)

@@ -1,0 +1,76 @@
+"""At thread level SERIALIZED no call of MPI overlaps with one of the thread that helps: each holds the lock."""
+
+from __future__ import annotations
+
+import threading
+
+import numpy as np
+import pytest
+
+from dstorm.transports import progress
+
+
+@pytest.fixture
+def transport(monkeypatch):
+    pytest.importorskip("mpi4py")
+    from mpi4py import MPI
+
+    from dstorm.transports import mpi
+
+    monkeypatch.setattr(MPI, "Query_thread", lambda: MPI.THREAD_SERIALIZED)
+    monkeypatch.setattr(progress, "spans_hosts", lambda hosts: True)
+    monkeypatch.setattr(progress, "library_helps", lambda *_: False)
+    made = mpi.MpiTransport(MPI.COMM_WORLD)
+    yield made
+    made.close()
+
+
+class Watched:
+    """An object of the MPI library: note(name) is called with each of its methods."""
+
+    def __init__(self, target, note):
+        self._target, self._note = target, note
+
+    def __getattr__(self, name):
+        def call(*args, **kwargs):
+            self._note(name)
+            return getattr(self._target, name)(*args, **kwargs)
+
+        return call
+
+
+def test_calls_hold_the_lock(transport, monkeypatch):
+    from dstorm.transports import mpi
+
+    source, array, make = np.ones(8, np.uint8), np.ones(3), mpi.MpiWindow
+    calls, free = set(), []
+
+    def note(name):
+        calls.add(name)
+        thread = threading.Thread(target=progress.unless_held(transport._lock, lambda: free.append(name)))
+        thread.start()
+        thread.join()
+
+    def noted(*args, **kwargs):
+        note("Allocate")
+        return make(*args, **kwargs)
+
+    monkeypatch.setattr(mpi, "MpiWindow", noted)
+    windows = [transport.window(64), transport.arena()]
+    with monkeypatch.context() as watching:
+        watching.setattr(transport, "_comm", Watched(transport._comm, note))
+        for window in windows:
+            window._win._target = Watched(window._win._target, note)
+            window.put(source, transport.rank, 0)
+            window.prepared(source, transport.rank, 8)()
+            window.flush([transport.rank])
+            window.prepared_flush([transport.rank])()
+            window.sync()
+            assert window.memory[:16].all()
+            transport.barrier()
+            window.free()
+        transport.allreduce(array, "sum")
+        transport.broadcast(array)
+        assert transport.allgather(b"x") == [b"x"] * transport.size
+    assert free == []
+    assert calls >= {"Allocate", "Put", "Flush", "Sync", "Free", "Allgather", "Allgatherv", "Alltoallv", "Bcast"}
