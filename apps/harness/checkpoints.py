@@ -29,7 +29,8 @@ class Checkpoints:
 
     def __init__(self, options: Namespace, program: str, match: Mapping[str, Any]) -> None:
         self._file: malt.Checkpoint | None = None
-        self._epochs, self._tolerance = options.epochs, getattr(options, "tolerance", 0.0)
+        self._epochs: int = options.epochs
+        self._tolerance: float = getattr(options, "tolerance", 0.0)
         self.state: dict[str, NDArray[Any]] = {}
         """What to go on with; empty: the run starts from the beginning."""
         if options.checkpoint is not None:

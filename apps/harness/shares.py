@@ -98,7 +98,7 @@ class Shares:
             dealt_at = self._dealt.get(lost.rank, float("inf"))
             without = sum(lost.at < ended <= dealt_at for ended in self._ended)
             missing = max(missing, without - sum(ended > dealt_at for ended in self._ended))
-        return min(max(by_rank(missing).values()), most)
+        return int(min(max(by_rank(missing).values()), most))
 
     def changed(self, alive: tuple[int, ...] | None = None) -> bool:
         """Whether ranks have failed since the last call: rows are dealt otherwise now. The lowest rank that has not

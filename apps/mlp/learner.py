@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 import malt
-from apps.harness import common_mean
+from apps.harness import Array, common_mean
 from apps.mlp.network import Network, Weights, cross_entropy
 from apps.mlp.optimizer import OPTIMIZERS
 from apps.mlp.pictures import Pictures
@@ -39,7 +39,7 @@ class Learner:
         self._mine = mine
         self._chosen = np.empty((min(self._batch, len(mine)), mine.pixels.shape[1]), np.uint8)
 
-    def learn(self, order: Sequence[int], step: float) -> None:
+    def learn(self, order: Array, step: float) -> None:
         """Take one step on the examples named in `order`; exchange where that is due. One-sided."""
         labels = self._show(order)
         logits = self._network.forward(len(order))
@@ -76,7 +76,7 @@ class Learner:
             vector.close()
         common_mean(self.weights, counts=self._batches > 0)
 
-    def _show(self, order: Sequence[int]) -> Any:
+    def _show(self, order: Array) -> Any:
         """Put the examples into the network; their labels."""
         chosen = np.take(self._mine.pixels, order, axis=0, out=self._chosen[: len(order)], mode="clip")
         _show(self._network, chosen, self._mine.white)

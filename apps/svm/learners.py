@@ -23,10 +23,13 @@ DEPTH = 8
 
 
 class Learner(Protocol):
-    """One way to train together. `model` is what it has learned so far; `vectors` carry it."""
+    """One way to train together. `model` is what it has learned so far."""
 
     model: Params
-    vectors: Sequence[Any]
+
+    @property
+    def vectors(self) -> Sequence[Any]:
+        """What carries it."""
 
     def learn(self, order: Order, due: bool) -> None:
         """Train on the examples named in `order`; then, where that is `due`, exchange."""

@@ -6,7 +6,7 @@ from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.sparse import csr_matrix
+from scipy.sparse import csr_array, csr_matrix
 
 from apps.svm.linear import kernels
 from apps.svm.linear.kernels import Examples, Order
@@ -15,7 +15,9 @@ BLOCK_ROWS: Final = 64
 """Rows visited in a run, in the order of memory: one by one, at random, rcv1 takes 2 to 4 times as long, no better."""
 
 
-def examples(X: csr_matrix, y: NDArray[np.float32], rows: NDArray[np.integer[Any]] | None = None) -> Examples:
+def examples(
+    X: csr_array | csr_matrix, y: NDArray[np.float32], rows: NDArray[np.integer[Any]] | None = None
+) -> Examples:
     """Views of a CSR matrix, float32 with int32 indices, and its labels, -1 or +1; or a copy of some rows, in the
     order given: a rank that copies its rows as they were dealt has them shuffled, and reads them fast ever after.
 
