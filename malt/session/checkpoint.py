@@ -15,6 +15,7 @@ from dstorm import Transport
 from malt.files import checkpoint
 from malt.files.checkpoint import RESERVED, Content
 from malt.session import session
+from malt.session.collectives import allgather, lowest
 from malt.world.agreement import exchange, succeed
 from vol import arguments
 
@@ -23,8 +24,6 @@ Arrays = dict[str, NDArray[Any]]
 _KINDS: Final = "biufcSUmM"
 """Of dtypes: numbers, truth values, text and times."""
 _LONGEST_NAME: Final = 255
-_PIECE_NBYTES: Final = 1 << 30
-"""What is sent to the other ranks at once: the most that every MPI counts is 2^31 - 1 bytes."""
 
 
 class Checkpoint:
@@ -68,9 +67,8 @@ class Checkpoint:
 
     def due_together(self) -> bool:
         """What `due` says on the lowest rank. Collective: for a state that all ranks must come together to make."""
-        transport = session.world().transport
-        with transport.calling("Checkpoint.due_together"):
-            return any(exchange(transport, session.is_lowest() and self.due()).values())
+        with session.world().transport.calling("Checkpoint.due_together"):
+            return any(allgather(lowest() and self.due()))
 
     def save(self, state: Mapping[str, Any], force: bool = False) -> bool:
         """Write the state if that is due, or at once with `force`; whether it was written. Local.
@@ -84,7 +82,7 @@ class Checkpoint:
         arrays = {_checked_name(name): _checked(name, value) for name, value in state.items()}
         if not (force or self.due()):
             return False
-        is_written = session.is_lowest() and self._write(arrays)
+        is_written = lowest() and self._write(arrays)
         self._since_s = session.world().transport.clock()
         return is_written
 
@@ -115,7 +113,7 @@ class Checkpoint:
             return None
         arrays = succeed(transport, lambda: _empty(heads) if found is None else found)
         for array in arrays.values():
-            _broadcast(transport, array)
+            transport.broadcast(array)
         return arrays
 
     def _read(self) -> Arrays | None:
@@ -185,10 +183,3 @@ def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -
 
 def _empty(heads: Sequence[Any]) -> Arrays:
     return {name: np.empty(shape, np.dtype(kind)) for name, kind, shape in heads}
-
-
-def _broadcast(transport: Transport, array: NDArray[Any]) -> None:
-    """array <- the lowest rank's. Collective."""
-    flat = array.reshape(-1).view(np.uint8) if array.nbytes else np.empty(0, np.uint8)
-    for start in range(0, flat.size, _PIECE_NBYTES):
-        transport.broadcast(flat[start : start + _PIECE_NBYTES])

@@ -59,6 +59,10 @@ def test_vectors(tmp_path, job_environment):
     assert sorted(output.splitlines()) == ["0 (2,) 1.0 1", "1 (0,) 0.5 1", "2 (1,) 1.5 1"]
 
 
+def test_collectives(tmp_path, job_environment):
+    assert run(example("collectives"), tmp_path, job_environment, ranks=3) == "[1.  0.5] 1.667 [1 1 1] 3\n"
+
+
 def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     """The port with a checkpoint, killed after an epoch and after another, ends as if it had never been killed."""
     port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")

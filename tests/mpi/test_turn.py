@@ -192,7 +192,9 @@ if malt.rank() == 0:
     thread.start()
     while not malt.init().transport._roster._is_meeting:
         time.sleep(0.001)
-    for call in (malt.barrier, malt.finalize, lambda: malt.vector(3)):
+    collectives = (lambda: malt.allreduce(v.array), lambda: malt.broadcast(v.array), lambda: malt.allgather(1),
+                   lambda: malt.together(int))
+    for call in (malt.barrier, malt.finalize, lambda: malt.vector(3), *collectives):
         try:
             call()
             raise SystemExit(f"{call} was not refused")

@@ -1,0 +1,92 @@
+"""malt.files: arrays in whole files, from which nothing is unpickled."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+
+import numpy as np
+import pytest
+
+import malt
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "model.npz"
+
+
+def test_arrays_come_back(path):
+    given = {"w": np.arange(6.0).reshape(2, 3).T, "path": "text", "b": 3, "empty": np.zeros((0, 2), np.float16)}
+    malt.files.save_npz(path, **given)
+    found = malt.files.load_npz(path)
+    assert list(found) == list(given)
+    for name, value in given.items():
+        assert found[name].dtype == np.asarray(value).dtype and np.array_equal(found[name], value)
+    with np.load(path, allow_pickle=False) as other:
+        assert np.array_equal(other["w"], given["w"])
+    assert os.listdir(path.parent) == ["model.npz"]
+
+
+def test_what_numpy_has_written(path):
+    np.savez(path, w=np.ones(3))
+    assert malt.files.load_npz(str(path))["w"].tolist() == [1, 1, 1]
+
+
+def test_no_objects_are_written(path):
+    path.write_bytes(b"before")
+    with pytest.raises(ValueError, match="Object arrays"):
+        malt.files.save_npz(path, w=np.array([None]))
+    assert path.read_bytes() == b"before" and os.listdir(path.parent) == ["model.npz"]
+
+
+def test_nothing_is_unpickled(path):
+    np.savez(path, w=np.array([{}], object))
+    with pytest.raises(ValueError, match=r"model\.npz: not an \.npz"):
+        malt.files.load_npz(path)
+
+
+def test_sizes_are_those_of_the_file(path):
+    """An array that says it is larger than the file takes no memory."""
+    np.savez(path, w=np.zeros(3, np.uint8))
+    path.write_bytes(path.read_bytes().replace(b"(3,), }             ", b"(3000000000000,), } "))
+    with pytest.raises(ValueError, match=r"model\.npz: not an \.npz"):
+        malt.files.load_npz(path)
+
+
+def test_compressed(path):
+    np.savez_compressed(path, w=np.zeros(3))
+    with pytest.raises(ValueError, match=r"model\.npz: not an \.npz .*compressed"):
+        malt.files.load_npz(path)
+
+
+@pytest.mark.parametrize("data", [b"", b"PK", b"text"])
+def test_no_npz(path, data):
+    path.write_bytes(data)
+    with pytest.raises(ValueError, match=r"model\.npz: not an \.npz"):
+        malt.files.load_npz(path)
+
+
+def test_every_cut_is_found(path):
+    malt.files.save_npz(path, w=np.arange(3))
+    whole = path.read_bytes()
+    for length in range(len(whole)):
+        path.write_bytes(whole[:length])
+        with pytest.raises(ValueError, match=r"model\.npz: not an \.npz"):
+            malt.files.load_npz(path)
+
+
+def test_no_file(path):
+    with pytest.raises(FileNotFoundError):
+        malt.files.load_npz(path)
+    os.mkfifo(path)
+    with pytest.raises(OSError, match="not a regular file"):
+        malt.files.load_npz(path)
+
+
+def test_any_writer(path):
+    malt.files.write(path, lambda file: file.write(b"all"))
+    assert path.read_bytes() == b"all"
+    assert zipfile.is_zipfile(path) is False
