@@ -25,15 +25,17 @@ class Parser(argparse.ArgumentParser):
 
 
 def add_common_options(
-    parser: Parser, *, epochs: int, exchange_every: int | None = None, graph: str | None = None,
+    parser: Parser, *, epochs: int | None, exchange_every: int | None = None, graph: str | None = None,
     sync: str | None = None, unit: str = "examples",
 ) -> None:  # fmt: skip
     """The options that every program has, with its defaults. `unit`: what --exchange-every counts.
 
-    A program whose ranks meet anyway (in malt.allreduce, say) has no --exchange-every, --graph and --sync: None.
+    A program whose ranks meet anyway (in malt.allreduce, say) has no --exchange-every, --graph and --sync: None. One
+    that counts its epochs as something else has an option of its own with dest="epochs", and None here.
     """
     add = parser.add_argument
-    add("--epochs", type=whole_number(0), default=epochs, metavar="N", help="passes over the rows (%(default)s)")
+    if epochs is not None:
+        add("--epochs", type=whole_number(0), default=epochs, metavar="N", help="passes over the rows (%(default)s)")
     if exchange_every is not None:
         add("--exchange-every", type=whole_number(1), default=exchange_every, metavar="N",
             help=f"{unit} that a rank trains on between two exchanges (%(default)s)")  # fmt: skip

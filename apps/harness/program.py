@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from argparse import Namespace
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from typing import Any, ClassVar
@@ -57,6 +57,8 @@ class Trainer(ABC):
     gathers_state = False
     """Whether `state` is collective, as no rank has all of it. The ranks then come together after each epoch where
     there is a checkpoint, to learn whether it is due."""
+    has_own_loop = False
+    """Whether `train_all` takes the place of `order`, `begin_epoch` and `train`, as another's loop makes the epochs."""
     measures_together = False
     """Whether `measures_of_all` takes the place of `measures`, as no rank has all of the model, or of the data."""
 
@@ -64,19 +66,28 @@ class Trainer(ABC):
         """Ranks have failed, and rows are dealt otherwise: train on those of this rank from here on."""
         raise NotImplementedError
 
-    @abstractmethod
     def order(self) -> Any:
         """The order in which the next epoch visits the rows. Drawn, and left, for the epochs that a run goes on
         from."""
+        return None
 
     def begin_epoch(self, place: int) -> None:
         """The epoch that begins is number `place` of this run, from 0. One that comes again is trained with the steps
         that it had before, as if what has followed had not been: it lacked rows."""
         return None
 
-    @abstractmethod
     def train(self, epoch: int, order: Any) -> int:
         """Train epoch number `epoch`, from 1, and exchange on the way; how many examples this rank has trained on."""
+        raise NotImplementedError
+
+    def train_all(self, ended: Callable[[int], bool]) -> None:
+        """Train all epochs. After each: ended(examples of this rank), which says whether it was the last. The clock
+        stands meanwhile."""
+        raise NotImplementedError
+
+    def has_converged(self) -> bool:
+        """Whether nothing is left to train, whatever --epochs; the same on all ranks. Asked after each epoch."""
+        return False
 
     @abstractmethod
     def model(self) -> Mapping[str, Array]:

@@ -49,27 +49,43 @@ class Training:
             self.trainer.order()  # drawn again, for the following to be other ones
         malt.barrier()
         self._said = time.monotonic()
+        if self.trainer.has_own_loop:
+            return self._train_by_own_loop()
         sync = getattr(self._options, "sync", "bsp")
         for epoch in self.shares.epochs(1 + self._checkpoints.epoch, self._options.epochs, sync):
-            self._train_epoch(epoch)
-            self._is_ended = bool(self._tolerance) and self._stands_still()
-            if self._is_ended:
+            if self.shares.changed():
+                self.trainer.take()
+            self.trainer.begin_epoch(epoch - 1 - self._checkpoints.epoch)
+            self._clock.start()
+            examples = self.trainer.train(epoch, self.trainer.order())
+            if self._end_epoch(epoch, examples):
                 break
-            self._keep()
 
-    def _train_epoch(self, epoch: int) -> None:
-        place = epoch - 1 - self._checkpoints.epoch
-        if self.shares.changed():
-            self.trainer.take()
-        self.trainer.begin_epoch(place)
-        self._clock.start()
-        self._trained += self.trainer.train(epoch, self.trainer.order())
+    def _train_by_own_loop(self) -> None:
+        def ended(examples: int) -> bool:
+            is_over = self._end_epoch(self._epoch + 1, examples)
+            self._clock.start()
+            return is_over or self._epoch >= self._options.epochs
+
+        if self._epoch < self._options.epochs:
+            self._clock.start()
+            self.trainer.train_all(ended)
+            self._clock.stop()
+
+    def _end_epoch(self, epoch: int, examples: int) -> bool:
+        """Take down what the epoch took, and keep what must be kept; whether it was the last, whatever --epochs."""
         self._clock.stop()
+        self._trained += examples
         self._epoch = epoch
-        self._take_down(place)
+        self._take_down(epoch - 1 - self._checkpoints.epoch)
         if time.monotonic() - self._said > SAY_EVERY_S:
             self._said = time.monotonic()
             say(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")
+        self._is_ended = bool(self._tolerance) and self._stands_still()
+        if self._is_ended or self.trainer.has_converged():
+            return True
+        self._keep()
+        return False
 
     def _take_down(self, place: int) -> None:
         """The end of epoch number `place` of this run, from 0. One that comes again takes its own place, and those that

@@ -25,6 +25,15 @@ class Trainer(harness.Trainer):
         self.gathers_state = self.measures_together = problem.options.together
         self.w = np.array(start.state.get("w", 100.0))
         self.kept = []
+        self.has_own_loop = problem.options.own_loop
+
+    def train_all(self, ended):
+        for epoch in range(1, 100):
+            if ended(self.train(epoch, malt.shard(DATA))):
+                return
+
+    def has_converged(self):
+        return self.objective({"w": self.w}) < self.problem.options.enough
 
     def order(self):
         self.calls.append("order")
@@ -118,9 +127,10 @@ class Program(harness.Program):
 
     def add_options(self, parser):
         self.calls.append("add_options")
-        for name in ("--together", "--refused", "--measured"):
+        for name in ("--together", "--refused", "--measured", "--own-loop"):
             parser.add_argument(name, action="store_true")
         parser.add_argument("--needs", type=int, default=0)
+        parser.add_argument("--enough", type=float, default=0.0)
         parser.add_argument("--data", metavar="FILE")
         harness.add_tolerance(parser)
         harness.add_common_options(parser, epochs=3)
@@ -207,6 +217,29 @@ def test_the_tolerance_ends_it(run, tolerance, epochs):
     """Each epoch halves the error."""
     told, _ = run(3, "--tolerance", tolerance, "--epochs", 20)
     assert len(told["epochs"]) == epochs
+
+
+@pytest.mark.parametrize("together", [(), ("--together",)])
+def test_a_loop_of_its_own_makes_the_same_epochs(run, together, tmp_path):
+    keeping = [*together, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0, "--resume"]
+    whole, _ = run(3, *together, "--epochs", 4)
+    first, calls = run(3, *keeping, "--own-loop", "--epochs", 2)
+    rest, _ = run(3, *keeping, "--own-loop", "--epochs", 4)
+    again, after = run(3, *keeping, "--own-loop", "--epochs", 4)
+    assert not {"order", "begin_epoch 0"} & set(calls) and "train 1" not in after
+    for field in ("epoch", "examples", "error"):
+        assert [one[field] for one in first["epochs"] + rest["epochs"]] == [one[field] for one in whole["epochs"]]
+    assert again["final"]["model_sha256"] == rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
+    assert rest["epochs"][-1]["seconds"] == pytest.approx(rest["final"]["seconds"])
+
+
+@pytest.mark.parametrize("own", [(), ("--own-loop",)])
+def test_what_has_converged_is_over(run, own, tmp_path):
+    words = ["--epochs", 20, "--enough", 10, "--checkpoint", tmp_path / "train.ckpt", "--resume", *own]
+    first, _ = run(3, *words)
+    over, _ = run(3, *words)
+    assert [one["error"] < 10 for one in first["epochs"]] == [False] * 3 + [True] and over["epochs"] == []
+    assert over["final"]["model_sha256"] == first["final"]["model_sha256"]
 
 
 def test_a_model_that_is_only_measured(run, capsys):
