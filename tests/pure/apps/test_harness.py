@@ -11,7 +11,7 @@ import malt
 from apps import harness
 from apps.harness import BadInput, Column, Measured, Need
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, pytest.mark.single]
 
 DATA = np.arange(12.0)
 MEAN = DATA.mean()

@@ -10,7 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, pytest.mark.single]
 
 FILES = Path(__file__).parent / "checkpoints_of_0_1"
 """Of two epochs of each program on the data below, in a world of one."""
