@@ -219,7 +219,7 @@ SAVING = """if True:
             os.write(told, b".")
 
     def consistent(path):
-        state = checkpointfile.read(path).arrays
+        state = checkpoint.read(path).arrays
         n = int(state["n"])
         assert (state["a"] == n).all() and state["a"].size == 1 << 17, n
         assert (state["b"] == n).all() and state["b"].size == n % 1000 and str(state["text"]) == str(n), n
@@ -246,7 +246,7 @@ SAVING = """if True:
         last = n
         unfinished += len(os.listdir(os.path.dirname(path))) > 1
         kills -= 1
-    checkpointfile.write(path, checkpointfile.Content("", {}, {}))
+    checkpoint.write(path, checkpoint.Content("", {}, {}))
     print(last, unfinished, *os.listdir(os.path.dirname(path)))
 """
 
