@@ -79,7 +79,8 @@ class Problem:
             return Pairs(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
         whose = numbered(self.train.user_ids, self.test.user_ids)[self.test.users]
         which = numbered(self.train.item_ids, self.test.item_ids)[self.test.items]
-        mine = (whose < 0) if rank == malt.alive()[0] else np.zeros(whose.size, bool)
+        lowest = malt.alive()[0]
+        mine = (whose < 0) if rank == lowest else np.zeros(whose.size, bool)
         mine |= (whose >= 0) & (self.owners[whose] == rank)
         rows = np.where(whose[mine] < 0, -1, np.searchsorted(users, whose[mine])).astype(np.int32)
         return Pairs(rows, which[mine], self.scaled(self.test.ratings[mine]))

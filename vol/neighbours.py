@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass
 
-from dstorm.errors import PeerLost
 from dstorm.membership.view import View
 from vol.graphs.graph import Graph
 
@@ -53,28 +52,21 @@ class Topology:
         """Whether a rank that is no neighbour may become one."""
         return self._view.can_change
 
-    def check_living(self, ranks: Iterable[int], why: str) -> None:
-        """PeerLost, which says `why` it matters: one of `ranks` has failed."""
-        if lost := self._view.failed.intersection(ranks):
-            raise PeerLost(min(lost), why)
-
     @property
     def now(self) -> Neighbours:
         """The neighbours as the view is now."""
-        self.follow()
-        return self.seen
-
-    def follow(self) -> None:
-        """Take note of the version of the view, where it is another."""
         if self.seen.version != self._view.version:
             before, self.seen = self.seen, self._made()
             self._mended(before)
+        return self.seen
+
+    def follow(self) -> None:
+        """Take note of how the view is now."""
+        self.seen = self.now
 
     def outs(self, step: int) -> tuple[int, ...]:
         """The out-neighbours at `step`, from 1, ascending."""
-        if self.seen.version != self._view.version:
-            self.follow()
-        outs = self.seen.outs
+        outs = self.now.outs
         return outs[(step - 1) % len(outs)]
 
     def ins(self, step: int) -> tuple[int, ...]:

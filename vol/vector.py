@@ -255,7 +255,7 @@ class Vector(ABC):
             chosen = sorted({arguments.integer(peer) for peer in wanted})
         except TypeError:
             raise TypeError(f"{self.name}: to must be a rank or a list of ranks, got {to!r}") from None
-        self._topology.check_living(chosen, f"{self.name} cannot scatter to it")
+        self._transport.view.check_alive(chosen, f"{self.name} cannot scatter to it")
         strangers = [peer for peer in chosen if peer not in peers]
         if strangers:
             raise ValueError(

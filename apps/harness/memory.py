@@ -19,7 +19,7 @@ def queues_nbytes(graph: str, message_nbytes: int, depth: int = _DEPTH) -> int:
     """
     size = malt.size()
     senders = malt.graph(graph, size).sources(malt.rank())
-    return (size - 1 if malt.init().survive else len(senders)) * depth * message_nbytes
+    return len(malt.init().reachable(senders)) * depth * message_nbytes
 
 
 def snapshots(epochs: int, tolerance: float = 0.0) -> int:

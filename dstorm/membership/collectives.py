@@ -93,9 +93,9 @@ class Assembly:
     ) -> bool:  # fmt: skip
         """Write what the arrays of the living come to into `result`; whether all its pieces are of the same ranks."""
         counts = weights is None or weights.get(self._rank, 0.0) > 0
-        first: list[int] = []
+        first: list[int] | None = None
         for living, start, pieces in self._exchange((mine if counts else mine[:0]).view(np.uint8), "allreduce"):
-            first = first or living
+            first = living if first is None else first
             if living != first:
                 return False
             ranks = reduction.counting(weights, living)

@@ -51,15 +51,15 @@ class Silence:
         """Whether it has looked of late: one that wakes up must not judge before it has."""
         return now - self._looked_at < _OWN_SHARE * self.suspect_after_s
 
-    def silent(self, alive: Collection[int], now: float) -> list[int]:
-        """Those of `alive` of whom nothing was heard for too long, and then also those who are about to be: who was
+    def silent(self, ranks: Collection[int], now: float) -> list[int]:
+        """Those of `ranks` of whom nothing was heard for too long, and then also those who are about to be: who was
         lost together must be counted together."""
-        silent_s = {rank: now - self._heard_at[rank] for rank in alive if rank in self._heard_at}
+        silent_s = {rank: now - self._heard_at[rank] for rank in ranks if rank in self._heard_at}
         if max(silent_s.values(), default=0.0) <= self.suspect_after_s:
             return []
         return [rank for rank, seconds in silent_s.items() if seconds > _TOGETHER * self.suspect_after_s]
 
-    def must_leave(self, silent: Collection[int], alive: Collection[int]) -> bool:
-        """Whether `silent` are the part of `alive`, this rank included, that goes on."""
-        rest = len(alive) - len(silent)
-        return len(silent) > rest or (len(silent) == rest and min(alive) in silent)
+    def must_leave(self, silent: Collection[int], ranks: Collection[int]) -> bool:
+        """Whether `silent` are the part of `ranks`, who live, this rank included, that goes on."""
+        rest = len(ranks) - len(silent)
+        return len(silent) > rest or (len(silent) == rest and min(ranks) in silent)

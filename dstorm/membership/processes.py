@@ -87,7 +87,7 @@ class Vitals:
     def gone(self) -> Sequence[int]:
         """The ranks whose processes have ended; those that stand still for too long are ended."""
         self._doubt_own_count()
-        return [rank for rank in self._processes if self._is_gone(rank)]
+        return [rank for rank in self._processes if self._is_over(rank)]
 
     def end(self, ranks: Iterable[int]) -> None:
         """Return when the processes of `ranks` have ended; one that has not is killed, and given a moment: it runs no
@@ -123,7 +123,7 @@ class Vitals:
             self._stopped_at.clear()
         self._looked_at, self._used_s = now, used_s
 
-    def _is_gone(self, rank: int) -> bool:
+    def _is_over(self, rank: int) -> bool:
         process = self._processes[rank]
         seen = _look(process.number)
         if seen is None or _is_over(process, seen):

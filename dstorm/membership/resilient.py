@@ -95,12 +95,12 @@ class SurvivingTransport(Enrolled):
     def __init__(
         self, place: Place, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0,
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
-        evict: Callable[[int], bool] | None = None, view: FaultTolerantView | None = None,
+        evict: Callable[[int], bool] | None = None, membership: FaultTolerantView | None = None,
     ) -> None:  # fmt: skip
         self._place = place
         self.rank, self.size = place.rank, place.size
         self.hosts, self.rivals, self.library = place.hosts, place.rivals, place.library
-        self.view = FaultTolerantView(place.size) if view is None else view
+        self.view = FaultTolerantView(place.size) if membership is None else membership
         self.while_waiting: list[Callable[[], object]] = []
         self.clock = place.clock
         self._arena = arena
@@ -198,9 +198,8 @@ class SurvivingTransport(Enrolled):
             call()
 
     def _report(self, ranks: Collection[int] | None = None) -> None:
-        if self.view.unreported:
-            with self._reporting:
-                self.view.report(ranks)
+        with self._reporting:
+            self.view.report(ranks)
 
     def close(self) -> None:
         """Nothing: to free the arena all ranks would have to come."""

@@ -17,7 +17,9 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol, TypeVar
+
+from dstorm.errors import PeerLost
 
 DEPARTED, DESERTED, OPEN, FINAL = 1, 2, 4, 8
 """Flags of a word: this rank has departed; it knows of one that has; it has vectors that it has not closed; the meeting
@@ -77,6 +79,15 @@ Neighbours = Callable[[int], Sequence[int]]
 """Those of a rank, ascending."""
 
 
+class HasPeer(Protocol):
+    """What connects this rank with another."""
+
+    peer: int
+
+
+Edge = TypeVar("Edge", bound=HasPeer)
+
+
 class View:
     """Who is alive where no rank can fail without the job: all ranks, always. *Local*, all of it."""
 
@@ -99,6 +110,10 @@ class View:
         """The lowest rank that is alive: who writes files and reports for all."""
         return self.alive[0]
 
+    def may_be_lowest(self, rank: int) -> bool:
+        """Whether `rank` is the lowest, or may come to be."""
+        return rank == self.lowest
+
     def incarnation(self, rank: int) -> int:
         """Which incarnation of `rank` is alive, or was last."""
         return 0
@@ -109,6 +124,16 @@ class View:
 
     def report(self, ranks: Collection[int] | None = None) -> None:
         """Call the subscribers with the changes that they have not been told of; `ranks`: only of these ranks."""
+
+    def check_alive(self, ranks: Iterable[int], why: str) -> None:
+        """PeerLost, which says `why` it matters: one of `ranks` has failed."""
+        if lost := self.failed.intersection(ranks):
+            raise PeerLost(min(lost), why)
+
+    def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
+        """Those of `edges` whose peers have not failed."""
+        failed = self.failed
+        return [edge for edge in edges if edge.peer not in failed]
 
     def reachable(self, neighbours: Neighbours) -> Neighbours:
         """Whom each rank must be able to reach, by rank, where a graph gives it `neighbours(rank)`; ascending."""
@@ -126,6 +151,10 @@ class FaultTolerantView(View):
         self._subscribers: list[Callable[[Change], object]] = []
         self.unreported: deque[Change] = deque()
         """What subscribers have not been told of."""
+
+    def may_be_lowest(self, rank: int) -> bool:
+        """As `View.may_be_lowest`: any may."""
+        return True
 
     def incarnation(self, rank: int) -> int:
         """As `View.incarnation`."""
@@ -178,8 +207,8 @@ def _divided(change: Change, ranks: Collection[int] | None) -> tuple[list[Change
 
 
 def _part(change: Change, ranks: Collection[int], inside: bool) -> list[Change]:
-    failed, joined = (frozenset(one for one in some if (one.rank in ranks) is inside) for some in change[1:])
-    return [Change(change.version, failed, joined)] if failed | joined else []
+    parts = [frozenset(one for one in some if (one.rank in ranks) is inside) for some in change[1:]]
+    return [Change(change.version, *parts)] if any(parts) else []
 
 
 class Membership:

@@ -234,11 +234,12 @@ class Inbox:
             return
         start, polls, version = self._transport.clock(), 0, self._view.version
         left_s = _PATIENCE_S - self._given_s[version]
-        while (behind := self._waiting.to_living(behind)) and (polls == 0 or self._transport.clock() - start < left_s):
+        behind = self._view.to_living(behind)
+        while behind and (polls == 0 or self._transport.clock() - start < left_s):
             self._transport.pause(polls)
             self._waiting.notice()
             polls += 1
-            behind = [edge for edge in behind if not self._has_reached(edge, step)]
+            behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]
         self._given_s[version] += self._transport.clock() - start
 
     def _note_step(self, edge: InEdge, seen: Stamp | None) -> None:

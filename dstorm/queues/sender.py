@@ -161,7 +161,7 @@ class Outbox:
         if self._acknowledged:
             lacking = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
             self._waiting.until_none("scatter", lacking, timeout_s)
-            self._waiting.check_living(edges)
+            self._waiting.check_alive(edges)
             edges = [edge for edge in edges if not edge.done]
         return edges
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol, TypeVar
+from typing import Protocol
 
 from dstorm import interruption
-from dstorm.errors import DeadlinePassed, PeerLost
+from dstorm.errors import DeadlinePassed
 from dstorm.transport import Transport
 from dstorm.wait import Wait
 
@@ -37,9 +37,6 @@ class Awaited(Protocol):
     waited_s: float
 
 
-Edge = TypeVar("Edge", bound=Awaited)
-
-
 class Waiting:
     """All waits of one segment."""
 
@@ -53,20 +50,14 @@ class Waiting:
         self.total_s = 0.0
         """Time on the clock, in which several peers may have been awaited."""
 
-    def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
-        """Those of `edges` whose peers have not failed. Local."""
-        failed = self._view.failed
-        return [edge for edge in edges if edge.peer not in failed]
-
-    def check_living(self, edges: Iterable[Awaited]) -> None:
+    def check_alive(self, edges: Iterable[Awaited]) -> None:
         """PeerLost: the peer of one of `edges` has failed. Local."""
-        if lost := self._view.failed.intersection(edge.peer for edge in edges):
-            raise PeerLost(min(lost), "it died while this rank waited for it")
+        self._view.check_alive((edge.peer for edge in edges), "it died while this rank waited for it")
 
     def poll(self, edge: Awaited, polls: int) -> None:
         """Wait for what `edge` is about to hold, after so many polls. PeerLost: nothing more comes. Local."""
         if polls:
-            self.check_living([edge])
+            self.check_alive([edge])
         self._transport.pause(polls)
         self.notice()
 
@@ -74,7 +65,7 @@ class Waiting:
     def until_none(self, what: str, lacking: Callable[[], Sequence[Awaited]], timeout_s: float | None) -> None:
         """Poll until no edge to a rank that has not failed is lacking. DeadlinePassed: `timeout_s` is over, or an
         awaited rank has given no sign of life for the deadline of the session."""
-        edges = self.to_living(lacking())
+        edges = self._view.to_living(lacking())
         if not edges:
             return
         transport = self._transport
@@ -97,7 +88,7 @@ class Waiting:
                 now = transport.clock()
                 for edge in edges:
                     edge.waited_s += now - before
-                edges = self.to_living(lacking())
+                edges = self._view.to_living(lacking())
         finally:
             self.total_s += now - start
             transport.end_wait()

@@ -39,13 +39,13 @@ _PART_S = 5.0
 
 
 class _Out:
-    """The way to one rank. Lost: nothing goes there any more, and nothing waits for it."""
+    """The way to one rank. Broken: nothing goes there any more, and nothing waits for it."""
 
     def __init__(self, peer: int, connection: socket.socket) -> None:
         self.peer = peer
         self.connection = connection
         self.lock = threading.Lock()
-        self.lost = False
+        self.broken = False
         self._waiting: list[bytes | Bytes] = []
         self._asked = self._done = 0
 
@@ -57,28 +57,28 @@ class _Out:
     def ask(self) -> None:
         """Send what waits, and ask to be told when it is there. The lock is held."""
         waiting, self._waiting = [*self._waiting, _HEAD.pack(_FLUSH, 0, 0)], []
-        if not self.lost:
+        if not self.broken:
             with self._noting_loss():
                 _send_all(self.connection, waiting)
                 self._asked += 1
 
     def is_done(self) -> bool:
         """Whether all that was asked for is there, or the peer is lost."""
-        return self.lost or self._done >= self._asked
+        return self.broken or self._done >= self._asked
 
     def listen(self, flags: int = 0) -> bool:
         """Take what was said of flushes; whether anything was said. The lock is held."""
         said = b""
-        if not self.lost:
+        if not self.broken:
             with self._noting_loss(), contextlib.suppress(BlockingIOError):
                 said = self.connection.recv(_BUFFER_NBYTES, flags)
-                self.lost = not said
+                self.broken = not said
         self._done += said.count(_DONE)
         return bool(said)
 
     def cut(self) -> None:
         """Part from the peer, also while another thread waits for it."""
-        self.lost = True
+        self.broken = True
         if self.lock.acquire(blocking=False):  # else it is in the middle of a message
             with contextlib.suppress(OSError):
                 self.connection.send(_HEAD.pack(_CUT, 0, 0), socket.MSG_DONTWAIT)
@@ -92,7 +92,7 @@ class _Out:
         except BlockingIOError:
             raise
         except OSError:
-            self.lost = True
+            self.broken = True
 
 
 class Links:
@@ -111,7 +111,7 @@ class Links:
         self._out = {peer: _Out(peer, connection) for peer, connection in out.items()}
         self._into = dict(into)
         self._silence = Silence(out, time.monotonic(), suspect_after_s)
-        self._gone = set(gone)
+        self._ended = set(gone)
         """Whose connections have ended: found here, and for the view to say."""
         self._closed = False
         self._receivers = {
@@ -145,7 +145,7 @@ class Links:
 
     def gone(self) -> Sequence[int]:
         """Those whose processes have ended, or of whom nothing was heard for too long."""
-        return list(self._gone) if self._silence.is_awake(time.monotonic()) else []
+        return list(self._ended) if self._silence.is_awake(time.monotonic()) else []
 
     def cut(self, ranks: Iterable[int]) -> None:
         """Part from `ranks`: what they send does not arrive any more, and they are told where that can be."""
@@ -172,7 +172,7 @@ class Links:
         with contextlib.suppress(OSError):
             for _ in _arrivals(connection, self._memory, lambda: self._hear(peer)):
                 self._go(f"rank {peer} has heard nothing of it for too long: the others go on without it")
-        self._gone.add(peer)
+        self._ended.add(peer)
 
     def _hear(self, peer: int) -> None:
         self._silence.heard(peer, time.monotonic())
@@ -185,7 +185,7 @@ class Links:
             if still_s is not None:
                 self._go(f"it has stood still for {still_s:.1f} s: the others have gone on without it")
             for peer, connection in self._into.items():
-                if peer not in self._gone:
+                if peer not in self._ended:
                     with contextlib.suppress(OSError):
                         connection.send(_ALIVE, socket.MSG_DONTWAIT)
             for way in self._out.values():
@@ -200,11 +200,11 @@ class Links:
             self._leave(why)
 
     def _give_up_the_silent(self) -> None:
-        alive = set(self._view.alive) - self._gone
-        silent = self._silence.silent(alive, time.monotonic())
+        ranks = set(self._view.alive) - self._ended
+        silent = self._silence.silent(ranks, time.monotonic())
         if not silent:
             return
-        if self._silence.must_leave(silent, alive):
+        if self._silence.must_leave(silent, ranks):
             seconds = self._silence.suspect_after_s
             self._go(
                 f"it has heard nothing of ranks {sorted(silent)} for {seconds:g} s, who may be going on without it"
@@ -213,7 +213,7 @@ class Links:
 
 
 def _send_all(connection: socket.socket, parts: Sequence[bytes | Bytes]) -> None:
-    left = [view for view in (memoryview(part) for part in parts) if view.nbytes]  # type: ignore[arg-type]
+    left = [one for one in (memoryview(part) for part in parts) if one.nbytes]  # type: ignore[arg-type]
     while left:
         sent = connection.sendmsg(left[:_MOST_BUFFERS])
         while left and sent >= left[0].nbytes:

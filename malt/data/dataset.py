@@ -90,9 +90,9 @@ def load_svmlight(
     """
     transport = transport or session.world().transport
     with transport.calling("malt.load_svmlight"):
-        living = list(exchange(transport, None))
-        part = _load(path, n_features, transport, zero_based, labels, living.index(transport.rank), len(living))
-    if n_features is None and transport.rank == living[0] and (trouble := _too_wide(part, transport, living)):
+        ranks = list(exchange(transport, None))
+        part = _load(path, n_features, transport, zero_based, labels, ranks.index(transport.rank), len(ranks))
+    if n_features is None and transport.rank == ranks[0] and (trouble := _too_wide(part, transport, ranks)):
         width = part.X.shape[1]
         warnings.warn(f"{os.fsdecode(path)}:{part.largest_line}: feature {width - part.zero_based:,} makes {width:,} "
                       f"columns, {trouble}: correct the line, or say n_features={width}",
@@ -110,10 +110,10 @@ def open_svmlight(
         return _load(path, n_features, transport, zero_based, labels, rank=0, size=1)
 
 
-def _too_wide(part: Dataset, transport: Transport, living: Sequence[int]) -> str:
+def _too_wide(part: Dataset, transport: Transport, ranks: Sequence[int]) -> str:
     """What is wrong with the width of X, if something is. Local."""
     width = part.X.shape[1]
-    beside = sum(transport.hosts[rank] == transport.hosts[transport.rank] for rank in living)
+    beside = sum(transport.hosts[rank] == transport.hosts[transport.rank] for rank in ranks)
     senders = min(transport.size - 1, max(3, (transport.size - 1).bit_length()))  # as in the graph "auto"
     need, free = beside * (1 + _DEPTH * senders) * width * part.X.dtype.itemsize, memory.free_memory()
     if free is not None and need > free:

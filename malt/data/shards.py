@@ -21,14 +21,24 @@ def bounds(count: int, rank: int, size: int) -> tuple[int, int]:
 def living_rows(count: int, rank: int, size: int, dead: Collection[int]) -> NDArray[np.intp]:
     """The rows of `rank`, ascending, after the ranks of `dead` have died: its own, and a part of those of each of them,
     dealt to the living alike. Who died first does not matter. Pure."""
+    return _joined([bounds(count, rank, size), *_inherited(count, rank, size, dead)])
+
+
+def _inherited(count: int, rank: int, size: int, dead: Collection[int]) -> list[tuple[int, int]]:
+    """First and last-plus-one of what `rank` has of the rows of each of `dead`."""
     living = sorted(set(range(size)) - set(dead))
     place = living.index(rank)
-    parts = [np.arange(*bounds(count, rank, size))]
+    parts = []
     for lost in sorted(dead):
         first, last = bounds(count, lost, size)
         start, stop = bounds(last - first, place, len(living))
-        parts.append(np.arange(first + start, first + stop))
-    return np.sort(np.concatenate(parts))
+        parts.append((first + start, first + stop))
+    return parts
+
+
+def _joined(parts: Collection[tuple[int, int]]) -> NDArray[np.intp]:
+    """The rows of all parts, ascending."""
+    return np.sort(np.concatenate([np.arange(*part) for part in parts]))
 
 
 def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.intp]:
@@ -58,10 +68,9 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0) -> Any:
     what = f"malt.shard takes a number of rows, or an array or list of rows, got a {type(rows).__name__}"
     count, is_count = _count(rows, what)
     seed = _checked_seed(shuffle, seed)
-    dead = world.transport.view.failed
-    part: Any = slice(*bounds(count, world.rank, world.size))
-    if dead:
-        part = living_rows(count, world.rank, world.size, dead)
+    own = bounds(count, world.rank, world.size)
+    inherited = _inherited(count, world.rank, world.size, world.transport.view.failed)
+    part: Any = _joined([own, *inherited]) if inherited else slice(*own)
     if shuffle:
         part = np.random.default_rng(seed).permutation(count)[part]
     if is_count:

@@ -23,7 +23,7 @@ class Team:
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.living = list(exchange(transport, None))
+        self.members = list(exchange(transport, None))
         self.hosts = self._by_host()
         """The ranks of each host, ascending; the hosts by their lowest."""
         self.ranks = next(ranks for ranks in self.hosts if transport.rank in ranks)
@@ -33,21 +33,21 @@ class Team:
 
     def _by_host(self) -> list[list[int]]:
         hosts: dict[str, list[int]] = {}
-        for rank in self.living:
+        for rank in self.members:
             hosts.setdefault(self.transport.hosts[rank], []).append(rank)
         return list(hosts.values())
 
     def exchange(self, value: Any) -> dict[int, Any]:
         """What each member gave, by rank, as `malt.world.agreement.exchange`. Collective. Incomplete."""
         said = exchange(self.transport, value)
-        if said.keys() != set(self.living):
+        if said.keys() != set(self.members):
             raise Incomplete
         return said
 
     def check_same(self, path: str, identity: str) -> None:
         """ValueError: hosts have different files at `path`. Collective. Incomplete."""
         found, names = self.exchange(identity if self.index == 0 else None), self.transport.hosts
-        first = self.living[0]
+        first = self.members[0]
         for rank in (ranks[0] for ranks in self.hosts):
             if found[rank] != found[first]:
                 raise ValueError(f"{path}: hosts {names[first]} and {names[rank]} have different files")

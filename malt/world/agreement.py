@@ -64,19 +64,19 @@ def agree(
         mine = json.dumps({"_error": f"{type(error).__name__}: {error}", "_memory": False})
     with transport.calling(what):
         said: dict[int, dict[str, Any]] = _exchanged(transport, mine, shared=True)
-    problem, kind = _failure(said) or (_difference(said), ValueError)
+    problem, kind = _first_error(said) or (_difference(said), ValueError)
     if problem or checked is None:
         raise kind(f"{what}: {problem}") from unforeseen
     return checked, said
 
 
-def _failure(said: Mapping[int, dict[str, Any]]) -> tuple[str, type[Exception]] | None:
+def _first_error(said: Mapping[int, dict[str, Any]]) -> tuple[str, type[Exception]] | None:
     """What failed first, by rank, and the kind of error that it is told as; None: nothing did."""
-    failed = [(rank, one["_error"]) for rank, one in said.items() if "_error" in one]
-    if not failed:
+    errors = [(rank, one["_error"]) for rank, one in said.items() if "_error" in one]
+    if not errors:
         return None
-    rank, error = failed[0]
-    everywhere = len(failed) == len(said) and len({text for _, text in failed}) == 1
+    rank, error = errors[0]
+    everywhere = len(errors) == len(said) and len({text for _, text in errors}) == 1
     return error if everywhere else f"on rank {rank}: {error}", MemoryError if said[rank]["_memory"] else ValueError
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from dstorm import DeadlinePassed, PeerLost, Transport
@@ -81,6 +81,15 @@ class World:
     def is_lowest(self) -> bool:
         """Whether this is the lowest rank that lives, as far as it knows: who writes files, and speaks for all."""
         return self.rank == self.transport.view.lowest
+
+    @property
+    def may_be_lowest(self) -> bool:
+        """Whether it is that, or may come to be."""
+        return self.transport.view.may_be_lowest(self.rank)
+
+    def reachable(self, neighbours: Sequence[int]) -> Sequence[int]:
+        """Whom a vector of this rank must be able to reach, ascending, where its graph gives it `neighbours`."""
+        return self.transport.view.reachable(lambda rank: neighbours)(self.rank)
 
     def say(self, line: str) -> bool:
         """Print a line on stderr, on the lowest rank that lives alone; whether this is it. Local."""

@@ -79,9 +79,9 @@ class Graph:
         return cls.from_dict(peers, size)
 
     def __repr__(self) -> str:
-        period = f", period={self.period}" if self.period > 1 else ""
-        dead = f", dead={sorted(self.dead)}" if self.dead else ""
-        return f"Graph({self.name!r}, size={self.size}, degree={self.degree}{period}{dead})"
+        unusual = {"period": (self.period, 1), "dead": (sorted(self.dead), [])}
+        more = "".join(f", {name}={value}" for name, (value, usual) in unusual.items() if value != usual)
+        return f"Graph({self.name!r}, size={self.size}, degree={self.degree}{more})"
 
     def out(self, rank: int, step: int = 1) -> tuple[int, ...]:
         """The ranks that `rank` sends to at `step` (from 1), ascending. *Local.* ValueError: no such rank or step."""
@@ -148,7 +148,8 @@ class Graph:
         knows = [1 << r for r in range(self.size)]  # by rank, a set of ranks as the bits of an int
         everything = sum(1 << r for r in self.living)
         step = 0
-        while {knows[r] for r in self.living} != {everything}:
+        members = self.living
+        while {knows[r] for r in members} != {everything}:
             step += 1
             knows = [reduce(or_, (knows[p] for p in self.into(r, step)), own) for r, own in enumerate(knows)]
         return step

@@ -1,0 +1,96 @@
+"""Few places ask who is alive, or whether ranks may fail: the membership view answers, and the rest is polymorphic."""
+
+from __future__ import annotations
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.serial
+
+ROOT = Path(__file__).parents[2]
+MOST_CONDITIONS, MOST_MODULES = 25, 8
+
+WORDS = (
+    "alive living live lives dead died dies death deaths failed failure failures gone lost losses mortal buried bury "
+    "survive survives survivor survivors tolerant fault_tolerant joined left_behind can_change"
+)  # fmt: skip
+"""Names that consist of one of these, or have one between underscores, ask for it. Old names and those in use."""
+ASKS = re.compile(rf"(^|_)({'|'.join(WORDS.split())})($|_)")
+VIEWS = {"view", "_view"}
+"""What is looked up in the membership view asks for it, too."""
+
+LAUNCHER = ("malt/launch/", "malt/doctor/", "malt/runner/", "malt/cli.py")
+"""Not of a rank: it starts ranks, sees processes end, and has no view."""
+HOMONYMS = {
+    ("dstorm/transports/group.py", "dead"): "simulated ranks that were killed, from which views learn it; a greenlet's",
+    ("dstorm/transports/group.py", "deaths"): "when a simulated rank is to be killed",
+    ("apps/harness/shares.py", "lost"): "a malt.LostRank of the report",
+}  # fmt: skip
+
+
+def names(test: ast.expr) -> set[str]:
+    """The names that `test` mentions."""
+    return {
+        node.id if isinstance(node, ast.Name) else node.attr
+        for node in ast.walk(test)
+        if isinstance(node, (ast.Name, ast.Attribute))
+    }
+
+
+def conditions(tree: ast.AST) -> list[ast.expr]:
+    """What is tested by if, while, assert, a ternary or a comprehension, and whatever is joined by and, or."""
+    found: list[ast.expr] = []
+    for node in ast.walk(tree):
+        if isinstance(node, (ast.If, ast.While, ast.Assert, ast.IfExp)):
+            found.append(node.test)
+        elif isinstance(node, ast.comprehension):
+            found += node.ifs
+        elif isinstance(node, ast.BoolOp):
+            found.append(node)
+    inside = {part for one in found for part in ast.walk(one) if part is not one}
+    return [one for one in dict.fromkeys(found) if one not in inside]
+
+
+def asking(source: str, file: str = "") -> list[ast.expr]:
+    """The conditions in `source` that ask who is alive, or whether ranks may fail."""
+    return [
+        test
+        for test in conditions(ast.parse(source))
+        if any((ASKS.search(name) or name in VIEWS) and (file, name) not in HOMONYMS for name in names(test))
+    ]
+
+
+def test_few_conditions_ask_who_is_alive():
+    found = {}
+    for file in (file for layer in ("dstorm", "vol", "malt", "apps") for file in sorted((ROOT / layer).rglob("*.py"))):
+        name = str(file.relative_to(ROOT))
+        if not name.startswith(LAUNCHER) and (tests := asking(file.read_text(), name)):
+            found[name] = [f"{name}:{test.lineno}: {ast.unparse(test)}" for test in tests]
+    listed = [line for lines in found.values() for line in lines]
+    said = "\n".join([f"{len(listed)} conditions in {len(found)} modules", *listed])
+    assert len(listed) <= MOST_CONDITIONS and len(found) <= MOST_MODULES, said
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "if rank in self.dead: pass",
+        "while not transport.mortal: pass",
+        "x = 1 if view.version == 3 else 2",
+        "x = [rank for rank in ranks if rank not in failed]",
+        "assert self._view.alive",
+        "x = capacity < n and self.can_change",
+        "if living != before: pass",
+        "if alive and not gone: pass",
+    ],
+)
+def test_such_a_condition_is_counted(source):
+    assert len(asking(source)) == 1
+
+
+@pytest.mark.parametrize("source", ["if aliveness: pass", "for rank in self.alive: pass", "x = set(all) - view.failed"])
+def test_others_are_not(source):
+    assert not asking(source)
