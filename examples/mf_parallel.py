@@ -36,8 +36,7 @@ for epoch in range(EPOCHS):
         shared.gather(malt.AVG)
 
 errors = ratings[tested] - np.sum(P[users[tested]] * Q[items[tested]], axis=1)
-total = malt.vector(np.array([np.sum(errors**2), len(errors)]), sync="bsp")
-total.scatter()
-total.gather(malt.SUM)
+total = np.array([np.sum(errors**2), len(errors)])
+malt.allreduce(total, op="sum")
 if malt.rank() == 0:
-    print(f"test RMSE {np.sqrt(total.array[0] / total.array[1]):.4f}")
+    print(f"test RMSE {np.sqrt(total[0] / total[1]):.4f}")
