@@ -1,7 +1,16 @@
 """What the training programs share: options, epochs, clock, snapshots, checkpoints, failures, report."""
 
 from apps.harness import exchanges, memory
-from apps.harness.agreement import Array, by_rank, common_hash, common_mean, of_lowest, on_lowest_rank, same_start
+from apps.harness.agreement import (
+    Array,
+    by_rank,
+    common_hash,
+    common_mean,
+    compile_first,
+    of_lowest,
+    on_lowest_rank,
+    same_start,
+)
 from apps.harness.checkpoints import fingerprint
 from apps.harness.errors import BadInput, user_errors
 from apps.harness.job import main, run
@@ -41,6 +50,7 @@ __all__ = [
     "by_rank",
     "common_hash",
     "common_mean",
+    "compile_first",
     "exchanges",
     "fingerprint",
     "main",

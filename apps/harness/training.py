@@ -130,12 +130,12 @@ class Training:
         if checkpoints.is_on and keeps_snapshots() and self._trained and not trainer.gathers_state:
             state = _copied(trainer.state())
         trainer.finish()
-        if checkpoints.final:
-            trainer.restore(checkpoints.final)
+        if final := checkpoints.state if trainer.gathers_state and checkpoints.is_over else checkpoints.final:
+            trainer.restore(final)
         elif self.marks and checkpoints.is_on:
-            final = {} if trainer.gathers_state else trainer.model()  # there the state is the model
+            model = {} if trainer.gathers_state else trainer.model()  # there the state is the model
             whole = state or trainer.state()
-            checkpoints.conclude(self._epoch, self._examples(), self._clock, whole, final, self._is_ended)
+            checkpoints.conclude(self._epoch, self._examples(), self._clock, whole, model, self._is_ended)
 
 
 def _copied(arrays: Mapping[str, Any]) -> dict[str, Array]:

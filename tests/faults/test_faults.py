@@ -258,15 +258,15 @@ from importlib import import_module
 from apps import harness
 from apps.harness import job
 name = sys.argv.pop(1)
-app, ending = (import_module("apps.mf"),) * 2 if name == "mf" else (import_module(f"apps.{name}.program"), job)
-tell = ending.on_lowest_rank
+app = import_module(f"apps.{name}.program")
+tell = job.on_lowest_rank
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 def on_lowest_rank(work):
     if malt.rank() == 3:
         die()
     tell(die if malt.rank() == 0 else work)
-ending.on_lowest_rank = on_lowest_rank
+job.on_lowest_rank = on_lowest_rank
 harness.main("apps." + name, app.run)
 """
 

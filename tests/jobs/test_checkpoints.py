@@ -20,8 +20,8 @@ from processes import wait_for
 from programs import ROOT, as_job, in_process, last_line
 
 import malt
-from apps import mf
 from apps.harness import BadInput, checkpoints
+from apps.mf import program as mf
 from apps.mlp import program as mlp
 from apps.svm import program as svm
 from malt.files import checkpoint

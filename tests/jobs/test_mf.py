@@ -10,12 +10,10 @@ import pytest
 from programs import as_job, in_process, last_line
 
 import malt
-from apps import factormodel
-from apps.harness import BadInput
-from apps.harness.checkpoints import Checkpoints
-from apps.mf import Run, parser, run
-from apps.planted import NOISE, planted
-from apps.ratingproblem import Problem
+from apps.harness import BadInput, Start, job
+from apps.mf import model as factormodel
+from apps.mf.planted import NOISE, planted
+from apps.mf.program import Problem, Program, Trainer, run
 
 pytestmark = pytest.mark.serial
 
@@ -122,38 +120,49 @@ def test_epochs_are_measured_with_the_rows_of_all_ranks(mf, tmp_path):
     assert told["epochs"][-1]["test_rmse"] < 0.9 * np.std(level)
 
 
+def trainer(*arguments):
+    """One rank's part of a training on a planted problem."""
+    options = job.parser(Program()).parse_args(arguments)
+    problem = Problem(options, *planted(0), None)
+    return Trainer(problem, Start(np.random.default_rng([0, 1 + malt.rank()]), problem.shares(), 0, {}))
+
+
+def lose(part, living):
+    """What the harness does where these ranks alone have not failed."""
+    assert part._shares.changed(living)
+    part.take()
+
+
 @pytest.mark.parametrize("options", [[], ["--checkpoint", "train.ckpt"]], ids=["", "checkpoint"])
 def test_a_message_has_room_for_the_rows_of_an_exchange_also_after_deaths(options, tmp_path, monkeypatch):
     """... and ranks that meet after epochs make as many exchanges."""
     monkeypatch.chdir(tmp_path)
-    options = parser().parse_args(["--exchange-every", "150", *options])
 
     def on_rank(rank):
-        part = Run(Problem(options, *planted(0), None), Checkpoints(options, "apps.mf", {}))
-        room = 150 + part.problem.user_counts.max()
+        part = trainer("--exchange-every", "150", *options)
+        room = 150 + part.learner.ratings.user_counts.max()
         numbers = []
         for living in ((0, 1, 2, 3), (0, 2, 3), (0, 3)):
             if rank in living:
-                part._bury(living)
-                exchanges = part._parts()
-                assert max(part.counts[users].sum() for users in exchanges) <= room
+                if len(living) < 4:
+                    lose(part, living)
+                exchanges = part.order()
+                assert max(part.learner.counts[users].sum() for users in exchanges) <= room
                 numbers.append(len(exchanges))
         return numbers
 
     zero, *_, three = malt.simulate(on_rank, 4)
     assert all(numbers[0] < numbers[1] < numbers[2] for numbers in (zero, three))
-    assert zero == three or options.checkpoint is None
+    assert zero == three or not options
 
 
 def test_the_ratings_of_the_dead_are_told_with_those_that_they_had_from_others(capsys):
     def on_rank(rank):
-        options = parser().parse_args([])
-        part = Run(Problem(options, *planted(0), None), Checkpoints(options, "apps.mf", {}))
-        had = []
-        for dead, living in ((1, (0, 2, 3)), (2, (0, 3))):
-            had.append(part.problem.ratings_of_ranks()[dead])
+        part, had = trainer(), []
+        for failed, living in ((1, (0, 2, 3)), (2, (0, 3))):
+            had.append(part.learner.ratings.ratings_of_ranks()[failed])
             if rank in living:
-                part._bury(living)
+                lose(part, living)
         return had
 
     one, two = malt.simulate(on_rank, 4)[0]

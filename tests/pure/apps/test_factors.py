@@ -9,8 +9,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from apps import factors
-from apps.planted import NOISE, planted
+from apps.mf import factors
+from apps.mf.planted import NOISE, planted
 
 pytestmark = pytest.mark.serial
 RANK = 3
@@ -127,7 +127,7 @@ def test_an_empty_shard(generator):
 def test_what_is_compiled_is_kept(job_environment):
     """A process that comes later finds all kernels in numba's cache."""
     factors.kernels(RANK)
-    program = f"from apps.factors import kernels; print([len(one.stats.cache_misses) for one in kernels({RANK})])"
+    program = f"from apps.mf.factors import kernels; print([len(one.stats.cache_misses) for one in kernels({RANK})])"
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=100
     )

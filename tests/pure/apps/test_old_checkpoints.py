@@ -14,7 +14,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.single]
 
 FILES = Path(__file__).parent / "checkpoints_of_0_1"
 """Of two epochs of each program on the data below, in a world of one."""
-PROGRAMS = {"svm": "apps.svm.program", "mlp": "apps.mlp.program", "mf": "apps.mf"}
+PROGRAMS = {"svm": "apps.svm.program", "mlp": "apps.mlp.program", "mf": "apps.mf.program"}
 WORDS = {"svm": ["data.svm"], "mlp": ["pictures", "--hidden", "4"], "mf": ["ratings.txt", "--rank", "2"]}
 FINAL = {
     "svm": "8200caee6e4aca26e031b9ae60dce062c878ea4ff1e2c6a578a1b77936955d42",

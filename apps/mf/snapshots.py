@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 import malt
-from apps import factors
-from apps.factors import Kernels, Numbers, Rows, Shard
-from apps.ratingproblem import Pairs, Problem
-from malt.world.agreement import exchange
+from apps.harness import Measures, by_rank
+from apps.mf import factors
+from apps.mf.factors import Numbers, Rows
+from apps.mf.learner import Learner
+from apps.mf.ratings import Pairs
 
 NBYTES: Final = 1 << 29
 """What a rank may keep; where that is not enough, only some epochs are measured, the last included."""
@@ -26,19 +26,20 @@ NBYTES: Final = 1 << 29
 class Snapshots:
     """The rows of one rank by epoch, for those epochs, counted from 0, that it trains. Local, all but `measures`."""
 
-    def __init__(self, problem: Problem, kernels: Kernels, data: Shard, tests: Pairs, is_shared: NDArray[np.bool_],
-                 epochs: range) -> None:  # fmt: skip
-        self._problem, self._kernels, self._tests, self._epochs = problem, kernels, tests, epochs
+    def __init__(self, learner: Learner, epochs: range) -> None:
+        self._ratings, self._kernels, self._epochs = learner.ratings, learner.kernels, epochs
+        ratings, data = learner.ratings, learner.data
         whose = np.repeat(np.arange(len(data.starts) - 1, dtype=np.int32), np.diff(data.starts))
         self._trained = Pairs(whose, data.items, data.ratings)
+        self._tests = tests = ratings.tests(learner.mine, malt.rank())
         self._seen = np.unique(np.concatenate((data.items, tests.items[tests.items >= 0])))
-        lone = problem.tested_items()
-        self._lone = lone[~is_shared[lone]]
+        lone = ratings.tested_items()
+        self._lone = lone[~learner.is_shared[lone]]
         self._mine = np.isin(self._lone, data.items)
         self._lone_seen = np.isin(self._lone, self._seen)
         self._kept: dict[int, tuple[Rows, Rows]] = {}
-        rows = len(problem.user_counts) + len(problem.item_counts)  # all of them: so it is the same on all ranks
-        nbytes = rows * (problem.rank + 1) * np.dtype(np.float32).itemsize
+        rows = len(ratings.user_counts) + len(ratings.item_counts)  # all of them: so it is the same on all ranks
+        nbytes = rows * (ratings.rank + 1) * np.dtype(np.float32).itemsize
         self._stride = max(1, math.ceil(len(epochs) * nbytes / NBYTES))
 
     def keep(self, epoch: int, users: Rows, items: Rows) -> None:
@@ -46,20 +47,20 @@ class Snapshots:
         if (self._epochs.stop - 1 - epoch) % self._stride == 0:
             self._kept[epoch] = users.copy(), items[self._seen]
 
-    def measures(self, users: Rows, items: Rows) -> tuple[list[dict[str, float | None]], tuple[int, ...]]:
+    def measures(self, users: Rows, items: Rows) -> tuple[list[Measures], tuple[int, ...]]:
         """How good all ranks were at the end of each epoch, and, the last, with these rows; and whose errors are in it,
         those of all who live. Collective."""
-        theirs = exchange(malt.init().transport, sorted(self._kept))
+        theirs = by_rank(sorted(self._kept))
         common = set.intersection(*map(set, theirs.values()))
         kept = [self._kept[epoch] if epoch in common else None for epoch in self._epochs]
         squares = [one and self._squares(*one) for one in [*kept, (users, items[self._seen])]]
-        said = exchange(malt.init().transport, squares)
-        problem = self._problem
-        counts = [len(problem.train.ratings), 0 if problem.test is None else len(problem.test.ratings)]
-        found = [
+        said = by_rank(squares)
+        ratings = self._ratings
+        counts = [len(ratings.train.ratings), 0 if ratings.test is None else len(ratings.test.ratings)]
+        found: list[Measures] = [
             {
-                "train_rmse": _rmse([one and one[0] for one in sums], counts[0], problem.spread),
-                "test_rmse": _rmse([one and one[1] for one in sums], counts[1], problem.spread),
+                "train_rmse": _rmse([one and one[0] for one in sums], counts[0], ratings.spread),
+                "test_rmse": _rmse([one and one[1] for one in sums], counts[1], ratings.spread),
             }
             for sums in zip(*said.values(), strict=True)
         ]
@@ -67,7 +68,7 @@ class Snapshots:
 
     def _squares(self, users: Rows, items: Rows) -> tuple[float, float]:
         """The sums of squared errors in training and test, of this rank's users. Collective."""
-        items, (low, high) = self._completed(items), self._problem.bounds
+        items, (low, high) = self._completed(items), self._ratings.bounds
         trained, tested = (
             factors.squares(
                 self._kernels, users, items, pairs.users, self._places(pairs.items), pairs.ratings, low, high

@@ -10,11 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps import factors
-from apps.factormodel import Model, numbered
-from apps.factors import Numbers, Rows
-from malt.data.dealing import inherit
-from malt.data.ratings import shares
+from apps import harness
+from apps.mf import factors
+from apps.mf.factors import Numbers, Rows
+from apps.mf.model import Model, numbered
+from malt.data import owners
 
 RANK: Final = 16
 """Factors, where neither the options nor a model to go on with say how many."""
@@ -28,7 +28,7 @@ class Pairs(NamedTuple):
     ratings: Rows
 
 
-class Problem:
+class DealtRatings:
     """What all ranks know alike: the ratings, their scale, who has which users, and where the rows begin."""
 
     def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
@@ -40,15 +40,14 @@ class Problem:
         self.low, self.high = float(train.ratings.min()), float(train.ratings.max())
         if start:
             self.low, self.high = min(self.low, start.low), max(self.high, start.high)
-        self._dealt = shares(train, malt.size())
-        self.owners = self._dealt
+        self.owners = owners(train)
         """The rank of each user."""
         self.user_counts = np.bincount(train.users, minlength=train.user_ids.size)
         self.item_counts = np.bincount(train.items, minlength=train.item_ids.size)
 
-    def deal(self, dead: Collection[int]) -> None:
-        """Give the users of `dead` to the living. Local."""
-        self.owners = inherit(self._dealt, dead, malt.size())
+    def deal(self, failed: Collection[int]) -> None:
+        """Give the users of the ranks that have failed to the others. Local."""
+        self.owners = owners(self.train, failed)
 
     def ratings_of_ranks(self) -> NDArray[np.int64]:
         """How many each rank trains on, by rank."""
@@ -102,6 +101,13 @@ class Problem:
         rows = factors.first_rows(len(users), self.rank, generator)
         return self._go_on(rows, self.train.user_ids[users], self.start and (self.start.user_ids, self.start.users))
 
+    def model(self, users: Rows, items: Rows) -> Model:
+        """One with these rows of all users and items."""
+        return Model(
+            users, items, self.train.user_ids, self.train.item_ids, self.mean, self.spread,
+            self.low, self.high, self.biases,
+        )  # fmt: skip
+
     def _go_on(self, rows: Rows, ids: NDArray[Any], start: tuple[NDArray[Any], Rows] | None) -> Rows:
         if start:
             places = numbered(start[0], ids)
@@ -109,3 +115,26 @@ class Problem:
         if not self.biases:
             rows[:, -1] = 0
         return rows
+
+
+class UserShares(harness.Shares):
+    """The ratings of this rank, those of its users, over the epochs.
+
+    `meets`: all ranks come together after each epoch, for a checkpoint. They then must know of the same failures, for
+    them to make as many exchanges: `changed` is collective.
+    """
+
+    unit = "ratings"
+    is_made_up = False  # users of a failed rank catch up at once
+
+    def __init__(self, ratings: DealtRatings, meets: bool) -> None:
+        self._ratings, self._meets = ratings, meets
+        super().__init__(len(ratings.train.ratings))
+
+    def rows(self, rank: int) -> int:
+        return int(self._ratings.ratings_of_ranks()[rank])
+
+    def changed(self, alive: tuple[int, ...] | None = None) -> bool:
+        if alive is None and self._meets:
+            alive = tuple(harness.by_rank(None))
+        return super().changed(alive)

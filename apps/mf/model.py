@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import zipfile
 from dataclasses import dataclass, fields
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from apps import factors
-from apps.factors import Numbers, Rows
-from malt.files import npz, save_npz
+from apps.mf import factors
+from apps.mf.factors import Numbers, Rows
+from malt import files
 
 PROGRAM: Final = "apps.mf"
 FORMAT: Final = 1
@@ -54,7 +53,7 @@ class Model:
 
     def save(self, path: str) -> None:
         """Write it as .npz, complete or not at all. OSError: the file cannot be written."""
-        save_npz(path, program=PROGRAM, format=FORMAT, **vars(self))
+        files.save_npz(path, program=PROGRAM, format=FORMAT, **vars(self))
 
 
 def numbered(known: NDArray[Any], ids: NDArray[Any]) -> Numbers:
@@ -73,15 +72,13 @@ def numbered(known: NDArray[Any], ids: NDArray[Any]) -> Numbers:
 def load(path: str) -> Model:
     """A model that `Model.save` wrote. OSError: the file cannot be read; ValueError: it is no such model."""
     try:
-        with zipfile.ZipFile(path) as archive:
-            npz.check_sizes(archive)
-        with np.load(path, allow_pickle=False) as file:
-            found = {name: file[name] for name in file.files}
+        found: dict[str, Any] = files.load_npz(path)
         if str(found.pop("program")) != PROGRAM or int(found.pop("format")) != FORMAT:
             raise ValueError("another program's, or another version's")
         return _checked(found)
-    except npz.DAMAGES as error:
-        raise ValueError(f"{path}: not a model that {PROGRAM} has saved ({error})") from None
+    except (ValueError, KeyError, TypeError, OverflowError) as error:
+        why = str(error).removeprefix(f"{path}: ")
+        raise ValueError(f"{path}: not a model that {PROGRAM} has saved ({why})") from None
 
 
 def _checked(found: dict[str, Any]) -> Model:

@@ -1,0 +1,1 @@
+"""Matrix factorization by stochastic gradient descent: python -m apps.mf."""

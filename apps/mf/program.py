@@ -1,0 +1,200 @@
+"""Matrix factorization by stochastic gradient descent: ratings of items by users, predicted.
+
+    python -m apps.mf [RATINGS] [--test TEST] ...               alone
+    malt run -n 4 -m apps.mf [RATINGS] [--test TEST] ...        on four ranks
+
+Every rank trains on the ratings of its own users, whose rows nobody else needs. Rows of items that several ranks have
+ratings of are exchanged: those that a rank has trained on since the last time go to its peers, who take the mean of
+their own and what they got.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import harness
+from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need, Parser, Start, memory
+from apps.mf import factors, reading
+from apps.mf.factors import Numbers, Rows
+from apps.mf.learner import Learner
+from apps.mf.model import Model
+from apps.mf.ratings import RANK, DealtRatings, UserShares
+from apps.mf.snapshots import Snapshots
+
+SUMMARY = str(__doc__).splitlines()[0]
+_COPIES = 4
+"""Of all rows, that a rank has while the common model is made."""
+
+
+class Problem(harness.Problem):
+    """The ratings, those to train on and those to test with, and where the factors begin."""
+
+    def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
+        self.options, self.ratings = options, DealtRatings(options, train, test, start)
+        self.rows = len(train.ratings)
+
+    def reported(self) -> dict[str, Any]:
+        return {**vars(self.options), "rank": self.ratings.rank, "biases": self.ratings.biases}
+
+    def memory(self) -> Need:
+        ratings, options = self.ratings, self.options
+        row_nbytes = np.dtype(np.float32).itemsize * (ratings.rank + 1)
+        users, items = len(ratings.user_counts), len(ratings.item_counts)
+        sent = row_nbytes * min(items, options.exchange_every + int(ratings.user_counts.max()))
+        return Need(
+            _COPIES * row_nbytes * (users + items) + memory.queues_nbytes(options.graph, sent),
+            f"{users:,} users and {items:,} items make a large model of --rank {ratings.rank}",
+            "take a smaller --rank or fewer ranks",
+        )
+
+    def match(self) -> dict[str, Any]:
+        ratings, train = self.ratings, self.ratings.train
+        same = {name: getattr(self.options, name) for name in ("l2", "step", "seed")}
+        data = {"ratings": self.rows, "users": train.user_ids.size, "items": train.item_ids.size}
+        scale = {"mean rating": ratings.mean, "spread of ratings": ratings.spread}
+        check = harness.fingerprint(train.user_ids, train.item_ids)
+        return {"rank": ratings.rank, "biases": ratings.biases, **same, **data, **scale, "CRC-32 of ids": check}
+
+    def compile(self) -> None:
+        factors.kernels(self.ratings.rank)
+
+    def shares(self) -> UserShares:
+        return UserShares(self.ratings, meets=self.options.checkpoint is not None)
+
+    def trainer(self, start: Start) -> Trainer:
+        return Trainer(self, start)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, ratings, train = self.options, self.ratings, self.ratings.train
+        return (
+            f"{self.rows:,} ratings of {train.item_ids.size:,} items by {train.user_ids.size:,} users"
+            + (f"; {len(ratings.test.ratings):,} test ratings\n" if ratings.test else "\n")
+            + f"rank {ratings.rank}, {'with' if ratings.biases else 'no'} biases, l2 {options.l2:g}, first step "
+            f"{options.step:g}, rows of items exchanged every {options.exchange_every:,} ratings"
+        )
+
+
+class Trainer(harness.Trainer):
+    """One rank's users, and what learns from their ratings."""
+
+    gathers_state = measures_together = True
+
+    def __init__(self, problem: Problem, start: Start) -> None:
+        self._ratings, self._shares = problem.ratings, start.shares
+        self._epochs, self._done = range(start.epoch, problem.options.epochs), start.epoch
+        """Those of this run, from 0, and how many have been trained."""
+        self.learner = Learner(problem.ratings, problem.options, start.generator, start.state)
+        self.vectors = [self.learner.items]
+        self._snapshots = Snapshots(self.learner, self._epochs)
+        self._model: Model | None = None
+        """The final one."""
+
+    def take(self) -> None:
+        """Users that are new here are trained for as many epochs as have been, on items that stand."""
+        self._ratings.deal(self._shares.failed)
+        new = self.learner.take()
+        self._snapshots = Snapshots(self.learner, self._epochs)
+        self.learner.catch_up(new, range(self._epochs.start, self._done))
+
+    def order(self) -> list[Numbers]:
+        return self.learner.order()
+
+    def train(self, epoch: int, order: list[Numbers]) -> int:
+        trained = self.learner.learn(epoch - 1, order)
+        self.rows_sent = self.learner.rows_sent
+        return trained
+
+    def keep(self, epoch: int) -> None:
+        self._done = epoch
+        self._snapshots.keep(epoch - 1, self.learner.users, self.learner.items.array)
+
+    def model(self) -> Mapping[str, Array]:
+        assert self._model is not None, "there is none before `finish`"
+        return {"users": self._model.users, "items": self._model.items}
+
+    def measures_of_all(self) -> list[Measures]:
+        while True:
+            found, alive = self._snapshots.measures(self.learner.users, self.learner.items.array)
+            if alive == self._shares.alive:
+                return found
+            self._deal(alive)  # the errors of its users' ratings are missing: those who have them now find them
+            self.learner.put(**self.model())
+
+    def state(self) -> Mapping[str, Any]:
+        if self._model is not None:
+            return self.model()
+        users, items = self._common()
+        return {"users": users, "items": items}
+
+    def _common(self) -> tuple[Rows, Rows]:
+        """The rows of all users and items. Collective. FloatingPointError: they are not finite."""
+        while True:
+            alive = tuple(harness.by_rank(None))
+            self._deal(alive)
+            found = self.learner.common()
+            if tuple(harness.by_rank(None)) == alive:  # else the users of one may be missing
+                return found
+
+    def _deal(self, alive: tuple[int, ...]) -> None:
+        if self._shares.changed(alive):
+            self.take()
+
+    def finish(self) -> None:
+        self.learner.items.close()
+        malt.barrier()
+        users, items = self._common()
+        self.restore({"users": users, "items": items})
+
+    def restore(self, model: Mapping[str, Any]) -> None:
+        self._model = self._ratings.model(model["users"], model["items"])
+        self.learner.put(**self.model())
+
+    def save(self, path: str) -> None:
+        assert self._model is not None, "there is none before `finish`"
+        self._model.save(path)
+
+
+class Program(harness.Program):
+    """The command line."""
+
+    name, summary = "apps.mf", SUMMARY
+    measures = (Column("train_rmse", "train RMSE", ".4f"), Column("test_rmse", "test RMSE", ".4f"))
+    traffic = (Column("ratings_per_s", "ratings/s", ",.0f"), Column("rows_sent", "rows sent", ",d"), TRAFFIC[0],
+               Column("bytes_dense", "bytes dense", ",d"), *TRAFFIC[1:])  # fmt: skip
+
+    def add_options(self, parser: Parser) -> None:
+        add = parser.add_argument
+        add("train", nargs="?", metavar="RATINGS",
+            help="lines of user item rating, also .gz .bz2 .xz (a problem made of the seed, with a test)")  # fmt: skip
+        add("--test", metavar="TEST", help="ratings to measure the error on")
+        add("--rank", type=harness.whole_number(1), metavar="K", help=f"factors of a user and of an item ({RANK})")
+        add("--l2", type=harness.real_number(0), default=0.05, metavar="X",
+            help="weight of the factors' squares (%(default)s)")  # fmt: skip
+        add("--step", type=harness.real_number(0), default=0.04, metavar="X", help="the first step size (%(default)s)")
+        add("--biases", action="store_true", default=None, help="of users and items, beside the factors (so)")
+        add("--no-biases", dest="biases", action="store_false", help="factors and the mean alone")
+        add("--model", metavar="FILE",
+            help="go on from a model that --save wrote; without RATINGS: measure it on TEST")  # fmt: skip
+        harness.add_common_options(parser, epochs=20, exchange_every=50_000, graph="all", sync="asp")
+
+    def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
+        return [("RATINGS", options.train), ("--test", options.test), ("--model", options.model)]
+
+    def load(self, options: Namespace) -> Problem | Measured:
+        start = malt.together(lambda: reading.start(options))
+        if options.train is None and start:
+            return reading.measured(options, start)
+        return Problem(options, *reading.ratings(options), start)
+
+    def rates(self, mark: Mark) -> Measures:
+        return {"ratings_per_s": mark.examples / mark.seconds if mark.seconds else None}
+
+
+def run(arguments: Sequence[str]) -> None:
+    """The program, on every rank. Collective. BadInput, FloatingPointError: as the user must see it."""
+    harness.run(Program(), arguments)

@@ -1,0 +1,48 @@
+"""What apps.mf reads: ratings to train on and to test with, a model to go on with or to measure."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import numpy as np
+
+import malt
+from apps.harness import Measured, compile_first
+from apps.mf import factors, model
+from apps.mf.model import Model
+from apps.mf.planted import planted
+
+
+def start(options: Namespace) -> Model | None:
+    """The model of --model, if there is one. Local.
+
+    OSError, ValueError: it cannot be read, or does not go with the other options."""
+    if options.rank and options.rank > factors.MAX_RANK:
+        raise ValueError(f"--rank must be at most {factors.MAX_RANK}, got {options.rank}")
+    if options.model is None:
+        return None
+    found = model.load(options.model)
+    if options.rank not in (None, found.rank):
+        raise ValueError(f"{options.model} has rank {found.rank}, so --rank {options.rank} does not go with it")
+    if options.train is None and options.test is None:
+        raise ValueError("--model without RATINGS to go on with needs --test, to measure it on")
+    if options.train is None and options.checkpoint:
+        raise ValueError("--checkpoint is for training: --model without RATINGS is measured")
+    return found
+
+
+def ratings(options: Namespace) -> tuple[malt.Ratings, malt.Ratings | None]:
+    """To train on, and to test with. Collective. OSError, ValueError: a file cannot be read."""
+    if options.train is None:
+        train, test = planted(options.seed)
+        return train, malt.open_ratings(options.test) if options.test else test
+    return malt.open_ratings(options.train), malt.open_ratings(options.test) if options.test else None
+
+
+def measured(options: Namespace, model: Model) -> Measured:
+    """How good a saved model is, without training. Collective."""
+    test = malt.open_ratings(options.test)
+    compile_first(lambda: factors.kernels(model.rank))
+    predicted = model.predict(test.user_ids[test.users], test.item_ids[test.items])
+    rmse = float(np.sqrt(np.mean(np.square(predicted - test.ratings))))
+    return Measured([model.users, model.items], {"train_rmse": None, "test_rmse": rmse})
