@@ -1,6 +1,8 @@
 """What it takes to make the programs of examples/ parallel: lines added and changed.
 
-python -m bench.lines [--write docs/examples.md]
+    python -m bench.lines [--write]
+
+Blank lines, docstrings and comments do not count.
 """
 
 from __future__ import annotations
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-FOLDER = Path(__file__).parents[1] / "examples"
+ROOT = Path(__file__).parents[1]
 
 
 class Example(NamedTuple):
@@ -33,6 +35,7 @@ EXAMPLES = {
     "mf": Example("Matrix factorization", "a sparse vector, which sends the rows that changed", "RMSE", 0.3247, 0.3250),
     "mlp": Example("A neural network", "`malt.Replica` around a dict of layers", "accuracy", 0.996, 0.997),
 }  # fmt: skip
+TITLES = "| | lines, serial | parallel | added | changed | result, serial | on two ranks |"
 PAGE = """# Examples
 
 Each program of examples/ is there twice: serial, as it would be without MALT, and parallel. Run them in the root of the
@@ -48,7 +51,7 @@ waits for another.
 
 Only lines of code count: no blank lines, docstrings or comments. The table and the listings are made by
 
-    python -m bench.lines --write docs/examples.md
+    python -m bench.lines --write
 
 The tests run all programs, the parallel ones on two ranks.
 """
@@ -74,7 +77,7 @@ class Change(NamedTuple):
 
 def source(name: str, kind: str) -> str:
     """The text of a program; `kind` is "serial" or "parallel"."""
-    return (FOLDER / f"{name}_{kind}.py").read_text(encoding="utf-8")
+    return (ROOT / "examples" / f"{name}_{kind}.py").read_text(encoding="utf-8")
 
 
 def code(text: str) -> list[str]:
@@ -112,10 +115,7 @@ def listing(serial: str, parallel: str) -> str:
 
 def table() -> str:
     """An example a line, as Markdown."""
-    lines = [
-        "| | lines, serial | parallel | added | changed | result, serial | on two ranks |",
-        "|---|---|---|---|---|---|---|",
-    ]
+    lines = [TITLES, "|---|---|---|---|---|---|---|"]
     for name, one in EXAMPLES.items():
         counts = " | ".join(map(str, change(source(name, "serial"), source(name, "parallel"))))
         lines.append(f"| {one.title} | {counts} | {one.measure} {one.serial:.4f} | {one.parallel:.4f} |")
@@ -134,13 +134,21 @@ def page() -> str:
     return PAGE.format(table=table()) + "".join(sections)
 
 
+def readme(text: str) -> str:
+    """README.md with its table as it has to be. Pure."""
+    before, _, after = text.partition(TITLES)
+    return before + table() + "\n\n" + after.partition("\n\n")[2]
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.lines", description=__doc__.splitlines()[0])
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")
+    parser.add_argument("--write", action="store_true", help="write docs/examples.md, and the table of README.md")
     options = parser.parse_args()
     print(table())
     if options.write:
-        options.write.write_text(page(), encoding="utf-8")
+        (ROOT / "docs" / "examples.md").write_text(page(), encoding="utf-8")
+        file = ROOT / "README.md"
+        file.write_text(readme(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

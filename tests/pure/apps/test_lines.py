@@ -42,10 +42,11 @@ def test_a_program_is_short_and_uses_what_is_public(file):
 
 
 def test_the_page_is_up_to_date():
-    assert (ROOT / "docs/examples.md").read_text() == lines.page(), "python -m bench.lines --write docs/examples.md"
+    assert (ROOT / "docs/examples.md").read_text() == lines.page(), "run python -m bench.lines --write"
 
 
 def test_the_readme_shows_the_table():
+    assert lines.readme(README) == README, "run python -m bench.lines --write"
     assert lines.table() in README
 
 
