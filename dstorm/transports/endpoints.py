@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import secrets
 import socket
 import struct
-import threading
 import time
 from collections.abc import Collection, Mapping
+from functools import partial
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
 from dstorm.transports.children import close_in_children
+from dstorm.transports.server import AuthenticatedServer, hello
 
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 _NAME_NBYTES = 15
@@ -21,9 +21,6 @@ _RING_S = 2.0
 """How long an address may take to answer."""
 _NAP_S = 0.02
 _MOST_ADDRESSES = 16
-_TOKEN_NBYTES = 16
-_HELLO = struct.Struct(f"<{2 * _TOKEN_NBYTES}sq")
-"""The token of the rank that is called, and who calls."""
 _YES = b"Y"
 
 
@@ -51,8 +48,8 @@ class Exchange:
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._listening = close_in_children(socket.create_server(("", 0), backlog=1024))
-        self.number = Number(own_addresses(), self._listening.getsockname()[1], secrets.token_hex(_TOKEN_NBYTES))
+        self._server = AuthenticatedServer("malt dialing")
+        self.number = Number(own_addresses(), self._server.port, self._server.token)
 
     def connect(
         self, numbers: Mapping[int, Number], deadline_s: float
@@ -63,7 +60,7 @@ class Exchange:
         """
         end = time.monotonic() + deadline_s
         into: dict[int, socket.socket] = {}
-        threading.Thread(target=self._answer, args=(into, numbers.keys()), name="malt dialing", daemon=True).start()
+        self._server.start(partial(_take, into, numbers.keys()))
         out: dict[int, socket.socket] = {}
         while missing := [rank for rank in numbers if rank not in out]:
             for rank in missing:
@@ -73,33 +70,18 @@ class Exchange:
         while missing := [rank for rank in numbers if rank not in into and not _has_ended(out[rank])]:
             _check(end, missing, deadline_s)
             time.sleep(_NAP_S)
-        _shut_down(self._listening)
+        self._server.stop()
         return {rank: out[rank] for rank in into}, into
 
-    def _answer(self, into: dict[int, socket.socket], known: Collection[int]) -> None:
-        """Take calls until this rank listens no more; strangers are sent away."""
-        with contextlib.suppress(OSError):
-            while True:
-                caller, _ = self._listening.accept()
-                rank = self._identified(close_in_children(caller), known)
-                if rank is None:
-                    caller.close()
-                else:
-                    into[rank] = caller
 
-    def _identified(self, caller: socket.socket, known: Collection[int]) -> int | None:
-        try:
-            caller.settimeout(_RING_S)
-            token, rank = _HELLO.unpack(caller.recv(_HELLO.size, socket.MSG_WAITALL))
-            if not secrets.compare_digest(token, self.number.token.encode()) or rank not in known:
-                return None
-            caller.send(_YES)
-            if caller.recv(1) != _YES:  # it has given up
-                return None
-            _prepare(caller)
-        except (OSError, struct.error):
-            return None
-        return int(rank)
+def _take(into: dict[int, socket.socket], known: Collection[int], rank: int, caller: socket.socket) -> bool:
+    """Take the connection of a rank that is `known` into `into`, unless it has given up meanwhile; whether it is."""
+    caller.settimeout(_RING_S)
+    if rank not in known or not caller.send(_YES) or caller.recv(1) != _YES:
+        return False
+    _prepare(caller)
+    into[rank] = caller
+    return True
 
 
 def _call(number: Number, rank: int) -> socket.socket:
@@ -108,7 +90,7 @@ def _call(number: Number, rank: int) -> socket.socket:
         with contextlib.suppress(OSError):
             made = close_in_children(socket.create_connection((address, number.port), _RING_S))
             try:
-                made.sendall(_HELLO.pack(number.token.encode(), rank))
+                made.sendall(hello(number.token, rank))
                 if made.recv(1) == _YES:  # else it is somebody else
                     made.sendall(_YES)
                     _prepare(made)
@@ -140,10 +122,3 @@ def _check(end: float, missing: Collection[int], deadline_s: float) -> None:
         raise DeadlinePassed(
             "malt.init (TCP connections between hosts)", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s)
         )
-
-
-def _shut_down(listening: socket.socket) -> None:
-    """Also while another thread waits for a call."""
-    with contextlib.suppress(OSError):
-        listening.shutdown(socket.SHUT_RDWR)
-    listening.close()

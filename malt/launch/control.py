@@ -13,19 +13,17 @@ import contextlib
 import json
 import os
 import re
-import secrets
 import socket
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
 from dstorm.transports.endpoints import own_addresses
+from dstorm.transports.server import AuthenticatedServer
 from malt.runner import program
 
 _NAME = re.compile(r"(finished|left|status|ready|lost|calls|begun)-\d+|rank-\d+\.txt")
-_CALLER = re.compile(r"\d+")
 _LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0
 """How long what has arrived may take to be written at the end."""
@@ -36,58 +34,31 @@ class Reception:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._token = secrets.token_hex(16)
-        self._listening = socket.create_server(("", 0), backlog=1024)
-        port = self._listening.getsockname()[1]
-        self.number = " ".join([os.uname().nodename, self._token, str(port), *own_addresses()])
+        self._server = AuthenticatedServer("malt reception")
+        self.number = " ".join([os.uname().nodename, self._server.token, str(self._server.port), *own_addresses()])
         self._writing = threading.Lock()
         self._closing = self._closed = False
-        self._callers: list[tuple[socket.socket, threading.Thread]] = []
-        self._answering = threading.Thread(target=self._answer, name="malt reception", daemon=True)
-        self._answering.start()
+        self._server.start(self._listen)
 
     def tell(self, number: int) -> None:
         """Tell all who have called to leave, by the signal of that number. Local."""
-        for caller, _ in list(self._callers):
-            with contextlib.suppress(OSError):  # it has ended
-                caller.send(b"%d\n" % number, socket.MSG_DONTWAIT)
+        self._server.send(b"%d\n" % number)
 
     def close(self) -> None:
         """Take no more calls. What has arrived by now is written first, and nothing once this has returned. Local."""
-        end = time.monotonic() + _CLOSE_S
         self._closing = True  # from here on the end of a connection is not that of a rank
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)
-        self._listening.close()
-        self._answering.join(_CLOSE_S)
-        for caller, _ in self._callers:
-            with contextlib.suppress(OSError):  # it has ended
-                caller.shutdown(socket.SHUT_RD)
-        for _, thread in self._callers:
-            thread.join(max(0.0, end - time.monotonic()))
+        self._server.stop()
+        self._server.drain(_CLOSE_S)
         with self._writing:
             self._closed = True
 
-    def _answer(self) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                caller, _ = self._listening.accept()
-                thread = threading.Thread(target=self._listen, args=[caller], name="malt reception", daemon=True)
-                self._callers.append((caller, thread))
-                thread.start()
-
-    def _listen(self, caller: socket.socket) -> None:
-        with contextlib.suppress(OSError, ValueError), caller, caller.makefile("rb") as lines:
-            token, _, said = lines.readline(100).strip().partition(b" ")
-            rank = said.decode()
-            if not secrets.compare_digest(token, self._token.encode()) or not _CALLER.fullmatch(rank):
-                return
-            self._write(f"elsewhere-{rank}", "")
-            with contextlib.suppress(OSError):
-                for name, text in _said(lines):
-                    self._write(name, text)
-            if not self._closing:
-                self._write(f"ended-{rank}", "")
+    def _listen(self, rank: int, caller: socket.socket) -> None:
+        self._write(f"elsewhere-{rank}", "")
+        with contextlib.suppress(OSError), caller.makefile("rb") as lines:
+            for name, text in _said(lines):
+                self._write(name, text)
+        if not self._closing:
+            self._write(f"ended-{rank}", "")
 
     def _write(self, name: str, text: str) -> None:
         with self._writing, contextlib.suppress(OSError):  # a full disk

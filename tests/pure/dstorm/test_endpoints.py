@@ -14,6 +14,7 @@ import pytest
 from dstorm.errors import DeadlinePassed
 from dstorm.transports import endpoints
 from dstorm.transports.endpoints import Exchange
+from dstorm.transports.server import hello
 
 pytestmark = pytest.mark.serial
 
@@ -24,24 +25,24 @@ def exchanges(monkeypatch):
     made = [Exchange(rank) for rank in range(4)]
     yield made
     for one in made:
-        one._listening.close()
+        one._server.stop()
 
 
 @pytest.fixture(autouse=True)
 def closed(monkeypatch):
     """No connection outlives its test."""
-    made, calls = [], (endpoints._call, Exchange._identified, socket.create_connection)
+    made, calls = [], (endpoints._call, endpoints._take, socket.create_connection)
 
     def noting(function):
         def call(*args, **kwargs):
             found = function(*args, **kwargs)
-            made.append(args[1] if function is calls[1] else found)
+            made.append(args[3] if function is calls[1] else found)
             return found
 
         return call
 
     monkeypatch.setattr(endpoints, "_call", noting(calls[0]))
-    monkeypatch.setattr(Exchange, "_identified", noting(calls[1]))
+    monkeypatch.setattr(endpoints, "_take", noting(calls[1]))
     monkeypatch.setattr(socket, "create_connection", noting(calls[2]))
     yield
     for one in made:
@@ -97,7 +98,7 @@ def test_the_end_of_a_rank_shows_while_its_forked_child_lives(exchanges):
 
 
 def test_one_that_does_not_call_is_named(exchanges):
-    exchanges[1]._listening.close()
+    exchanges[1]._server.stop()
     numbers = {1: exchanges[1].number}
     with pytest.raises(DeadlinePassed, match="TCP connections between hosts.*rank 1"):
         exchanges[0].connect(numbers, 0.3)
@@ -107,7 +108,7 @@ def test_a_stranger_is_sent_away(exchanges):
     port = exchanges[0].number.port
     strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
     strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
-    strangers[1].sendall(endpoints._HELLO.pack(b"0" * 32, 1))
+    strangers[1].sendall(hello("0" * 32, 1))
     strangers[2].close()
     found = connect_all(exchanges, [0, 1])
     assert [found[rank][1].keys() for rank in (0, 1)] == [{1}, {0}]
@@ -119,6 +120,6 @@ def test_a_stranger_is_sent_away(exchanges):
 
 def test_an_address_that_is_somebody_elses_is_passed_over(exchanges):
     other, wanted = exchanges[2].number, exchanges[1].number
-    threading.Thread(target=exchanges[2]._answer, args=({}, [0]), daemon=True).start()
+    exchanges[2]._server.start(lambda number, caller: None)
     with pytest.raises(OSError, match="nobody answers"):
         endpoints._call(other._replace(token=wanted.token), 0)
