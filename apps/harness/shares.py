@@ -100,10 +100,14 @@ class Shares:
             missing = max(missing, without - sum(ended > dealt_at for ended in self._ended))
         return int(min(max(by_rank(missing).values()), most))
 
-    def changed(self, alive: tuple[int, ...] | None = None) -> bool:
-        """Whether ranks have failed since the last call: rows are dealt otherwise now. The lowest rank that has not
-        says what becomes of theirs. `alive`: who has not, where ranks have agreed on it."""
-        alive = malt.alive() if alive is None else alive
+    def present(self) -> tuple[int, ...]:
+        """The ranks that have not failed, ascending. A program whose ranks must know of the same failures has its own,
+        which is collective."""
+        return malt.alive()
+
+    def changed(self, alive: tuple[int, ...]) -> bool:
+        """Whether ranks have failed since the last call: rows are dealt otherwise now, to `alive`, the lowest of whom
+        says what becomes of theirs."""
         failed = set(self.alive) - set(alive)
         self._dealt |= dict.fromkeys(failed, time.time())
         self.losses.bury(failed, alive)

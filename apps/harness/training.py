@@ -53,7 +53,7 @@ class Training:
             return self._train_by_own_loop()
         sync = getattr(self._options, "sync", "bsp")
         for epoch in self.shares.epochs(1 + self._checkpoints.epoch, self._options.epochs, sync):
-            if self.shares.changed():
+            if self.shares.changed(self.shares.present()):
                 self.trainer.take()
             self.trainer.begin_epoch(epoch - 1 - self._checkpoints.epoch)
             self._clock.start()

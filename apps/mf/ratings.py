@@ -121,7 +121,7 @@ class UserShares(harness.Shares):
     """The ratings of this rank, those of its users, over the epochs.
 
     `meets`: all ranks come together after each epoch, for a checkpoint. They then must know of the same failures, for
-    them to make as many exchanges: `changed` is collective.
+    them to make as many exchanges: `present` is collective.
     """
 
     unit = "ratings"
@@ -134,7 +134,5 @@ class UserShares(harness.Shares):
     def rows(self, rank: int) -> int:
         return int(self._ratings.ratings_of_ranks()[rank])
 
-    def changed(self, alive: tuple[int, ...] | None = None) -> bool:
-        if alive is None and self._meets:
-            alive = tuple(harness.by_rank(None))
-        return super().changed(alive)
+    def present(self) -> tuple[int, ...]:
+        return tuple(harness.by_rank(None)) if self._meets else super().present()

@@ -48,7 +48,7 @@ def trained(world, last=10, sync="asp", deaths=()):
     """The epochs in their order. `deaths`: after so many epochs a rank is found to have died, at some time."""
     some, epochs = Shares(100), []
     for epoch in some.epochs(1, last, sync):
-        some.changed()
+        some.changed(some.present())
         world.now += 1
         epochs.append(epoch)
         for after, rank, at in deaths:
@@ -107,9 +107,9 @@ def test_where_ranks_wait_for_each_other_or_do_not_die_nobody_meets(world):
 def test_rows_that_the_dead_had_from_others_count(world, capsys):
     some = Shares(100)
     world.now, world.lost = 2, {3: 1.5}
-    assert some.changed()
+    assert some.changed(some.present())
     world.lost |= {0: 1.6}
-    assert some.changed() and not some.changed()
+    assert some.changed(some.present()) and not some.changed(some.present())
     world.found = {2: 1.7}
     lost = some.losses.told()
     assert [(one["rank"], one["at_s"], one["rows"]) for one in lost] == [(0, 1.6, 33), (2, 1.7, 51), (3, 1.5, 25)]
@@ -126,7 +126,7 @@ def test_deaths_are_dated_from_the_beginning(world):
 def test_who_die_together_have_nothing_of_each_other(world, capsys):
     some = Shares(100)
     world.lost = {3: 1.5, 0: 1.5}
-    assert some.changed()
+    assert some.changed(some.present())
     assert {one["rank"]: one["rows"] for one in some.losses.told()} == {0: 25, 3: 25}
     said = "malt: 25 rows of rank {} are dealt to ranks 1, 2\n"
     assert capsys.readouterr().err == said.format(0) + said.format(3)
