@@ -120,7 +120,8 @@ class Trainer(ABC):
         """Make the model one and the same on all ranks. Collective."""
 
     def restore(self, model: Mapping[str, Any]) -> None:
-        """Take over the final model of a training that is over."""
+        """Take over the final model of a training that is over: as `model` returned it; as `state` did, if
+        `gathers_state`."""
         for name, array in self.model().items():
             array[...] = model[name]
 
