@@ -1,0 +1,25 @@
+"""The transport over MPI, and its windows, keep the promises of dstorm/transport.py, on the ranks there are."""
+
+from __future__ import annotations
+
+import pytest
+from contracts import check_transport, check_window
+
+MPI = pytest.importorskip("mpi4py.MPI")
+
+from dstorm.transports.mpi import MpiTransport  # noqa: E402
+
+
+def run(body):
+    transport = MpiTransport(MPI.COMM_WORLD, 30.0)
+    found = body(transport)
+    transport.close()
+    return [found]
+
+
+def test_a_window_over_mpi_keeps_its_promises():
+    check_window(run)
+
+
+def test_a_transport_over_mpi_keeps_its_promises():
+    check_transport(run)

@@ -1,0 +1,133 @@
+"""Every Window and Transport without MPI keeps the promises of dstorm/transport.py."""
+
+from __future__ import annotations
+
+import threading
+import uuid
+from functools import partial
+from pathlib import Path
+
+import pytest
+from contracts import check_transport, check_window
+
+from dstorm import Group, SimulatedTransport, SoloTransport
+from dstorm.membership.resilient import SurvivingTransport
+from dstorm.membership.view import FaultTolerantView
+from dstorm.transports.endpoints import Exchange
+from dstorm.transports.links import Links
+from dstorm.transports.shm import OneHost, SharedMemory
+from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts
+
+pytestmark = pytest.mark.serial
+
+SIZE = 3
+NBYTES = 1 << 23
+
+
+def simulated(_folder, seed=0):
+    def run(body):
+        group = Group(SIZE, seed)
+        return group.run(lambda rank: body(SimulatedTransport(group, rank)))
+
+    return run
+
+
+def surviving_simulated(_folder):
+    """As the tests of failures have it."""
+
+    def run(body):
+        group = Group(SIZE, 1)
+
+        def live(rank):
+            inner = SimulatedTransport(group, rank)
+            return body(SurvivingTransport(inner, inner.window(NBYTES), list, 5.0))
+
+        return group.run(live)
+
+    return run
+
+
+def solo(_folder):
+    return lambda body: [body(SoloTransport())]
+
+
+def in_threads(make, body):
+    """body(make(rank)) on each rank, as threads; raises what one of them raised."""
+    results, errors = [None] * SIZE, []
+
+    def live(rank):
+        try:
+            transport = make(rank)
+            results[rank] = body(transport)
+            transport.close()
+        except BaseException as error:
+            errors.append(error)
+
+    threads = [threading.Thread(target=live, args=(rank,)) for rank in range(SIZE)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    if errors:
+        raise errors[0]
+    return results
+
+
+def one_host(folder):
+    """Ranks that share memory."""
+
+    def run(body):
+        path = folder / uuid.uuid4().hex
+
+        def make(rank):
+            arena = SharedMemory(path, rank, SIZE, NBYTES, lambda: None)
+            return SurvivingTransport(OneHost(rank, SIZE, "none"), arena, list, 30.0, discard=arena.discard)
+
+        return in_threads(make, body)
+
+    return run
+
+
+def several_hosts(folder):
+    """Ranks 0 and 1 share memory; rank 2 is at the end of TCP connections."""
+    hosts = ["a", "a", "b"]
+
+    def run(body):
+        name = uuid.uuid4().hex
+        exchanges = [Exchange(rank) for rank in range(SIZE)]
+        numbers = {rank: one.number._replace(addresses=("127.0.0.1",)) for rank, one in enumerate(exchanges)}
+
+        def make(rank):
+            place = SeveralHosts(rank, hosts, "none")
+            far = {other: number for other, number in numbers.items() if other not in place.mates}
+            out, into = exchanges[rank].connect(far, 30.0)
+            mates = place.mates
+            memory = SharedMemory(
+                folder / f"{name}-{mates[0]}", mates.index(rank), len(mates), NBYTES, lambda: None
+            )  # fmt: skip
+            view = FaultTolerantView(SIZE)
+            links = Links(memory.memory, out, into, view, pytest.fail, None)
+            arena = Arena(memory, mates, links)
+            return LinkedTransport(
+                place, arena, links, list, lambda ranks: None, 30.0, pytest.fail, lambda rank: False, view
+            )  # fmt: skip
+
+        return in_threads(make, body)
+
+    return run
+
+
+MAKERS = [simulated, partial(simulated, seed=7), surviving_simulated, solo, one_host, several_hosts]
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: getattr(make, "__name__", "simulated anew"))
+def test_a_window_keeps_its_promises(make, tmp_path: Path):
+    check_window(make(tmp_path))
+
+
+@pytest.mark.parametrize("make", MAKERS, ids=lambda make: getattr(make, "__name__", "simulated anew"))
+def test_a_transport_keeps_its_promises(make, tmp_path: Path):
+    # In a simulation nobody is late: a barrier of ranks that do not all come is an error of the schedule.
+    has_deadlines = make in (surviving_simulated, one_host, several_hosts)
+    check_transport(make(tmp_path), has_deadlines)
