@@ -49,6 +49,13 @@ def this_process() -> Process:
     return Process(number, seen[1], namespace) if seen is not None and seen != _UNKNOWN else Process()
 
 
+def stat_fields(number: int) -> list[bytes]:
+    """The fields of proc_pid_stat(5) after the name, which may contain anything. OSError: it has ended, or there is no
+    such file here."""
+    with open(f"/proc/{number}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].split()
+
+
 def process(number: int, started: int) -> Process:
     """One that numbers its processes as this one does."""
     return this_process()._replace(number=number, started=started)
@@ -152,8 +159,7 @@ def _is_over(process: Process, seen: tuple[str, int, int] | None) -> bool:
 def _look(number: int) -> tuple[str, int, int] | None:
     """(state, start, time on the processor in clock ticks) of a process; None: there is none. _UNKNOWN."""
     try:
-        with open(f"/proc/{number}/stat", "rb") as file:
-            fields = file.read().rpartition(b")")[2].split()  # after the name, which may contain anything
+        fields = stat_fields(number)
     except (FileNotFoundError, ProcessLookupError):
         return None
     except OSError:

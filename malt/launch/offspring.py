@@ -13,6 +13,8 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
+from dstorm.membership.processes import stat_fields
+
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
 _KILLED_S, _LOOK_S = 5.0, 0.01
 """How long a killed process may take to end: one that waits for a disk or a file server may take for ever."""
@@ -75,18 +77,10 @@ _prctl = _load_prctl()  # before a fork, in which nothing may be loaded
 
 
 def _children() -> list[_Child]:
-    stats = [(path, _stat(path)) for path in Path("/proc").glob("[0-9]*/stat")]
-    mine = str(os.getpid())
-    return [
-        _Child(int(path.parent.name), int(fields[3]), int(fields[19]))
-        for path, fields in stats
-        if fields and fields[1] == mine
-    ]
-
-
-def _stat(path: Path) -> list[str]:
-    """The fields of proc_pid_stat(5) after the name, which may contain anything; none: it has ended."""
-    try:
-        return path.read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:
-        return []
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):  # it has ended
+            fields = stat_fields(int(path.name))
+            if int(fields[1]) == os.getpid():
+                found.append(_Child(int(path.name), int(fields[3]), int(fields[19])))
+    return found

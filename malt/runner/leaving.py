@@ -52,7 +52,7 @@ def process() -> str:
     """By what the launcher finds this process: its number, and when it has started, in clock ticks after the system
     (proc_pid_stat(5)); -1: it does not tell."""
     try:
-        with open("/proc/self/stat", "rb") as file:
+        with open("/proc/self/stat", "rb") as file:  # as in dstorm.membership.processes, which is not imported here
             return f"{os.getpid()} {int(file.read().rpartition(b')')[2].split()[19])}"
     except OSError:
         return f"{os.getpid()} -1"
