@@ -1,183 +1,86 @@
-"""The shapes of communication graphs: tables of peers, each a function of its arguments alone. Pure.
-
-A table has the out-peers of each rank, ascending: it lists them, or is a rule that computes those of one rank. A static
-graph has one table, a time-varying one a table a phase.
-"""
+"""The neighbours of one rank: along a graph, as the membership view mends it. Pure."""
 
 from __future__ import annotations
 
-from abc import abstractmethod
-from collections.abc import Iterable, Sequence
-from math import isqrt
-from operator import index
-from typing import Any
+from collections.abc import Callable
+from dataclasses import dataclass
 
-import numpy as np
-import numpy.typing as npt
-
-Peers = tuple[int, ...]  # ascending
-Table = Sequence[Peers]  # by rank
-Phases = tuple[Table, ...]
+from dstorm.membership.view import View
+from vol.graphs.graph import Graph
 
 
-class Rule(Sequence[Peers]):
-    """A table that computes the peers of a rank when they are asked for, and keeps them.
+@dataclass(frozen=True)
+class Neighbours:
+    """Those of one version of the view."""
 
-    Equal to every table with the same peers.
+    version: int
+    graph: Graph
+    """Of the living; a failed rank has no edges."""
+    outs: tuple[tuple[int, ...], ...]
+    """The out-neighbours by phase, ascending."""
+    ins: tuple[tuple[int, ...], ...]
+    """The in-neighbours by phase, ascending."""
+    targets: tuple[int, ...]
+    """The out-neighbours of any step, ascending."""
+    sources: tuple[int, ...]
+    """The in-neighbours of any step, ascending."""
+
+    def into(self, step: int) -> tuple[int, ...]:
+        """The in-neighbours at `step`, from 1, ascending."""
+        return self.ins[(step - 1) % len(self.ins)]
+
+
+class Topology:
+    """Who the neighbours of `rank` are, at each step, while ranks fail and join.
+
+    All ranks follow `graph` without those who have failed (Graph.without): the same graph wherever the view is the
+    same, whatever came first. It is made anew where the view has another version, by whoever asks next; then
+    `mended(before)` is called with the neighbours until then.
     """
 
-    def __init__(self, size: int) -> None:
-        self._size = size
-        self._out: dict[int, Peers] = {}
-        self._into: dict[int, Peers] = {}
+    def __init__(
+        self, graph: Graph, view: View, rank: int, mended: Callable[[Neighbours], object] = lambda before: None
+    ) -> None:  # fmt: skip
+        self.graph = graph
+        """As it is while nobody has failed."""
+        self._view, self._rank, self._mended = view, rank, mended
+        self.seen = self._made()
+        """The neighbours as they were asked for last."""
 
-    def __len__(self) -> int:
-        return self._size
+    @property
+    def may_grow(self) -> bool:
+        """Whether a rank that is no neighbour may become one."""
+        return self._view.can_change
 
-    def __getitem__(self, rank: Any) -> Any:
-        if rank not in self._out:
-            self._out[rank] = self._targets(self._checked(rank))
-        return self._out[rank]
+    @property
+    def now(self) -> Neighbours:
+        """The neighbours as the view is now."""
+        if self.seen.version != self._view.version:
+            before, self.seen = self.seen, self._made()
+            self._mended(before)
+        return self.seen
 
-    def into(self, rank: int) -> Peers:
-        """The ranks that send to `rank`, ascending."""
-        if rank not in self._into:
-            self._into[rank] = self._sources(self._checked(rank))
-        return self._into[rank]
+    def follow(self) -> None:
+        """Take note of how the view is now."""
+        self.seen = self.now
 
-    def __eq__(self, other: object) -> bool:
-        return self is other or (isinstance(other, (tuple, Rule)) and tuple(self) == tuple(other))
+    def outs(self, step: int) -> tuple[int, ...]:
+        """The out-neighbours at `step`, from 1, ascending."""
+        outs = self.now.outs
+        return outs[(step - 1) % len(outs)]
 
-    def __hash__(self) -> int:
-        return hash(tuple(self))
+    def ins(self, step: int) -> tuple[int, ...]:
+        """The in-neighbours at `step`, from 1, ascending."""
+        return self.now.into(step)
 
-    def _checked(self, rank: Any) -> int:
-        if not 0 <= index(rank) < self._size:
-            raise IndexError(f"rank {rank} of {self._size}")
-        return index(rank)
+    def peek(self) -> Neighbours:
+        """As `now`, without taking note of it: for any thread."""
+        seen = self.seen
+        return seen if seen.version == self._view.version else self._made()
 
-    @abstractmethod
-    def _targets(self, rank: int) -> Peers: ...
-
-    def _sources(self, rank: int) -> Peers:
-        return self._targets(rank)  # where all edges go both ways
-
-
-class Circulant(Rule):
-    """Every rank sends to those at the same offsets from it."""
-
-    def __init__(self, size: int, offsets: Iterable[int]) -> None:
-        super().__init__(size)
-        self._offsets = tuple(offsets)
-
-    def __repr__(self) -> str:
-        return f"Circulant({self._size}, {self._offsets})"
-
-    def _targets(self, rank: int) -> Peers:
-        return tuple(sorted((rank + offset) % self._size for offset in self._offsets))
-
-    def _sources(self, rank: int) -> Peers:
-        return tuple(sorted((rank - offset) % self._size for offset in self._offsets))
-
-
-class Hypercube(Rule):
-    """Every rank sends to those whose number differs in one bit.
-
-    Strongly connected with ranks missing: clearing bits leads through lower ranks, which all exist, to 0; and back.
-    """
-
-    def __repr__(self) -> str:
-        return f"Hypercube({self._size})"
-
-    def _targets(self, rank: int) -> Peers:
-        flipped = (rank ^ (1 << bit) for bit in range(log2_ceil(self._size)))
-        return tuple(sorted(peer for peer in flipped if peer < self._size))
-
-
-class Torus(Rule):
-    """Every rank sends to its four neighbours in a grid that wraps, as square as the factors of its size allow."""
-
-    def __init__(self, size: int) -> None:
-        super().__init__(size)
-        self._height = next(height for height in range(isqrt(size), 0, -1) if size % height == 0)
-
-    def __repr__(self) -> str:
-        return f"Torus({self._size})"
-
-    def _targets(self, rank: int) -> Peers:
-        width = self._size // self._height
-        row, column = divmod(rank, width)
-        across = {row * width + (column + d) % width for d in (-1, 1)}
-        along = {(row + d) % self._height * width + column for d in (-1, 1)}
-        return tuple(sorted((across | along) - {rank}))
-
-
-def log2_ceil(size: int) -> int:
-    return (size - 1).bit_length()
-
-
-# The lists of offsets begin with 1, a ring of itself: so any first few of them are strongly connected at every size.
-def halton_offsets(size: int) -> list[int]:
-    # With v = reverse(i) / 2**bits, i < 2**bits, floor(size * v) takes every value: so any degree can be had. MALT-2's
-    # offsets, without the + 1 (N/2, N/4, 3N/4, ...), share a factor with N and never leave a part of the ranks.
-    bits = log2_ceil(size)
-    reverse = [int(f"{i:0{bits}b}"[::-1], 2) for i in range(1 << bits)]
-    return [o for o in dict.fromkeys(1 + (size * r >> bits) for r in reverse) if o < size]
-
-
-def chord_offsets(size: int) -> list[int]:
-    return list(dict.fromkeys([1, *(size >> k for k in range(1, size.bit_length()))])) if size > 1 else []
-
-
-def exponential_offsets(size: int) -> list[int]:
-    return [1 << k for k in range(log2_ceil(size))]
-
-
-def one_peer(size: int) -> Phases:
-    return tuple(Circulant(size, [o]) for o in exponential_offsets(size)) or (((),),)
-
-
-def star(size: int, members: Sequence[int]) -> Table:
-    hub, leaves = members[0], tuple(members[1:])
-    spokes = {hub: leaves} | dict.fromkeys(leaves, (hub,))
-    return tuple(spokes.get(r, ()) for r in range(size))
-
-
-def random_regular(size: int, degree: int, seed: int) -> Table:
-    """Disjoint random permutations, the first of them one cycle; if more than half of all edges, what those leave out.
-
-    What they leave out is strongly connected too: where out-degree + in-degree >= size, any two ranks share a peer or
-    are peers.
-    """
-    rng = np.random.default_rng(seed)
-    complement = degree > (size - 1) // 2
-    taken = np.eye(size, dtype=np.bool_)
-    for k in range(size - 1 - degree if complement else degree):
-        to = order = rng.permutation(size)
-        if k == 0:
-            to = np.empty_like(order)
-            to[order] = np.roll(order, -1)
-        _swap_clashes(to, taken, rng)
-        taken[np.arange(size), to] = True
-    chosen = ~taken if complement else taken & ~np.eye(size, dtype=np.bool_)
-    return tuple(tuple(np.flatnonzero(row).tolist()) for row in chosen)
-
-
-def _swap_clashes(to: npt.NDArray[np.int_], taken: npt.NDArray[np.bool_], rng: np.random.Generator) -> None:
-    """Swaps entries of the permutation `to` until it has no edge that is `taken`."""
-    ranks = np.arange(to.size)
-    for r in ranks:
-        if taken[r, to[r]]:
-            # With m edges taken a rank (itself counted), 2m - 1 partners at most are ruled out: fewer than all, as
-            # m <= (size - 1) // 2. A swap makes no new clash.
-            partners = np.flatnonzero(~taken[r, to] & ~taken[ranks, to[r]])
-            s = rng.choice(partners)
-            to[r], to[s] = to[s], to[r]
-
-
-def reverse(table: Table) -> Table:
-    senders: list[list[int]] = [[] for _ in table]
-    for r, peers in enumerate(table):
-        for p in peers:
-            senders[p].append(r)
-    return tuple(map(tuple, senders))
+    def _made(self) -> Neighbours:
+        version = self._view.version  # first: what follows is at least as new
+        graph = self.graph.without(self._view.failed)
+        steps = range(1, graph.period + 1)
+        outs, ins = (tuple(way(self._rank, step) for step in steps) for way in (graph.out, graph.into))
+        return Neighbours(version, graph, outs, ins, graph.targets(self._rank), graph.sources(self._rank))

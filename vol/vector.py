@@ -18,7 +18,7 @@ from dstorm.turn import Turn
 from vol import arguments
 from vol.graphs.graph import Graph
 from vol.merge import AVG, BUILT_IN, PUSH_SUM, GatherFunction, UserFunction
-from vol.neighbours import Neighbours, Topology
+from vol.topology import Neighbours, Topology
 from vol.update import Array
 
 _AnyVector = TypeVar("_AnyVector", bound="Vector")

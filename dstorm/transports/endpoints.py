@@ -120,5 +120,5 @@ def _has_ended(connection: socket.socket) -> bool:
 def _check(end: float, missing: Collection[int], deadline_s: float) -> None:
     if time.monotonic() > end:
         raise DeadlinePassed(
-            "malt.init (TCP connections between hosts)", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s)
+            "TCP connections between hosts", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s)
         )

@@ -176,9 +176,12 @@ class MpiWindow:
 
 
 class MpiTransport(Enrolled):
-    """The ranks of an MPI intracommunicator. Collective: it is duplicated, so that no traffic of others mixes in."""
+    """The ranks of an MPI intracommunicator. Collective: it is duplicated, so that no traffic of others mixes in.
 
-    def __init__(self, comm: MPI.Intracomm, deadline_s: float = 300.0) -> None:
+    `call`: in which its user makes it, for messages.
+    """
+
+    def __init__(self, comm: MPI.Intracomm, deadline_s: float = 300.0, call: str = "MPI_Comm_dup") -> None:
         self._comm = comm.Dup()
         self.rank = comm.rank
         self.size = comm.size
@@ -202,7 +205,7 @@ class MpiTransport(Enrolled):
         self._roster = Roster(self, self._meeting_place, deadline_s)
         self._has_roster = True
         if progress.spans_hosts(self.hosts):
-            self.barrier("malt.init")  # in which each writes to all others: none of their threads runs yet
+            self.barrier(call)  # in which each writes to all others: none of their threads runs yet
             self._help_progress()
 
     def _find_hosts(self) -> tuple[str, ...]:
@@ -242,9 +245,9 @@ class MpiTransport(Enrolled):
         if self.size <= connections.MOST_PAIRED or not progress.spans_hosts(self.hosts):
             return  # all are connected, or need not be
         with self._helper.calling if self._helper is not None else contextlib.nullcontext():
-            self.barrier("malt.vector (MPI's connections)")  # from here on no rank's thread calls
+            self.barrier("MPI's connections")  # from here on no rank's thread calls
             self._exchange(peers)
-            self.barrier("malt.vector (MPI's connections)")
+            self.barrier("MPI's connections")
 
     def window(self, nbytes: int) -> MpiWindow:
         """As `Transport.window`. MemoryError, on all ranks alike, where a host's /dev/shm cannot hold its ranks'

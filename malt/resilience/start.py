@@ -72,7 +72,7 @@ def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: 
     from dstorm.transports.mpi import MpiTransport, library
 
     if not survive:
-        return World(MpiTransport(comm, deadline_s), deadline_s, comm)
+        return World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
     check_support(library(), os.environ)
     made, vitals = transport(comm, deadline_s, suspect_after_s)
     exits.leave_on_failure()
@@ -170,7 +170,7 @@ def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tupl
     from dstorm.transports.mpi import MpiTransport
 
     _check_that_none_is_lost()
-    inner = MpiTransport(comm, deadline_s)
+    inner = MpiTransport(comm, deadline_s, "malt.init")
     if len(set(inner.hosts)) > 1:
         raise RuntimeError("survive=True is for ranks of one host so far: run them on one, or without it")
     told = inner.allgather(json.dumps(this_process()).encode())

@@ -17,8 +17,7 @@ from operator import or_
 from typing import Any
 
 from vol import arguments
-from vol.graphs.spectrum import second_by_fft, second_by_matrix, uniform
-from vol.topology import (
+from vol.graphs.builders import (
     Circulant,
     Hypercube,
     Peers,
@@ -35,6 +34,7 @@ from vol.topology import (
     reverse,
     star,
 )  # fmt: skip
+from vol.graphs.spectrum import second_by_fft, second_by_matrix, uniform
 
 AUTO_ALL_RANKS = 4  # up to this many ranks "auto" is "all"
 AUTO_SEEDS = 8  # random graphs that "auto" tries

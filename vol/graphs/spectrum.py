@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from vol.topology import Phases, Table, reverse
+from vol.graphs.builders import Phases, Table, reverse
 
 if TYPE_CHECKING:  # it takes longer to load than all of MALT
     from scipy.sparse import csr_array

@@ -12,12 +12,12 @@ from dstorm import DeadlinePassed, Message, Parcel, PeerLost, Transport
 from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
 from vol.merge import SUM, GatherFunction, Own, UserFunction, apply_user_function
-from vol.neighbours import Neighbours
 from vol.sparse.dirty import DirtyRows
 from vol.sparse.error_feedback import Residual, nonzero_rows
 from vol.sparse.merge import ROW_MERGES, RowUpdate
 from vol.sparse.rows import Rows, checked_rows, union
 from vol.sparse.wire import ROWS, WHOLE, Encoded, RowFormat, RowValues, Staging, decode, encode
+from vol.topology import Neighbours
 from vol.update import Array, Update
 from vol.vector import Vector
 

@@ -14,7 +14,7 @@ import pytest
 
 import malt
 from dstorm import Group, SimulatedTransport
-from vol.topology import Circulant
+from vol.graphs.builders import Circulant
 
 pytestmark = pytest.mark.serial
 

@@ -6,7 +6,7 @@ import pytest
 
 import malt
 from dstorm.membership.view import FaultTolerantView, View
-from vol.neighbours import Topology
+from vol.topology import Topology
 
 pytestmark = pytest.mark.serial
 

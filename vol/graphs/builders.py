@@ -1,0 +1,183 @@
+"""The shapes of communication graphs: tables of peers, each a function of its arguments alone. Pure.
+
+A table has the out-peers of each rank, ascending: it lists them, or is a rule that computes those of one rank. A static
+graph has one table, a time-varying one a table a phase.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from math import isqrt
+from operator import index
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+Peers = tuple[int, ...]  # ascending
+Table = Sequence[Peers]  # by rank
+Phases = tuple[Table, ...]
+
+
+class Rule(Sequence[Peers]):
+    """A table that computes the peers of a rank when they are asked for, and keeps them.
+
+    Equal to every table with the same peers.
+    """
+
+    def __init__(self, size: int) -> None:
+        self._size = size
+        self._out: dict[int, Peers] = {}
+        self._into: dict[int, Peers] = {}
+
+    def __len__(self) -> int:
+        return self._size
+
+    def __getitem__(self, rank: Any) -> Any:
+        if rank not in self._out:
+            self._out[rank] = self._targets(self._checked(rank))
+        return self._out[rank]
+
+    def into(self, rank: int) -> Peers:
+        """The ranks that send to `rank`, ascending."""
+        if rank not in self._into:
+            self._into[rank] = self._sources(self._checked(rank))
+        return self._into[rank]
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, (tuple, Rule)) and tuple(self) == tuple(other))
+
+    def __hash__(self) -> int:
+        return hash(tuple(self))
+
+    def _checked(self, rank: Any) -> int:
+        if not 0 <= index(rank) < self._size:
+            raise IndexError(f"rank {rank} of {self._size}")
+        return index(rank)
+
+    @abstractmethod
+    def _targets(self, rank: int) -> Peers: ...
+
+    def _sources(self, rank: int) -> Peers:
+        return self._targets(rank)  # where all edges go both ways
+
+
+class Circulant(Rule):
+    """Every rank sends to those at the same offsets from it."""
+
+    def __init__(self, size: int, offsets: Iterable[int]) -> None:
+        super().__init__(size)
+        self._offsets = tuple(offsets)
+
+    def __repr__(self) -> str:
+        return f"Circulant({self._size}, {self._offsets})"
+
+    def _targets(self, rank: int) -> Peers:
+        return tuple(sorted((rank + offset) % self._size for offset in self._offsets))
+
+    def _sources(self, rank: int) -> Peers:
+        return tuple(sorted((rank - offset) % self._size for offset in self._offsets))
+
+
+class Hypercube(Rule):
+    """Every rank sends to those whose number differs in one bit.
+
+    Strongly connected with ranks missing: clearing bits leads through lower ranks, which all exist, to 0; and back.
+    """
+
+    def __repr__(self) -> str:
+        return f"Hypercube({self._size})"
+
+    def _targets(self, rank: int) -> Peers:
+        flipped = (rank ^ (1 << bit) for bit in range(log2_ceil(self._size)))
+        return tuple(sorted(peer for peer in flipped if peer < self._size))
+
+
+class Torus(Rule):
+    """Every rank sends to its four neighbours in a grid that wraps, as square as the factors of its size allow."""
+
+    def __init__(self, size: int) -> None:
+        super().__init__(size)
+        self._height = next(height for height in range(isqrt(size), 0, -1) if size % height == 0)
+
+    def __repr__(self) -> str:
+        return f"Torus({self._size})"
+
+    def _targets(self, rank: int) -> Peers:
+        width = self._size // self._height
+        row, column = divmod(rank, width)
+        across = {row * width + (column + d) % width for d in (-1, 1)}
+        along = {(row + d) % self._height * width + column for d in (-1, 1)}
+        return tuple(sorted((across | along) - {rank}))
+
+
+def log2_ceil(size: int) -> int:
+    return (size - 1).bit_length()
+
+
+# The lists of offsets begin with 1, a ring of itself: so any first few of them are strongly connected at every size.
+def halton_offsets(size: int) -> list[int]:
+    # With v = reverse(i) / 2**bits, i < 2**bits, floor(size * v) takes every value: so any degree can be had. MALT-2's
+    # offsets, without the + 1 (N/2, N/4, 3N/4, ...), share a factor with N and never leave a part of the ranks.
+    bits = log2_ceil(size)
+    reverse = [int(f"{i:0{bits}b}"[::-1], 2) for i in range(1 << bits)]
+    return [o for o in dict.fromkeys(1 + (size * r >> bits) for r in reverse) if o < size]
+
+
+def chord_offsets(size: int) -> list[int]:
+    return list(dict.fromkeys([1, *(size >> k for k in range(1, size.bit_length()))])) if size > 1 else []
+
+
+def exponential_offsets(size: int) -> list[int]:
+    return [1 << k for k in range(log2_ceil(size))]
+
+
+def one_peer(size: int) -> Phases:
+    return tuple(Circulant(size, [o]) for o in exponential_offsets(size)) or (((),),)
+
+
+def star(size: int, members: Sequence[int]) -> Table:
+    hub, leaves = members[0], tuple(members[1:])
+    spokes = {hub: leaves} | dict.fromkeys(leaves, (hub,))
+    return tuple(spokes.get(r, ()) for r in range(size))
+
+
+def random_regular(size: int, degree: int, seed: int) -> Table:
+    """Disjoint random permutations, the first of them one cycle; if more than half of all edges, what those leave out.
+
+    What they leave out is strongly connected too: where out-degree + in-degree >= size, any two ranks share a peer or
+    are peers.
+    """
+    rng = np.random.default_rng(seed)
+    complement = degree > (size - 1) // 2
+    taken = np.eye(size, dtype=np.bool_)
+    for k in range(size - 1 - degree if complement else degree):
+        to = order = rng.permutation(size)
+        if k == 0:
+            to = np.empty_like(order)
+            to[order] = np.roll(order, -1)
+        _swap_clashes(to, taken, rng)
+        taken[np.arange(size), to] = True
+    chosen = ~taken if complement else taken & ~np.eye(size, dtype=np.bool_)
+    return tuple(tuple(np.flatnonzero(row).tolist()) for row in chosen)
+
+
+def _swap_clashes(to: npt.NDArray[np.int_], taken: npt.NDArray[np.bool_], rng: np.random.Generator) -> None:
+    """Swaps entries of the permutation `to` until it has no edge that is `taken`."""
+    ranks = np.arange(to.size)
+    for r in ranks:
+        if taken[r, to[r]]:
+            # With m edges taken a rank (itself counted), 2m - 1 partners at most are ruled out: fewer than all, as
+            # m <= (size - 1) // 2. A swap makes no new clash.
+            partners = np.flatnonzero(~taken[r, to] & ~taken[ranks, to[r]])
+            s = rng.choice(partners)
+            to[r], to[s] = to[s], to[r]
+
+
+def reverse(table: Table) -> Table:
+    senders: list[list[int]] = [[] for _ in table]
+    for r, peers in enumerate(table):
+        for p in peers:
+            senders[p].append(r)
+    return tuple(map(tuple, senders))
