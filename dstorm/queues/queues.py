@@ -55,8 +55,7 @@ class Segment:
 
     @interruption.message
     def send_each(
-        self, parcels: Iterable[Parcel], step: int, weight: float = 1.0, mass: float = 1.0,
-        timeout_s: float | None = None,
+        self, parcels: Iterable[Parcel], step: int, weight: float = 1.0, mass: float = 1.0
     ) -> tuple[int, float]:  # fmt: skip
         """Publish each parcel to its peer, at most one to each, and `step` to all out-neighbours. One-sided.
 
@@ -68,7 +67,7 @@ class Segment:
         for died: nothing was sent.
         """
         try:
-            sent = self._out.send(parcels, step, weight, mass, timeout_s)
+            sent = self._out.send(parcels, step, weight, mass)
             self._step = step
             return sent
         finally:

@@ -106,11 +106,9 @@ class Outbox:
         edge.lasting = parcel
         edge.put_lasting = [self._window.prepared(parcel.body, edge.peer, slot + header.NBYTES) for slot in edge.slots]
 
-    def send(
-        self, parcels: Iterable[Parcel], step: int, weight: float, mass: float, timeout_s: float | None
-    ) -> tuple[int, float]:  # fmt: skip
+    def send(self, parcels: Iterable[Parcel], step: int, weight: float, mass: float) -> tuple[int, float]:
         """As `Segment.send_each`."""
-        edges = self._ready(parcels, timeout_s)
+        edges = self._ready(parcels)
         flush = self._flush_all if len(edges) == len(self.edges) else partial(self._flush, edges)
         nbytes, share = 0, mass / (len(edges) + 1)
         for edge in edges:
@@ -150,7 +148,7 @@ class Outbox:
             header.write(edge.cell, 0, Stamp(edge.ring.sent, step, DONE))
             edge.put_progress()
 
-    def _ready(self, parcels: Iterable[Parcel], timeout_s: float | None) -> list[OutEdge]:
+    def _ready(self, parcels: Iterable[Parcel]) -> list[OutEdge]:
         """The edges that a scatter goes along, each with its parcel, once they may be sent to."""
         edges = []
         for parcel in parcels:
@@ -160,7 +158,7 @@ class Outbox:
                 edges.append(edge)
         if self._acknowledged:
             lacking = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
-            self._waiting.until_none("scatter", lacking, timeout_s)
+            self._waiting.until_none("scatter", lacking)
             self._waiting.check_alive(edges)
             edges = [edge for edge in edges if not edge.done]
         return edges

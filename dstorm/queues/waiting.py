@@ -40,9 +40,7 @@ class Awaited(Protocol):
 class Waiting:
     """All waits of one segment."""
 
-    def __init__(
-        self, transport: Transport, deadline_s: float, notice: Callable[[], None] = lambda: None
-    ) -> None:  # fmt: skip
+    def __init__(self, transport: Transport, deadline_s: float, notice: Callable[[], None]) -> None:
         self._transport, self._view = transport, transport.view
         self.notice = notice
         """To be called between two polls: raises where there is nothing to wait for any more."""
@@ -62,7 +60,9 @@ class Waiting:
         self.notice()
 
     @interruption.wait
-    def until_none(self, what: str, lacking: Callable[[], Sequence[Awaited]], timeout_s: float | None) -> None:
+    def until_none(
+        self, what: str, lacking: Callable[[], Sequence[Awaited]], timeout_s: float | None = None
+    ) -> None:  # fmt: skip
         """Poll until no edge to a rank that has not failed is lacking. DeadlinePassed: `timeout_s` is over, or an
         awaited rank has given no sign of life for the deadline of the session."""
         edges = self._view.to_living(lacking())

@@ -139,12 +139,11 @@ def end_without_mpi() -> None:
     skip_mpi_finalize(status)
 
 
-def end_job(why: str, status: int = 1) -> None:
+def end_job(why: str) -> None:
     """Say why, and end the job; or this process alone, where the others go on without it. Local."""
-    if why:
-        with contextlib.suppress(Exception):
-            print(why, file=sys.stderr)
-    _end(status)
+    with contextlib.suppress(Exception):
+        print(why, file=sys.stderr)
+    _end(1)
 
 
 def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
