@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from dstorm import ClosedError, Layout, Message, PeerLost, Segment, Statistics, Transport
+from dstorm.membership import children
 from dstorm.queues.consistency import Consistency
-from dstorm.transports import children
 from dstorm.turn import Turn
 from vol import arguments
 from vol.graphs.graph import Graph

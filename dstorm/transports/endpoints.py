@@ -12,7 +12,7 @@ from functools import partial
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
-from dstorm.transports.children import close_in_children
+from dstorm.membership.children import close_in_children
 from dstorm.transports.server import AuthenticatedServer, hello
 
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>

@@ -13,7 +13,7 @@ import threading
 import time
 from collections.abc import Callable
 
-from dstorm.transports.children import close_in_children
+from dstorm.membership.children import close_in_children
 
 _TOKEN_NBYTES = 16
 _LONGEST_HELLO_NBYTES = 100

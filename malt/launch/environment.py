@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from dstorm.transports.children import RANK_PROCESS, RANKS
+from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.launch.command import RESTART, SURVIVE
 from malt.runner.program import CALL, FAILURE_DIR, JOB_DIR, RECEPTION
 

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import ClosedError, parse
-from dstorm.transports import children
+from dstorm.membership import children
 from dstorm.turn import Turn
 from malt.replica import changes, consensus
 from malt.replica.cadence import Cadence

@@ -14,7 +14,7 @@ import numpy as np
 
 from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport
 from dstorm.errors import OverlappingCalls
-from dstorm.transports import children
+from dstorm.membership import children
 from malt.launch.machine import network
 from malt.resilience import start
 from malt.runner import exits

@@ -8,8 +8,8 @@ import sys
 
 import pytest
 
+from dstorm.membership import children
 from dstorm.membership.processes import this_process
-from dstorm.transports import children
 
 pytestmark = pytest.mark.serial
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 import malt
-from dstorm.transports.children import RANK_PROCESS, RANKS
+from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt import cli
 from malt.launch.command import RUNNER, Host, Line
 from malt.launch.job import End
