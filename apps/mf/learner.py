@@ -83,7 +83,7 @@ class Learner:
         """
         ratings = self.ratings.ratings_of_ranks()
         most = ratings[malt.rank()] if self._options.checkpoint is None else ratings.max()
-        return -(-int(most) // self._options.exchange_every)
+        return int(-(-most // self._options.exchange_every))
 
     def order(self) -> list[Numbers]:
         """The users in a new order, cut where an exchange is due."""

@@ -94,12 +94,14 @@ class DealtRatings:
     def first_items(self) -> Rows:
         """Rows of all items: the same on all ranks."""
         rows = factors.first_rows(len(self.item_counts), self.rank, np.random.default_rng([self.options.seed, 0, 1]))
-        return self._go_on(rows, self.train.item_ids, self.start and (self.start.item_ids, self.start.items))
+        start = (self.start.item_ids, self.start.items) if self.start else None
+        return self._go_on(rows, self.train.item_ids, start)
 
     def first_users(self, users: NDArray[np.intp], generator: np.random.Generator) -> Rows:
         """Rows of these users."""
         rows = factors.first_rows(len(users), self.rank, generator)
-        return self._go_on(rows, self.train.user_ids[users], self.start and (self.start.user_ids, self.start.users))
+        start = (self.start.user_ids, self.start.users) if self.start else None
+        return self._go_on(rows, self.train.user_ids[users], start)
 
     def model(self, users: Rows, items: Rows) -> Model:
         """One with these rows of all users and items."""

@@ -26,7 +26,7 @@ def printed(command, environment):
 
 
 @pytest.mark.parametrize("name", lines.EXAMPLES)
-@pytest.mark.parametrize("kind", ["serial", "parallel"])
+@pytest.mark.parametrize("kind", [pytest.param("serial", marks=pytest.mark.thorough), "parallel"])
 def test_a_program_ends_with_what_the_page_says(name, kind, job_environment):
     job = [] if kind == "serial" else ["-m", "malt", "run", "-n", "2"]
     measure, value = printed([*job, f"examples/{name}_{kind}.py"], job_environment)

@@ -173,6 +173,23 @@ def test_the_ratings_of_the_dead_are_told_with_those_that_they_had_from_others(c
     assert two > 1.2 * one  # where all had as many at first
 
 
+def test_users_of_a_failed_rank_catch_up_and_no_item_moves():
+    def on_rank(rank):
+        part = trainer("--epochs", "6", "--exchange-every", "20000")
+        for epoch in range(1, 6):
+            part.train(epoch, part.order())
+            part.keep(epoch)
+        had, items = part.learner.mine, part.learner.items.array.copy()
+        if rank == 0:
+            lose(part, (0,))
+        known = np.isin(part.learner.mine, had)
+        assert (part.learner.items.array == items).all()
+        return [float(np.abs(part.learner.users[some]).mean()) for some in (known, ~known) if some.any()]
+
+    (known, new), _ = malt.simulate(on_rank, 2)
+    assert new == pytest.approx(known, rel=0.1)  # rows begin with small numbers
+
+
 @pytest.mark.thorough
 def test_more_ranks_than_users(mf, tmp_path):
     file = tmp_path / "two.txt"
