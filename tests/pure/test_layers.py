@@ -11,6 +11,8 @@ import pytest
 pytestmark = pytest.mark.serial
 
 ROOT = Path(__file__).parents[2]
+MOST_LINES = 200
+"""Of a program, beside its data, kernels and model."""
 LAYERS = ["dstorm", "vol", "malt", "apps"]
 PURE = [
     "dstorm/membership/calls.py",
@@ -108,6 +110,11 @@ def test_programs_use_what_is_public(file):
 ])  # fmt: skip
 def test_what_is_not_public_is_seen(text):
     assert len(internals(text)) == 1
+
+
+@pytest.mark.parametrize("name", ["svm", "mf", "mlp"])
+def test_programs_are_short(name):
+    assert len((ROOT / "apps" / name / "program.py").read_text().splitlines()) <= MOST_LINES
 
 
 @pytest.mark.parametrize("name", PURE)
