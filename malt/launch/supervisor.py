@@ -44,18 +44,17 @@ class Supervised:
 
     def __init__(
         self, arguments: list[str], environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float,
-        output: Output | None = None,
+        output: Output,
     ) -> None:  # fmt: skip
         self._signals, self._departure, self._grace_s = signals, departure, grace_s
         self._offspring = Offspring()
         self._shared: set[str] = set()
         self._input = StandardInput(departure.folder, departure.is_spread)
-        stdout, stderr = output.pipes if output is not None else (None, None)
+        stdout, stderr = output.pipes
         try:
             self._process = subprocess.Popen(
                 arguments, env=dict(environ), stdin=self._input.source, start_new_session=True,
-                stdout=stdout, stderr=stderr, pass_fds=output.other_ends if output is not None else (),
-                preexec_fn=offspring.end_with_parent,
+                stdout=stdout, stderr=stderr, pass_fds=output.other_ends, preexec_fn=offspring.end_with_parent,
             )  # fmt: skip
         except OSError as error:
             raise LaunchError(f"cannot start {arguments[0]}: {error.strerror}") from None

@@ -17,6 +17,7 @@ from malt.launch import supervisor
 from malt.launch.departure import Departure
 from malt.launch.job import first_failure
 from malt.launch.signals import Signals
+from malt.launch.streams.output import Output
 from malt.launch.supervisor import Supervised
 
 pytestmark = pytest.mark.serial
@@ -275,6 +276,9 @@ def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch,
     monkeypatch.setattr(supervisor, "FAILED_S", 0.1)
     ended = tmp_path / "ended"
     command = ["sh", "-c", f"sleep 1; touch {ended}"]
-    job = Supervised(command, os.environ, Signals(), Departure(tmp_path, 0), 10)
+    output = Output(tmp_path, 0)
+    job = Supervised(command, os.environ, Signals(), Departure(tmp_path, 0), 10, output)
+    output.start()
     assert job.wait(lambda: 0) == 0
+    output.close()
     assert ended.exists() != read
