@@ -77,11 +77,11 @@ def _write(path: Path, family: str, name: str, made: Sequence[Row], quick: bool)
 def page(path: Path) -> str:
     """The page of docs/ that a results file makes."""
     stored = json.loads(path.read_text())
-    told = []
+    reports = []
     for part in stored["results"].values():
-        told.append(f"## {part['mpi']}\n\n{part['machine']}{', a quick run' if part['quick'] else ''}.\n")
-        told.append(table.table(table.from_json(part["rows"])) + "\n")
-    return PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(told))
+        reports.append(f"## {part['mpi']}\n\n{part['machine']}{', a quick run' if part['quick'] else ''}.\n")
+        reports.append(table.table(table.from_json(part["rows"])) + "\n")
+    return PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(reports))
 
 
 def machine() -> str:

@@ -59,8 +59,8 @@ def table(ranks: int) -> str:
         for vector in ("dense", "sparse"):
             report = measure(average, vector, ranks)
             objectives = [report["epochs"][epoch - 1]["objective"] for epoch in EPOCHS]
-            told = " | ".join(f"{one:.4f}" for one in [*objectives, report["final"]["objective"]])
-            lines.append(f"| {average} | {vector} | {told} | {report['epochs'][-1]['bytes_sent']:,} |")
+            reports = " | ".join(f"{one:.4f}" for one in [*objectives, report["final"]["objective"]])
+            lines.append(f"| {average} | {vector} | {reports} | {report['epochs'][-1]['bytes_sent']:,} |")
     return "\n".join(lines)
 
 

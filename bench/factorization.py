@@ -79,10 +79,10 @@ def _compared(name: str, what: str, peer: Any, quick: bool) -> list[Row]:
         iteration_s = _iteration_s(peer, train, their_best)
         their_times.append(their_best.epochs * iteration_s)
         their_rates.append(len(train) / iteration_s)
-    told = f"LIBMF's best: {their_best}; ours: {our_best}"
+    reports = f"LIBMF's best: {their_best}; ours: {our_best}"
     speed = statistics.median(mine / other for mine, other in zip(rates, their_rates, strict=True))
     return [
-        timed(f"{what}: time to test RMSE {target:.4f}", "LIBMF, 2 threads", 3, times, their_times, told),
+        timed(f"{what}: time to test RMSE {target:.4f}", "LIBMF, 2 threads", 3, times, their_times, reports),
         Row(f"{what}: ratings/s", "LIBMF, 2 threads", speed, 3, statistics.median(rates),
             statistics.median(their_rates), "1/s"),
     ]  # fmt: skip
@@ -115,11 +115,11 @@ def _error(model: Any, train: Any, test: Any) -> float:
     P, Q = model.p_factors(), model.q_factors()
     users, items = test[:, 0].astype(int), test[:, 1].astype(int)
     known = (users < len(P)) & (items < len(Q))
-    told = np.full(len(test), np.nan)
-    told[known] = np.einsum("ij,ij->i", P[users[known]], Q[items[known]])
-    told = np.where(np.isnan(told), train[:, 2].mean(), told)
-    told = np.clip(told, train[:, 2].min(), train[:, 2].max())
-    return float(np.sqrt(np.mean((told - test[:, 2]) ** 2)))
+    reports = np.full(len(test), np.nan)
+    reports[known] = np.einsum("ij,ij->i", P[users[known]], Q[items[known]])
+    reports = np.where(np.isnan(reports), train[:, 2].mean(), reports)
+    reports = np.clip(reports, train[:, 2].min(), train[:, 2].max())
+    return float(np.sqrt(np.mean((reports - test[:, 2]) ** 2)))
 
 
 def _iteration_s(peer: Any, train: Any, setting: Setting) -> float:

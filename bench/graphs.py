@@ -109,13 +109,13 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def verdict(results: Sequence[Result]) -> str:
+def decision(results: Sequence[Result]) -> str:
     """How the bytes of an exchange grow with the ranks."""
     lines = []
     for graph in dict.fromkeys(one.graph for one in results):
         costs = [(one.ranks, one.bytes_a_rank / ROUNDS) for one in results if one.graph == graph]
-        told = ", ".join(f"{cost:,.0f} at {ranks}" for ranks, cost in costs)
-        lines.append(f"- {graph}: bytes a rank sends in an exchange: {told}.")
+        reports = ", ".join(f"{cost:,.0f} at {ranks}" for ranks, cost in costs)
+        lines.append(f"- {graph}: bytes a rank sends in an exchange: {reports}.")
     return "\n".join(lines)
 
 
@@ -133,7 +133,7 @@ def main() -> None:
             print(results[-1], flush=True)
     page = INTRODUCTION.format(
         rows=len(training.data.y), rounds=ROUNDS, every=EXCHANGE_EVERY, seed=options.seed, target=TARGET,
-        table=table(results), verdict=verdict(results),
+        table=table(results), decision=decision(results),
     )  # fmt: skip
     print(page)
     if options.write:

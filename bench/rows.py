@@ -27,7 +27,7 @@ class Row:
     note: str = ""
 
     @property
-    def verdict(self) -> str:
+    def decision(self) -> str:
         if self.ratio is None:
             return "not measured"
         return "reached" if self.ratio >= self.goal else "**not reached**"
@@ -60,10 +60,10 @@ def table(rows: Sequence[Row]) -> str:
     """As Markdown."""
     lines = ["| what | against | ours | theirs | ratio | goal | |", "|---|---|---|---|---|---|---|"]
     for row in rows:
-        told = "-" if row.ratio is None else f"{row.ratio:.2f} x"
+        reports = "-" if row.ratio is None else f"{row.ratio:.2f} x"
         lines.append(
-            f"| {row.name} | {row.against} | {shown(row.ours, row.unit)} | {shown(row.theirs, row.unit)} | {told} "
-            f"| {row.goal:g} x | {row.verdict}{': ' + row.note if row.note else ''} |"
+            f"| {row.name} | {row.against} | {shown(row.ours, row.unit)} | {shown(row.theirs, row.unit)} | {reports} "
+            f"| {row.goal:g} x | {row.decision}{': ' + row.note if row.note else ''} |"
         )
     return "\n".join(lines)
 

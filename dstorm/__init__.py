@@ -5,7 +5,7 @@ from dstorm.queues.consistency import Consistency, parse
 from dstorm.queues.layout import Layout
 from dstorm.queues.queues import Segment
 from dstorm.queues.receiver import Message
-from dstorm.queues.sender import Parcel
+from dstorm.queues.sender import OutgoingMessage
 from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics
 from dstorm.transport import Transport, Window
 from dstorm.transports.group import Group
@@ -22,7 +22,7 @@ __all__ = [
     "Layout",
     "Message",
     "MismatchedCalls",
-    "Parcel",
+    "OutgoingMessage",
     "PeerLost",
     "Segment",
     "SimulatedTransport",

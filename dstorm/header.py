@@ -21,7 +21,7 @@ EMPTY, WRITING, WHOLE, DONE = range(4)
 _WORDS = struct.Struct("<qqqqqddq")
 
 
-class Stamp(NamedTuple):
+class Header(NamedTuple):
     """What a cell says of itself."""
 
     number: int
@@ -40,23 +40,23 @@ class Stamp(NamedTuple):
     """The part of its sender's mass that goes with the message (push-sum)."""
 
 
-BLANK = Stamp(0, 0, EMPTY, 0, 0, 0.0, 0.0)
+BLANK = Header(0, 0, EMPTY, 0, 0, 0.0, 0.0)
 
 
 Fields = tuple[int, int, int, int, int, float, float]
 """What a Stamp holds, as a plain tuple, which is made in a third of the time."""
 
 
-def write(buffer: memoryview, offset: int, stamp: Fields) -> None:
-    """Lay `stamp` down at `offset` of `buffer`. Local. struct.error: a field beyond 64 bits."""
-    _WORDS.pack_into(buffer, offset, *stamp, hash(stamp))
+def write(buffer: memoryview, offset: int, header: Fields) -> None:
+    """Lay `header` down at `offset` of `buffer`. Local. struct.error: a field beyond 64 bits."""
+    _WORDS.pack_into(buffer, offset, *header, hash(header))
 
 
-def read(buffer: memoryview, offset: int) -> Stamp | None:
+def read(buffer: memoryview, offset: int) -> Header | None:
     """The stamp at `offset` of `buffer`, or None where it is torn. Local."""
     words = _WORDS.unpack_from(buffer, offset)
     fields = words[:-1]
     if words[-1] == hash(fields):
-        return Stamp._make(fields)
+        return Header._make(fields)
     # Never written: the one value whose own check is not stored, because memory starts as zeros.
     return BLANK if words[-1] == 0 and fields == BLANK else None

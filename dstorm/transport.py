@@ -58,7 +58,7 @@ class Transport(Protocol):
     size: int
     hosts: tuple[str, ...]
     """The name of the host of each rank: ranks of one name share memory and files."""
-    rivals: frozenset[int]
+    local_peers: frozenset[int]
     """The other ranks of this host, which may be given the cores that this one needs, and the other way round."""
     library: str
     """The MPI library and its version in one line, or what stands in for it."""
@@ -111,11 +111,11 @@ class Transport(Protocol):
     def set_deadline(self, deadline_s: float) -> None:
         """From here on a barrier waits so long for a rank that makes no step. Local."""
 
-    def look(self, quietly: bool = False) -> None:
+    def poll_failures(self, quietly: bool = False) -> None:
         """Look who has failed, unless it has just been done, and report it to the subscribers of the view; make the
         calls that users asked for, but not `quietly`. Local. What such a call raises, once all have been made."""
 
-    def beat(self) -> None:
+    def count_step(self) -> None:
         """Count a step of this rank, so that others who wait for it know that it is alive. One-sided."""
 
     def heartbeat(self) -> None:

@@ -22,7 +22,7 @@ _NAMED = 8
 """Ranks that a line names at most."""
 
 
-class Verdict(NamedTuple):
+class Decision(NamedTuple):
     """What is to be thought of a wait."""
 
     is_over: bool
@@ -64,23 +64,23 @@ class Wait:
 
     def judge(
         self, now: float, heard_at: Callable[[int], float], awaited_by: Callable[[int], Iterable[int]]
-    ) -> Verdict:  # fmt: skip
+    ) -> Decision:  # fmt: skip
         """`heard_at`: when a rank made itself heard last; `awaited_by`: whom it waits for, if it does."""
 
-        def is_silent(rank: int) -> bool:
+        def has_timed_out(rank: int) -> bool:
             return now - max(self.since, heard_at(rank), self.heard.get(rank, self.since)) > self.deadline_s
 
         counting = [rank for rank in self.ranks if rank not in self.spared]
         hopeless = 0
         culprits: set[int] = set()
-        for rank in filter(is_silent, counting):
+        for rank in filter(has_timed_out, counting):
             ends = self._ends(rank, awaited_by)
-            silent = set(filter(is_silent, ends))
+            silent = set(filter(has_timed_out, ends))
             if silent or not ends:
                 hopeless += 1
                 culprits |= silent
         is_over = hopeless > 0 and (not self.patient or hopeless == len(counting))
-        return Verdict(is_over, frozenset(culprits))
+        return Decision(is_over, frozenset(culprits))
 
     def report(self, now: float, awaited_by: Callable[[int], Iterable[int]]) -> str | None:
         """What is to be said of it now, by the lowest of the ranks that wait; None: nothing."""

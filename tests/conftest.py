@@ -120,11 +120,11 @@ class SharedSession:
         session.config.ended_with = session.exitstatus
 
     def _from_rank_0(self, *numbers):
-        told = np.array(numbers)
-        request = COMM.Ibcast(told, 0)
+        reported = np.array(numbers)
+        request = COMM.Ibcast(reported, 0)
         while not request.Test():
             time.sleep(0.01)
-        return [int(number) for number in told]
+        return [int(number) for number in reported]
 
 
 SESSION = pytest.StashKey()
@@ -140,7 +140,7 @@ def pytest_runtest_protocol(item, nextitem):
         return True
     item.ihook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
     reports = runtestprotocol(item, nextitem=nextitem, log=False)
-    _meet(item.nodeid, reports)
+    _enter(item.nodeid, reports)
     for report in reports:
         item.ihook.pytest_runtest_logreport(report=report)
     item.ihook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
@@ -160,7 +160,7 @@ def pytest_unconfigure(config):
         COMM.Abort(int(config.ended_with))
 
 
-def _meet(name, reports):
+def _enter(name, reports):
     """Wait for all ranks at the end of a test; make the reports tell of failures elsewhere."""
     failed = [report for report in reports if report.failed]
     anywhere = np.array([0])
@@ -174,10 +174,10 @@ def _meet(name, reports):
         return
     texts = COMM.allgather("\n".join(report.longreprtext for report in failed))
     ranks = {text: [rank for rank in range(SIZE) if texts[rank] == text] for text in texts if text}
-    told = "\n".join(f"--- on ranks {who}:\n{text}" for text, who in ranks.items())
+    reported = "\n".join(f"--- on ranks {who}:\n{text}" for text, who in ranks.items())
     called = [report for report in reports if report.when == "call"]
     last = (failed or called or reports)[0]
-    last.outcome, last.longrepr = "failed", told
+    last.outcome, last.longrepr = "failed", reported
 
 
 def _give_up(name, failed):

@@ -126,7 +126,7 @@ def _ranks(transport):
     size = transport.size
     assert 0 <= transport.rank < size == len(transport.hosts)
     mine = transport.hosts[transport.rank]
-    assert all(rank != transport.rank and transport.hosts[rank] == mine for rank in transport.rivals)
+    assert all(rank != transport.rank and transport.hosts[rank] == mine for rank in transport.local_peers)
     assert transport.library and "\n" not in transport.library
     assert transport.view is transport.view and transport.view.alive == tuple(range(size))
     assert (transport.view.version, transport.view.failed) == (0, frozenset())
@@ -197,8 +197,8 @@ def _signs_of_life(transport):
     before = transport.clock()
     for polls in range(3):
         transport.heartbeat()
-        transport.beat()
-        transport.look()
+        transport.count_step()
+        transport.poll_failures()
         transport.pause(polls)
     assert transport.clock() >= before
     assert all(transport.heard_at(peer) <= transport.clock() for peer in _others(transport))

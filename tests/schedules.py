@@ -16,7 +16,7 @@ import numpy as np
 from dstorm import Layout, Segment, header
 from dstorm.membership.view import View
 from dstorm.queues.consistency import ASP
-from dstorm.queues.sender import Parcel
+from dstorm.queues.sender import OutgoingMessage
 
 CAPACITY = 16
 """Bytes of a payload; all of them hold the number of the message."""
@@ -31,15 +31,15 @@ class Violation(AssertionError):
 class RecordingWindow:
     """The sender's: notes what each stage (all between two flushes) writes into the receiver's memory."""
 
-    def __init__(self, nbytes: int, cut_stamps: bool) -> None:
+    def __init__(self, nbytes: int, cut_headers: bool) -> None:
         self.memory = np.zeros(max(nbytes, 1), np.uint8)
         self.stages: list[list[Piece]] = []
         self._stage: list[Piece] = []
-        self._cut_stamps = cut_stamps
+        self._cut_headers = cut_headers
 
     def put(self, source, peer, offset):
         data = bytes(source)
-        whole = len(data) == header.NBYTES and not self._cut_stamps
+        whole = len(data) == header.NBYTES and not self._cut_headers
         half = len(data) if whole else 12  # inside a word
         self._stage += [
             (offset + start, data[start:end]) for start, end in ((0, half), (half, len(data))) if start < end
@@ -123,7 +123,7 @@ class OneEnd:
     """The transport of one of the two ranks: hands out a given window."""
 
     size = 2
-    rivals = frozenset()
+    local_peers = frozenset()
     view = View(2)
 
     def __init__(self, rank: int, window) -> None:
@@ -136,23 +136,23 @@ class OneEnd:
     def clock(self):
         return 0.0
 
-    def beat(self): ...
+    def count_step(self): ...
 
     def opened(self): ...
 
 
 def send(segment: Segment, peers, step: int, payload, encoding: int = 0) -> tuple[int, float]:
     """Publish one and the same payload to `peers`."""
-    return segment.send_each([Parcel(peer, payload, None, payload.nbytes, encoding) for peer in peers], step)
+    return segment.send_each([OutgoingMessage(peer, payload, None, payload.nbytes, encoding) for peer in peers], step)
 
 
 def layout(depth: int) -> Layout:
     return Layout(into=[[], [0]].__getitem__, out=[[1], []].__getitem__, depth=depth, capacity=CAPACITY)
 
 
-def recorded_stages(messages: int, depth: int, cut_stamps: bool) -> list[list[Piece]]:
+def recorded_stages(messages: int, depth: int, cut_headers: bool) -> list[list[Piece]]:
     """The stages of the Puts of `messages` scatters."""
-    window = RecordingWindow(layout(depth).window_nbytes(0), cut_stamps)
+    window = RecordingWindow(layout(depth).window_nbytes(0), cut_headers)
     sender = Segment(OneEnd(0, window), layout(depth), ASP, 1.0)
     for number in range(1, messages + 1):
         send(sender, [1], number, np.full(CAPACITY, number, np.uint8))
@@ -167,7 +167,7 @@ def arrival_orders(stages: Sequence[Sequence[Piece]]) -> Iterator[list[Piece]]:
 
 @contextmanager
 def scheduled_reads(window: ReplayedWindow):
-    """Each look at a stamp is an access too."""
+    """Each look at a header is an access too."""
     original = header.read
 
     def read(buffer, offset):
@@ -218,11 +218,11 @@ def _check_account(receiver: Segment, sent: int, gathered: int, quiet: bool) -> 
 
 
 def explore(
-    messages: int, depth: int, newest: bool, cut_stamps: bool = False, orders: Callable = arrival_orders
+    messages: int, depth: int, newest: bool, cut_headers: bool = False, orders: Callable = arrival_orders
 ) -> int:  # fmt: skip
     """Play every schedule; how many there were."""
     count = 0
-    for pieces in orders(recorded_stages(messages, depth, cut_stamps)):
+    for pieces in orders(recorded_stages(messages, depth, cut_headers)):
         prefix: list[int] | None = []
         while prefix is not None:
             schedule = Schedule(prefix)

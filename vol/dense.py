@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import Message, Parcel, Transport
+from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
 from vol.merge import AVG, GatherFunction, Own, Term, UserFunction, apply_user_function, average, wide_dtype
@@ -41,17 +41,19 @@ class DenseVector(Vector):
         self._array = array
         self._flat = array.reshape(-1)
         self._bytes = self._flat.view(np.uint8)
-        self._parcels = {peer: Parcel(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers}
-        for parcel in self._parcels.values():
-            self._segment.prepare(parcel)
+        self._messages = {
+            peer: OutgoingMessage(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers
+        }
+        for outgoing in self._messages.values():
+            self._segment.prepare(outgoing)
 
     # -- private ----------------------------------------------------------------------------------------------
 
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         if rows is not None:
             raise ValueError(f'{self.name}: rows= needs kind="sparse"; a dense vector sends the whole array')
-        parcels = map(self._parcels.__getitem__, peers)
-        sent, self._mass = self._segment.send_each(parcels, step, weight, self._mass)
+        outgoing = map(self._messages.__getitem__, peers)
+        sent, self._mass = self._segment.send_each(outgoing, step, weight, self._mass)
         return sent
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:

@@ -129,7 +129,7 @@ class Vector(ABC):
         try:
             if self._segment.closed:
                 self._check_open()
-            self._transport.look()  # users' callbacks may raise: nothing has been sent yet
+            self._transport.poll_failures()  # users' callbacks may raise: nothing has been sent yet
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = _checked_weight(self.name, weight)
             step = self._step + 1
@@ -171,7 +171,7 @@ class Vector(ABC):
 
     def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
         self._check_open()
-        self._transport.look()
+        self._transport.poll_failures()
         self._topology.follow()
         self._check_function(function)
         timeout_s = arguments.timeout(self.name, timeout_s)

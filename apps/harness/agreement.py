@@ -20,7 +20,7 @@ def keeps_snapshots() -> bool:
     return malt.init().may_be_lowest
 
 
-def say(text: str) -> None:
+def print_once(text: str) -> None:
     """Print on the lowest rank. Local."""
     if malt.lowest():
         print(text, flush=True)
@@ -28,7 +28,7 @@ def say(text: str) -> None:
 
 def by_rank(value: Any) -> dict[int, Any]:
     """What every rank that lives gave, by rank, ascending: anything that JSON can say. Collective."""
-    return {rank: told[0] for rank, told in enumerate(malt.allgather([value])) if told is not None}
+    return {rank: reports[0] for rank, reports in enumerate(malt.allgather([value])) if reports is not None}
 
 
 def of_lowest(value: Any) -> Any:
@@ -79,13 +79,13 @@ def common_mean(arrays: Sequence[Array], counts: bool = True, else_all: bool = F
     out.
     """
     is_finite = all(bool(np.isfinite(array).all()) for array in arrays)
-    said = by_rank([bool(counts), is_finite])
-    counting = [rank for rank, (counted, _) in said.items() if counted]
+    reports = by_rank([bool(counts), is_finite])
+    counting = [rank for rank, (counted, _) in reports.items() if counted]
     if else_all and not counting:
-        counting = list(said)
-    among = [rank for rank in counting if said[rank][1]]
+        counting = list(reports)
+    among = [rank for rank in counting if reports[rank][1]]
     left_out = sorted(set(counting) - set(among))
-    if among and left_out and malt.rank() == min(said):
+    if among and left_out and malt.rank() == min(reports):
         who = ", ".join(map(str, left_out))
         print(f"malt: the model of rank {who} is not finite, and left out of the mean", file=sys.stderr, flush=True)
     for array in arrays if counting else ():
@@ -103,7 +103,7 @@ def common_hash(arrays: Sequence[Array]) -> str:
     """SHA-256 of the final model; every rank's is printed. Collective. RuntimeError: they differ."""
     digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
     digests = by_rank(digest)
-    say("\n".join(f"model on rank {rank}: {text}" for rank, text in digests.items()))
+    print_once("\n".join(f"model on rank {rank}: {text}" for rank, text in digests.items()))
     if len(set(digests.values())) > 1:
         raise RuntimeError("the ranks ended with different models")
     return digest

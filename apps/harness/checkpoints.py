@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps.harness.agreement import by_rank, on_lowest_rank, say
+from apps.harness.agreement import by_rank, on_lowest_rank, print_once
 from apps.harness.marks import Clock, Mark, after
 
 State = Mapping[str, Any]
@@ -38,9 +38,11 @@ class Checkpoints:
             if options.resume or is_restarted():
                 self.state = self._file.load() or {}
                 if not self.state:
-                    say(f"{options.checkpoint}: no checkpoint yet: the training starts from the beginning")
+                    print_once(f"{options.checkpoint}: no checkpoint yet: the training starts from the beginning")
                 elif self.is_over:
-                    say(f"{options.checkpoint}: the training ended after epoch {self.epoch:,}: nothing is trained")
+                    print_once(
+                        f"{options.checkpoint}: the training ended after epoch {self.epoch:,}: nothing is trained"
+                    )
 
     @property
     def is_on(self) -> bool:

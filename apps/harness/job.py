@@ -9,7 +9,7 @@ from typing import Any
 
 import malt
 from apps.harness import memory
-from apps.harness.agreement import common_hash, compile_first, on_lowest_rank, say
+from apps.harness.agreement import common_hash, compile_first, on_lowest_rank, print_once
 from apps.harness.checkpoints import Checkpoints, check_checkpoint
 from apps.harness.errors import BadInput, HelpGiven, user_errors
 from apps.harness.marks import Mark, over_ranks
@@ -46,25 +46,25 @@ def run(program: Program, arguments: Sequence[str]) -> None:
 
 def _train(program: Program, problem: Problem, checkpoints: Checkpoints) -> None:
     training = Training(problem, checkpoints)
-    told = header(program.name, problem.reported())
-    say(_introduction(told, problem, training, checkpoints))
+    reports = header(program.name, problem.reported())
+    print_once(_introduction(reports, problem, training, checkpoints))
     training.train()
     training.finish()
     marks = over_ranks(training.marks, checkpoints.before)
     measures = training.trainer.measures_of_all() if training.trainer.measures_together else None
     digest = common_hash(list(training.trainer.model().values()))
     report = Report(
-        told, program.measures, program.traffic, resumed_from=checkpoints.epoch, before=checkpoints.before,
-        lost_ranks=training.shares.losses.told,
+        reports, program.measures, program.traffic, resumed_from=checkpoints.epoch, before=checkpoints.before,
+        lost_ranks=training.shares.losses.reports,
     )  # fmt: skip
     ending = Ending(program, problem.options, training, report, marks, digest)
     on_lowest_rank(lambda: ending.report(measures))
 
 
-def _introduction(told: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
-    common = [f"{name} {told[name]}" for name in ("graph", "sync", "seed") if told[name] is not None]
+def _introduction(reports: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
+    common = [f"{name} {reports[name]}" for name in ("graph", "sync", "seed") if reports[name] is not None]
     return (
-        f"{told['program']} {told['version']}: {told['mpi']}, {told['ranks']} ranks, {', '.join(common)}\n"
+        f"{reports['program']} {reports['version']}: {reports['mpi']}, {reports['ranks']} ranks, {', '.join(common)}\n"
         f"{problem.introduction(training.trainer)}, {problem.options.epochs} epochs{checkpoints}\n"
     )
 
@@ -112,12 +112,12 @@ def _report_measured(program: Program, options: Namespace, measured: Measured) -
     report = Report(header(program.name, vars(options)), program.measures)
     report.final = {**measured.measures, "model_sha256": digest}
 
-    def tell() -> None:
+    def announce() -> None:
         if options.json:
             report.write(options.json)
         print(report.last_line(), flush=True)
 
-    on_lowest_rank(tell)
+    on_lowest_rank(announce)
 
 
 def main(program: str, work: Callable[[Sequence[str]], None]) -> None:

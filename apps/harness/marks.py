@@ -59,8 +59,8 @@ def over_ranks(marks: Sequence[Mark], before: Mark = Mark()) -> list[Mark]:
 
     A rank with fewer epochs stands at its last. `before`: what all ranks have done before this run.
     """
-    told = by_rank([asdict(one) for one in marks])
-    everyone = [[Mark(**one) for one in theirs] for theirs in told.values()]
+    reports = by_rank([asdict(one) for one in marks])
+    everyone = [[Mark(**one) for one in theirs] for theirs in reports.values()]
     epochs = max(map(len, everyone))
     padded = [theirs + [theirs[-1] if theirs else Mark()] * (epochs - len(theirs)) for theirs in everyone]
     return [after(before, _combined(at_epoch)) for at_epoch in zip(*padded, strict=True)]

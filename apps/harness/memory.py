@@ -44,9 +44,9 @@ def check(need: Need) -> None:
 
     ValueError, on all ranks: a host has not, with what it is that takes it, and the remedy.
     """
-    hosts, told = malt.hosts(), by_rank([need.nbytes, malt.free_memory()])
+    hosts, reports = malt.hosts(), by_rank([need.nbytes, malt.free_memory()])
     for host in dict.fromkeys(hosts):
-        beside = [told[rank] for rank in told if hosts[rank] == host]
+        beside = [reports[rank] for rank in reports if hosts[rank] == host]
         free = min((one for _, one in beside if one is not None), default=None)
         total = sum(one for one, _ in beside)
         if free is not None and total > free:

@@ -75,12 +75,12 @@ class Report:
 
     def last_line(self) -> str:
         """`final:`, the measures of the final model, and its hash."""
-        told = [
+        reports = [
             f"{column.title} {_shown(self.final, column)}"
             for column in self.measures
             if self.final.get(column.key) is not None
         ]
-        return f"final: {' '.join(told)} model {self.final['model_sha256']}"
+        return f"final: {' '.join(reports)} model {self.final['model_sha256']}"
 
     def write(self, path: str) -> None:
         """Write all of it as JSON, complete or not at all. OSError: the file cannot be written."""

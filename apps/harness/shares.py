@@ -24,15 +24,15 @@ class Losses:
         self._began = time.time()
         self._had: dict[int, int] = {}
 
-    def bury(self, dead: Collection[int], alive: tuple[int, ...]) -> None:
-        """The rows of `dead`, as they still are, are about to be dealt to `alive`, the lowest of whom says so."""
-        for rank in sorted(dead):
+    def mark_failed(self, failed_ranks: Collection[int], alive: tuple[int, ...]) -> None:
+        """The rows of `failed_ranks` are about to be dealt to `alive`, the lowest of whom says so."""
+        for rank in sorted(failed_ranks):
             self._had[rank] = self._rows(rank)
             if malt.rank() == alive[0]:
                 print(f"malt: {self._had[rank]:,} {self._unit} of rank {rank} are dealt to {listed(alive)}",
                       file=sys.stderr, flush=True)  # fmt: skip
 
-    def told(self) -> list[dict[str, Any]]:
+    def reports(self) -> list[dict[str, Any]]:
         """What the report says of those that have died until now, after the training too."""
         return [
             {
@@ -110,7 +110,7 @@ class Shares:
         says what becomes of theirs."""
         failed = set(self.alive) - set(alive)
         self._dealt |= dict.fromkeys(failed, time.time())
-        self.losses.bury(failed, alive)
+        self.losses.mark_failed(failed, alive)
         self.alive = alive
         return bool(failed)
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 import malt
-from apps.harness.agreement import Array, keeps_snapshots, of_lowest, say
+from apps.harness.agreement import Array, keeps_snapshots, of_lowest, print_once
 from apps.harness.checkpoints import Checkpoints
 from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, mark
@@ -32,7 +32,7 @@ class Training:
         """This rank's, of the epochs of this run."""
         self.snapshots: list[Mapping[str, Array]] = []
         """The models at the end of them, where this rank may be the one that measures."""
-        self._clock, self._said = Clock(), 0.0
+        self._clock, self._reports = Clock(), 0.0
         self._epoch, self._is_ended = checkpoints.epoch, False
         """The last that was trained, and whether --tolerance has then ended the training."""
         self._trained = 0
@@ -48,7 +48,7 @@ class Training:
         for _ in range(self._checkpoints.epoch):
             self.trainer.order()  # drawn again, for the following to be other ones
         malt.barrier()
-        self._said = time.monotonic()
+        self._reports = time.monotonic()
         if self.trainer.has_own_loop:
             return self._train_by_own_loop()
         sync = getattr(self._options, "sync", "bsp")
@@ -78,10 +78,10 @@ class Training:
         self._trained += examples
         self._epoch = epoch
         self._take_down(epoch - 1 - self._checkpoints.epoch)
-        if time.monotonic() - self._said > SAY_EVERY_S:
-            self._said = time.monotonic()
-            say(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")
-        self._is_ended = bool(self._tolerance) and self._stands_still()
+        if time.monotonic() - self._reports > SAY_EVERY_S:
+            self._reports = time.monotonic()
+            print_once(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")
+        self._is_ended = bool(self._tolerance) and self._has_converged()
         if self._is_ended or self.trainer.has_converged():
             return True
         self._keep()
@@ -98,14 +98,14 @@ class Training:
         elif keeps_snapshots():
             self.snapshots[place:] = [_copied(trainer.model())]
 
-    def _stands_still(self) -> bool:
+    def _has_converged(self) -> bool:
         """Whether the last epoch improved the lowest rank's objective by less than the tolerance. Collective."""
-        verdict, models = False, [*self._resumed, *self.snapshots]
+        decision, models = False, [*self._resumed, *self.snapshots]
         if keeps_snapshots() and len(models) > 1:
             before, now = (self.trainer.objective(model) for model in models[-2:])
             # Also where one is not a number, and no epoch will be better.
-            verdict = not before - now >= self._tolerance * abs(before)
-        return bool(of_lowest(verdict))
+            decision = not before - now >= self._tolerance * abs(before)
+        return bool(of_lowest(decision))
 
     def _keep(self) -> None:
         """Write a checkpoint, where one is due; not after the last epoch, whose model is not there yet."""

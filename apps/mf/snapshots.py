@@ -54,7 +54,7 @@ class Snapshots:
         common = set.intersection(*map(set, theirs.values()))
         kept = [self._kept[epoch] if epoch in common else None for epoch in self._epochs]
         squares = [one and self._squares(*one) for one in [*kept, (users, items[self._seen])]]
-        said = by_rank(squares)
+        reports = by_rank(squares)
         ratings = self._ratings
         counts = [len(ratings.train.ratings), 0 if ratings.test is None else len(ratings.test.ratings)]
         found: list[Measures] = [
@@ -62,9 +62,9 @@ class Snapshots:
                 "train_rmse": _rmse([one and one[0] for one in sums], counts[0], ratings.spread),
                 "test_rmse": _rmse([one and one[1] for one in sums], counts[1], ratings.spread),
             }
-            for sums in zip(*said.values(), strict=True)
+            for sums in zip(*reports.values(), strict=True)
         ]
-        return found, tuple(said)
+        return found, tuple(reports)
 
     def _squares(self, users: Rows, items: Rows) -> tuple[float, float]:
         """The sums of squared errors in training and test, of this rank's users. Collective."""

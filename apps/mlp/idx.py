@@ -44,8 +44,8 @@ def _read(file: BufferedIOBase, path: str, dimensions: int, most: int) -> NDArra
     shape = np.frombuffer(_exactly(file, 4 * dimensions, path), ">u4").tolist()
     nbytes = int(np.prod(shape, dtype=object))
     if nbytes > most:
-        told = " x ".join(map(str, shape))
-        raise ValueError(f"{path}: its header tells of {told} bytes, more than can be in it")
+        reports = " x ".join(map(str, shape))
+        raise ValueError(f"{path}: its header tells of {reports} bytes, more than can be in it")
     tensor = np.empty(shape, np.uint8)
     _fill(file, tensor, path)
     if file.read(1):

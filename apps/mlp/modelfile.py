@@ -51,7 +51,7 @@ def _read(archive: zipfile.ZipFile, sizes: Sequence[int]) -> list[Weights]:
         raise ValueError(f"a model of {PROGRAM}, but not of format {FORMAT}, which this version reads")
     layers = [headers[name] for name in map(_name, range(1, len(headers))) if name in headers]
     if layers != [((n_inputs + 1, n_outputs), np.dtype(np.float32)) for n_inputs, n_outputs in pairwise(sizes)]:
-        raise ValueError(f"a network of {_told(layers)} neurons, not of {'-'.join(map(str, sizes))} as here")
+        raise ValueError(f"a network of {_notified(layers)} neurons, not of {'-'.join(map(str, sizes))} as here")
     arrays = [np.ascontiguousarray(_array(archive, _name(place))) for place in range(1, len(layers) + 1)]
     if not all(np.isfinite(array).all() for array in arrays):
         raise ValueError("the model holds NaN or infinity")
@@ -75,7 +75,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> Any:
         return npy.read_array(member, allow_pickle=False)
 
 
-def _told(layers: Sequence[_Header]) -> str:
+def _notified(layers: Sequence[_Header]) -> str:
     """Its sizes, as far as the layers fit together."""
     shapes = [shape for shape, _ in layers if len(shape) == 2]
     return "-".join([*(str(shape[0] - 1) for shape in shapes), *(str(shape[1]) for shape in shapes[-1:])])

@@ -9,7 +9,7 @@ from __future__ import annotations
 _ALIGNMENT = 4096
 
 
-class Room:
+class Allocator:
     """`nbytes` of which parts are taken and given back."""
 
     def __init__(self, nbytes: int) -> None:

@@ -16,11 +16,11 @@ class Attendance(ABC):
     _clock: Callable[[], float]
     _window: Window
     _view: View
-    _say: Callable[[str], object]
+    _report: Callable[[str], object]
     _membership: Membership
     _others: list[int]
     _heard_at: dict[int, float]
-    _told_at: float
+    _published_at: float
     _awaited: int
     """Whom this rank waits for, as the others are told."""
     _evicted_at: dict[int, float]
@@ -35,11 +35,11 @@ class Attendance(ABC):
         """Take down the newest that is known of `rank`."""
 
     @abstractmethod
-    def _tell(self) -> None:
+    def _publish(self) -> None:
         """Publish what this rank has to say."""
 
     @abstractmethod
-    def _beat_s(self) -> float:
+    def _heartbeat_s(self) -> float:
         """How often the others are told."""
 
     def attend(self, wait: Wait) -> bool:
@@ -47,21 +47,21 @@ class Attendance(ABC):
         self.check()
         now = self._clock()
         awaited = mask(wait.ranks)
-        if awaited != self._awaited and now - self._told_at > self._beat_s():
+        if awaited != self._awaited and now - self._published_at > self._heartbeat_s():
             self._awaited = awaited
-            self._tell()
+            self._publish()
         if line := wait.report(now, self._awaited_by):
-            self._say(line)
-        verdict = wait.judge(now, self._lived_at, self._awaited_by)
-        if verdict.silent and not wait.final and self._evict_all(verdict.silent, now):
+            self._report(line)
+        decision = wait.judge(now, self._lived_at, self._awaited_by)
+        if decision.silent and not wait.final and self._evict_all(decision.silent, now):
             return False
-        return verdict.is_over
+        return decision.is_over
 
     def end_wait(self, in_vain: bool = False) -> None:
         """As `Transport.end_wait`. One-sided."""
-        was_told, self._awaited = self._awaited, 0
-        if was_told and not in_vain:
-            self._tell()
+        was_published, self._awaited = self._awaited, 0
+        if was_published and not in_vain:
+            self._publish()
 
     def heard_at(self, rank: int) -> float:
         """As `Transport.heard_at`. Local."""

@@ -27,8 +27,8 @@ from dstorm.transport import Transport, Window
 from dstorm.turn import Turn
 from dstorm.wait import Wait
 
-_BEATS_A_DEADLINE = 10
-_LONGEST_BEAT_S = 1.0
+_HEARTBEATS_A_DEADLINE = 10
+_LONGEST_HEARTBEAT_S = 1.0
 
 
 def nbytes(size: int) -> int:
@@ -40,22 +40,22 @@ def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-class Roster(Attendance):
+class Barrier(Attendance):
     """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else.
 
-    `say`: prints a line.
+    `report`: prints a line.
     """
 
     _excuses = DESERTED
     """Flags of ranks that may be in another meeting than this one: a moment later this rank knows what they know."""
 
     def __init__(
-        self, transport: Transport, window: Window, deadline_s: float, say: Callable[[str], object] = _print
+        self, transport: Transport, window: Window, deadline_s: float, report: Callable[[str], object] = _print
     ) -> None:  # fmt: skip
         self._transport = transport
         self._clock = transport.clock
         self._window = window
-        self._say = say
+        self._report = report
         self._view = transport.view
         self.deadline_s = deadline_s
         """How long a meeting lasts without a sign of life of those who are missing."""
@@ -64,34 +64,34 @@ class Roster(Attendance):
         self._others = [rank for rank in range(size) if rank != self._rank]
         self._cells = Cells(size)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
-        self._telling = threading.RLock()
+        self._publishing = threading.RLock()
         """Held while what this rank says of itself is changed, or said: by any thread."""
         self._turn = Turn()
         self._name = b""
         self.calls = Calls()
         """What its meetings are part of."""
-        self._flags = self._steps = self._beats = self._open = self._awaited = 0
+        self._flags = self._steps = self._heartbeats = self._open = self._awaited = 0
         self._evicted_at = {}
-        self._is_meeting = False
+        self._is_inside = False
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
-        self._told_at = now
+        self._published_at = now
 
-    def beat(self) -> None:
+    def count_step(self) -> None:
         """Count a step of this rank; now and then tell the others. One-sided."""
         self._steps += 1
-        if self._clock() - self._told_at > self._beat_s():
-            self._tell()
+        if self._clock() - self._published_at > self._heartbeat_s():
+            self._publish()
 
     def heartbeat(self) -> None:
         """Give a sign of life; now and then tell the others. From any thread. One-sided."""
-        self._beats += 1
-        if self._clock() - self._told_at > self._beat_s():
-            self._tell()
+        self._heartbeats += 1
+        if self._clock() - self._published_at > self._heartbeat_s():
+            self._publish()
 
-    def _beat_s(self) -> float:
+    def _heartbeat_s(self) -> float:
         """How often the others are told."""
-        return min(self.deadline_s / _BEATS_A_DEADLINE, _LONGEST_BEAT_S)
+        return min(self.deadline_s / _HEARTBEATS_A_DEADLINE, _LONGEST_HEARTBEAT_S)
 
     def check(self) -> None:
         """Take down the newest that is known of the others. Local."""
@@ -102,7 +102,7 @@ class Roster(Attendance):
     def check_now_and_then(self) -> None:
         """Look who has failed, where the last time was a while ago: here nobody can. One-sided."""
 
-    def meet(self, what: str, patience_s: float | None = None, final: bool = False) -> frozenset[int]:
+    def enter(self, what: str, patience_s: float | None = None, final: bool = False) -> frozenset[int]:
         """Return when all who live have come; who was dead then, the same on all of them, but of a `final` meeting,
         which ends the session, only who had not come: others may have ended since. Collective.
 
@@ -112,7 +112,7 @@ class Roster(Attendance):
         thread of it is in a meeting.
         """
         with self._turn.taken(what):
-            return self._meet(self.calls.name(what), patience_s, final)
+            return self._enter(self.calls.name(what), patience_s, final)
 
     @contextlib.contextmanager
     def calling(self, what: str) -> Iterator[None]:
@@ -121,30 +121,30 @@ class Roster(Attendance):
         with self._turn.taken(what), self.calls.calling(what):
             yield
 
-    def _meet(self, what: str, patience_s: float | None, final: bool) -> frozenset[int]:
+    def _enter(self, what: str, patience_s: float | None, final: bool) -> frozenset[int]:
         if self._flags & DEPARTED:
             raise ClosedError(f"{what}: this rank has departed")
-        with self._telling:
+        with self._publishing:
             self._name = what.encode()[:NAME_NBYTES]
-            meeting = self._membership.come(zlib.crc32(self._name))
-            self._is_meeting = True
+            generation = self._membership.come(zlib.crc32(self._name))
+            self._is_inside = True
             self._flags = self._flags | FINAL if final else self._flags & ~FINAL
-            self._tell()
-        decision = self._verdict(meeting, what)
+            self._publish()
+        decision = self._decision(generation, what)
         if decision is None:
-            decision = self._wait(meeting, what, patience_s, final)
-        self._is_meeting = False
-        self._check_names(what, meeting)
+            decision = self._wait(generation, what, patience_s, final)
+        self._is_inside = False
+        self._check_names(what, generation)
         words = self._membership.words
-        return frozenset(rank for rank in ranks(decision) if not final or words[rank].come < meeting)
+        return frozenset(rank for rank in ranks(decision) if not final or words[rank].come < generation)
 
-    def _missing(self, meeting: int) -> list[int]:
+    def _missing(self, generation: int) -> list[int]:
         """Who has not come, or else who may not know yet that all have."""
-        return self._membership.missing(meeting) or self._membership.others()
+        return self._membership.missing(generation) or self._membership.others()
 
-    def _passed(self, meeting: int, what: str) -> DeadlinePassed:
+    def _passed(self, generation: int, what: str) -> DeadlinePassed:
         """The meeting does not take place: who is missing."""
-        now, missing = self._clock(), self._missing(meeting)
+        now, missing = self._clock(), self._missing(generation)
         steps = {rank: self._membership.words[rank].steps for rank in missing}
         self.end_wait(in_vain=True)
         self._stay_away()
@@ -160,27 +160,27 @@ class Roster(Attendance):
         self._open -= 1
         if not self._open:
             self._flags &= ~OPEN
-            self._tell()
+            self._publish()
 
     def has_closed(self, rank: int) -> bool:
         """As `Transport.has_closed`. Local."""
         return not self._membership.words[rank].flags & OPEN
 
-    def _wait(self, meeting: int, what: str, patience_s: float | None, final: bool) -> int:
+    def _wait(self, generation: int, what: str, patience_s: float | None, final: bool) -> int:
         """Poll until the verdict on the meeting is there."""
         start = self._clock()
         wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
         polls = 0
         try:
-            while (decision := self._verdict(meeting, what)) is None:
+            while (decision := self._decision(generation, what)) is None:
                 now = self._clock()
                 if patience_s is not None and now - start > patience_s:
-                    raise self._passed(meeting, what)
+                    raise self._passed(generation, what)
                 if wait.is_due(now):
-                    wait.ranks = self._missing(meeting)
+                    wait.ranks = self._missing(generation)
                     wait.spared = [rank for rank in wait.ranks if final and self.has_closed(rank)]
                     if self.attend(wait):
-                        raise self._passed(meeting, what)
+                        raise self._passed(generation, what)
                 self._transport.pause(polls)
                 self.check_now_and_then()
                 polls += 1
@@ -193,41 +193,41 @@ class Roster(Attendance):
         One-sided; a second call does nothing."""
         if self._flags & DEPARTED:
             return
-        if self._is_meeting:  # an exception has come out of it: who has not left it yet must not count on this rank
+        if self._is_inside:  # an exception has come out of it: who has not left it yet must not count on this rank
             self._stay_away()
         self._flags |= DEPARTED
-        self._tell()
+        self._publish()
 
     def _stay_away(self) -> None:
-        with self._telling:
+        with self._publishing:
             self._membership.stay_away()
-        self._is_meeting = False
+        self._is_inside = False
 
-    def _verdict(self, meeting: int, what: str) -> int | None:
-        """Who was dead at `meeting`, once that is certain; None before."""
+    def _decision(self, generation: int, what: str) -> int | None:
+        """Who was dead at `generation`, once that is certain; None before."""
         self._window.sync()
         for rank in self._others:
-            if self._membership.words[rank].come < meeting or self._flags_of(rank) & DEPARTED:
+            if self._membership.words[rank].come < generation or self._flags_of(rank) & DEPARTED:
                 self._look(rank)
-        self._check_departed(meeting, what)
-        if not self._check_names(what, meeting) or self._membership.missing(meeting):
+        self._check_departed(generation, what)
+        if not self._check_names(what, generation) or self._membership.missing(generation):
             return None
         return 0
 
-    def _check_departed(self, meeting: int, what: str) -> None:
+    def _check_departed(self, generation: int, what: str) -> None:
         """PeerLost: one that has not come to the meeting never will."""
-        for rank in self._membership.missing(meeting):
+        for rank in self._membership.missing(generation):
             if self._membership.words[rank].flags & DEPARTED:
                 self._stay_away()
                 self._flags |= DESERTED
                 raise PeerLost(rank, f"it has departed, and {what} needs it")
 
-    def _check_names(self, what: str, meeting: int) -> bool:
+    def _check_names(self, what: str, generation: int) -> bool:
         """Whether all who have come to the meeting call it the same. MismatchedCalls: one does not, and stays."""
         mine = zlib.crc32(self._name)
         for rank in self._membership.others():
             word = self._membership.words[rank]
-            if word.come == meeting and word.name != mine:
+            if word.come == generation and word.name != mine:
                 if word.flags & self._excuses:
                     return False
                 raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
@@ -242,10 +242,10 @@ class Roster(Attendance):
         flags: int = self._window.memory.data[rank * self._cells.nbytes + self._cells.flags_at]
         return flags
 
-    def _tell(self) -> None:
-        with self._telling:  # a heartbeat may come from another thread
+    def _publish(self) -> None:
+        with self._publishing:  # a heartbeat may come from another thread
             word = self._membership.own._replace(
-                steps=self._steps, beats=self._beats, flags=self._flags, awaited=self._awaited,
+                steps=self._steps, heartbeats=self._heartbeats, flags=self._flags, awaited=self._awaited,
                 evicted=mask(self._evicted_at),
             )  # fmt: skip
             self._cells.write(self._cell, word, self._name)
@@ -254,7 +254,7 @@ class Roster(Attendance):
                 self._window.put(self._cell, peer, self._rank * self._cells.nbytes)
             if others:
                 self._window.flush(others)
-            self._told_at = self._transport.clock()
+            self._published_at = self._transport.clock()
 
     def _look(self, rank: int) -> int:
         """Take down the newest that is known of `rank`; whom it has buried, and this rank has not."""

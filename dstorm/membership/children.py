@@ -28,9 +28,9 @@ _has_inherited_mpi = False
 def claim(environ: MutableMapping[str, str], rank: int | None = None) -> None:
     """Name this process as that of `rank`, by default the one that mpiexec has made it, if any. In a child it does
     nothing. Local."""
-    told = next((environ[name] for name in RANKS if name in environ), None) if rank is None else str(rank)
-    if told is not None and RANK_PROCESS not in environ:
-        environ[RANK_PROCESS] = f"{told} {os.getpid()} {this_process().started}"
+    reports = next((environ[name] for name in RANKS if name in environ), None) if rank is None else str(rank)
+    if reports is not None and RANK_PROCESS not in environ:
+        environ[RANK_PROCESS] = f"{reports} {os.getpid()} {this_process().started}"
 
 
 def refusal() -> str:

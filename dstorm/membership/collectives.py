@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.errors import PeerLost
-from dstorm.membership.barrier import Roster
+from dstorm.membership.barrier import Barrier
 from dstorm.transport import Bytes, Transport, Window
 
 PIECE_NBYTES = 1 << 18
@@ -38,13 +38,13 @@ class _Round(NamedTuple):
     """By rank, of those who lived and had one: views, good until the next round."""
 
 
-class Assembly:
+class Collectives:
     """The living, as one of them meets them. `window` has nbytes(transport.size) bytes and serves nothing else."""
 
-    def __init__(self, transport: Transport, window: Window, roster: Roster) -> None:
+    def __init__(self, transport: Transport, window: Window, barrier: Barrier) -> None:
         self._rank, self._size = transport.rank, transport.size
         self._window = window
-        self._view, self._roster = transport.view, roster
+        self._view, self._barrier = transport.view, barrier
         self._rounds = 0
         self._piece = np.zeros(_CELL_NBYTES, np.uint8)
 
@@ -63,7 +63,7 @@ class Assembly:
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
         what = "broadcast"
-        living = self._meet(what)
+        living = self._enter(what)
         mine = array.reshape(-1).view(np.uint8)
         while True:
             source = living[0] if root is None else root
@@ -123,9 +123,9 @@ class Assembly:
             yield _Round(living, start, pieces)
             start += PIECE_NBYTES
 
-    def _meet(self, what: str) -> list[int]:
+    def _enter(self, what: str) -> list[int]:
         """Who lives at a meeting of all, ascending, the same on all of them."""
-        return sorted(set(range(self._size)) - self._roster.meet(what))
+        return sorted(set(range(self._size)) - self._barrier.enter(what))
 
     def _put_piece(self, mine: Bytes, start: int, what: str) -> list[int]:
         piece = mine[start : start + PIECE_NBYTES]
@@ -139,7 +139,7 @@ class Assembly:
             self._window.put(source, peer, here)
         if others:
             self._window.flush(others)
-        living = self._meet(what)
+        living = self._enter(what)
         self._window.sync()
         return living
 

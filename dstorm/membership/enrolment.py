@@ -4,51 +4,51 @@ from __future__ import annotations
 
 from contextlib import AbstractContextManager
 
-from dstorm.membership.barrier import Roster
+from dstorm.membership.barrier import Barrier
 from dstorm.wait import Wait
 
 
 class Enrolled:
     """A transport of ranks that have a roster. All as in `Transport`."""
 
-    _roster: Roster
+    _barrier: Barrier
 
     def calling(self, what: str) -> AbstractContextManager[None]:
         """As `Transport.calling`. Local."""
-        return self._roster.calling(what)
+        return self._barrier.calling(what)
 
-    def beat(self) -> None:
-        """As `Transport.beat`. One-sided."""
-        self._roster.beat()
+    def count_step(self) -> None:
+        """As `Transport.count_step`. One-sided."""
+        self._barrier.count_step()
 
     def heartbeat(self) -> None:
         """As `Transport.heartbeat`. One-sided."""
-        self._roster.heartbeat()
+        self._barrier.heartbeat()
 
     def heard_at(self, rank: int) -> float:
         """As `Transport.heard_at`. Local."""
-        return self._roster.heard_at(rank)
+        return self._barrier.heard_at(rank)
 
     def attend(self, wait: Wait) -> bool:
         """As `Transport.attend`. One-sided."""
-        return self._roster.attend(wait)
+        return self._barrier.attend(wait)
 
     def end_wait(self, in_vain: bool = False) -> None:
         """As `Transport.end_wait`. One-sided."""
-        self._roster.end_wait(in_vain)
+        self._barrier.end_wait(in_vain)
 
     def opened(self) -> None:
         """As `Transport.opened`. Local."""
-        self._roster.opened()
+        self._barrier.opened()
 
     def closed(self) -> None:
         """As `Transport.closed`. One-sided."""
-        self._roster.closed()
+        self._barrier.closed()
 
     def has_closed(self, rank: int) -> bool:
         """As `Transport.has_closed`. Local."""
-        return self._roster.has_closed(rank)
+        return self._barrier.has_closed(rank)
 
     def was_evicted(self, rank: int) -> bool:
         """As `Transport.was_evicted`. Local."""
-        return self._roster.was_evicted(rank)
+        return self._barrier.was_evicted(rank)

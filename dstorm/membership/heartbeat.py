@@ -21,7 +21,7 @@ _TOGETHER = 0.8
 """Of the silence that counts."""
 
 
-class Silence:
+class HeartbeatTimeout:
     """What one rank hears of `others`. `now`: seconds of one and the same clock."""
 
     def __init__(self, others: Iterable[int], now: float, suspect_after_s: float | None = None) -> None:
@@ -40,12 +40,12 @@ class Silence:
         self._longest_s = max(self._longest_s, now - self._heard_at[rank])
         self._heard_at[rank] = now
 
-    def has_stood_still(self, now: float) -> float | None:
+    def was_stopped(self, now: float) -> float | None:
         """For how long this rank has not looked, where that is so long that the others may have gone on without it."""
-        still_s, self._looked_at = now - self._looked_at, now
-        if still_s > _OWN_PAUSE_S:  # what it has not heard meanwhile is nobody's silence
+        stopped_s, self._looked_at = now - self._looked_at, now
+        if stopped_s > _OWN_PAUSE_S:  # what it has not heard meanwhile is nobody's silence
             self._heard_at = dict.fromkeys(self._heard_at, now)
-        return still_s if still_s > _OWN_SHARE * self.suspect_after_s else None
+        return stopped_s if stopped_s > _OWN_SHARE * self.suspect_after_s else None
 
     def is_awake(self, now: float) -> bool:
         """Whether it has looked of late: one that wakes up must not judge before it has."""

@@ -17,7 +17,7 @@ from typing import NamedTuple
 SUSPECT_AFTER_S = 2.0
 """How long a stopped process may stand still by default: nothing stops one for so long by itself."""
 
-_GONE, _STOPPED = "ZX", "Tt"
+_ENDED, _STOPPED = "ZX", "Tt"
 _ENDING_S = 1.0
 """A process that is killed while it stands still runs for a moment: nobody need see it stand in its last one."""
 _LOOK_S = 0.001
@@ -72,7 +72,7 @@ def is_stopped(process: Process) -> bool:
     return seen is not None and not _is_over(process, seen) and seen[0] in _STOPPED
 
 
-class Vitals:
+class ProcessMonitor:
     """A watch over the processes of some ranks; those that this one cannot see are never reported."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Vitals:
         self._looked_at = self._used_s = 0.0
         """When this process last looked, and what it had used of the processor by then."""
 
-    def gone(self) -> Sequence[int]:
+    def find_failed(self) -> Sequence[int]:
         """The ranks whose processes have ended; those that stand still for too long are ended."""
         self._doubt_own_count()
         return [rank for rank in self._processes if self._is_over(rank)]
@@ -153,7 +153,7 @@ class Vitals:
 
 
 def _is_over(process: Process, seen: tuple[str, int, int] | None) -> bool:
-    return seen is None or (seen != _UNKNOWN and (seen[1] != process.started or seen[0] in _GONE))
+    return seen is None or (seen != _UNKNOWN and (seen[1] != process.started or seen[0] in _ENDED))
 
 
 def _look(number: int) -> tuple[str, int, int] | None:

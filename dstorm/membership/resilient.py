@@ -19,10 +19,9 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm.membership import barrier as roster
-from dstorm.membership import collectives
-from dstorm.membership.allocator import Room
-from dstorm.membership.collectives import Assembly
+from dstorm.membership import barrier, collectives
+from dstorm.membership.allocator import Allocator
+from dstorm.membership.collectives import Collectives
 from dstorm.membership.enrolment import Enrolled
 from dstorm.membership.tolerant import TolerantRoster
 from dstorm.membership.view import FaultTolerantView
@@ -35,7 +34,7 @@ class Place(Protocol):
     rank: int
     size: int
     hosts: tuple[str, ...]
-    rivals: frozenset[int]
+    local_peers: frozenset[int]
     library: str
 
     def set_deadline(self, deadline_s: float) -> None: ...
@@ -85,33 +84,33 @@ class Slice:
 class SurvivingTransport(Enrolled):
     """The ranks of a place while some of them die, or have died before. Local.
 
-    `arena`: a window whose memory reads as zeros, of the same size on all ranks. `gone`: tells which ranks have ended,
-    as far as this one can see for itself; never one that may come back. `leave(why)`: ends this process; called where
-    the others take it for dead. `discard(offset, nbytes)`: gives pages of this rank's part of the arena that hold
+    `arena`: a window whose memory reads as zeros, of the same size on all ranks. `find_failed`: tells which ranks have
+    ended, as far as this one can see for itself; never one that may come back. `leave(why)`: ends this process; called
+    where the others take it for dead. `discard(offset, nbytes)`: gives pages of this rank's part of the arena that hold
     nothing any more back to the system, where that can be done. `evict(rank)`: kills a rank that gives no sign of life
     while others wait for it; whether it can.
     """
 
     def __init__(
-        self, place: Place, arena: Window, gone: Callable[[], Sequence[int]], deadline_s: float = 300.0,
+        self, place: Place, arena: Window, find_failed: Callable[[], Sequence[int]], deadline_s: float = 300.0,
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
         evict: Callable[[int], bool] | None = None, membership: FaultTolerantView | None = None,
     ) -> None:  # fmt: skip
         self._place = place
         self.rank, self.size = place.rank, place.size
-        self.hosts, self.rivals, self.library = place.hosts, place.rivals, place.library
+        self.hosts, self.local_peers, self.library = place.hosts, place.local_peers, place.library
         self.view = FaultTolerantView(place.size) if membership is None else membership
         self.while_waiting: list[Callable[[], object]] = []
         self.clock = place.clock
         self._arena = arena
         self._discard = discard
-        self._room = Room(arena.memory.nbytes)
+        self._allocator = Allocator(arena.memory.nbytes)
         self._calls: list[Callable[[], object]] = []
         self._reporting = threading.RLock()
         """Held while changes are reported: any thread may find out."""
-        memory = self._slice(roster.nbytes(self.size))
-        self._roster: TolerantRoster = TolerantRoster(self, memory, deadline_s, self.view, gone, leave, evict)
-        self._assembly = Assembly(self, self._slice(collectives.nbytes(self.size)), self._roster)
+        memory = self._slice(barrier.nbytes(self.size))
+        self._barrier: TolerantRoster = TolerantRoster(self, memory, deadline_s, self.view, find_failed, leave, evict)
+        self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
 
     def call_later(self, call: Callable[[], object]) -> None:
         """Have `look` make a call that may raise, or call anything: nobody is in the middle of a collective call then,
@@ -123,13 +122,13 @@ class SurvivingTransport(Enrolled):
 
     def window(self, nbytes: int) -> Slice:
         """As `Transport.window`. MemoryError, on all ranks alike: the arena has no room for it."""
-        wanted = [int(text) for text in self._assembly.allgather(str(nbytes).encode(), "window") if text]
+        wanted = [int(text) for text in self._collectives.allgather(str(nbytes).encode(), "window") if text]
         self._report()  # from here on nothing arrives from who was dead at that meeting
         longest = max(1, *wanted)
-        if longest > self._room.longest:
+        if longest > self._allocator.longest:
             raise MemoryError(
-                f"this vector takes {longest / 1e6:,.1f} MB of each rank, and {self._room.longest / 1e6:,.1f} MB are "
-                "left in one piece of what was set aside for vectors at the start: make room in /dev/shm, or close "
+                f"this vector takes {longest / 1e6:,.1f} MB of each rank, and {self._allocator.longest / 1e6:,.1f} MB "
+                "are left in one piece of what was set aside for vectors at the start: make room in /dev/shm, or close "
                 "vectors that are not needed any more"
             )
         made = self._slice(longest)
@@ -139,7 +138,7 @@ class SurvivingTransport(Enrolled):
 
     def _slice(self, nbytes: int) -> Slice:
         try:
-            return Slice(self._arena, self._room.take(nbytes), nbytes, self._give_back)
+            return Slice(self._arena, self._allocator.take(nbytes), nbytes, self._give_back)
         except MemoryError:
             raise MemoryError(
                 "/dev/shm is too small for survive=True: docker run --shm-size, or no --survive"
@@ -148,11 +147,11 @@ class SurvivingTransport(Enrolled):
     def _give_back(self, start: int, nbytes: int) -> None:
         if self._discard is not None:
             self._discard(start, nbytes)
-        self._room.give_back(start)
+        self._allocator.give_back(start)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
-        everyone = self._assembly.allgather(data)
+        everyone = self._collectives.allgather(data)
         self._report()
         return everyone
 
@@ -160,28 +159,28 @@ class SurvivingTransport(Enrolled):
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
         """As `Transport.allreduce`. Collective."""
-        self._assembly.allreduce(array, op, weights)
+        self._collectives.allreduce(array, op, weights)
         self._report()
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
-        self._assembly.broadcast(array, root)
+        self._collectives.broadcast(array, root)
         self._report()
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
         """As `Transport.barrier`. Collective."""
-        lost = self._roster.meet(what, patience_s, final)
+        lost = self._barrier.enter(what, patience_s, final)
         self._report(lost if final else None)
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""
         self._place.set_deadline(deadline_s)
-        self._roster.deadline_s = deadline_s
+        self._barrier.deadline_s = deadline_s
 
-    def look(self, quietly: bool = False) -> None:
+    def poll_failures(self, quietly: bool = False) -> None:
         """As `Transport.look`; a sign of life. One-sided: the others are told of those they may not know of."""
-        self._roster.heartbeat()
-        self._roster.check_now_and_then()
+        self._barrier.heartbeat()
+        self._barrier.check_now_and_then()
         self._report()
         if self._calls and not quietly:
             calls, self._calls = self._calls, []
@@ -193,7 +192,7 @@ class SurvivingTransport(Enrolled):
     def pause(self, polls: int) -> None:
         """As `Transport.pause`; now and then it looks who has died. One-sided."""
         self._place.pause(polls)
-        self._roster.check_now_and_then()
+        self._barrier.check_now_and_then()
         for call in tuple(self.while_waiting) if self.view.failed else ():
             call()
 

@@ -29,8 +29,8 @@ class Cells:
         self._mask_bits = 8 * -(-size // 8)
         self._masks_nbytes = _MASKS * self._mask_bits // 8
         self._body_nbytes = self._masks_nbytes + _NUMBERS.size
-        self._stamp_at = NAME_NBYTES + -(-self._body_nbytes // _LINE) * _LINE
-        self.nbytes = self._stamp_at + header.NBYTES
+        self._header_at = NAME_NBYTES + -(-self._body_nbytes // _LINE) * _LINE
+        self.nbytes = self._header_at + header.NBYTES
         """The length of one cell; that of rank r begins at r times it."""
         self.flags_at = NAME_NBYTES + self._body_nbytes - 8
         """Where the low byte of the flags lies."""
@@ -39,14 +39,14 @@ class Cells:
 
     def write(self, cell: Bytes, word: Word, name: bytes) -> None:
         """Lay `word` and `name` down in `cell`. Local."""
-        masks = word.dead
+        masks = word.failed
         for place, mask in enumerate((word.lost, word.awaited, word.evicted), 1):
             masks |= mask << place * self._mask_bits
-        body = masks.to_bytes(self._masks_nbytes, "little") + _NUMBERS.pack(word.beats, word.flags)
+        body = masks.to_bytes(self._masks_nbytes, "little") + _NUMBERS.pack(word.heartbeats, word.flags)
         view = cell.data
         view[: NAME_NBYTES + len(body)] = name.ljust(NAME_NBYTES, b"\0") + body
         checks = zlib.crc32(name) << _CRC_BITS | _short(body)
-        header.write(view, self._stamp_at, (word.come, word.steps, WHOLE, checks, word.decided, 1.0, 0.0))
+        header.write(view, self._header_at, (word.come, word.steps, WHOLE, checks, word.decided, 1.0, 0.0))
 
     def read(self, memory: Bytes, rank: int) -> Word | None:
         """The word of `rank`; None: it is being written, or never was. Local."""
@@ -55,19 +55,19 @@ class Cells:
         before = self._read.get(rank)
         if before is not None and before[0] == found:
             return before[1]
-        seen = header.read(memoryview(found), self._stamp_at)
+        seen = header.read(memoryview(found), self._header_at)
         if seen is None or seen.state != WHOLE:
             return None
         body = found[NAME_NBYTES : NAME_NBYTES + self._body_nbytes]
         if _short(body) != seen.encoding & (1 << _CRC_BITS) - 1:
             return None
         masks = int.from_bytes(body[: self._masks_nbytes], "little")
-        dead, lost, awaited, evicted = (
+        failed, lost, awaited, evicted = (
             masks >> place * self._mask_bits & (1 << self._mask_bits) - 1 for place in range(_MASKS)
         )
-        beats, flags = _NUMBERS.unpack_from(body, self._masks_nbytes)
+        heartbeats, flags = _NUMBERS.unpack_from(body, self._masks_nbytes)
         checksum = seen.encoding >> _CRC_BITS
-        word = Word(seen.number, seen.step, dead, seen.nbytes, lost, checksum, beats, flags, awaited, evicted)
+        word = Word(seen.number, seen.step, failed, seen.nbytes, lost, checksum, heartbeats, flags, awaited, evicted)
         self._read[rank] = found, word
         return word
 

@@ -27,12 +27,12 @@ that it has come to is its last."""
 
 
 class Word(NamedTuple):
-    """What a rank says of itself to all others. Ranks are bits of `dead`, `lost`, `awaited` and `evicted`."""
+    """What a rank says of itself to all others. Ranks are bits of `failed`, `lost`, `awaited` and `evicted`."""
 
     come: int = 0
     """How many meetings it has come to."""
     steps: int = 0
-    dead: int = 0
+    failed: int = 0
     """Whom it has buried."""
     decided: int = 0
     """The latest meeting of which it knows the decision."""
@@ -40,7 +40,7 @@ class Word(NamedTuple):
     """That decision: who was dead."""
     name: int = 0
     """The checksum of what its meeting is called."""
-    beats: int = 0
+    heartbeats: int = 0
     """Heartbeats, which are not steps."""
     flags: int = 0
     awaited: int = 0
@@ -229,45 +229,47 @@ class Membership:
 
     def come(self, name: int) -> int:
         """Come to the next meeting; its number."""
-        self._say(self.own._replace(come=self.own.come + 1, name=name))
+        self._report(self.own._replace(come=self.own.come + 1, name=name))
         return self.own.come
 
     def stay_away(self) -> None:
         """The meeting did not take place, and is the next one again."""
-        self._say(self.own._replace(come=self.own.come - 1))
+        self._report(self.own._replace(come=self.own.come - 1))
 
     def heard(self, rank: int, word: Word) -> int:
         """Take down what `rank`, who is not buried, says; those that are to be buried now."""
         self.words[rank] = word
-        return word.dead & ~self.own.dead
+        return word.failed & ~self.own.failed
 
-    def bury(self, fresh: Iterable[int]) -> None:
+    def mark_failed(self, fresh: Iterable[int]) -> None:
         """The view says that `fresh` have failed: they wait for nobody. Say `own` to all."""
         for rank in fresh:
             self.words[rank] = self.words[rank]._replace(awaited=0)
-        self._say(self.own._replace(dead=mask(self.view.failed)))
+        self._report(self.own._replace(failed=mask(self.view.failed)))
 
-    def verdict(self, meeting: int) -> int | None:
-        """Who was dead at `meeting`, as all who leave it know; None: not decided yet. Say `own` to all, then leave."""
+    def decision(self, generation: int) -> int | None:
+        """Who was dead at `generation`, as all who leave it know; None: not decided yet. Publish `own`, then leave."""
         others = self.others()
-        told = [word for word in (self.words[rank] for rank in others) if word.decided == meeting]
-        if told:
-            self._decide(meeting, told[0].lost)
-        elif self._may_decide(meeting, others):
-            self._decide(meeting, self.own.dead)
-        return self.own.lost if self.own.decided == meeting else None
+        reports = [word for word in (self.words[rank] for rank in others) if word.decided == generation]
+        if reports:
+            self._decide(generation, reports[0].lost)
+        elif self._may_decide(generation, others):
+            self._decide(generation, self.own.failed)
+        return self.own.lost if self.own.decided == generation else None
 
-    def missing(self, meeting: int) -> list[int]:
-        """The living who have not come to `meeting`."""
-        return [rank for rank in self.view.alive if self.words[rank].come < meeting]
+    def missing(self, generation: int) -> list[int]:
+        """The living who have not come to `generation`."""
+        return [rank for rank in self.view.alive if self.words[rank].come < generation]
 
-    def _may_decide(self, meeting: int, others: list[int]) -> bool:
+    def _may_decide(self, generation: int, others: list[int]) -> bool:
         below = (1 << self.rank) - 1
         words = [self.words[rank] for rank in others]
-        return self.view.lowest == self.rank and all(word.come >= meeting and not below & ~word.dead for word in words)
+        return self.view.lowest == self.rank and all(
+            word.come >= generation and not below & ~word.failed for word in words
+        )
 
-    def _decide(self, meeting: int, lost: int) -> None:
-        self._say(self.own._replace(decided=meeting, lost=lost))
+    def _decide(self, generation: int, lost: int) -> None:
+        self._report(self.own._replace(decided=generation, lost=lost))
 
-    def _say(self, word: Word) -> None:
+    def _report(self, word: Word) -> None:
         self.words[self.rank] = word

@@ -13,7 +13,7 @@ from dstorm.errors import ClosedError
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.receiver import Inbox, Message
-from dstorm.queues.sender import Outbox, Parcel
+from dstorm.queues.sender import Outbox, OutgoingMessage
 from dstorm.queues.statistics import EdgeStatistics, Statistics, total
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport
@@ -49,13 +49,13 @@ class Segment:
         if consistency.lockstep:
             transport.while_waiting.append(self._make_way)
 
-    def prepare(self, parcel: Parcel) -> None:
+    def prepare(self, outgoing: OutgoingMessage) -> None:
         """From here on this very parcel, of a body alone, is sent in less time. Local."""
-        self._out.prepare(parcel)
+        self._out.prepare(outgoing)
 
     @interruption.message
     def send_each(
-        self, parcels: Iterable[Parcel], step: int, weight: float = 1.0, mass: float = 1.0
+        self, outgoing: Iterable[OutgoingMessage], step: int, weight: float = 1.0, mass: float = 1.0
     ) -> tuple[int, float]:  # fmt: skip
         """Publish each parcel to its peer, at most one to each, and `step` to all out-neighbours. One-sided.
 
@@ -67,7 +67,7 @@ class Segment:
         for died: nothing was sent.
         """
         try:
-            sent = self._out.send(parcels, step, weight, mass)
+            sent = self._out.send(outgoing, step, weight, mass)
             self._step = step
             return sent
         finally:

@@ -11,10 +11,10 @@ import numpy as np
 
 from dstorm import header
 from dstorm.errors import PeerLost
-from dstorm.header import DONE, WHOLE, WRITING, Stamp
+from dstorm.header import DONE, WHOLE, WRITING, Header
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
-from dstorm.queues.ring import ReceiveRing, Verdict
+from dstorm.queues.ring import Decision, ReceiveRing
 from dstorm.queues.statistics import LagCounter
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Put, Transport, Window
@@ -75,12 +75,12 @@ class Inbox:
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
         self._flush_all = window.prepared_flush(layout.into(rank))
-        self._rivals = (
-            [] if consistency.waits else [edge for peer, edge in self.edges.items() if peer in transport.rivals]
+        self._local_peers = (
+            [] if consistency.waits else [edge for peer, edge in self.edges.items() if peer in transport.local_peers]
         )
         self._given_s: defaultdict[int, float] = defaultdict(float)
         """For how long it has given way, by version of the view: who fails holds others up before that is known."""
-        self._seen: list[tuple[InEdge, Stamp]] = []
+        self._seen: list[tuple[InEdge, Header]] = []
         self._handed: list[Message] = []
         """What the last `take` gave, without what was refused, until it is counted as merged."""
         self._step = 0
@@ -104,15 +104,15 @@ class Inbox:
         self._step = step
         awaited = self._consistency.awaited_step(step)
         self._window.sync()
-        if self._rivals:
-            self._give_way()
+        if self._local_peers:
+            self._yield_core()
         if awaited:
 
-            def lacking() -> list[InEdge]:
+            def missing() -> list[InEdge]:
                 edges = [self.edges[peer] for peer in sources()]
                 return [edge for edge in edges if not self._has_reached(edge, awaited)]
 
-            self._waiting.until_none("gather", lacking, timeout_s)
+            self._waiting.until_none("gather", missing, timeout_s)
 
     def take(self, newest: bool) -> list[Message]:
         """After `wait`: as `Segment.receive`."""
@@ -197,7 +197,7 @@ class Inbox:
     def leave(self, step: int) -> None:
         """Tell all in-neighbours that this rank has left, at `step`; `flush` is the caller's. One-sided."""
         for edge in self.edges.values():
-            self._put(edge, Stamp(edge.ring.taken, step, DONE))
+            self._put(edge, Header(edge.ring.taken, step, DONE))
 
     def outstanding(self, edge: InEdge) -> tuple[int, int]:
         """(pending, overwritten so far) of an edge."""
@@ -222,14 +222,14 @@ class Inbox:
         self._note_step(edge, header.read(self._memory, edge.progress))
         return edge.step >= step or edge.done
 
-    def _give_way(self) -> None:
+    def _yield_core(self) -> None:
         """Yield the core to ranks of this host that have fallen behind, where nothing else ever waits for them.
 
         No wait for a message: what it evens out is the system's scheduling, whose time slices are as long as a short
         training. When the patience is used up, one yield a gather is all.
         """
         step = self._step - _HEAD_START
-        behind = [edge for edge in self._rivals if not self._has_reached(edge, step)]
+        behind = [edge for edge in self._local_peers if not self._has_reached(edge, step)]
         if not behind:
             return
         start, polls, version = self._transport.clock(), 0, self._view.version
@@ -242,7 +242,7 @@ class Inbox:
             behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]
         self._given_s[version] += self._transport.clock() - start
 
-    def _note_step(self, edge: InEdge, seen: Stamp | None) -> None:
+    def _note_step(self, edge: InEdge, seen: Header | None) -> None:
         if seen is None or seen.state == WRITING:
             return
         edge.done = edge.done or seen.state == DONE
@@ -255,7 +255,7 @@ class Inbox:
         number = 0
         while True:
             seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
-            if edge.ring.look(seen) is not Verdict.READY or seen is None or seen.step > self._over:
+            if edge.ring.look(seen) is not Decision.READY or seen is None or seen.step > self._over:
                 return number
             self._note_step(edge, seen)
             number = seen.number
@@ -266,10 +266,10 @@ class Inbox:
         polls = 0
         while True:
             seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
-            verdict = edge.ring.look(seen)
-            if verdict is Verdict.NOTHING:
+            decision = edge.ring.look(seen)
+            if decision is Decision.NOTHING:
                 return None
-            if verdict is not Verdict.READY or seen is None:
+            if decision is not Decision.READY or seen is None:
                 self._window.sync()
                 try:
                     self._waiting.poll(edge, polls)
@@ -292,10 +292,10 @@ class Inbox:
         while len(taken) < len(edge.slots) and tries < _TORN_RETRIES:
             slot = edge.ring.next_slot
             seen = header.read(self._memory, edge.slots[slot])
-            verdict = edge.ring.look(seen)
-            if verdict is Verdict.NOTHING:
+            decision = edge.ring.look(seen)
+            if decision is Decision.NOTHING:
                 break
-            if verdict is Verdict.READY and seen is not None and self._copied(edge, slot, seen, len(taken)):
+            if decision is Decision.READY and seen is not None and self._copied(edge, slot, seen, len(taken)):
                 if (message := self._taken(edge, seen, edge.copies[len(taken)][: seen.nbytes])) is not None:
                     taken.append(message)
                 continue
@@ -316,7 +316,7 @@ class Inbox:
             self._window.sync()
         return []
 
-    def _taken(self, edge: InEdge, seen: Stamp, payload: Bytes) -> Message | None:
+    def _taken(self, edge: InEdge, seen: Header, payload: Bytes) -> Message | None:
         """Settle a message that is whole; None where its length cannot be, and it is refused."""
         if not edge.ring.is_sound(seen):
             self._note_step(edge, seen)
@@ -325,19 +325,19 @@ class Inbox:
         self._settle(edge, seen)
         return self._message(edge, seen, payload)
 
-    def _settle(self, edge: InEdge, seen: Stamp) -> None:
+    def _settle(self, edge: InEdge, seen: Header) -> None:
         self._note_step(edge, seen)
         edge.ring.take(seen.number)
 
-    def _message(self, edge: InEdge, seen: Stamp, payload: Bytes) -> Message:
+    def _message(self, edge: InEdge, seen: Header, payload: Bytes) -> Message:
         return Message(edge.peer, seen.step, seen.encoding, seen.weight, seen.share, payload)
 
-    def _payload(self, edge: InEdge, seen: Stamp) -> Bytes:
+    def _payload(self, edge: InEdge, seen: Header) -> Bytes:
         """The payload in place."""
         start = edge.slots[(seen.number - 1) % len(edge.slots)] + header.NBYTES
         return self._window.memory[start : start + max(0, min(seen.nbytes, edge.ring.capacity))]
 
-    def _copied(self, edge: InEdge, slot: int, seen: Stamp, place: int) -> bool:
+    def _copied(self, edge: InEdge, slot: int, seen: Header, place: int) -> bool:
         """Copy a slot's payload, and look again whether it is the whole message that was seen first."""
         if place == len(edge.copies):
             edge.copies.append(np.empty(edge.ring.capacity, np.uint8))

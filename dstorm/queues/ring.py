@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from dstorm.header import WHOLE, Stamp
+from dstorm.header import WHOLE, Header
 
 
 class SendRing:
@@ -39,7 +39,7 @@ class SendRing:
         return self.sent < self.taken + in_flight
 
 
-class Verdict(Enum):
+class Decision(Enum):
     """What the first look at the awaited message's slot says."""
 
     NOTHING = "not published yet"
@@ -71,32 +71,32 @@ class ReceiveRing:
         """The slot of the awaited message, number taken + 1."""
         return self.taken % self.depth
 
-    def look(self, seen: Stamp | None) -> Verdict:
+    def look(self, seen: Header | None) -> Decision:
         """Judge the stamp of the awaited message's slot; LOST settles what can no longer come."""
         if seen is None:
-            return Verdict.TORN
+            return Decision.TORN
         awaited = self.taken + 1
         if seen.number < awaited:
-            return Verdict.NOTHING
+            return Decision.NOTHING
         if seen.number == awaited:
-            return Verdict.READY if seen.state == WHOLE else Verdict.NOTHING
+            return Decision.READY if seen.state == WHOLE else Decision.NOTHING
         # Message k in this slot means that k - depth and all before it are gone; k - depth + 1 may still be whole.
         self._lose_up_to(seen.number - self.depth)
-        return Verdict.LOST
+        return Decision.LOST
 
-    def look_again(self, first: Stamp, second: Stamp | None) -> bool:
+    def look_again(self, first: Header, second: Header | None) -> bool:
         """Whether what was copied between two looks is the whole message; a failure is counted."""
         if first == second:
             return True
         self.torn_retries += 1
         return False
 
-    def newest(self, seen: list[Stamp | None]) -> Stamp | None:
+    def newest(self, seen: list[Header | None]) -> Header | None:
         """The newest whole message not yet settled among the stamps of all slots, or None."""
         waiting = [one for one in seen if one is not None and one.state == WHOLE and one.number > self.taken]
         return max(waiting, default=None)
 
-    def is_sound(self, first: Stamp) -> bool:
+    def is_sound(self, first: Header) -> bool:
         """Whether a payload of the length that the stamp gives fits the slot."""
         return 0 <= first.nbytes <= self.capacity
 
@@ -121,7 +121,7 @@ class ReceiveRing:
         """Settle everything up to `number` as overwritten: superseded before it was merged."""
         self._lose_up_to(number)
 
-    def outstanding(self, seen: list[Stamp | None]) -> tuple[int, int]:
+    def outstanding(self, seen: list[Header | None]) -> tuple[int, int]:
         """(pending, overwritten so far), counting what the stamps of all slots show. Changes nothing."""
         published = max((one.number for one in seen if one is not None and one.state == WHOLE), default=0)
         unsettled = max(published - self.taken, 0)

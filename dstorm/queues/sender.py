@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from dstorm import header
-from dstorm.header import DONE, WHOLE, WRITING, Stamp
+from dstorm.header import DONE, WHOLE, WRITING, Header
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.ring import SendRing
@@ -24,7 +24,7 @@ _STATE = 2 * 8
 """Where the low byte of a stamp's state lies in it."""
 
 
-class Parcel(NamedTuple):
+class OutgoingMessage(NamedTuple):
     """One message on its way to one peer."""
 
     peer: int
@@ -37,7 +37,7 @@ class Parcel(NamedTuple):
     encoding: int = 0
 
 
-_NONE = Parcel(-1, np.empty(0, np.uint8), None, 0)
+_NONE = OutgoingMessage(-1, np.empty(0, np.uint8), None, 0)
 
 
 @dataclass(eq=False)
@@ -53,14 +53,14 @@ class OutEdge:
     """Where the low byte of its state lies."""
     cell: memoryview
     """Staging for a stamp on its way to this peer."""
-    put_stamp: list[Put]
+    put_header: list[Put]
     """Of the cell, into each slot."""
     put_progress: Put
-    parcel: Parcel = _NONE
+    message: OutgoingMessage = _NONE
     """What goes with the scatter under way."""
     slot: int = 0
     """Where it goes."""
-    lasting: Parcel | None = None
+    lasting: OutgoingMessage | None = None
     """What goes with most of them, and is prepared."""
     put_lasting: list[Put] = field(default_factory=list)
     step: int = 0
@@ -100,39 +100,39 @@ class Outbox:
             heard_at=self._transport.clock(),
         )
 
-    def prepare(self, parcel: Parcel) -> None:
+    def prepare(self, message: OutgoingMessage) -> None:
         """From here on this very parcel, of a body alone, is sent in less time. Local."""
-        edge = self.edges[parcel.peer]
-        edge.lasting = parcel
-        edge.put_lasting = [self._window.prepared(parcel.body, edge.peer, slot + header.NBYTES) for slot in edge.slots]
+        edge = self.edges[message.peer]
+        edge.lasting = message
+        edge.put_lasting = [self._window.prepared(message.body, edge.peer, slot + header.NBYTES) for slot in edge.slots]
 
-    def send(self, parcels: Iterable[Parcel], step: int, weight: float, mass: float) -> tuple[int, float]:
+    def send(self, messages: Iterable[OutgoingMessage], step: int, weight: float, mass: float) -> tuple[int, float]:
         """As `Segment.send_each`."""
-        edges = self._ready(parcels)
+        edges = self._ready(messages)
         flush = self._flush_all if len(edges) == len(self.edges) else partial(self._flush, edges)
         nbytes, share = 0, mass / (len(edges) + 1)
         for edge in edges:
             number = edge.ring.sent + 1
             edge.slot = edge.ring.next_slot
             header.write(edge.cell, 0, (number, step, WRITING, 0, 0, 1.0, 0.0))
-            edge.put_stamp[edge.slot]()
-            nbytes += edge.parcel.nbytes
+            edge.put_header[edge.slot]()
+            nbytes += edge.message.nbytes
         flush()
         if nbytes:
             for edge in edges:
                 self._put_payload(edge)
             flush()
         for edge in edges:
-            _, _, _, payload_nbytes, encoding = edge.parcel
+            _, _, _, payload_nbytes, encoding = edge.message
             edge.ring.sent += 1
             edge.bytes_sent += payload_nbytes
             header.write(edge.cell, 0, (edge.ring.sent, step, WHOLE, encoding, payload_nbytes, weight, share))
-            edge.put_stamp[edge.slot]()
+            edge.put_header[edge.slot]()
         if len(edges) < len(self.edges):
             self._put_step(step, without=edges)
             flush = self._flush_all
         flush()
-        self._transport.beat()
+        self._transport.count_step()
         return nbytes, share
 
     def _put_step(self, step: int, without: Sequence[OutEdge]) -> None:
@@ -145,33 +145,33 @@ class Outbox:
     def leave(self, step: int) -> None:
         """Tell all out-neighbours that this rank has left, at `step`; `flush` is the caller's."""
         for edge in self.edges.values():
-            header.write(edge.cell, 0, Stamp(edge.ring.sent, step, DONE))
+            header.write(edge.cell, 0, Header(edge.ring.sent, step, DONE))
             edge.put_progress()
 
-    def _ready(self, parcels: Iterable[Parcel]) -> list[OutEdge]:
+    def _ready(self, messages: Iterable[OutgoingMessage]) -> list[OutEdge]:
         """The edges that a scatter goes along, each with its parcel, once they may be sent to."""
         edges = []
-        for parcel in parcels:
-            edge = self.edges[parcel.peer]
+        for message in messages:
+            edge = self.edges[message.peer]
             if not (edge.done or (self._memory[edge.state_at] == DONE and self._has_left(edge))):
-                edge.parcel = parcel
+                edge.message = message
                 edges.append(edge)
         if self._acknowledged:
-            lacking = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
-            self._waiting.until_none("scatter", lacking)
+            missing = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
+            self._waiting.until_none("scatter", missing)
             self._waiting.check_alive(edges)
             edges = [edge for edge in edges if not edge.done]
         return edges
 
     def _put_payload(self, edge: OutEdge) -> None:
-        parcel = edge.parcel
-        if parcel is edge.lasting:
+        message = edge.message
+        if message is edge.lasting:
             edge.put_lasting[edge.slot]()
-        elif parcel.nbytes:
+        elif message.nbytes:
             offset = edge.slots[edge.slot] + header.NBYTES
-            self._window.put(parcel.body, edge.peer, offset)
-            if parcel.tail is not None:
-                self._window.put(parcel.tail, edge.peer, offset + parcel.body.nbytes)
+            self._window.put(message.body, edge.peer, offset)
+            if message.tail is not None:
+                self._window.put(message.tail, edge.peer, offset + message.body.nbytes)
 
     def _flush(self, edges: Sequence[OutEdge]) -> None:
         if edges:

@@ -18,7 +18,7 @@ _NAP_S = 2e-4
 """Short: after a barrier the ranks start as far apart as they slept."""
 
 
-def give_way(polls: int) -> None:
+def yield_core(polls: int) -> None:
     """Let other processes of this host run between two polls of a wait, longer after so many polls. Local."""
     if polls < _YIELD_POLLS:
         os.sched_yield()
@@ -61,11 +61,11 @@ class Waiting:
 
     @interruption.wait
     def until_none(
-        self, what: str, lacking: Callable[[], Sequence[Awaited]], timeout_s: float | None = None
+        self, what: str, missing: Callable[[], Sequence[Awaited]], timeout_s: float | None = None
     ) -> None:  # fmt: skip
         """Poll until no edge to a rank that has not failed is lacking. DeadlinePassed: `timeout_s` is over, or an
         awaited rank has given no sign of life for the deadline of the session."""
-        edges = self._view.to_living(lacking())
+        edges = self._view.to_living(missing())
         if not edges:
             return
         transport = self._transport
@@ -88,7 +88,7 @@ class Waiting:
                 now = transport.clock()
                 for edge in edges:
                     edge.waited_s += now - before
-                edges = self._view.to_living(lacking())
+                edges = self._view.to_living(missing())
         finally:
             self.total_s += now - start
             transport.end_wait()

@@ -24,7 +24,7 @@ _MOST_ADDRESSES = 16
 _YES = b"Y"
 
 
-class Number(NamedTuple):
+class Endpoint(NamedTuple):
     """Where a rank listens, and what a caller must know."""
 
     addresses: tuple[str, ...]
@@ -49,10 +49,10 @@ class Exchange:
     def __init__(self, rank: int) -> None:
         self._rank = rank
         self._server = AuthenticatedServer("malt dialing")
-        self.number = Number(own_addresses(), self._server.port, self._server.token)
+        self.number = Endpoint(own_addresses(), self._server.port, self._server.token)
 
     def connect(
-        self, numbers: Mapping[int, Number], deadline_s: float
+        self, numbers: Mapping[int, Endpoint], deadline_s: float
     ) -> tuple[dict[int, socket.socket], dict[int, socket.socket]]:  # fmt: skip
         """A connection to, and one from, each rank of `numbers`, all of which do the same. Collective.
 
@@ -84,7 +84,7 @@ def _take(into: dict[int, socket.socket], known: Collection[int], rank: int, cal
     return True
 
 
-def _call(number: Number, rank: int) -> socket.socket:
+def _call(number: Endpoint, rank: int) -> socket.socket:
     """A connection to the rank of that number. OSError: none, at none of its addresses."""
     for address in number.addresses:
         with contextlib.suppress(OSError):

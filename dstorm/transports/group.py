@@ -67,15 +67,15 @@ class Collective:
 class Group:
     """What the ranks share: the turn, the clock and the Puts under way.
 
-    `deaths`: ranks that die, and after how many of their turns. Of the Puts that a rank has under way then, any pieces
-    may still arrive, or none.
+    `failures`: ranks that die, and after how many of their turns. Of the Puts that a rank has under way then, any
+    pieces may still arrive, or none.
     """
 
-    def __init__(self, size: int, seed: int = 0, deaths: Mapping[int, int] | None = None) -> None:
+    def __init__(self, size: int, seed: int = 0, failures: Mapping[int, int] | None = None) -> None:
         self.size = size
         self.hosts = ("simulated",) * size
-        self.dead: set[int] = set()
-        self._turns_left = dict(deaths or {})
+        self.failed: set[int] = set()
+        self._turns_left = dict(failures or {})
         self.random = Random(seed)
         self.heard_at = [0.0] * size
         """When each rank gave its last sign of life."""
@@ -140,7 +140,7 @@ class Group:
 
     def switch(self, rank: int, pause_s: float = 0.0) -> None:
         """Let others run; return when it is this rank's turn again, `pause_s` of virtual time later at the earliest."""
-        if rank in self.dead:
+        if rank in self.failed:
             raise _Killed
         self._check_turn()
         self._schedule.now += TICK_S
@@ -164,7 +164,7 @@ class Group:
         collective.add(rank, call, thing)
         if self.size > 1:
             self._waiting.append(rank)
-            if len(self._waiting) == self.size - len(self.dead):
+            if len(self._waiting) == self.size - len(self.failed):
                 self._end_collective()
             self._wait_for_turn(rank)
             collective.check(rank, call)
@@ -214,8 +214,8 @@ class Group:
                 self._die(rank)
 
     def _die(self, rank: int) -> None:
-        if rank not in self.dead:
-            self.dead.add(rank)
+        if rank not in self.failed:
+            self.failed.add(rank)
             while self.pending[rank] and self.random.random() < 0.5:
                 self._deliver_one(self.pending[rank])
             self.pending[rank].clear()
@@ -225,7 +225,7 @@ class Group:
 
     def send(self, origin: int, peer: int, source: Bytes, target: Bytes) -> None:
         """Start a Put, in pieces."""
-        if origin in self.dead:
+        if origin in self.failed:
             raise _Killed
         cuts = sorted(self.random.randint(0, source.nbytes) for _ in range(self.random.randint(0, 2)))
         edges = [0, *cuts, source.nbytes]

@@ -21,7 +21,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
-from dstorm.membership.heartbeat import Silence
+from dstorm.membership.heartbeat import HeartbeatTimeout
 from dstorm.membership.view import View
 from dstorm.transport import Bytes, Put
 
@@ -32,7 +32,7 @@ _DONE, _ALIVE = b"D", b"A"
 _BUFFER_NBYTES = 1 << 16
 _MOST_BUFFERS = 512
 """Of one system call; IOV_MAX is 1024."""
-BEAT_S = 0.25
+HEARTBEAT_S = 0.25
 """How often a rank says that it lives, and looks whom it has heard of."""
 _PART_S = 5.0
 """How long what has arrived may take to be written: it is a system's buffer at most."""
@@ -68,13 +68,13 @@ class _Out:
 
     def listen(self, flags: int = 0) -> bool:
         """Take what was said of flushes; whether anything was said. The lock is held."""
-        said = b""
+        reports = b""
         if not self.broken:
             with self._noting_loss(), contextlib.suppress(BlockingIOError):
-                said = self.connection.recv(_BUFFER_NBYTES, flags)
-                self.broken = not said
-        self._done += said.count(_DONE)
-        return bool(said)
+                reports = self.connection.recv(_BUFFER_NBYTES, flags)
+                self.broken = not reports
+        self._done += reports.count(_DONE)
+        return bool(reports)
 
     def cut(self) -> None:
         """Part from the peer, also while another thread waits for it."""
@@ -98,20 +98,21 @@ class _Out:
 class Links:
     """The ways to the ranks of other hosts, and what comes from them into `memory`, by threads. *One-sided*, all of it.
 
-    `out`, `into`: a connection to and from each of those ranks that live. `view`: who does, on this host, too. `gone`:
-    ranks of other hosts that have ended before.
+    `out`, `into`: a connection to and from each of those ranks that live. `view`: who does, on this host, too.
+    `find_failed`: ranks of other hosts that have ended before.
     `leave(why)` ends this process: the others go on without it.
     """
 
     def __init__(
         self, memory: Bytes, out: Mapping[int, socket.socket], into: Mapping[int, socket.socket],
-        view: View, leave: Callable[[str], object], suspect_after_s: float | None = None, gone: Iterable[int] = (),
+        view: View, leave: Callable[[str], object], suspect_after_s: float | None = None,
+        find_failed: Iterable[int] = (),
     ) -> None:  # fmt: skip
         self._memory, self._view, self._leave = memory, view, leave
         self._out = {peer: _Out(peer, connection) for peer, connection in out.items()}
         self._into = dict(into)
-        self._silence = Silence(out, time.monotonic(), suspect_after_s)
-        self._ended = set(gone)
+        self._heartbeat_timeout = HeartbeatTimeout(out, time.monotonic(), suspect_after_s)
+        self._ended = set(find_failed)
         """Whose connections have ended: found here, and for the view to say."""
         self._closed = False
         self._receivers = {
@@ -143,9 +144,9 @@ class Links:
                     if not way.is_done() and way.listen():
                         self._hear(way.peer)
 
-    def gone(self) -> Sequence[int]:
+    def find_failed(self) -> Sequence[int]:
         """Those whose processes have ended, or of whom nothing was heard for too long."""
-        return list(self._ended) if self._silence.is_awake(time.monotonic()) else []
+        return list(self._ended) if self._heartbeat_timeout.is_awake(time.monotonic()) else []
 
     def cut(self, ranks: Iterable[int]) -> None:
         """Part from `ranks`: what they send does not arrive any more, and they are told where that can be."""
@@ -175,15 +176,15 @@ class Links:
         self._ended.add(peer)
 
     def _hear(self, peer: int) -> None:
-        self._silence.heard(peer, time.monotonic())
+        self._heartbeat_timeout.heard(peer, time.monotonic())
 
     def _pulse(self) -> None:
         """Say that this rank lives, and see to those of whom nothing is heard."""
         while not self._closed:
-            time.sleep(BEAT_S)
-            still_s = self._silence.has_stood_still(time.monotonic())
-            if still_s is not None:
-                self._go(f"it has stood still for {still_s:.1f} s: the others have gone on without it")
+            time.sleep(HEARTBEAT_S)
+            stopped_s = self._heartbeat_timeout.was_stopped(time.monotonic())
+            if stopped_s is not None:
+                self._go(f"it has stood still for {stopped_s:.1f} s: the others have gone on without it")
             for peer, connection in self._into.items():
                 if peer not in self._ended:
                     with contextlib.suppress(OSError):
@@ -193,19 +194,19 @@ class Links:
                     if way.listen(socket.MSG_DONTWAIT):
                         self._hear(way.peer)
                     way.lock.release()
-            self._give_up_the_silent()
+            self._give_up_the_unresponsive()
 
     def _go(self, why: str) -> None:
         if not self._closed:
             self._leave(why)
 
-    def _give_up_the_silent(self) -> None:
+    def _give_up_the_unresponsive(self) -> None:
         ranks = set(self._view.alive) - self._ended
-        silent = self._silence.silent(ranks, time.monotonic())
+        silent = self._heartbeat_timeout.silent(ranks, time.monotonic())
         if not silent:
             return
-        if self._silence.must_leave(silent, ranks):
-            seconds = self._silence.suspect_after_s
+        if self._heartbeat_timeout.must_leave(silent, ranks):
+            seconds = self._heartbeat_timeout.suspect_after_s
             self._go(
                 f"it has heard nothing of ranks {sorted(silent)} for {seconds:g} s, who may be going on without it"
             )

@@ -21,11 +21,11 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from dstorm import reduction
-from dstorm.membership import barrier as roster
-from dstorm.membership.barrier import Roster
+from dstorm.membership import barrier
+from dstorm.membership.barrier import Barrier
 from dstorm.membership.enrolment import Enrolled
 from dstorm.membership.view import View
-from dstorm.queues.waiting import give_way
+from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes, Put
 from dstorm.transports import connections, progress, shm_space
 from dstorm.transports.watchdog import Watchdog
@@ -190,20 +190,22 @@ class MpiTransport(Enrolled):
         self._lock: threading.RLock | None = None
         self._helper: progress.Helper | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
-        self._has_roster = False
+        self._has_barrier = False
         self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
         self.view = View(self.size)
         self.while_waiting: list[Callable[[], object]] = []
-        self.rivals = frozenset(rank for rank in range(self.size) if self.hosts[rank] == mine and rank != self.rank)
+        self.local_peers = frozenset(
+            rank for rank in range(self.size) if self.hosts[rank] == mine and rank != self.rank
+        )
         self._connected: set[int] = set()
         if progress.spans_hosts(self.hosts):
             self._poll = self._comm.Iprobe
             self._exchange(connections.partners(self.rank, self.size))
             self._take_turns()
-        self._meeting_place = self.window(roster.nbytes(self.size))
-        self._roster = Roster(self, self._meeting_place, deadline_s)
-        self._has_roster = True
+        self._barrier_window = self.window(barrier.nbytes(self.size))
+        self._barrier = Barrier(self, self._barrier_window, deadline_s)
+        self._has_barrier = True
         if progress.spans_hosts(self.hosts):
             self.barrier(call)  # in which each writes to all others: none of their threads runs yet
             self._help_progress()
@@ -237,7 +239,7 @@ class MpiTransport(Enrolled):
         """Connect to those of `peers` to whom this rank is not connected yet."""
         fresh = [peer for peer in peers if peer not in self._connected]
         deadline_s = self._watchdog.deadline_s
-        connections.exchange(self._comm, self.rank, fresh, deadline_s, self.clock, give_way)
+        connections.exchange(self._comm, self.rank, fresh, deadline_s, self.clock, yield_core)
         self._connected.update(fresh)
 
     def connect(self, peers: Sequence[int]) -> None:
@@ -254,7 +256,7 @@ class MpiTransport(Enrolled):
         parts: nothing has been allocated then."""
         wanted = np.array([min(nbytes, _MOST_NBYTES), shm_space.free_nbytes()], np.int64)
         table = np.empty((self.size, 2), wanted.dtype)
-        with self._meeting("MPI_Allgather"):
+        with self._last_barrier("MPI_Allgather"):
             self._comm.Allgather(wanted, table)
         shm_space.check(self.hosts, table[:, 0].tolist(), table[:, 1].tolist())
         # Inside a host a flush waits for nobody, and needs no watch.
@@ -265,15 +267,15 @@ class MpiTransport(Enrolled):
     def arena(self) -> MpiWindow:
         """A window of half of what /dev/shm has free, divided by the ranks of the host; of the same size on all ranks.
         Its memory reads as zeros, and what is never written to takes none. Collective."""
-        share = shm_space.share_nbytes(len(self.rivals) + 1)
+        share = shm_space.share_nbytes(len(self.local_peers) + 1)
         nbytes = min(int(text) for text in self.allgather(str(share).encode()))
-        with self._meeting("MPI_Win_allocate"):
+        with self._last_barrier("MPI_Win_allocate"):
             return MpiWindow(self._comm, nbytes, clear=False, lock=self._lock)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
         lengths = np.empty(self.size, np.int64)
-        with self._meeting("MPI_Allgatherv"):
+        with self._last_barrier("MPI_Allgatherv"):
             self._comm.Allgather(np.array([len(data)], np.int64), lengths)
             everything = np.empty(int(lengths.sum()), np.uint8)
             self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
@@ -288,7 +290,7 @@ class MpiTransport(Enrolled):
         flat = array.reshape(-1)
         ranks = reduction.counting(weights, range(self.size))
         length = _REDUCE_NBYTES // array.itemsize
-        with self._meeting("MPI_Alltoallv"):
+        with self._last_barrier("MPI_Alltoallv"):
             for start in range(0, flat.size, length):
                 self._reduce(flat[start : start + length], ranks, op, weights)
 
@@ -309,31 +311,31 @@ class MpiTransport(Enrolled):
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
         data = array.reshape(-1).view(np.uint8)
-        with self._meeting("MPI_Bcast"):
+        with self._last_barrier("MPI_Bcast"):
             for start in range(0, data.size, _BROADCAST_NBYTES):
                 self._comm.Bcast(data[start : start + _BROADCAST_NBYTES], root or 0)
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
         """As `Transport.barrier`. Collective."""
-        if self._has_roster:
-            self._roster.meet(what, patience_s, final)
+        if self._has_barrier:
+            self._barrier.enter(what, patience_s, final)
         else:
             self._comm.Barrier()
 
-    def look(self, quietly: bool = False) -> None:
+    def poll_failures(self, quietly: bool = False) -> None:
         """Nothing: a death ends the job. Local."""
 
     def depart(self) -> None:
         """As `Transport.depart`. One-sided."""
-        self._roster.depart()
+        self._barrier.depart()
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""
         self._watchdog.deadline_s = deadline_s
-        self._roster.deadline_s = deadline_s
+        self._barrier.deadline_s = deadline_s
 
     @contextlib.contextmanager
-    def _meeting(self, call: str) -> Iterator[None]:
+    def _last_barrier(self, call: str) -> Iterator[None]:
         """All ranks come to a blocking collective `call` before any of them enters it: that wait has a deadline, and
         leaves the core to ranks that are still training, neither of which is true of MPI's own."""
         self.barrier(call)
@@ -352,12 +354,12 @@ class MpiTransport(Enrolled):
         """As `Transport.pause`. Local."""
         if self._poll is not None:  # what is waited for may come over a network, and only while MPI is called
             self._poll()
-        give_way(polls)
+        yield_core(polls)
 
     def close(self) -> None:
         """Give the communicator back. Collective."""
         with self._watchdog.watching("MPI_Win_free"):
-            self._meeting_place.free()
+            self._barrier_window.free()
         if self._helper is not None:
             self._helper.stop()
         self._watchdog.stop()

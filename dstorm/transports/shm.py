@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dstorm.queues.waiting import give_way
+from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes, Put
 
 
@@ -87,10 +87,10 @@ class OneHost:
     def __init__(self, rank: int, size: int, library: str) -> None:
         self.rank, self.size, self.library = rank, size, library
         self.hosts = (f"{os.uname().nodename}/0",) * size
-        self.rivals = frozenset(range(size)) - {rank}
+        self.local_peers = frozenset(range(size)) - {rank}
 
     clock = staticmethod(time.perf_counter)
-    pause = staticmethod(give_way)
+    pause = staticmethod(yield_core)
 
     def set_deadline(self, deadline_s: float) -> None:
         """Nothing: no call here waits."""

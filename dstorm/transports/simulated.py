@@ -74,7 +74,7 @@ class SimulatedTransport:
         self.rank = rank
         self.size = group.size
         self.hosts = group.hosts
-        self.rivals: frozenset[int] = frozenset()
+        self.local_peers: frozenset[int] = frozenset()
         self.view = _view(self.size)
         self.while_waiting: list[Callable[[], object]] = []
         self.library = "in process"
@@ -86,9 +86,9 @@ class SimulatedTransport:
     def window(self, nbytes: int) -> SimulatedWindow:
         return SimulatedWindow(self._group, self.rank, nbytes)
 
-    def gone(self) -> Sequence[int]:
+    def find_failed(self) -> Sequence[int]:
         """The ranks that have died. Local."""
-        return sorted(self._group.dead)
+        return sorted(self._group.failed)
 
     def allgather(self, data: bytes) -> list[bytes]:
         return list(self._gather("allgather", data).things)
@@ -120,10 +120,10 @@ class SimulatedTransport:
     def set_deadline(self, deadline_s: float) -> None:
         pass
 
-    def look(self, quietly: bool = False) -> None:
+    def poll_failures(self, quietly: bool = False) -> None:
         pass
 
-    def beat(self) -> None:
+    def count_step(self) -> None:
         self.heartbeat()
 
     def heartbeat(self) -> None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.membership.view import View
-from dstorm.queues.waiting import give_way
+from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes, Put
 from dstorm.transports import shm_space
 from dstorm.wait import Wait
@@ -56,7 +56,7 @@ class SoloTransport:
     """One rank with no peers, and real time. All as in `Transport`."""
 
     rank, size = 0, 1
-    rivals: frozenset[int] = frozenset()
+    local_peers: frozenset[int] = frozenset()
 
     def __init__(self, library: str = "no MPI") -> None:
         self.library = library
@@ -90,7 +90,7 @@ class SoloTransport:
 
     def end_wait(self, in_vain: bool = False) -> None: ...
 
-    def look(self, quietly: bool = False) -> None: ...
+    def poll_failures(self, quietly: bool = False) -> None: ...
 
     def has_closed(self, rank: int) -> bool:
         return True
@@ -99,6 +99,6 @@ class SoloTransport:
         return False
 
     connect = set_deadline = _nothing
-    beat = heartbeat = opened = closed = depart = close = _nothing
+    count_step = heartbeat = opened = closed = depart = close = _nothing
     clock = staticmethod(time.perf_counter)
-    pause = staticmethod(give_way)
+    pause = staticmethod(yield_core)

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.membership.view import Change, FaultTolerantView
-from dstorm.queues.waiting import give_way
+from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes, Put
 from dstorm.transports.links import Links
 from dstorm.transports.shm import SharedMemory
@@ -75,13 +75,13 @@ class Arena:
 class LinkedTransport(SurvivingTransport):
     """The ranks of several hosts while some of them die. `links`: those of `arena`. Local.
 
-    `gone`: who of this host has ended; `end(ranks)`: ends those of them that the others have given up. `evict(rank)`:
-    as in `SurvivingTransport`, for those of this host; one of another is cut off, and ends when it reads that, or is
-    ended there. `view`: that of `links`.
+    `find_failed`: who of this host has ended; `end(ranks)`: ends those of them that the others have given up.
+    `evict(rank)`: as in `SurvivingTransport`, for those of this host; one of another is cut off, and ends when it reads
+    that, or is ended there. `view`: that of `links`.
     """
 
     def __init__(
-        self, place: SeveralHosts, arena: Arena, links: Links, gone: Callable[[], Sequence[int]],
+        self, place: SeveralHosts, arena: Arena, links: Links, find_failed: Callable[[], Sequence[int]],
         end: Callable[[Iterable[int]], None], deadline_s: float, leave: Callable[[str], object],
         evict: Callable[[int], bool], view: FaultTolerantView,
     ) -> None:  # fmt: skip
@@ -93,8 +93,8 @@ class LinkedTransport(SurvivingTransport):
             links.cut([rank])
             return True
 
-        gone_anywhere = lambda: [*gone(), *links.gone()]  # noqa: E731
-        super().__init__(place, arena, gone_anywhere, deadline_s, leave, arena.discard, evict_anywhere, view)
+        find_failed_anywhere = lambda: [*find_failed(), *links.find_failed()]  # noqa: E731
+        super().__init__(place, arena, find_failed_anywhere, deadline_s, leave, arena.discard, evict_anywhere, view)
 
         def part(change: Change) -> None:
             ranks = [member.rank for member in change.failed]
@@ -116,10 +116,10 @@ class SeveralHosts:
         self.hosts = tuple(hosts)
         self.mates = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
         """The ranks of this host."""
-        self.rivals = frozenset(self.mates) - {rank}
+        self.local_peers = frozenset(self.mates) - {rank}
 
     clock: Callable[[], float] = staticmethod(time.perf_counter)
-    pause = staticmethod(give_way)
+    pause = staticmethod(yield_core)
 
     def set_deadline(self, deadline_s: float) -> None:
         """Nothing: no call here waits."""

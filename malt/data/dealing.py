@@ -28,16 +28,16 @@ def deal(counts: NDArray[np.integer[Any]], ranks: int) -> NDArray[np.int32]:
     if light.size:
         light = np.random.default_rng(0).permutation(np.sort(light))
         middles = np.cumsum(counts[light], dtype=np.float64) - counts[light] / 2
-        rank_of[light] = np.searchsorted(np.cumsum(_room(loads, counts[light].sum()))[:-1], middles)
+        rank_of[light] = np.searchsorted(np.cumsum(_allocator(loads, counts[light].sum()))[:-1], middles)
     return rank_of
 
 
-def inherit(owners: NDArray[np.int32], dead: Collection[int], ranks: int) -> NDArray[np.int32]:
-    """Who has what once the ranks of `dead` have died: what was theirs is dealt to the living, as if at random. Who
+def inherit(owners: NDArray[np.int32], failed: Collection[int], ranks: int) -> NDArray[np.int32]:
+    """Who has what once the ranks of `failed` have died: what was theirs is dealt to the living, as if at random. Who
     died first does not matter, and what a living rank has it keeps, also when more die (highest random weight: Thaler
     and Ravishankar 1998)."""
-    lost = np.flatnonzero(np.isin(owners, sorted(dead)))
-    living = np.array(sorted(set(range(ranks)) - set(dead)))
+    lost = np.flatnonzero(np.isin(owners, sorted(failed)))
+    living = np.array(sorted(set(range(ranks)) - set(failed)))
     weights = _mixed(lost.astype(np.uint64)[:, np.newaxis] * np.uint64(ranks) + living.astype(np.uint64))
     heirs = owners.copy()
     heirs[lost] = living[weights.argmax(axis=1)]
@@ -52,7 +52,7 @@ def _mixed(numbers: NDArray[np.uint64]) -> NDArray[np.uint64]:
     return mixed ^ (mixed >> np.uint64(31))
 
 
-def _room(loads: NDArray[np.int64], total: int) -> NDArray[np.float64]:
+def _allocator(loads: NDArray[np.int64], total: int) -> NDArray[np.float64]:
     """How much of `total` each rank takes for all to reach one level; nothing where a rank is above that."""
     ascending = np.sort(loads)
     levels = (total + np.cumsum(ascending)) / np.arange(1, loads.size + 1)  # were only the first so many to be filled

@@ -55,9 +55,9 @@ def shared(path: str, form: Format[Any], transport: Transport) -> Store:
 def _of_team(path: str, form: Format[Any], team: Team) -> Store:
     source = succeed(team.transport, lambda: Source.of(path))
     found = succeed(team.transport, lambda: _find(source, form, team))
-    told = team.exchange(found and found.identity())
-    if any(told[rank] is None or told[rank] != told[ranks[0]] for ranks in team.hosts for rank in ranks):
-        is_cached = len({told[rank] for rank in team.ranks}) == 1
+    reports = team.exchange(found and found.identity())
+    if any(reports[rank] is None or reports[rank] != reports[ranks[0]] for ranks in team.hosts for rank in ranks):
+        is_cached = len({reports[rank] for rank in team.ranks}) == 1
         found = _build(source, form, team, found if is_cached else None)
     assert found is not None
     team.check_same(path, found.identity())
@@ -77,16 +77,16 @@ def _find(source: Source, form: Format[Any], team: Team) -> Store | None:
 def _build(source: Source, form: Format[Any], team: Team, stored: Store | None) -> Store:
     """Parse the file and keep it if there is a place; with `stored`, only take part in the calls. Collective."""
     part = succeed(team.transport, lambda: None if stored else _parse(source, form, team.index, team.size))
-    told = team.exchange(None if stored else [form.report(part)])
+    reports = team.exchange(None if stored else [form.report(part)])
     contents = None
     for ranks in team.hosts:  # also of the others, for an error to be the same on all ranks
-        if all(told[rank] for rank in ranks):
-            combined = form.combine(source.path, [told[rank][0] for rank in ranks])
+        if all(reports[rank] for rank in ranks):
+            combined = form.combine(source.path, [reports[rank][0] for rank in ranks])
             contents = combined if ranks == team.ranks else contents
     for number in range(PLACES):
         writing = None
         if stored is None and contents is not None:
-            before = [told[rank][0] for rank in team.ranks[: team.index]]
+            before = [reports[rank][0] for rank in team.ranks[: team.index]]
             pieces = form.pieces(part, contents, before)
             writing = _Writing(source, form.kind, team, contents, pieces, cache.places(source.path)[number])
         stored = _written(writing, team) or stored

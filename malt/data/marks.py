@@ -69,9 +69,9 @@ class Marks:
         self.left = np.full_like(self.right, NEWLINE)
         """What the mark before it is."""
         self.left[1:] = self.right[:-1]
-        self._tell_signs_apart()
+        self._distinguish_signs()
 
-    def _tell_signs_apart(self) -> None:
+    def _distinguish_signs(self) -> None:
         behind_exponent = (self.left == EXPONENT) & (self.right == SIGN)
         if behind_exponent.any():
             self.right[behind_exponent] = EXPONENT_SIGN

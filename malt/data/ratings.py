@@ -52,8 +52,8 @@ def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
     transport = transport or session.world().transport
     with transport.calling("malt.load_ratings"):
         whole = open_ratings(path, transport=transport)
-        dead = set(range(transport.size)) - exchange(transport, None).keys()
-    return of_users(whole, inherit(shares(whole, transport.size), dead, transport.size) == transport.rank)
+        failed_ranks = set(range(transport.size)) - exchange(transport, None).keys()
+    return of_users(whole, inherit(shares(whole, transport.size), failed_ranks, transport.size) == transport.rank)
 
 
 def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = None) -> Ratings:

@@ -100,8 +100,8 @@ def shared_rows(path: str, transport: Transport) -> StoredRows:
     return StoredRows.of(loading.shared(path, FORMAT, transport))
 
 
-def _combine(path: str, told: Sequence[Any]) -> Contents:
-    reports = [Report(**one) for one in told]
+def _combine(path: str, parts: Sequence[Any]) -> Contents:
+    reports = [Report(**one) for one in parts]
     _raise_first_problem(path, reports)
     smallest = min((report.smallest for report in reports if report.smallest is not None), default=1)
     largest = max((report.largest for report in reports if report.largest is not None), default=0)

@@ -18,18 +18,18 @@ def bounds(count: int, rank: int, size: int) -> tuple[int, int]:
     return count * rank // size, count * (rank + 1) // size
 
 
-def living_rows(count: int, rank: int, size: int, dead: Collection[int]) -> NDArray[np.intp]:
-    """The rows of `rank`, ascending, after the ranks of `dead` have died: its own, and a part of those of each of them,
-    dealt to the living alike. Who died first does not matter. Pure."""
-    return _joined([bounds(count, rank, size), *_inherited(count, rank, size, dead)])
+def living_rows(count: int, rank: int, size: int, failed_ranks: Collection[int]) -> NDArray[np.intp]:
+    """The rows of `rank`, ascending, after the ranks of `failed_ranks` have died: its own, and a part of those of each
+    of them, dealt to the living alike. Who died first does not matter. Pure."""
+    return _joined([bounds(count, rank, size), *_inherited(count, rank, size, failed_ranks)])
 
 
-def _inherited(count: int, rank: int, size: int, dead: Collection[int]) -> list[tuple[int, int]]:
-    """First and last-plus-one of what `rank` has of the rows of each of `dead`."""
-    living = sorted(set(range(size)) - set(dead))
+def _inherited(count: int, rank: int, size: int, failed_ranks: Collection[int]) -> list[tuple[int, int]]:
+    """First and last-plus-one of what `rank` has of the rows of each of `failed_ranks`."""
+    living = sorted(set(range(size)) - set(failed_ranks))
     place = living.index(rank)
     parts = []
-    for lost in sorted(dead):
+    for lost in sorted(failed_ranks):
         first, last = bounds(count, lost, size)
         start, stop = bounds(last - first, place, len(living))
         parts.append((first + start, first + stop))
@@ -64,7 +64,7 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0) -> Any:
     TypeError: neither a number nor what can be sliced by rows; ValueError: a negative number; `shuffle`, `seed`.
     """
     world = session.world()
-    world.transport.look()
+    world.transport.poll_failures()
     what = f"malt.shard takes a number of rows, or an array or list of rows, got a {type(rows).__name__}"
     count, is_count = _count(rows, what)
     seed = _checked_seed(shuffle, seed)

@@ -88,8 +88,8 @@ class Store:
 
     def identity(self) -> str:
         """The same where, and only where, the columns and the facts are the same."""
-        told = json.dumps([vars(self.contents), self.checksums], sort_keys=True)
-        return hashlib.sha256(told.encode()).hexdigest()
+        reports = json.dumps([vars(self.contents), self.checksums], sort_keys=True)
+        return hashlib.sha256(reports.encode()).hexdigest()
 
 
 def create(path: str, contents: Contents) -> None:

@@ -39,10 +39,10 @@ class Team:
 
     def exchange(self, value: Any) -> dict[int, Any]:
         """What each member gave, by rank, as `malt.world.agreement.exchange`. Collective. Incomplete."""
-        said = exchange(self.transport, value)
-        if said.keys() != set(self.members):
+        reports = exchange(self.transport, value)
+        if reports.keys() != set(self.members):
             raise Incomplete
-        return said
+        return reports
 
     def check_same(self, path: str, identity: str) -> None:
         """ValueError: hosts have different files at `path`. Collective. Incomplete."""
@@ -61,8 +61,8 @@ class Team:
             except OSError:  # no place to write, or no room: there may be another
                 return None
 
-        said = self.exchange(succeed(self.transport, tried))
-        done = [said[rank] for rank in self.ranks if said[rank] is not None]
+        reports = self.exchange(succeed(self.transport, tried))
+        done = [reports[rank] for rank in self.ranks if reports[rank] is not None]
         return [result for (result,) in done] if len(done) == self.size else None
 
 

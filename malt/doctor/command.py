@@ -118,12 +118,12 @@ def run_job(ranks: int, environ: Mapping[str, str], deadline_s: float) -> tuple[
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         status = _supervise(ranks, environ, deadline_s, output, errors)
         seconds = round(time.monotonic() - start, 2)
-        said, complained = _content(output), _content(errors)
+        reports, complained = _content(output), _content(errors)
     try:
-        examination = read(said)
+        examination = read(reports)
     except (ValueError, TypeError):
         examination = None
-    printed = [line for line in said.splitlines() if MARK not in line]
+    printed = [line for line in reports.splitlines() if MARK not in line]
     return Outcome(status, seconds, "\n".join([*printed, complained.strip()]).strip()[-_MESSAGES:]), examination
 
 

@@ -107,8 +107,8 @@ def text(facts: Facts, findings: Sequence[Finding]) -> str:
     """The report for people: a line for each finding, and the verdict."""
     width = max(len(finding.what) for finding in findings) + 1
     lines = [f"{one.level:<4}  {one.what + ':':<{width}}  {one}" for one in findings]
-    verdict = "can run here" if can_run(findings) else "cannot run here"
-    return "\n".join([*lines, "", f"a job of {_count(facts.ranks, 'rank')} {verdict}"])
+    decision = "can run here" if can_run(findings) else "cannot run here"
+    return "\n".join([*lines, "", f"a job of {_count(facts.ranks, 'rank')} {decision}"])
 
 
 def record(facts: Facts, findings: Sequence[Finding]) -> dict[str, object]:
@@ -199,23 +199,25 @@ def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
 
 def _messages(facts: Facts) -> Finding | None:
     """Where the job failed they are told there."""
-    said = facts.job.messages.strip() if facts.job is not None and facts.job.status == 0 else ""
-    if not said:
+    reports = facts.job.messages.strip() if facts.job is not None and facts.job.status == 0 else ""
+    if not reports:
         return None
-    return Finding(WARN, "messages", f"{_count(len(said.splitlines()), 'line')}: {_first_line(said)}", _by_hand(facts))
+    return Finding(
+        WARN, "messages", f"{_count(len(reports.splitlines()), 'line')}: {_first_line(reports)}", _by_hand(facts)
+    )
 
 
 def _by_hand(facts: Facts) -> str:
     return f"malt run -n {facts.ranks} -m malt.doctor.probe shows what it prints"
 
 
-def _first_line(said: str) -> str:
-    return next((line.strip() for line in said.splitlines() if any(map(str.isalnum, line))), said)
+def _first_line(reports: str) -> str:
+    return next((line.strip() for line in reports.splitlines() if any(map(str.isalnum, line))), reports)
 
 
-def _cause(said: str) -> str:
+def _cause(reports: str) -> str:
     """The last line that speaks of an error or a signal: advice and rulers may follow it."""
-    backwards = said.splitlines()[::-1]
+    backwards = reports.splitlines()[::-1]
     causes = [line for line in backwards if re.search(r"error|signal", line, re.IGNORECASE)]
     return _first_line("\n".join(causes or backwards)) or "it printed nothing"
 
@@ -320,7 +322,7 @@ def _progress(facts: Facts, found: Examination) -> str:
     return _PROGRESS[facts.library.family] if facts.library is not None else ""
 
 
-def _death(facts: Facts, found: Examination) -> Finding:
+def _failure_of_a_rank(facts: Facts, found: Examination) -> Finding:
     if facts.library is not None and facts.library.survives_failures:
         return Finding(OK, "a rank dies", f"the others go on under malt run --survive, with this {facts.library}")
     remedy = "for survivors to go on: Open MPI 5 or newer"
@@ -332,4 +334,4 @@ def _count(number: int, noun: str) -> str:
 
 
 _ON_MACHINE = (_versions, _library, _mpiexec, _shared_memory, _cores, _ranks, _job, _messages)
-_ON_JOB = (_binding, _thread_level, _memory_model, _latency, _bandwidth, _one_sided, _death)
+_ON_JOB = (_binding, _thread_level, _memory_model, _latency, _bandwidth, _one_sided, _failure_of_a_rank)

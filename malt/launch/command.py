@@ -16,7 +16,7 @@ from pathlib import Path
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library
-from malt.runner.program import JOB_DIR, RECEPTION
+from malt.runner.program import CONTROL_SERVER, JOB_DIR
 
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
 """The variable that says that the others go on where a rank dies: 1; or best-effort: on any MPI, without a promise."""
@@ -106,11 +106,11 @@ class Line:
     arguments: list[str]
     ranks: int = 0
     """How many it starts."""
-    tells_signals: bool = False
+    forwards_signals: bool = False
     """Whether it ends with n, not 128 + n, where signal n has killed a rank."""
     label: bool = False
     """Whether what ranks print is to be prefixed by their numbers."""
-    mortal_ranks: int = 0
+    fault_tolerant_ranks: int = 0
     """How many ranks it starts, where they may die and the others go on."""
     is_spread: bool = False
     """Whether some of them may be on hosts that the launcher does not see."""
@@ -196,7 +196,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
             raise LaunchError(f"--survive: {SEVERAL_HOSTS}")
         settings[SURVIVE] = job.survive
         if is_spread and library.family == "openmpi":
-            options += [word for name in (SURVIVE, JOB_DIR, RECEPTION) for word in ("-x", name)]
+            options += [word for name in (SURVIVE, JOB_DIR, CONTROL_SERVER) for word in ("-x", name)]
     if job.label and is_spread:
         options += _labelling(library)
     if library.family == "openmpi":
@@ -211,9 +211,9 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         options += ["-hosts", _joined(placed)]
     added = {name: value for name, value in settings.items() if name not in environ}
     command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
-    mortal_ranks = job.ranks if job.survive else 0
-    tells_signals = library.family != "openmpi"
-    return Line(added, command, job.ranks, tells_signals, job.label, mortal_ranks, is_spread)
+    fault_tolerant_ranks = job.ranks if job.survive else 0
+    forwards_signals = library.family != "openmpi"
+    return Line(added, command, job.ranks, forwards_signals, job.label, fault_tolerant_ranks, is_spread)
 
 
 def _labelling(library: Library) -> list[str]:

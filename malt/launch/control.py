@@ -29,7 +29,7 @@ _CLOSE_S = 5.0
 """How long what has arrived may take to be written at the end."""
 
 
-class Reception:
+class ControlServer:
     """Listens from the start. `number` is what a rank must know to call."""
 
     def __init__(self, folder: Path) -> None:
@@ -40,7 +40,7 @@ class Reception:
         self._closing = self._closed = False
         self._server.start(self._listen)
 
-    def tell(self, number: int) -> None:
+    def report(self, number: int) -> None:
         """Tell all who have called to leave, by the signal of that number. Local."""
         self._server.send(b"%d\n" % number)
 
@@ -55,7 +55,7 @@ class Reception:
     def _listen(self, rank: int, caller: socket.socket) -> None:
         self._write(f"elsewhere-{rank}", "")
         with contextlib.suppress(OSError), caller.makefile("rb") as lines:
-            for name, text in _said(lines):
+            for name, text in _reports(lines):
                 self._write(name, text)
         if not self._closing:
             self._write(f"ended-{rank}", "")
@@ -66,7 +66,7 @@ class Reception:
                 program.write(self._folder / name, text)
 
 
-def _said(lines: BinaryIO) -> Iterator[tuple[str, str]]:
+def _reports(lines: BinaryIO) -> Iterator[tuple[str, str]]:
     """What is said until the connection ends. A line that is too long, or none of ours, is passed over: only the end
     of the connection is that of the rank."""
     while line := lines.readline(_LONGEST_NBYTES):

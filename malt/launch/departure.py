@@ -21,7 +21,7 @@ from pathlib import Path
 
 from dstorm.membership import processes as vitals
 from dstorm.transports import shm_space
-from malt.launch.control import Reception
+from malt.launch.control import ControlServer
 from malt.launch.job_state import ranks_with, started
 
 _FINALIZES_S = 1.0
@@ -29,28 +29,28 @@ _FINALIZES_S = 1.0
 
 
 class Departure:
-    """The ranks of one job. `is_spread`: some may be where they cannot be told. `is_mortal`: one may end by itself."""
+    """The ranks of one job. `is_spread`: some may be where they cannot be told. `is_fault_tolerant`: one may end alone."""
 
     def __init__(
-        self, folder: Path, ranks: int, is_spread: bool = False, is_mortal: bool = False,
-        reception: Reception | None = None,
+        self, folder: Path, ranks: int, is_spread: bool = False, is_fault_tolerant: bool = False,
+        control_server: ControlServer | None = None,
     ) -> None:  # fmt: skip
-        self.folder, self._all, self._reception = folder, set(range(ranks)), reception
-        self.is_spread, self._is_mortal = is_spread, is_mortal
-        self._told: set[int] = set()
+        self.folder, self._all, self._control_server = folder, set(range(ranks)), control_server
+        self.is_spread, self._is_fault_tolerant = is_spread, is_fault_tolerant
+        self._notified: set[int] = set()
 
-    def tell(self, number: int) -> None:
+    def report(self, number: int) -> None:
         """Tell all who have come to Python by now, and were not told yet. Local."""
-        if not self._told:
+        if not self._notified:
             (self.folder / f"signal-{number}").touch()
         here = started(self.folder)
-        fresh = here.keys() - self._told - ranks_with(self.folder, "finished")
+        fresh = here.keys() - self._notified - ranks_with(self.folder, "finished")
         # One that misses who was told before it may leave first, and would not close its files if it were told then.
         self._send(number, (here[rank] for rank in fresh if not (self.folder / f"stopped-{rank}").exists()))
-        elsewhere = ranks_with(self.folder, "elsewhere") - self._told
-        if self._reception is not None and elsewhere:
-            self._reception.tell(number)
-        self._told |= fresh | elsewhere
+        elsewhere = ranks_with(self.folder, "elsewhere") - self._notified
+        if self._control_server is not None and elsewhere:
+            self._control_server.report(number)
+        self._notified |= fresh | elsewhere
 
     def send(self, number: int) -> None:
         """Send a signal to all ranks on this host. Local."""
@@ -63,7 +63,7 @@ class Departure:
 
     def slow(self) -> list[int]:
         """Those who were told and have not left."""
-        return sorted(self._told - self._left())
+        return sorted(self._notified - self._left())
 
     def shared(self) -> set[str]:
         """The files in /dev/shm that MPI has made for them, and leaves there where they are killed."""
@@ -76,7 +76,7 @@ class Departure:
     def _left(self) -> set[int]:
         left = {rank for rank, process in started(self.folder).items() if vitals.has_ended(process)}
         left |= ranks_with(self.folder, "ended")
-        if not self._is_mortal:
+        if not self._is_fault_tolerant:
             stopped = ranks_with(self.folder, "stopped")
             left |= stopped - ranks_with(self.folder, "closing")  # read later than it is written
             left |= {rank for rank in ranks_with(self.folder, "finished") if self._finalizes(rank)}

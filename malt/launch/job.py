@@ -11,13 +11,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from malt.launch.command import Line
-from malt.launch.control import Reception
+from malt.launch.control import ControlServer
 from malt.launch.departure import Departure
-from malt.launch.job_state import RollCall, failed_with, ranks_with, tell_who_ended_inside_mpi
+from malt.launch.job_state import JobState, failed_with, ranks_with, report_ends_inside_mpi
 from malt.launch.signals import Signals
 from malt.launch.streams.output import Output
 from malt.launch.supervisor import Supervised
-from malt.runner.program import FAILURE_DIR, JOB_DIR, RECEPTION, SESSION_BASE
+from malt.runner.program import CONTROL_SERVER, FAILURE_DIR, JOB_DIR, SESSION_BASE
 
 GRACE_S = 10.0
 """How long ranks that are told to end may take to leave."""
@@ -34,7 +34,7 @@ class End(NamedTuple):
     """How a job has ended."""
 
     status: int
-    is_told: bool = False
+    is_notified: bool = False
     """Whether a signal told the launcher to end it."""
 
 
@@ -43,38 +43,38 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
     with Signals() as signals, tempfile.TemporaryDirectory(prefix="malt-") as name:
         folder = Path(name)
         ours = {SESSION_BASE: name, **environ, **line.settings, FAILURE_DIR: name}
-        roll = RollCall(folder, line.mortal_ranks, line.is_spread) if line.mortal_ranks else None
-        for variable in (JOB_DIR, RECEPTION):  # of a job that this one is started by
+        roll = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
+        for variable in (JOB_DIR, CONTROL_SERVER):  # of a job that this one is started by
             ours.pop(variable, None)
-        reception = Reception(folder) if roll is not None and line.is_spread else None
+        control_server = ControlServer(folder) if roll is not None and line.is_spread else None
         if roll is not None:
             ours[JOB_DIR] = name
-        if reception is not None:
-            ours[RECEPTION] = reception.number
-        departure = Departure(folder, line.ranks, line.is_spread, roll is not None, reception)
+        if control_server is not None:
+            ours[CONTROL_SERVER] = control_server.number
+        departure = Departure(folder, line.ranks, line.is_spread, roll is not None, control_server)
         output = Output(folder, line.ranks, line.label)
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output)
         output.start()
         failure, is_ending = (partial(failed_with, folder), bool) if roll is None else (roll.status, roll.is_ending)
         status = job.wait(failure, is_ending)
-        banners, is_told = output.close(), False
-        if reception is not None:
-            reception.close()
+        banners, is_notified = output.close(), False
+        if control_server is not None:
+            control_server.close()
         if roll is not None:
             status = status or roll.end()
             roll.clean()
         elif signals.first is None:
-            if line.tells_signals and _was_killed(folder, status):
+            if line.forwards_signals and _was_killed(folder, status):
                 status += 128
-            status, is_told = tell_who_ended_inside_mpi(folder, status)
+            status, is_notified = report_ends_inside_mpi(folder, status)
         if roll is not None or status != 0:
             job.kill_leftovers()  # children of ranks that died
-        said = (_told(folder, signals.first) or first_failure(folder)) if status != 0 else ""
-        if not (said or is_told):
+        reports = (_notified(folder, signals.first) or first_failure(folder)) if status != 0 else ""
+        if not (reports or is_notified):
             print(banners.decode(errors="replace"), end="", file=sys.stderr, flush=True)
         if status != 0 and roll is not None and signals.first is None:
-            roll.tell_who_died_early()
-        print(said, end="", file=sys.stderr, flush=True)
+            roll.report_early_failures()
+        print(reports, end="", file=sys.stderr, flush=True)
     return End(status, signals.first is not None)
 
 
@@ -94,7 +94,7 @@ def first_failure(folder: Path) -> str:
     return f"\nmalt run: rank {rank}{first} failed:\n{trace}\n"
 
 
-def _told(folder: Path, number: int | None) -> str:
+def _notified(folder: Path, number: int | None) -> str:
     """What is printed where a signal has ended the job: one line, as each rank was somewhere else."""
     if number is None or any(folder.glob("rank-*.txt")):
         return ""

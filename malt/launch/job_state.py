@@ -31,7 +31,7 @@ from pathlib import Path
 from typing import Final
 
 from dstorm.membership import processes as vitals
-from dstorm.membership.processes import SUSPECT_AFTER_S, Process, Vitals
+from dstorm.membership.processes import SUSPECT_AFTER_S, Process, ProcessMonitor
 from dstorm.transports import shm_space
 
 BAD_INPUT: Final = 2
@@ -68,25 +68,25 @@ def started(folder: Path) -> dict[int, Process]:
     return found
 
 
-def tell_who_ended_inside_mpi(folder: Path, status: int) -> tuple[int, bool]:
+def report_ends_inside_mpi(folder: Path, status: int) -> tuple[int, bool]:
     """The status of a job whose ranks may not die, once mpiexec has ended with `status`: not 0 where ranks ended
     without MPI_Finalize; and whether they were told. MPICH's ends the others then, and calls that a good end."""
-    said = {rank: (folder / f"inside-{rank}").read_text() for rank in sorted(ranks_with(folder, "inside"))}
-    by_name = {rank: how for rank, how in said.items() if how}
+    reports = {rank: (folder / f"inside-{rank}").read_text() for rank in sorted(ranks_with(folder, "inside"))}
+    by_name = {rank: how for rank, how in reports.items() if how}
     if by_name:
         how = " and ".join(sorted(set(by_name.values())))
-        _tell(
+        _publish(
             by_name.keys(),
             f"ended by {how} without MPI.Finalize(), which ends the job: let the program come to its end",
         )
-    elif said and status == 0:
-        _tell(said.keys(), "ended, or one of them and then the others, without coming to the end of the program")
+    elif reports and status == 0:
+        _publish(reports.keys(), "ended, or one of them and then the others, without coming to the end of the program")
     if set(by_name.values()) == {"os._exit(0)"}:
         status = 1  # MPICH's may also return that of those that it has killed
-    return status or int(bool(said)), bool(by_name)
+    return status or int(bool(reports)), bool(by_name)
 
 
-class RollCall:
+class JobState:
     """How a job ends whose ranks may die. `is_spread`: some of them may be on other hosts."""
 
     def __init__(self, folder: Path, ranks: int, is_spread: bool = False) -> None:
@@ -95,11 +95,11 @@ class RollCall:
         self._status: int | None = None
         self._watched: tuple[Set[int], float] | None = None
         """Whom the launcher ends if they stand still for so long; None: nobody."""
-        self._vitals = Vitals({}, time.monotonic)
+        self._monitor = ProcessMonitor({}, time.monotonic)
         self._looked, self._waited_s = time.monotonic(), 0.0
-        self._lacking: tuple[Set[int], Set[int]] = set(), set()
+        self._missing_files: tuple[Set[int], Set[int]] = set(), set()
         """Who has ended before the session, and who was not heard of; `_waited_s`: how long it has been those."""
-        self._died_early: Set[int] = set()
+        self._failed_early: Set[int] = set()
         """Who was seen first to have ended before the session."""
         self._unheard: Set[int] = set()
         """Of whom nothing was heard for too long."""
@@ -116,14 +116,14 @@ class RollCall:
         finished = self._notes.ranks("finished")
         return any(rank in finished and not vitals.has_ended(it) for rank, it in self._processes().items())
 
-    def tell_who_died_early(self) -> None:
+    def report_early_failures(self) -> None:
         """Where the job has failed: who died too early for the others to go on, if that was the reason."""
         if self._notes.ranks("ready") or self._notes.ranks("left") == self._all:
             return
         finished = self._notes.ranks("finished")
-        _tell(self._died_early - finished, "died before the session began")
-        _tell(self._died_early & finished, "ended while the others waited for it in MPI_Init")
-        _tell(self._unheard, f"said nothing for {_CALL_S:.0f} s")
+        _publish(self._failed_early - finished, "died before the session began")
+        _publish(self._failed_early & finished, "ended while the others waited for it in MPI_Init")
+        _publish(self._unheard, f"said nothing for {_CALL_S:.0f} s")
 
     def end(self) -> int:
         """The status after mpiexec has ended with 0: that is also what it says of ranks that were killed."""
@@ -164,13 +164,13 @@ class RollCall:
         has_begun = bool(self._notes.ranks("ready"))
         self._watch(processes, ended | finished, not has_begun)
         elsewhere = self._notes.ranks("elsewhere")
-        gone = ended - finished
+        find_failed = ended - finished
         known = processes.keys() | elsewhere
         expected = known if self._is_spread and not elsewhere else self._all  # they may be where they cannot call
-        living = known - gone - (finished if self._is_in_mpi() else set())
-        if known and not has_begun and self._is_lacking(expected - living, known):
+        living = known - find_failed - (finished if self._is_in_mpi() else set())
+        if known and not has_begun and self._is_missing(expected - living, known):
             return 1
-        if finished | gone | self._notes.ranks("lost") != self._all:
+        if finished | find_failed | self._notes.ranks("lost") != self._all:
             return None
         return 0 if finished else self._failed_with()
 
@@ -197,23 +197,23 @@ class RollCall:
             return
         if self._watched != (processes.keys(), patience_s):
             self._watched = processes.keys(), patience_s
-            self._vitals = Vitals(processes, time.monotonic, patience_s)
-        self._vitals.gone()
+            self._monitor = ProcessMonitor(processes, time.monotonic, patience_s)
+        self._monitor.find_failed()
 
-    def _is_lacking(self, lacking: Set[int], known: Set[int]) -> bool:
+    def _is_missing(self, missing: Set[int], known: Set[int]) -> bool:
         """Whether those who do not live and have not come either have been lacking for too long."""
-        lacking = lacking - self._notes.ranks("came")
-        died, unheard = lacking & known, lacking - known
+        missing = missing - self._notes.ranks("came")
+        failed, unheard = missing & known, missing - known
         now = time.monotonic()
         self._waited_s += min(now - self._looked, _LOOK_S)
         self._looked = now
-        if (died, unheard) != self._lacking:
-            self._lacking, self._waited_s = (died, unheard), 0.0
-            self._died_early = self._died_early & died or died
-        patience_s = _GRACE_S if died and not self._notes.ranks("begun") else _CALL_S
-        if not lacking or self._waited_s <= patience_s:
+        if (failed, unheard) != self._missing_files:
+            self._missing_files, self._waited_s = (failed, unheard), 0.0
+            self._failed_early = self._failed_early & failed or failed
+        patience_s = _GRACE_S if failed and not self._notes.ranks("begun") else _CALL_S
+        if not missing or self._waited_s <= patience_s:
             return False
-        self._unheard = set() if died else unheard
+        self._unheard = set() if failed else unheard
         return True
 
 
@@ -248,7 +248,7 @@ class _Notes:
                 self._seen.add(name)
 
 
-def _tell(ranks: Set[int], what: str) -> None:
+def _publish(ranks: Set[int], what: str) -> None:
     if ranks:
         s = "s" if len(ranks) > 1 else ""
         print(f"malt run: rank{s} {', '.join(map(str, sorted(ranks)))} {what}", file=sys.stderr, flush=True)

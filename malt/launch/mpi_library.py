@@ -139,9 +139,9 @@ def _candidates(library: Library, environ: Mapping[str, str], prefix: str) -> It
 
 def _identity(mpiexec: str) -> tuple[str, tuple[int, int]] | None:
     try:
-        said = subprocess.run(
+        reports = subprocess.run(
             [mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return identify(said.stdout + said.stderr)
+    return identify(reports.stdout + reports.stderr)

@@ -24,7 +24,7 @@ def run(
         for attempt in range(restarts + 1):
             again = {**environ, RESTART: str(attempt)} if attempt else environ
             end = job.run(compose(again), again, grace_s)
-            if end.status in (0, BAD_INPUT) or end.is_told or attempt == restarts:
+            if end.status in (0, BAD_INPUT) or end.is_notified or attempt == restarts:
                 break
             print(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}",
                   file=sys.stderr, flush=True)  # fmt: skip

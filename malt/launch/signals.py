@@ -22,7 +22,7 @@ class Signals:
     def __init__(self) -> None:
         self.first: int | None = None
         """The signal that told the launcher to end the job."""
-        self.told_at = 0.0
+        self.forwarded_at = 0.0
         """When that was, on the clock of time.monotonic."""
         self.times = 0
         """How many times it was told."""
@@ -54,7 +54,7 @@ class Signals:
             return
         self.times += 1
         if self.first is None:
-            self.first, self.told_at = number, now
+            self.first, self.forwarded_at = number, now
         if self.times >= _OFTEN:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)

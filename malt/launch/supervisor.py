@@ -73,8 +73,8 @@ class Supervised:
         self._input.close()
         if self._signals.first is not None:
             return 128 + self._signals.first
-        told = failure()
-        return told if told is not None else 128 - status if status < 0 else status
+        reports = failure()
+        return reports if reports is not None else 128 - status if status < 0 else status
 
     def kill_leftovers(self) -> None:
         """Kill what the job that has ended left running."""
@@ -111,10 +111,10 @@ class Supervised:
             return False
         if self._signals.times > 1:
             return True
-        self._departure.tell(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)  # a terminal has gone, say
+        self._departure.report(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)  # a terminal has gone, say
         if self._departure.is_over():
             return True
-        if time.monotonic() - self._signals.told_at <= self._grace_s:
+        if time.monotonic() - self._signals.forwarded_at <= self._grace_s:
             return False
         names = ", ".join(map(str, self._departure.slow()))
         print(f"malt run: rank {names} did not end within {self._grace_s:g} s: killed", file=sys.stderr, flush=True)

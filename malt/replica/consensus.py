@@ -23,13 +23,13 @@ def mean(
     stderr whom that leaves out.
     """
     finite = not check_finite or all(bool(np.isfinite(array).all()) for array in arrays)
-    said = exchange(transport, [bool(counts), finite])
-    counting = [rank for rank, (counted, _) in said.items() if counted]
+    reports = exchange(transport, [bool(counts), finite])
+    counting = [rank for rank, (counted, _) in reports.items() if counted]
     if else_all and not counting:
-        counting = list(said)
-    among = [rank for rank in counting if said[rank][1]]
+        counting = list(reports)
+    among = [rank for rank in counting if reports[rank][1]]
     left_out = sorted(set(counting) - set(among))
-    if among and left_out and transport.rank == min(said):
+    if among and left_out and transport.rank == min(reports):
         who = ", ".join(map(str, left_out))
         print(f"malt: the model of rank {who} is not finite, and left out of the mean", file=sys.stderr, flush=True)
     for array in arrays if counting else ():

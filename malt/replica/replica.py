@@ -175,8 +175,8 @@ class Replica:
             part.start(arrays)
 
     def _take_mean(self) -> None:
-        _, said = self._world.notes.agree(self._transport, "Replica.finish", self._ending)
-        self._warn_of_unseen(list(said.values()))
+        _, reports = self._world.notes.agree(self._transport, "Replica.finish", self._ending)
+        self._warn_of_unseen(list(reports.values()))
         exchanged = [self._parameters.arrays[place] for place in self._parameters.floats]
         counts, finite = self.has_stepped, self._check_finite
         consensus.mean(self._transport, exchanged, counts=counts, check_finite=finite, else_all=True)
@@ -206,7 +206,7 @@ class Replica:
     def _deliver(self) -> None:
         if self._parameters.deliver():
             why = "set= was given new values, and the function returns the old ones still: is there a nonlocal missing?"
-            self._world.say(f"malt: {self.name}: {why}")
+            self._world.report(f"malt: {self.name}: {why}")
 
     def _watch_on(self, changes: Changes, arrays: Sequence[Array]) -> None:
         """Watch what has not been seen to change yet; or warn of it, where it was watched for long enough."""
@@ -226,17 +226,17 @@ class Replica:
         mine = {"_stepped": self.has_stepped, "_unseen": self._unseen, "_warned": self._warned}
         return True, {"name": self.name, **mine}
 
-    def _warn_of_unseen(self, said: Sequence[Mapping[str, Any]]) -> None:
+    def _warn_of_unseen(self, reports: Sequence[Mapping[str, Any]]) -> None:
         """Warn of what nobody who stepped has seen to change, unless that has been done. Local."""
-        stepped = [one for one in said if one["_stepped"]]
-        if not stepped or any(one["_warned"] for one in said):
+        stepped = [one for one in reports if one["_stepped"]]
+        if not stepped or any(one["_warned"] for one in reports):
             return
         names = [name for name in stepped[0]["_unseen"] if all(name in one["_unseen"] for one in stepped)]
         if names:
             self._warn(names)
 
     def _warn(self, names: Sequence[str]) -> None:
-        self._warned = self._world.say(changes.warning(self.name, names))
+        self._warned = self._world.report(changes.warning(self.name, names))
 
 
 class _Part:

@@ -18,10 +18,10 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dstorm.errors import DeadlinePassed
-from dstorm.membership.processes import Process, Vitals, this_process
+from dstorm.membership.processes import Process, ProcessMonitor, this_process
 from dstorm.membership.view import FaultTolerantView
 from dstorm.transports import shm_space
-from dstorm.transports.endpoints import Exchange, Number
+from dstorm.transports.endpoints import Endpoint, Exchange
 from dstorm.transports.links import Links
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
@@ -34,7 +34,7 @@ _START_S = 30.0
 
 def transport(
     session: str, comm: Any, deadline_s: float, suspect_after_s: float | None
-) -> tuple[LinkedTransport, Vitals]:
+) -> tuple[LinkedTransport, ProcessMonitor]:
     """The ranks of `comm`, of which some may die once this has returned. Collective. `session`: as
     `malt.resilience.rendezvous`.
 
@@ -50,14 +50,16 @@ def transport(
     place = SeveralHosts(comm.rank, [host for host, _, _, _ in found], mpi.library())
     leave = partial(_leave, comm.rank)
     memory = _memory(session, place, [room for _, _, _, room in found])
-    vitals = Vitals({rank: Process(*found[rank][1]) for rank in place.rivals}, place.clock, suspect_after_s)
-    numbers = {rank: Number(*found[rank][2]) for rank in range(place.size) if rank not in place.mates}
+    vitals = ProcessMonitor(
+        {rank: Process(*found[rank][1]) for rank in place.local_peers}, place.clock, suspect_after_s
+    )
+    numbers = {rank: Endpoint(*found[rank][2]) for rank in range(place.size) if rank not in place.mates}
     out, into = exchange.connect(numbers, min(deadline_s, _START_S))
     ended = numbers.keys() - out.keys()
     view = FaultTolerantView(place.size)
     links = Links(memory.memory, out, into, view, leave, suspect_after_s, ended)
     arena = Arena(memory, place.mates, links)
-    made = LinkedTransport(place, arena, links, vitals.gone, vitals.end, deadline_s, leave, vitals.kill, view)
+    made = LinkedTransport(place, arena, links, vitals.find_failed, vitals.end, deadline_s, leave, vitals.kill, view)
     made.barrier("malt.init")
     _path(session, place).unlink(missing_ok=True)  # all who live have it
     return made, vitals

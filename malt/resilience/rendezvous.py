@@ -24,7 +24,7 @@ from malt.runner import program
 _LOOK_S = 0.002
 
 
-class Crew(NamedTuple):
+class Members(NamedTuple):
     """Those who begin."""
 
     ranks: tuple[int, ...]
@@ -32,29 +32,29 @@ class Crew(NamedTuple):
     """What the least of them has room for."""
 
 
-class Muster:
+class Rendezvous:
     """The ranks of a session come together, as one of them sees it. `session`: a name of it that no other has."""
 
     def __init__(self, folder: Path, session: str, rank: int, size: int) -> None:
         self._folder, self._session, self._rank, self._size = folder, session, rank, size
 
-    def come(self, nbytes: int, gone: Callable[[], Collection[int]], deadline_s: float) -> Crew:
-        """Say that this rank has come, and return who begins, once all have come or are `gone`. Collective.
+    def come(self, nbytes: int, find_failed: Callable[[], Collection[int]], deadline_s: float) -> Members:
+        """Say that this rank has come, and return who begins, once all have come or are `find_failed`. Collective.
 
         DeadlinePassed: some have done neither for so long.
         """
         self._write(f"came-{self._rank}", str(nbytes))
         end = time.monotonic() + deadline_s
-        while (crew := self._crew()) is None:
+        while (members := self._members()) is None:
             here = {rank for rank in range(self._size) if self._path(f"came-{rank}").exists()}
-            missing = set(range(self._size)) - here - set(gone())
+            missing = set(range(self._size)) - here - set(find_failed())
             if not missing:
                 self._decide(here)
             elif time.monotonic() > end:
                 raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
             else:
                 time.sleep(_LOOK_S)
-        return crew
+        return members
 
     def _decide(self, here: Collection[int]) -> None:
         ranks = sorted(here)
@@ -63,12 +63,12 @@ class Muster:
         with contextlib.suppress(FileExistsError):
             os.link(mine, self._path("crew"))
 
-    def _crew(self) -> Crew | None:
+    def _members(self) -> Members | None:
         try:
             ranks, nbytes = json.loads(self._path("crew").read_text())
         except FileNotFoundError:
             return None
-        return Crew(tuple(ranks), nbytes)
+        return Members(tuple(ranks), nbytes)
 
     def _path(self, name: str) -> Path:
         return self._folder / f"{self._session}-{name}"

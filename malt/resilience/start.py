@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from dstorm.membership.processes import Process, Vitals, this_process
+from dstorm.membership.processes import Process, ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.membership.view import Change, View
 from dstorm.transports import shm_space
@@ -23,7 +23,7 @@ from malt.launch import job_state
 from malt.launch.command import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
 from malt.launch.mpi_library import LaunchError
 from malt.resilience import hosts
-from malt.resilience.rendezvous import Muster
+from malt.resilience.rendezvous import Rendezvous
 from malt.runner import exits
 from malt.runner.leaving import HOST_COUNTS, is_leaving
 from malt.runner.program import JOB_DIR, leave
@@ -77,11 +77,11 @@ def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: 
     made, vitals = transport(comm, deadline_s, suspect_after_s)
     exits.leave_on_failure()
     opened = World(made, deadline_s, comm, TolerantEnding())
-    made.view.subscribe(lambda change: tell(opened, made, change, vitals))
+    made.view.subscribe(lambda change: report(opened, made, change, vitals))
     return opened
 
 
-def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
+def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
     """The ranks of `comm`, of which some may die from here on, or have died; and the watch over them. Collective.
 
     Inside a host, for ranks that `malt run` has started, they may do so at any moment. Where mpiexec has started them,
@@ -93,7 +93,9 @@ def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tu
     return made
 
 
-def _transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
+def _transport(
+    comm: Any, deadline_s: float, suspect_after_s: float | None
+) -> tuple[SurvivingTransport, ProcessMonitor]:
     from dstorm.transports import mpi
 
     folder, here = os.environ.get(JOB_DIR), _is_on_one_host(os.environ)
@@ -105,7 +107,7 @@ def _transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> t
     if here:
         made = _of_one_host(Path(str(folder)), session, comm, deadline_s, suspect_after_s)
     else:
-        _check_that_none_is_lost()
+        _check_that_none_has_failed()
         made = hosts.transport(session, comm, deadline_s, suspect_after_s)
     if folder:
         leave(folder, f"ready-{os.getpid()}", "")
@@ -118,20 +120,20 @@ def check_asked(survive: bool, world: World) -> None:
         raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
 
 
-def tell_of_mpi() -> None:
+def report_mpi_state() -> None:
     """Tell the launcher that MPI is loaded now, which waits for all ranks, if it has not been. Local."""
     if (folder := os.environ.get(JOB_DIR)) and "mpi4py.MPI" not in sys.modules:
         leave(folder, f"calls-{os.getpid()}", "")
 
 
-def has_lost() -> bool:
+def has_failed_ranks() -> bool:
     """Whether ranks have died in a session of this process. Local."""
     return any(view.reported for view in _views)
 
 
 def must_end_without_mpi() -> bool:
     """Whether the interpreter is to end without MPI_Finalize, which would wait for ranks that have died. Local."""
-    return has_lost() and JOB_DIR not in os.environ  # where it is, malt/runner/program.py does that
+    return has_failed_ranks() and JOB_DIR not in os.environ  # where it is, malt/runner/program.py does that
 
 
 def _is_on_one_host(environ: Mapping[str, str]) -> bool:
@@ -147,7 +149,7 @@ def _name(members: tuple[int, ...]) -> str:
 
 def _of_one_host(
     folder: Path, session: str, comm: Any, deadline_s: float, suspect_after_s: float | None
-) -> tuple[SurvivingTransport, Vitals]:
+) -> tuple[SurvivingTransport, ProcessMonitor]:
     """The ranks of this host's job, without any collective call of MPI."""
     from dstorm.transports import mpi
 
@@ -155,28 +157,28 @@ def _of_one_host(
     place = OneHost(comm.rank, comm.size, mpi.library())
     processes = job_state.started(folder)
     others = {place_of: processes[rank] for place_of, rank in enumerate(members) if place_of != place.rank}
-    vitals = Vitals(others, place.clock, suspect_after_s)
+    vitals = ProcessMonitor(others, place.clock, suspect_after_s)
     room = shm_space.share_nbytes(place.size)
-    crew = Muster(folder, session, place.rank, place.size).come(room, vitals.gone, deadline_s)
+    arrived = Rendezvous(folder, session, place.rank, place.size).come(room, vitals.find_failed, deadline_s)
     path = shm_space.file_of(folder.name, session)
-    arena = SharedMemory(path, place.rank, place.size, crew.nbytes, mpi.fence())
-    made = SurvivingTransport(place, arena, vitals.gone, deadline_s, discard=arena.discard, evict=vitals.kill)
+    arena = SharedMemory(path, place.rank, place.size, arrived.nbytes, mpi.fence())
+    made = SurvivingTransport(place, arena, vitals.find_failed, deadline_s, discard=arena.discard, evict=vitals.kill)
     made.barrier("malt.init")
     path.unlink(missing_ok=True)  # all who live have it
     return made, vitals
 
 
-def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, Vitals]:
+def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
     from dstorm.transports.mpi import MpiTransport
 
-    _check_that_none_is_lost()
+    _check_that_none_has_failed()
     inner = MpiTransport(comm, deadline_s, "malt.init")
     if len(set(inner.hosts)) > 1:
         raise RuntimeError("survive=True is for ranks of one host so far: run them on one, or without it")
-    told = inner.allgather(json.dumps(this_process()).encode())
-    processes = {rank: Process(*json.loads(text)) for rank, text in enumerate(told) if rank != inner.rank}
-    vitals = Vitals(processes, inner.clock, suspect_after_s)
-    made = SurvivingTransport(inner, inner.arena(), vitals.gone, deadline_s, evict=vitals.kill)
+    reports = inner.allgather(json.dumps(this_process()).encode())
+    processes = {rank: Process(*json.loads(text)) for rank, text in enumerate(reports) if rank != inner.rank}
+    vitals = ProcessMonitor(processes, inner.clock, suspect_after_s)
+    made = SurvivingTransport(inner, inner.arena(), vitals.find_failed, deadline_s, evict=vitals.kill)
     made.barrier("malt.init")
     return made, vitals
 
@@ -200,12 +202,12 @@ def _eviction(world: World, rank: int) -> str:
     )
 
 
-def _check_that_none_is_lost() -> None:
-    if has_lost():
+def _check_that_none_has_failed() -> None:
+    if has_failed_ranks():
         raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
 
 
-def tell(world: World, transport: SurvivingTransport, change: Change, vitals: Vitals) -> None:
+def report(world: World, transport: SurvivingTransport, change: Change, vitals: ProcessMonitor) -> None:
     """Say on the lowest living rank who is lost, take it down, and have those called who asked for it."""
     fresh, before = sorted(member.rank for member in change.failed), set(world.lost)
     for rank in fresh:
@@ -223,8 +225,8 @@ def tell(world: World, transport: SurvivingTransport, change: Change, vitals: Vi
     living = sorted(set(range(world.size)) - world.lost.keys())  # also who has ended well by now
     if world.rank == living[0] and not is_leaving():
         # One that was lowest until now may have died before it told of those who had died before it.
-        told = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
-        for rank in told:
+        reports = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
+        for rank in reports:
             on = f"{len(living)} of {world.size} ranks go on"
             print(f"malt: rank {rank} is lost: {world.reasons[rank]}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:

@@ -25,24 +25,24 @@ HOST_COUNTS = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOC
 _NAP_S = 0.002
 
 _exit = os._exit
-"""That of os, which `tell_of_an_end_inside_mpi` replaces."""
+"""That of os, which `report_end_inside_mpi` replaces."""
 _process = 0
 """The process that is a rank; a fork of it is none."""
 _folder: str | None = None
 """That of the job, if it is here."""
-_told = 0
+_notified = 0
 """The signal by which the launcher, on another host, has told this rank to leave."""
 _leaving = 0
 """The one by which it leaves."""
-_say: Callable[[str, str], None]
+_report: Callable[[str, str], None]
 """Leaves word for the launcher."""
 _rank = "?"
 
 
-def take_signals(folder: str | None, rank: str, say: Callable[[str, str], None]) -> None:
+def take_signals(folder: str | None, rank: str, report: Callable[[str, str], None]) -> None:
     """Take the launcher's signals, until the program has handlers of its own. `folder`: that of the job, or None."""
-    global _process, _folder, _rank, _say
-    _process, _folder, _rank, _say = os.getpid(), folder, rank, say
+    global _process, _folder, _rank, _report
+    _process, _folder, _rank, _report = os.getpid(), folder, rank, report
     for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
         if signal.getsignal(number) is default:  # not so where they are ignored, as under nohup
             signal.signal(number, _signalled)
@@ -60,11 +60,11 @@ def process() -> str:
 
 def hear(connection: int) -> None:
     """On another host: be told to leave, over that connection to the launcher. Returns when the launcher has gone."""
-    global _told
+    global _notified
     with contextlib.suppress(OSError, ValueError):
-        _told = int(os.read(connection, 16) or b"0")
-        if _told:
-            os.kill(_process, _told)
+        _notified = int(os.read(connection, 16) or b"0")
+        if _notified:
+            os.kill(_process, _notified)
 
 
 def is_leaving() -> bool:
@@ -77,7 +77,7 @@ def follow_others() -> bool:
     it comes to this rank. Whether it is. Local."""
     global _leaving
     if not _leaving:
-        _leaving = next((number for number in (signal.SIGINT, signal.SIGTERM) if _is_told(number)), 0)
+        _leaving = next((number for number in (signal.SIGINT, signal.SIGTERM) if _is_notified(number)), 0)
     return is_leaving()
 
 
@@ -99,8 +99,8 @@ def wait_to_be_killed() -> None:
     """
     closing = os.path.join(_folder or "", f"closing-{_rank}")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    _say(f"closing-{_rank}", "")
-    _say(f"stopped-{_rank}", "")
+    _report(f"closing-{_rank}", "")
+    _report(f"stopped-{_rank}", "")
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is not None and _spans_hosts() and mpi.Is_initialized() and not mpi.Is_finalized():
         _flush_files()
@@ -140,13 +140,13 @@ def flush() -> None:
             stream.flush()
 
 
-def tell_of_an_end_inside_mpi() -> None:
+def report_end_inside_mpi() -> None:
     """Let the launcher know where this rank loads MPI, and then ends without coming to the end of its interpreter: by
     os._exit, or where a library calls exit(). Some mpiexecs end all others then, and call that a good end."""
     sys.meta_path.insert(0, _MpiImport())
     atexit.register(_forget_mpi)
     for name in ("_exit", "execv", "execve"):  # the other functions of this kind in os call these
-        setattr(os, name, _telling(name, getattr(os, name)))
+        setattr(os, name, _publishing(name, getattr(os, name)))
 
 
 class _MpiImport:
@@ -155,7 +155,7 @@ class _MpiImport:
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "mpi4py.MPI" and os.getpid() == _process:
-            _say(f"inside-{_rank}", "")
+            _report(f"inside-{_rank}", "")
 
 
 def _forget_mpi() -> None:
@@ -164,18 +164,18 @@ def _forget_mpi() -> None:
             os.unlink(os.path.join(_folder, f"inside-{_rank}"))
 
 
-def _telling(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
-    def tell(*words: object) -> NoReturn:
+def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
+    def report(*words: object) -> NoReturn:
         if os.getpid() == _process:
-            _say(f"quit-{_rank}", "")
+            _report(f"quit-{_rank}", "")
             mpi = sys.modules.get("mpi4py.MPI")
             if mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized():
-                _say(f"inside-{_rank}", "os._exit(0)" if (name, words) == ("_exit", (0,)) else f"os.{name}")
+                _report(f"inside-{_rank}", "os._exit(0)" if (name, words) == ("_exit", (0,)) else f"os.{name}")
             else:
                 _forget_mpi()
         end(*words)
 
-    return tell
+    return report
 
 
 def _call_at_the_end(*calls: tuple[str, str | int | None]) -> bool:
@@ -202,7 +202,7 @@ def _signalled(number: int, frame: FrameType | None) -> None:
     """Raise KeyboardInterrupt or SystemExit, once where the launcher has told this rank to leave; else do as Python
     does by default."""
     global _leaving
-    if os.getpid() != _process or not _is_told(number):
+    if os.getpid() != _process or not _is_notified(number):
         if number == signal.SIGTERM:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
@@ -212,15 +212,15 @@ def _signalled(number: int, frame: FrameType | None) -> None:
     else:
         _leaving = number
         if _rank == "0":
-            _say("at-0.txt", f"rank 0 was in {_place(frame)}")
+            _report("at-0.txt", f"rank 0 was in {_place(frame)}")
     error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
     interruption = sys.modules.get("dstorm.interruption")
     if interruption is None or not interruption.defers(frame, error):
         raise error
 
 
-def _is_told(number: int) -> bool:
-    return number == _told or (_folder is not None and os.path.exists(os.path.join(_folder, f"signal-{number}")))
+def _is_notified(number: int) -> bool:
+    return number == _notified or (_folder is not None and os.path.exists(os.path.join(_folder, f"signal-{number}")))
 
 
 def _place(frame: FrameType | None) -> str:

@@ -62,7 +62,7 @@ SESSION_BASE = "PRTE_MCA_prte_local_tmpdir_base"
 number: one that a killed job has left behind makes a later mpiexec of the same number give up ("The PMIx server's
 listener thread failed to start"). A rank takes it out of its environment, too."""
 
-RECEPTION = "MALT_RECEPTION"
+CONTROL_SERVER = "MALT_RECEPTION"
 """The variable that tells ranks on other hosts, which have no such folder, where to call the launcher: the name of its
 host, a token, a port, and addresses."""
 
@@ -83,7 +83,7 @@ _DRAIN_S = 0.1
 _LONGEST_TEXT = 100_000
 """Of a longer traceback its end is what says most: the launcher takes lines of 1 MiB."""
 
-_saying = threading.RLock()
+_reporting = threading.RLock()
 _folder: str | None = None
 _has_left_traceback = False
 _process = 0
@@ -97,7 +97,7 @@ def main() -> None:
     # for malt.runner.exits: what is known here of the launcher
     sys.modules["malt.runner.program"] = sys.modules[__name__]
     os.environ.pop(SESSION_BASE, None)
-    _call(os.environ.pop(RECEPTION, "").split())
+    _call(os.environ.pop(CONTROL_SERVER, "").split())
     del sys.argv[0]
     kind = sys.argv.pop(0) if sys.argv[0] in ("-c", "-m") else ""
     program = sys.argv[0]
@@ -115,10 +115,10 @@ def main() -> None:
     else:
         _leave(f"started-{_rank()}", leaving.process())
     if JOB_DIR in os.environ:
-        threading.Thread(target=_tell_when_mpi_has_begun, daemon=True).start()
+        threading.Thread(target=_report_when_mpi_has_begun, daemon=True).start()
     atexit.register(_end)
     if JOB_DIR not in os.environ and _folder is not None:
-        leaving.tell_of_an_end_inside_mpi()
+        leaving.report_end_inside_mpi()
     threading.excepthook = _ending_job(threading.excepthook)
     try:
         if kind == "-m":
@@ -207,7 +207,7 @@ def _leave(name: str, text: str) -> None:
 
 def leave(folder: str | None, name: str, text: str) -> None:
     """Leave word for the launcher, if there is one: a file in `folder`, whole or not at all, or over a connection."""
-    if _say(name, text) or not folder:
+    if _report(name, text) or not folder:
         return
     with contextlib.suppress(OSError):  # what it says was printed already, and the job must still end
         write(os.path.join(folder, name), text)
@@ -220,13 +220,13 @@ def write(path: str | os.PathLike[str], text: str) -> None:
     os.replace(file.name, path)
 
 
-def _say(name: str, text: str) -> bool:
+def _report(name: str, text: str) -> bool:
     """Tell the launcher, where this process is a rank on another host; whether it is."""
     call = os.environ.get(CALL)
     if call is not None:
         # A line of its own, also after one that a signal handler's exception has cut off.
         line = b"\n" + json.dumps([name, text[-_LONGEST_TEXT:]]).encode() + b"\n"
-        with _saying, contextlib.suppress(OSError):  # the launcher has gone
+        with _reporting, contextlib.suppress(OSError):  # the launcher has gone
             while line:
                 line = line[os.write(int(call), line) :]
     return call is not None
@@ -265,7 +265,7 @@ def _rank() -> str:
     return next((os.environ[name] for name in _RANKS if name in os.environ), "?")
 
 
-def _tell_when_mpi_has_begun() -> None:
+def _report_when_mpi_has_begun() -> None:
     """Where ranks may die: from here on the others need not wait in MPI_Init for one that does."""
     while (mpi := sys.modules.get("mpi4py.MPI")) is None or not getattr(mpi, "Is_initialized", bool)():
         time.sleep(_LOOK_S)

@@ -134,12 +134,12 @@ class Checkpoint:
         try:
             checkpoint.write(self.path, Content(program, self._match or {}, arrays))
         except OSError as error:
-            self._tell(error.strerror or str(error))
+            self._publish(error.strerror or str(error))
             return False
         self._trouble = ""
         return True
 
-    def _tell(self, trouble: str) -> None:
+    def _publish(self, trouble: str) -> None:
         """Warn, once, of what goes wrong in every save."""
         if trouble != self._trouble:
             print(f"malt: checkpoint {self.path} was not written: {trouble}; training goes on, and the next one that "

@@ -61,10 +61,10 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
         return _own(array, _NUMBERS), {**described, **_described(array)}
 
     with transport.calling(call):
-        own, said = agree(transport, call, check)
+        own, reports = agree(transport, call, check)
         if op == "mean" and own.dtype.kind in "biu":
             raise TypeError(f"{call}: a mean of {own.dtype} would be cut off: use floats, or op='sum'")
-        weights = {rank: theirs["_weight"] for rank, theirs in said.items()} if op == "mean" else None
+        weights = {rank: theirs["_weight"] for rank, theirs in reports.items()} if op == "mean" else None
         try:
             transport.allreduce(own, op, weights)
         except ValueError as error:  # on all ranks: all weights are zero
@@ -116,10 +116,10 @@ def allgather(value: Any) -> list[Any]:
         return (own,), {"kind": f"an array of {value.dtype}", "_shape": value.shape}
 
     with transport.calling(call):
-        own, said = agree(transport, call, check)
+        own, reports = agree(transport, call, check)
         if own:
-            return _gathered(transport, own[0], {rank: theirs["_shape"] for rank, theirs in said.items()})
-        return [said[rank]["_value"] if rank in said else None for rank in range(transport.size)]
+            return _gathered(transport, own[0], {rank: theirs["_shape"] for rank, theirs in reports.items()})
+        return [reports[rank]["_value"] if rank in reports else None for rank in range(transport.size)]
 
 
 def lowest() -> bool:

@@ -22,5 +22,5 @@ def lost_ranks() -> list[LostRank]:
     """The ranks that have failed, as far as this one can tell, ascending: none, but for survive=True. What
     malt.on_death was given is not called. Local, once initialized."""
     world = session.world()
-    world.transport.look(quietly=True)
+    world.transport.poll_failures(quietly=True)
     return [LostRank(rank, at, world.reasons.get(rank, "")) for rank, at in sorted(world.lost.items())]

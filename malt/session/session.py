@@ -96,7 +96,7 @@ def size() -> int:
 
 def is_lowest() -> bool:
     """Whether this is the lowest live rank: the one that writes files and tells of the job. Local, once initialized."""
-    world().transport.look(quietly=True)  # others may be in a collective call already
+    world().transport.poll_failures(quietly=True)  # others may be in a collective call already
     return world().is_lowest
 
 
@@ -124,7 +124,7 @@ def heartbeat() -> None:
 
 def alive() -> tuple[int, ...]:
     """The ranks that live, as far as this one can tell, ascending: all of them, but for survive=True. Local."""
-    world().transport.look()
+    world().transport.poll_failures()
     return world().alive
 
 
@@ -178,8 +178,8 @@ def _warn_of_unfinished() -> None:
         return
     names = [replica.name for replica in current.replicas if replica.has_stepped]
     if names:
-        said = "neither finish() nor close() was called: every rank has a model of its own"
-        current.say(f"malt: {', '.join(names)}: {said}")
+        reports = "neither finish() nor close() was called: every rank has a model of its own"
+        current.report(f"malt: {', '.join(names)}: {reports}")
 
 
 def depart() -> None:
@@ -241,7 +241,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     counts = (os.environ.get(name, "") for name in network.PROCESS_COUNTS)
     expected = max((int(count) for count in counts if count.isdigit()), default=1)
     try:
-        start.tell_of_mpi()
+        start.report_mpi_state()
         with network.settled():
             from mpi4py import MPI
 

@@ -63,8 +63,8 @@ def vector(
         return (array, mesh, consistency, rows), {**called, **_description(array, mesh, consistency, world), **common}
 
     with world.transport.calling("malt.vector"):
-        (array, mesh, consistency, rows), said = world.notes.agree(world.transport, "malt.vector", check)
-        _free(world, set.intersection(*(set(one["_closed"]) for one in said.values())))
+        (array, mesh, consistency, rows), reports = world.notes.agree(world.transport, "malt.vector", check)
+        _free(world, set.intersection(*(set(one["_closed"]) for one in reports.values())))
         make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
         made = make(
             array, world.transport, mesh, consistency, **rows,

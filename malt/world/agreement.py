@@ -63,29 +63,29 @@ def agree(
         unforeseen = error
         mine = json.dumps({"_error": f"{type(error).__name__}: {error}", "_memory": False})
     with transport.calling(what):
-        said: dict[int, dict[str, Any]] = _exchanged(transport, mine, shared=True)
-    problem, kind = _first_error(said) or (_difference(said), ValueError)
+        reports: dict[int, dict[str, Any]] = _exchanged(transport, mine, shared=True)
+    problem, kind = _first_error(reports) or (_difference(reports), ValueError)
     if problem or checked is None:
         raise kind(f"{what}: {problem}") from unforeseen
-    return checked, said
+    return checked, reports
 
 
-def _first_error(said: Mapping[int, dict[str, Any]]) -> tuple[str, type[Exception]] | None:
+def _first_error(reports: Mapping[int, dict[str, Any]]) -> tuple[str, type[Exception]] | None:
     """What failed first, by rank, and the kind of error that it is told as; None: nothing did."""
-    errors = [(rank, one["_error"]) for rank, one in said.items() if "_error" in one]
+    errors = [(rank, one["_error"]) for rank, one in reports.items() if "_error" in one]
     if not errors:
         return None
     rank, error = errors[0]
-    everywhere = len(errors) == len(said) and len({text for _, text in errors}) == 1
-    return error if everywhere else f"on rank {rank}: {error}", MemoryError if said[rank]["_memory"] else ValueError
+    everywhere = len(errors) == len(reports) and len({text for _, text in errors}) == 1
+    return error if everywhere else f"on rank {rank}: {error}", MemoryError if reports[rank]["_memory"] else ValueError
 
 
-def _difference(said: Mapping[int, dict[str, Any]]) -> str:
-    lowest = min(said)
+def _difference(reports: Mapping[int, dict[str, Any]]) -> str:
+    lowest = min(reports)
     others: dict[int, tuple[int, dict[str, Any]]] = {}
-    for rank, one in said.items():
+    for rank, one in reports.items():
         others.setdefault(id(one), (rank, one))  # the lowest rank of those that share it
-    for key, value in said[lowest].items():
+    for key, value in reports[lowest].items():
         for rank, other in others.values():
             if not key.startswith("_") and other.get(key) != value:
                 return f"ranks disagree on {key}: rank {lowest} has {value}, rank {rank} has {other.get(key)}"
@@ -106,17 +106,17 @@ def succeed(transport: Transport, work: Callable[[], Result], what: str = "malt.
     except Exception as raised:  # whatever it is, the others must hear of it
         error = raised
     with transport.calling(what):
-        told_by = exchange(transport, None if error is None else _told(error))
-    for rank, told in told_by.items():
-        if told is not None:
-            problem = _rebuilt(told, _place(transport, rank))
+        reported_by = exchange(transport, None if error is None else _notified(error))
+    for rank, reports in reported_by.items():
+        if reports is not None:
+            problem = _rebuilt(reports, _place(transport, rank))
             if error is not None and (type(error), str(error)) == (type(problem), str(problem)):
                 raise error  # with its own traceback
             raise problem from error
     return results[0]
 
 
-def _told(error: Exception) -> list[Any]:
+def _notified(error: Exception) -> list[Any]:
     if isinstance(error, OSError) and error.errno is not None:
         return [error.errno, error.strerror, None if error.filename is None else str(error.filename)]
     if type(error).__name__ in _KINDS and type(error) is _KINDS[type(error).__name__]:
@@ -125,11 +125,11 @@ def _told(error: Exception) -> list[Any]:
     return ["RuntimeError", f"{type(error).__name__}: {error}"]
 
 
-def _rebuilt(told: list[Any], place: str) -> Exception:
-    if len(told) == 3:
-        number, text, filename = told
+def _rebuilt(reports: list[Any], place: str) -> Exception:
+    if len(reports) == 3:
+        number, text, filename = reports
         return OSError(number, text + place, filename)
-    kind, text = told
+    kind, text = reports
     return _KINDS[kind](text)
 
 

@@ -45,9 +45,9 @@ class ShardNotes:
             checked, description = check()
             return checked, {**description, "_shards": self._notes[self._compared :]}
 
-        checked, said = agreement.agree(transport, what, noted)
-        self._judge({rank: one["_shards"] for rank, one in said.items()})
-        return checked, said
+        checked, reports = agreement.agree(transport, what, noted)
+        self._judge({rank: one["_shards"] for rank, one in reports.items()})
+        return checked, reports
 
     def compare(self, transport: Transport) -> None:
         """Compare what has not been compared and all ranks have noted; not after MOST calls. Collective.
@@ -58,22 +58,22 @@ class ShardNotes:
             self._barriers += 1
             self._judge(agreement.exchange(transport, self._notes[self._compared :], shared=True))
 
-    def _judge(self, said: Mapping[int, Sequence[Any]]) -> None:
+    def _judge(self, reports: Mapping[int, Sequence[Any]]) -> None:
         start = self._compared
-        self._compared += min(map(len, said.values()))
-        if problem := difference(said, start):
+        self._compared += min(map(len, reports.values()))
+        if problem := difference(reports, start):
             raise ValueError(problem)
 
 
-def difference(said: Mapping[int, Sequence[Any]], start: int = 0) -> str:
+def difference(reports: Mapping[int, Sequence[Any]], start: int = 0) -> str:
     """What differs first of the notes of all ranks, those from `start` on; "" if nothing does. Pure."""
-    lowest = min(said)
-    for place in range(min(map(len, said.values()))):
-        for rank, notes in said.items():
-            if notes[place] != said[lowest][place]:
+    lowest = min(reports)
+    for place in range(min(map(len, reports.values()))):
+        for rank, notes in reports.items():
+            if notes[place] != reports[lowest][place]:
                 return (
                     f"malt.shard, call {start + place + 1} with an array: rank {lowest} gave "
-                    f"{_in_words(said[lowest][place])}, rank {rank} gave {_in_words(notes[place])}; all must give "
+                    f"{_in_words(reports[lowest][place])}, rank {rank} gave {_in_words(notes[place])}; all must give "
                     "the same array, in the same order, or some rows are trained on twice and some never"
                 )
     return ""

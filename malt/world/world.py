@@ -91,7 +91,7 @@ class World:
         """Whom a vector of this rank must be able to reach, ascending, where its graph gives it `neighbours`."""
         return self.transport.view.reachable(lambda rank: neighbours)(self.rank)
 
-    def say(self, line: str) -> bool:
+    def report(self, line: str) -> bool:
         """Print a line on stderr, on the lowest rank that lives alone; whether this is it. Local."""
         if speaks := self.is_lowest:
             print(line, file=sys.stderr, flush=True)

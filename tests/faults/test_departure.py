@@ -74,15 +74,17 @@ def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
     seen = [job.stdout.readline() for _ in range(3)]
     assert seen == ["ready\n"] * 3
     job.send_signal(getattr(signal, how))
-    said, _ = job.communicate(timeout=200)
+    reports, _ = job.communicate(timeout=200)
     assert job.returncode == 128 + getattr(signal, how)
     error = "KeyboardInterrupt" if how == "SIGINT" else "SystemExit"
     assert [(kept / str(rank)).read_text() for rank in range(3)] == [f"{error}\nfinally\nexit\n"] * 3
     if options:
-        assert said == f"malt run: ended by SIGINT; rank 0 was in {tmp_path}/program.py, line {said.split()[-1]}\n"
+        assert (
+            reports == f"malt run: ended by SIGINT; rank 0 was in {tmp_path}/program.py, line {reports.split()[-1]}\n"
+        )
     else:
-        assert said.startswith("\nmalt run: rank 2 failed:\n") and said.count("Traceback") == 2
-        assert "PeerLost: rank " in said
+        assert reports.startswith("\nmalt run: rank 2 failed:\n") and reports.count("Traceback") == 2
+        assert "PeerLost: rank " in reports
 
 
 READING = """
@@ -93,8 +95,8 @@ malt.barrier()
 
 
 def test_rank_0_alone_reads_what_the_launcher_is_given(start):
-    said, _ = start(READING).communicate("a\nb\n", timeout=200)
-    assert sorted(said.splitlines()) == ["rank 0: 'a\\nb\\n'", "rank 1: ''", "rank 2: ''"]
+    reports, _ = start(READING).communicate("a\nb\n", timeout=200)
+    assert sorted(reports.splitlines()) == ["rank 0: 'a\\nb\\n'", "rank 1: ''", "rank 2: ''"]
 
 
 KILLED = """
@@ -110,8 +112,8 @@ malt.barrier()
 @pytest.mark.parametrize(("how", "status"), [("os.kill(os.getpid(), 9)", 137), ("os._exit(9)", 9)])
 def test_the_status_where_a_rank_is_killed(how, status, start):
     job = start(KILLED, how)
-    said, _ = job.communicate(timeout=200)
-    assert job.returncode == status, said
+    reports, _ = job.communicate(timeout=200)
+    assert job.returncode == status, reports
 
 
 @pytest.fixture
@@ -136,7 +138,7 @@ def test_one_that_waits_in_mpi_finalize_has_left(folder):
     (folder / "finished-0").touch()
     assert not job.is_over()  # its interpreter may still close files
     os.utime(folder / "finished-0", (0, time.time() - 2))
-    assert job.is_over() and not Departure(folder, 1, is_mortal=True).is_over()
+    assert job.is_over() and not Departure(folder, 1, is_fault_tolerant=True).is_over()
 
 
 def test_each_rank_is_told_once(folder, monkeypatch):
@@ -144,9 +146,9 @@ def test_each_rank_is_told_once(folder, monkeypatch):
     monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
     job = Departure(folder, 2)
     for _ in range(2):
-        job.tell(signal.SIGINT)
+        job.report(signal.SIGINT)
     assert sent == [(os.getpid(), signal.SIGINT)] and (folder / "signal-2").exists()
     assert job.slow() == [0]
     (folder / "stopped-0").touch()  # it has missed another that was told: its files are being closed
-    Departure(folder, 2).tell(signal.SIGINT)
+    Departure(folder, 2).report(signal.SIGINT)
     assert len(sent) == 1

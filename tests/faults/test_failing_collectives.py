@@ -40,7 +40,7 @@ shapes = [None if one is None else one.shape for one in malt.allgather(np.zeros(
 assert shapes == [(0,), (1,), None, (3,)], shapes
 try:
     malt.broadcast(array, root=2)
-    raise SystemExit("not told")
+    raise SystemExit("not reports")
 except malt.PeerLost as error:
     assert error.rank == 2 and (array == 11).all()
 array[:] = malt.rank()

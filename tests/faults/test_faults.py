@@ -146,9 +146,9 @@ class Gated:
         words = [str(folder / "gated.py"), str(folder), str(gate), module, *arguments]
         self.job = Job(words, {**environment, "PYTHONPATH": str(ROOT)}, folder, **options)
 
-    def strike(self, number, choose, deaths=1):
+    def strike(self, number, choose, failures=1):
         """Send the signal to random ranks, each after it has begun a random exchange before the gate; who they were."""
-        struck = choose.sample(range(4), deaths)
+        struck = choose.sample(range(4), failures)
         for rank in struck:
             exchange = choose.randint(1, self._gate)
             wait_for(lambda rank=rank, exchange=exchange: self._begun(rank) >= exchange, LIMIT_S)
@@ -164,12 +164,12 @@ class Gated:
         return file.stat().st_size if file.exists() else 0
 
 
-def strike(job, number, choose, deaths=1, within_s=1.5):
+def strike(job, number, choose, failures=1, within_s=1.5):
     """Send the signal to random ranks, at random moments; who they were."""
     time.sleep(choose.uniform(0, within_s))
     wait_for(job.ranks, LIMIT_S)
     there = job.ranks()
-    struck = choose.sample(sorted(there), min(deaths, len(there)))
+    struck = choose.sample(sorted(there), min(failures, len(there)))
     for rank in struck:
         os.kill(there[rank], number)
         time.sleep(choose.choice([0, choose.uniform(0, 0.3)]))
@@ -187,18 +187,18 @@ class Case(NamedTuple):
     options: str
     seed: int
     number: signal.Signals = signal.SIGKILL
-    deaths: int = 1
+    failures: int = 1
     gate: int = 200
     """The exchange before which all wait until they were struck: far from the last."""
 
     def __str__(self):
-        return f"{self.program[1]} {self.options} {self.number.name} {self.deaths} {self.seed}"
+        return f"{self.program[1]} {self.options} {self.number.name} {self.failures} {self.seed}"
 
 
 CASES = [
     *[Case(SVM, "--epochs 100", seed) for seed in runs(2, 100)],
-    *[Case(SVM, "--epochs 100", 100 + seed, deaths=2) for seed in runs(0, 25)],
-    *[Case(SVM, "--epochs 100", 200 + seed, deaths=3) for seed in runs(1, 10)],
+    *[Case(SVM, "--epochs 100", 100 + seed, failures=2) for seed in runs(0, 25)],
+    *[Case(SVM, "--epochs 100", 200 + seed, failures=3) for seed in runs(1, 10)],
     *[Case(SVM, "--epochs 100", 300 + seed, signal.SIGINT) for seed in runs(1, 25)],
     *[Case(SVM, "--epochs 100", 400 + seed, signal.SIGSTOP) for seed in runs(1, 20)],
     *[
@@ -208,7 +208,7 @@ CASES = [
     ],
     *[Case(["-m", "apps.mf"], "--epochs 300", 600 + seed) for seed in runs(1, 10)],
     *[
-        Case(["-m", "apps.mf"], "--epochs 30 --exchange-every 200", 620 + seed, deaths=2, gate=100)
+        Case(["-m", "apps.mf"], "--epochs 30 --exchange-every 200", 620 + seed, failures=2, gate=100)
         for seed in runs(1, 10)
     ],
     *[Case(EPINIONS, "--epochs 30", 650 + seed, gate=50) for seed in runs(1, 10) if EPINIONS],
@@ -234,18 +234,18 @@ def test_the_others_go_on(case, job_environment, tmp_path):
     words = [*case.program, *case.options.split(), "--json", str(report)]
     gated = Gated(words, case.gate, job_environment, tmp_path)
     job = gated.job
-    struck = gated.strike(case.number, random.Random(case.seed), case.deaths)
+    struck = gated.strike(case.number, random.Random(case.seed), case.failures)
     gated.open()
     assert job.end() == 0, job.output
-    told = json.loads(report.read_text())
-    lost = {one["rank"]: one["at_s"] for one in told["lost_ranks"]}
-    print(f"{case}: struck {struck}, lost {lost}, {told['final']}")
-    assert [one["epoch"] for one in told["epochs"]] == list(range(1, 1 + int(case.options.split()[1])))
+    reports = json.loads(report.read_text())
+    lost = {one["rank"]: one["at_s"] for one in reports["lost_ranks"]}
+    print(f"{case}: struck {struck}, lost {lost}, {reports['final']}")
+    assert [one["epoch"] for one in reports["epochs"]] == list(range(1, 1 + int(case.options.split()[1])))
     assert lost.keys() == set(struck), job.output
     assert all(f"rank {rank} is lost" in job.output for rank in lost)
     assert sum("model on rank" in line for line in job.output.splitlines()) == 4 - len(struck)
-    assert good(case.program, told["final"]), job.output
-    reasons = {one["reason"] for one in told["lost_ranks"]}
+    assert good(case.program, reports["final"]), job.output
+    reasons = {one["reason"] for one in reports["lost_ranks"]}
     why = {signal.SIGINT: "it has failed", signal.SIGSTOP: "it stood still, and was ended"}.get(case.number)
     assert reasons <= {why, "its process has ended"}, reasons
     if case.number == signal.SIGINT:
@@ -259,13 +259,13 @@ from apps import harness
 from apps.harness import job
 name = sys.argv.pop(1)
 app = import_module(f"apps.{name}.program")
-tell = job.on_lowest_rank
+report = job.on_lowest_rank
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
 def on_lowest_rank(work):
     if malt.rank() == 3:
         die()
-    tell(die if malt.rank() == 0 else work)
+    report(die if malt.rank() == 0 else work)
 job.on_lowest_rank = on_lowest_rank
 harness.main("apps." + name, app.run)
 """
@@ -283,8 +283,8 @@ def test_who_dies_while_the_report_is_made_is_in_it(name, job_environment, tmp_p
     environment = {**job_environment, "PYTHONPATH": str(ROOT)}
     job = Job([str(program), name, "--epochs", "2", "--json", str(report)], environment, tmp_path)
     assert job.end() == 0, job.output
-    told = json.loads(report.read_text())
-    rows = {one["rank"]: one["rows"] / told["epochs"][0]["examples"] for one in told["lost_ranks"]}
+    reports = json.loads(report.read_text())
+    rows = {one["rank"]: one["rows"] / reports["epochs"][0]["examples"] for one in reports["lost_ranks"]}
     assert rows == {0: pytest.approx(0.25, abs=0.01), 3: pytest.approx(0.25, abs=0.01)}, job.output
     assert "\nfinal: " in job.output
 
@@ -317,10 +317,10 @@ def test_the_next_exchange_is_soon(sync, start):
     for _ in runs(1, 5):
         job = start(TIMED, sync)
         assert job.end() == 0, job.output
-        told = re.findall(r"rank (\d): alive \(0, 1, 3\) longest ([\d.]+) rows (\d+)", job.output)
-        assert sorted(rank for rank, _, _ in told) == ["0", "1", "3"], job.output
-        assert sum(int(rows) for _, _, rows in told) == 1000
-        longest += [float(seconds) for _, seconds, _ in told]
+        reports = re.findall(r"rank (\d): alive \(0, 1, 3\) longest ([\d.]+) rows (\d+)", job.output)
+        assert sorted(rank for rank, _, _ in reports) == ["0", "1", "3"], job.output
+        assert sum(int(rows) for _, _, rows in reports) == 1000
+        longest += [float(seconds) for _, seconds, _ in reports]
     print(f"{sync}: from a death to the next exchange: median {statistics.median(longest)}, most {max(longest)} s")
     assert max(longest) < 30
 
@@ -687,9 +687,9 @@ def test_whenever_it_strikes(seed, job_environment, tmp_path):
     gated.open()
     struck_at = time.time()
     if job.end() == 0:
-        told = json.loads(report.read_text())
-        assert {one["rank"] for one in told["lost_ranks"]} == set(struck)
-        assert told["final"]["objective"] <= BOUND, job.output
+        reports = json.loads(report.read_text())
+        assert {one["rank"] for one in reports["lost_ranks"]} == set(struck)
+        assert reports["final"]["objective"] <= BOUND, job.output
     else:
         named = re.findall(r"rank ([\d, ]+) died before the session began", job.output)
         assert str(struck[0]) in named[0].split(", "), job.output
@@ -707,10 +707,10 @@ def test_one_dies_then_all_and_the_job_goes_on_from_its_checkpoint(seed, job_env
     job, choose = gated.job, random.Random(seed)
     first = gated.strike(signal.SIGKILL, choose)
     wait_for(file.exists, LIMIT_S)
-    strike(job, signal.SIGKILL, choose, deaths=4, within_s=1)
+    strike(job, signal.SIGKILL, choose, failures=4, within_s=1)
     gated.open()
     assert job.end() == 0, job.output
-    told = json.loads(report.read_text())
-    print(f"first {first}, resumed from {told['resumed_from']}")
-    assert told["resumed_from"] > 0 and told["lost_ranks"] == []
-    assert told["final"]["objective"] <= BOUND
+    reports = json.loads(report.read_text())
+    print(f"first {first}, resumed from {reports['resumed_from']}")
+    assert reports["resumed_from"] > 0 and reports["lost_ranks"] == []
+    assert reports["final"]["objective"] <= BOUND

@@ -97,8 +97,8 @@ def supervise(tmp_path, job_environment):
 
 def test_nothing_of_the_first_is_left_when_the_second_starts(tmp_path, supervise):
     launcher = supervise(0)
-    told = launcher.communicate(timeout=200)
-    assert told == ("", "malt run: the job ended with status 9: restart 1 of 2\n") and launcher.returncode == 0
+    reports = launcher.communicate(timeout=200)
+    assert reports == ("", "malt run: the job ended with status 9: restart 1 of 2\n") and launcher.returncode == 0
     assert not is_alive(int((tmp_path / "left").read_text()))
 
 
@@ -107,8 +107,8 @@ def test_a_signal_ends_it_for_good(tmp_path, supervise, number):
     launcher = supervise(50)
     wait_for((tmp_path / "second").exists)
     launcher.send_signal(number)
-    _, told = launcher.communicate(timeout=200)
-    assert launcher.returncode == 128 + number and told.count("restart") == 1
+    _, reports = launcher.communicate(timeout=200)
+    assert launcher.returncode == 128 + number and reports.count("restart") == 1
 
 
 def test_a_signal_between_two_jobs(monkeypatch):
@@ -138,5 +138,5 @@ def test_the_ranks_are_told(tmp_path, job_environment):
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
     assert sorted(done.stdout.split("\n"))[-2:] == ["rank 0, attempt 2", "rank 1, attempt 2"]
-    told = [line for line in done.stderr.splitlines() if line.startswith("malt run: ")]
-    assert [line.rpartition(": ")[2] for line in told] == ["restart 1 of 5", "restart 2 of 5"], done.stderr
+    reports = [line for line in done.stderr.splitlines() if line.startswith("malt run: ")]
+    assert [line.rpartition(": ")[2] for line in reports] == ["restart 1 of 5", "restart 2 of 5"], done.stderr

@@ -94,13 +94,13 @@ def job(tmp_path, job_environment):
 
 def check(process, lost):
     """The others have ended well, and say who is lost."""
-    said, _ = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, said
+    reports, _ = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, reports
     rest = tuple(rank for rank in range(4) if rank not in lost)
-    ends = re.findall(r"rank (\d) ends, alive (\(.*\)), merged (\d)", said)
-    assert sorted(ends) == [(str(rank), str(rest), str(len(rest) - 1)) for rank in rest], said
-    assert set(re.findall(r"rank (\d) is lost", said)) == {str(rank) for rank in lost}, said
-    return said
+    ends = re.findall(r"rank (\d) ends, alive (\(.*\)), merged (\d)", reports)
+    assert sorted(ends) == [(str(rank), str(rest), str(len(rest) - 1)) for rank in rest], reports
+    assert set(re.findall(r"rank (\d) is lost", reports)) == {str(rank) for rank in lost}, reports
+    return reports
 
 
 @pytest.mark.thorough(but="[3]-asp")
@@ -136,8 +136,8 @@ def test_who_is_stuck_is_ended_also_where_none_of_its_host_can(job):
     process, numbers = job("bsp", 2, 0, 1)
     for rank in (2, 3):
         os.kill(numbers[rank], signal.SIGUSR1)
-    said = check(process, [2, 3])
-    assert re.search(r"rank 3 is lost: it made no call of malt for \d+ s while others waited for it", said), said
+    reports = check(process, [2, 3])
+    assert re.search(r"rank 3 is lost: it made no call of malt for \d+ s while others waited for it", reports), reports
 
 
 @pytest.mark.thorough
@@ -151,7 +151,7 @@ def test_a_host_that_stands_still_is_given_up(wakes_up, job):
         time.sleep(4)
         for rank in (2, 3):
             os.kill(numbers[rank], signal.SIGCONT)
-    said = check(process, [2, 3])
-    leaving = sorted(re.findall(r"malt: rank (\d) leaves: ", said))
-    assert set(leaving) <= ({"2", "3"} if wakes_up else set()), said
+    reports = check(process, [2, 3])
+    leaving = sorted(re.findall(r"malt: rank (\d) leaves: ", reports))
+    assert set(leaving) <= ({"2", "3"} if wakes_up else set()), reports
     assert leaving or not wakes_up  # its mate may have ended one of them

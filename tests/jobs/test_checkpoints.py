@@ -60,7 +60,7 @@ def alone(capsys, tmp_path):
     return alone
 
 
-class Died(BaseException):
+class Failed(BaseException):
     """In place of a kill."""
 
 
@@ -74,11 +74,11 @@ def dying(monkeypatch):
         def save_and_die(self, epoch, *rest, **named):
             save(self, epoch, *rest, **named)
             if epoch == epochs and malt.rank() == 0:
-                raise Died
+                raise Failed
 
         with monkeypatch.context() as patch:
             patch.setattr(checkpoints.Checkpoints, "save", save_and_die)
-            with pytest.raises(Died):
+            with pytest.raises(Failed):
                 run()
 
     return dying
@@ -176,8 +176,8 @@ def test_a_finished_job_that_is_resumed_ends_with_its_model(tmp_path, file, caps
     first = simulated(name, 3, *options, "--epochs", 2)
     digest = first["final"].pop("model_sha256")
     saved, sealed = model.read_bytes(), file.read_bytes()
-    said = f"{file}: the training ended after epoch 2: nothing is trained\n"
-    assert said not in capsys.readouterr().out
+    reports = f"{file}: the training ended after epoch 2: nothing is trained\n"
+    assert reports not in capsys.readouterr().out
     for ranks, epochs in ((1, 2), (2, 2), (3, 1)):
         model.unlink()
         over = simulated(name, ranks, *options, "--resume", "--epochs", epochs)
@@ -185,7 +185,7 @@ def test_a_finished_job_that_is_resumed_ends_with_its_model(tmp_path, file, caps
         assert over["final"].pop("model_sha256") == digest
         assert over["final"] == pytest.approx(first["final"], rel=1e-6)
         assert model.read_bytes() == saved and file.read_bytes() == sealed
-        assert capsys.readouterr().out.count(said) == 1
+        assert capsys.readouterr().out.count(reports) == 1
     longer = simulated(name, 2, *options, "--resume", "--epochs", 3)
     assert [epoch["epoch"] for epoch in longer["epochs"]] == [3]
     assert longer["final"]["model_sha256"] != digest
@@ -218,9 +218,9 @@ def test_factors_of_a_job_go_on_in_another(job_environment, tmp_path, file):
     simulated("apps.mf", 3, *options, 6)
     done = as_job("apps.mf", job_environment)(*options, 9, "--resume", ranks=2)
     assert done.returncode == 0 and done.stderr == "" and "9 epochs, resumed after epoch 6" in done.stdout
-    told = json.loads(report.read_text())
-    assert told["resumed_from"] == 6 and [epoch["epoch"] for epoch in told["epochs"]] == [7, 8, 9]
-    assert told["final"]["test_rmse"] < 0.5  # 0.6 after 6 epochs
+    reports = json.loads(report.read_text())
+    assert reports["resumed_from"] == 6 and [epoch["epoch"] for epoch in reports["epochs"]] == [7, 8, 9]
+    assert reports["final"]["test_rmse"] < 0.5  # 0.6 after 6 epochs
 
 
 @pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"])
@@ -284,17 +284,17 @@ def test_kills_of_all_ranks(job_environment, file, tmp_path):
         ranks = (3, 2, 4)[kill % 3]
         words = [*options, 10**6, "--checkpoint-every", 0, *(["--resume"] if kill else [])]
         command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", "apps.svm", *map(str, words)]
-        with open(tmp_path / "told", "wb") as told:
-            launcher = subprocess.Popen(command, cwd=ROOT, env=job_environment, stdout=told, stderr=told)
+        with open(tmp_path / "told", "wb") as reports:
+            launcher = subprocess.Popen(command, cwd=ROOT, env=job_environment, stdout=reports, stderr=reports)
         kill_when(launcher, lambda begun=begun: file.exists() and epoch_of(file) > begun, 0.3 * draw.random())
         begun = epoch_of(file)
     report = tmp_path / "report.json"
     done = as_job("apps.svm", job_environment)(*options, begun + 3, "--resume", "--json", report, ranks=4)
     last_line(done, r"final: objective (.*)")
-    told = json.loads(report.read_text())
-    assert [epoch["epoch"] for epoch in told["epochs"]] == [begun + 1, begun + 2, begun + 3]
-    assert told["epochs"][-1]["examples"] == 32_561 * (begun + 3)
-    assert told["final"]["objective"] < 0.3545  # 0.3531 at best; after 10 epochs without a death, 0.3538
+    reports = json.loads(report.read_text())
+    assert [epoch["epoch"] for epoch in reports["epochs"]] == [begun + 1, begun + 2, begun + 3]
+    assert reports["epochs"][-1]["examples"] == 32_561 * (begun + 3)
+    assert reports["final"]["objective"] < 0.3545  # 0.3531 at best; after 10 epochs without a death, 0.3538
     assert sorted(os.listdir(tmp_path)) == ["report.json", "told", "train.ckpt"]
 
 

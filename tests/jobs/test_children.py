@@ -51,7 +51,7 @@ if __name__ == "__main__":
         calls = v.scatter, v.gather, v.statistics, v.barrier, replica.step, replica.finish, malt.barrier, malt.alive
         sys.stdout.flush()
         assert forked(*calls, code="sys.exit(3)") == 3
-        if sys.argv[1:] == ["malt run"]:  # which sees what no hook of Python's is told of
+        if sys.argv[1:] == ["malt run"]:  # which sees what no hook of Python's is reports of
             assert forked(code="raise SystemExit(4)") == 4
         assert forked(code="raise ValueError('its own affair')") == 1
         assert forked(code="t = threading.Thread(target=lambda: 1 / 0); t.start(); t.join(); sys.exit(0)") == 0

@@ -15,18 +15,18 @@ from pathlib import Path
 import pytest
 
 from malt.launch import control
-from malt.launch.control import Reception
+from malt.launch.control import ControlServer
 from malt.runner import leaving, program
-from malt.runner.program import CALL, RECEPTION
+from malt.runner.program import CALL, CONTROL_SERVER
 
 pytestmark = pytest.mark.serial
 PROGRAM = str(Path(__file__).parents[2] / "malt" / "runner" / "program.py")
 
 
 @pytest.fixture
-def open_reception(tmp_path, monkeypatch):
+def open_control_server(tmp_path, monkeypatch):
     monkeypatch.setattr(control, "own_addresses", lambda: ("127.0.0.1",))
-    with contextlib.closing(Reception(tmp_path)) as made:
+    with contextlib.closing(ControlServer(tmp_path)) as made:
         yield made
 
 
@@ -49,15 +49,15 @@ def line(name, text=""):
     return json.dumps([name, text]).encode() + b"\n"
 
 
-def test_what_is_said_becomes_files(open_reception, tmp_path):
-    said = [line(name) for name in ("begun-2", "calls-77")]
-    call(open_reception.number, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *said)
+def test_what_is_said_becomes_files(open_control_server, tmp_path):
+    reports = [line(name) for name in ("begun-2", "calls-77")]
+    call(open_control_server.number, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *reports)
     assert files(tmp_path) == ["begun-2", "calls-77", "elsewhere-2", "ended-2", "left-2", "rank-2.txt"]
     assert (tmp_path / "rank-2.txt").read_text(encoding="utf-8") == "Traceback: ü"
 
 
 @pytest.mark.parametrize(
-    "said",
+    "reports",
     [
         line("../outside", "x"),
         line("started-1", "1 1"),
@@ -70,17 +70,17 @@ def test_what_is_said_becomes_files(open_reception, tmp_path):
         b"null\n",
         b"x" * (1 << 20) + line("left-2", "3"),
     ],
-    ids=lambda said: said[:20].decode("latin-1").strip(),
+    ids=lambda reports: reports[:20].decode("latin-1").strip(),
 )
-def test_other_files_are_not_written(said, open_reception, tmp_path):
-    call(open_reception.number, said)
+def test_other_files_are_not_written(reports, open_control_server, tmp_path):
+    call(open_control_server.number, reports)
     assert files(tmp_path) == ["elsewhere-2", "ended-2"]
 
 
 @pytest.fixture
-def caller(open_reception):
+def caller(open_control_server):
     """Rank 2, which stays on the line."""
-    _, token, port, address = open_reception.number.split()
+    _, token, port, address = open_control_server.number.split()
     with socket.create_connection((address, int(port))) as connection:
         connection.sendall(f"{token} 2\n".encode())
         yield connection
@@ -103,33 +103,33 @@ def test_a_rank_whose_words_are_not_understood_has_not_ended(caller, tmp_path, m
     assert (tmp_path / "rank-2.txt").read_text().endswith("xthe error")
 
 
-def test_a_rank_is_told_to_leave(open_reception, caller, tmp_path, monkeypatch):
+def test_a_rank_is_told_to_leave(open_control_server, caller, tmp_path, monkeypatch):
     wait_for("elsewhere-2", tmp_path)
-    open_reception.tell(15)
+    open_control_server.report(15)
     sent = []
     monkeypatch.setattr(leaving.os, "kill", lambda *words: sent.append(words))
     leaving.hear(caller.fileno())
-    assert sent == [(leaving._process, 15)] and leaving._is_told(15) and not leaving._is_told(2)
-    monkeypatch.setattr(leaving, "_told", 0)
+    assert sent == [(leaving._process, 15)] and leaving._is_notified(15) and not leaving._is_notified(2)
+    monkeypatch.setattr(leaving, "_notified", 0)
 
 
-def test_once_it_is_closed_nothing_is_written(open_reception, caller, tmp_path):
+def test_once_it_is_closed_nothing_is_written(open_control_server, caller, tmp_path):
     wait_for("elsewhere-2", tmp_path)
     caller.sendall(line("begun-2"))
-    open_reception.close()
+    open_control_server.close()
     assert files(tmp_path) == ["begun-2", "elsewhere-2"]
     assert "malt reception" not in {thread.name for thread in threading.enumerate()}
 
 
-def test_a_thread_that_does_not_end_in_time_writes_nothing(open_reception, tmp_path):
-    open_reception.close()
-    open_reception._write("left-2", "")
+def test_a_thread_that_does_not_end_in_time_writes_nothing(open_control_server, tmp_path):
+    open_control_server.close()
+    open_control_server._write("left-2", "")
     assert files(tmp_path) == []
 
 
-def test_a_stranger_is_not_heard(open_reception, tmp_path):
-    call(open_reception.number, line("finished-2"), token="0" * 32)
-    call(open_reception.number, line("finished-2"), token="\u00fc")
+def test_a_stranger_is_not_heard(open_control_server, tmp_path):
+    call(open_control_server.number, line("finished-2"), token="0" * 32)
+    call(open_control_server.number, line("finished-2"), token="\u00fc")
     assert files(tmp_path) == []
 
 
@@ -148,23 +148,23 @@ if os.fork() == 0:  # a child that outlives the rank keeps nothing of the connec
 
 
 @pytest.mark.parametrize("ends_well", [True, False])
-def test_a_rank_on_another_host_calls(ends_well, open_reception, tmp_path, job_environment):
+def test_a_rank_on_another_host_calls(ends_well, open_control_server, tmp_path, job_environment):
     program = tmp_path / "program.py"
     program.write_text(CALLS.format(ends_well=ends_well))
-    number = " ".join(["elsewhere", *open_reception.number.split()[1:]])
-    environment = job_environment | {RECEPTION: number, "MALT_JOB_DIR": "/nowhere", "PMIX_RANK": "2"}
+    number = " ".join(["elsewhere", *open_control_server.number.split()[1:]])
+    environment = job_environment | {CONTROL_SERVER: number, "MALT_JOB_DIR": "/nowhere", "PMIX_RANK": "2"}
     subprocess.run([sys.executable, PROGRAM, program], env=environment, capture_output=True, timeout=200)
     end = time.monotonic() + 5
     while "ended-2" not in files(tmp_path) and time.monotonic() < end:
         time.sleep(0.01)
-    said = ["finished-2"] if ends_well else ["left-2", "rank-2.txt"]
-    assert files(tmp_path) == sorted(["elsewhere-2", "ended-2", "program.py", *said])
+    reports = ["finished-2"] if ends_well else ["left-2", "rank-2.txt"]
+    assert files(tmp_path) == sorted(["elsewhere-2", "ended-2", "program.py", *reports])
 
 
-def test_a_rank_on_this_host_does_not_call(open_reception, tmp_path, job_environment):
-    assert open_reception.number.split()[0] == os.uname().nodename
-    environment = job_environment | {RECEPTION: open_reception.number, "PMIX_RANK": "2"}
+def test_a_rank_on_this_host_does_not_call(open_control_server, tmp_path, job_environment):
+    assert open_control_server.number.split()[0] == os.uname().nodename
+    environment = job_environment | {CONTROL_SERVER: open_control_server.number, "PMIX_RANK": "2"}
     program = tmp_path / "program.py"
-    program.write_text(f"import os; assert '{CALL}' not in os.environ and '{RECEPTION}' not in os.environ")
+    program.write_text(f"import os; assert '{CALL}' not in os.environ and '{CONTROL_SERVER}' not in os.environ")
     assert subprocess.run([sys.executable, PROGRAM, program], env=environment, timeout=200).returncode == 0
     assert files(tmp_path) == ["program.py"]

@@ -90,12 +90,12 @@ def test_all_is_well():
     assert can_run(findings)
 
 
-@pytest.mark.parametrize("changes, level, what, said", FALLS_SHORT, ids=[case[2] for case in FALLS_SHORT])
-def test_what_falls_short(changes, level, what, said):
+@pytest.mark.parametrize("changes, level, what, reports", FALLS_SHORT, ids=[case[2] for case in FALLS_SHORT])
+def test_what_falls_short(changes, level, what, reports):
     findings = judge(replace(GOOD, **changes))
     finding = of(findings, what)
     assert finding.level == level
-    assert re.search(said, str(finding)), str(finding)
+    assert re.search(reports, str(finding)), str(finding)
     assert can_run(findings) == (level != FAIL)
 
 
@@ -104,7 +104,7 @@ def test_every_finding_falls_short_in_some_test():
 
 
 @pytest.mark.parametrize(
-    "changes, what, said",
+    "changes, what, reports",
     [
         ({"shm_nbytes": None, "shm_free_nbytes": None}, "/dev/shm", "there is none"),
         (found(processors=[[0], [1]]), "binding", "rank 0: 0; rank 1: 1"),
@@ -117,9 +117,9 @@ def test_every_finding_falls_short_in_some_test():
         (found(latency_us=80.0, hosts=["a/0", "b/1"]), "latency", "80 us for a Put + Flush of 8 B, between hosts"),
     ],
 )
-def test_what_is_well(changes, what, said):
+def test_what_is_well(changes, what, reports):
     finding = of(judge(replace(GOOD, **changes)), what)
-    assert finding.level == OK and not finding.remedy and said in finding.value
+    assert finding.level == OK and not finding.remedy and reports in finding.value
 
 
 def test_a_single_rank_has_no_peer():
@@ -156,12 +156,17 @@ def test_the_text_is_aligned():
 
 
 def test_the_record_has_every_fact():
-    told = json.loads(json.dumps(record(GOOD, judge(GOOD))))
-    assert [*told] == ["ok", "facts", "findings"] and told["ok"] is True
-    assert [*told["facts"]] == [field.name for field in fields(Facts)]
-    assert [*told["facts"]["examination"]] == [field.name for field in fields(Examination)]
-    assert told["facts"]["library"] == {"family": "openmpi", "version": [5, 0], "path": ""}
-    assert told["findings"][3] == {"level": OK, "what": "/dev/shm", "value": "7,000 MB free of 8,000 MB", "remedy": ""}
+    reports = json.loads(json.dumps(record(GOOD, judge(GOOD))))
+    assert [*reports] == ["ok", "facts", "findings"] and reports["ok"] is True
+    assert [*reports["facts"]] == [field.name for field in fields(Facts)]
+    assert [*reports["facts"]["examination"]] == [field.name for field in fields(Examination)]
+    assert reports["facts"]["library"] == {"family": "openmpi", "version": [5, 0], "path": ""}
+    assert reports["findings"][3] == {
+        "level": OK,
+        "what": "/dev/shm",
+        "value": "7,000 MB free of 8,000 MB",
+        "remedy": "",
+    }
 
 
 def test_read_finds_the_examination():
@@ -190,15 +195,15 @@ def malt_doctor(job_environment):
 def test_a_real_job(malt_doctor):
     pytest.importorskip("mpi4py.MPI")
     done = malt_doctor("-n", "2", "--json", MPI4PY_RC_THREAD_LEVEL="serialized")
-    told = json.loads(done.stdout)
-    assert (done.returncode, told["ok"]) == (0, True), told["findings"]
-    seen = told["facts"]["examination"]
+    reports = json.loads(done.stdout)
+    assert (done.returncode, reports["ok"]) == (0, True), reports["findings"]
+    seen = reports["facts"]["examination"]
     assert seen["ranks"] == 2 and len(seen["hosts"]) == len(seen["processors"]) == 2
     assert seen["memory_model"] in ("unified", "separate") and seen["thread_level"] == "serialized"
     assert min(seen["latency_us"], seen["bandwidth_gb_s"], seen["landed_ms"]) > 0
     assert seen["bandwidth_nbytes"] >= 2**23 and seen["bandwidth_nbytes"] % 2**23 == 0
-    assert [one["what"] for one in told["findings"] if one["what"] != "messages"] == WHATS
-    assert of([Finding(**one) for one in told["findings"]], "thread level").level == WARN
+    assert [one["what"] for one in reports["findings"] if one["what"] != "messages"] == WHATS
+    assert of([Finding(**one) for one in reports["findings"]], "thread level").level == WARN
 
 
 def test_no_mpi4py(malt_doctor, tmp_path):

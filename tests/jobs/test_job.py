@@ -62,8 +62,8 @@ def test_lines_have_the_label_of_their_rank(run, tmp_path):
     done = run(RANK + program, options=["--label"])
     assert (done.returncode, done.stderr) in [(0, f"[{one}] e\n[{1 - one}] e\n") for one in (0, 1)]
     for rank in "01":
-        said = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
-        assert said == [f"[{rank}] {word}" for word in ("a", "b", "c", "end")]
+        reports = [line for line in done.stdout.splitlines() if line.startswith(f"[{rank}] ")]
+        assert reports == [f"[{rank}] {word}" for word in ("a", "b", "c", "end")]
 
 
 def test_a_text_is_run_with_what_is_open(tmp_path, malt_environment):
@@ -183,13 +183,13 @@ def test_an_mpiexec_that_cannot_be_started(tmp_path, malt_environment):
     assert "LaunchError: cannot start" in launcher.communicate(timeout=200)[1]
 
 
-TOLD = """trap '' TERM INT
+REPORTED = """trap '' TERM INT
 echo $$ $(cut -d' ' -f22 /proc/$$/stat) > $MALT_FAILURE_DIR/started-0; echo $$ > {0}/1.pid; sleep 250& sleep 250;wait"""
 
 
 def test_told_again_the_launcher_waits_for_nobody(tmp_path, malt_environment):
     """The same signal at once again is the same one: timeout(1) sends it to the launcher, then to its group."""
-    launcher = supervise(tmp_path, malt_environment, TOLD)
+    launcher = supervise(tmp_path, malt_environment, REPORTED)
     wait_for(lambda: (tmp_path / "1.pid").exists() and (tmp_path / "1.pid").read_text())
     for _ in range(2):
         launcher.terminate()
@@ -261,7 +261,7 @@ try:
         os.write(1, b"x" * 4096)
 except BlockingIOError:
     pass
-print(supervision._is_read(), file=open({str(tmp_path / "said")!r}, "w"))
+print(supervision._is_read(), file=open({str(tmp_path / "reports")!r}, "w"))
 """
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.wait(30) == 0, child.communicate()[1]

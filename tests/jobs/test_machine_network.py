@@ -15,7 +15,7 @@ NEITHER = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
 
 
 @pytest.mark.parametrize(
-    ("devices", "told"),
+    ("devices", "reports"),
     [
         ((), NEITHER),
         (("net/eth0",), NEITHER),
@@ -23,11 +23,11 @@ NEITHER = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
         (("cxi/cxi0",), {"OMPI_MCA_osc": "^ucx"}),
     ],
 )
-def test_what_is_not_there_is_not_tried(devices, told, tmp_path):
+def test_what_is_not_there_is_not_tried(devices, reports, tmp_path):
     (tmp_path / "infiniband").mkdir()
     for device in devices:
         (tmp_path / device).mkdir(parents=True)
-    assert network.settings(network.found(tmp_path)) == told
+    assert network.settings(network.found(tmp_path)) == reports
 
 
 @pytest.mark.parametrize(

@@ -66,11 +66,17 @@ class TestPlanted:
         assert re.findall(r"model on rank (\d): ([0-9a-f]{64})", done.stdout) == [
             (str(rank), model) for rank in range(4)
         ]
-        told = json.loads(report.read_text())
-        assert [told[key] for key in ("program", "ranks", "graph", "sync", "seed")] == ["apps.mf", 4, "all", "asp", 0]
-        assert told["options"]["rank"] == 16 and told["options"]["biases"] is True
-        assert told["final"]["model_sha256"] == model and told["lost_ranks"] == []
-        check_epochs(told)
+        reports = json.loads(report.read_text())
+        assert [reports[key] for key in ("program", "ranks", "graph", "sync", "seed")] == [
+            "apps.mf",
+            4,
+            "all",
+            "asp",
+            0,
+        ]
+        assert reports["options"]["rank"] == 16 and reports["options"]["biases"] is True
+        assert reports["final"]["model_sha256"] == model and reports["lost_ranks"] == []
+        check_epochs(reports)
 
     @pytest.mark.thorough
     def test_bsp_repeats_itself_bit_by_bit(self, mf):
@@ -79,8 +85,8 @@ class TestPlanted:
         assert first == second != other
 
 
-def check_epochs(told):
-    epochs, end = told["epochs"], told["final"]
+def check_epochs(reports):
+    epochs, end = reports["epochs"], reports["final"]
     assert [epoch["epoch"] for epoch in epochs] == list(range(1, 13))
     assert [epoch["examples"] for epoch in epochs] == [epochs[0]["examples"] * number for number in range(1, 13)]
     last = epochs[-1]
@@ -115,9 +121,9 @@ def test_epochs_are_measured_with_the_rows_of_all_ranks(mf, tmp_path):
     test.write_text("".join(f"{u} {i} {level[i]:.2f}\n" for i in range(30) for u in range(4)))
     report = tmp_path / "report.json"
     final(mf(train, "--test", test, "--epochs", 8, "--step", 0.1, "--l2", 1e-4, "--json", report, ranks=4))
-    told = json.loads(report.read_text())
-    assert told["final"]["test_rmse"] == pytest.approx(told["epochs"][-1]["test_rmse"], rel=1e-5)
-    assert told["epochs"][-1]["test_rmse"] < 0.9 * np.std(level)
+    reports = json.loads(report.read_text())
+    assert reports["final"]["test_rmse"] == pytest.approx(reports["epochs"][-1]["test_rmse"], rel=1e-5)
+    assert reports["epochs"][-1]["test_rmse"] < 0.9 * np.std(level)
 
 
 def trainer(*arguments):
@@ -292,9 +298,9 @@ class TestSavedModel:
             saved.write_text("a model")
         else:
             (np.savez_compressed if harm == "compressed" else np.savez)(saved, **{**arrays, **changes[harm]})
-        with pytest.raises(BadInput, match=re.escape(f"{saved}: not a model that apps.mf has saved (")) as told:
+        with pytest.raises(BadInput, match=re.escape(f"{saved}: not a model that apps.mf has saved (")) as reports:
             run([str(tiny), "--model", str(saved)])
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(reports.value)
 
 
 BAD = {

@@ -69,14 +69,14 @@ class TestDigits:
         assert re.findall(r"model on rank (\d): ([0-9a-f]{64})", done.stdout) == [
             (str(rank), model) for rank in range(ranks)
         ]
-        told = json.loads(report.read_text())
-        assert (told["program"], told["ranks"], told["sync"], told["seed"]) == ("apps.mlp", ranks, sync, 0)
-        assert told["final"]["model_sha256"] == model and told["lost_ranks"] == []
-        assert [epoch["examples"] for epoch in told["epochs"]] == [1438 * (k + 1) for k in range(10)]
-        last = told["epochs"][-1]
+        reports = json.loads(report.read_text())
+        assert (reports["program"], reports["ranks"], reports["sync"], reports["seed"]) == ("apps.mlp", ranks, sync, 0)
+        assert reports["final"]["model_sha256"] == model and reports["lost_ranks"] == []
+        assert [epoch["examples"] for epoch in reports["epochs"]] == [1438 * (k + 1) for k in range(10)]
+        last = reports["epochs"][-1]
         assert last["bytes_sent"] == last["bytes_dense"] and (last["bytes_sent"] > 0) == (ranks > 1)
-        assert 0 < last["seconds"] == told["final"]["seconds"]
-        assert last["train_loss"] < told["epochs"][0]["train_loss"]
+        assert 0 < last["seconds"] == reports["final"]["seconds"]
+        assert last["train_loss"] < reports["epochs"][0]["train_loss"]
         if sync in ("bsp", "notify-ack"):
             assert last["overwritten"] == 0
 
@@ -274,8 +274,8 @@ def test_bad_input_is_one_line_and_status_2(mlp, tmp_path, ranks):
     labels.write_bytes(labels.read_bytes()[:-1])
     done = mlp(tmp_path, ranks=ranks)
     assert done.returncode == 2
-    told = [line for line in done.stderr.splitlines() if line.startswith("apps.mlp: error: ")]
-    assert told == [f"apps.mlp: error: {labels}: ends after 19 of the 20 bytes that its header tells of"]
+    reports = [line for line in done.stderr.splitlines() if line.startswith("apps.mlp: error: ")]
+    assert reports == [f"apps.mlp: error: {labels}: ends after 19 of the 20 bytes that its header tells of"]
     assert "Traceback" not in done.stderr
 
 

@@ -30,11 +30,11 @@ READ = {
 @pytest.mark.parametrize("name", READ)
 def test_a_file_that_is_read_is_not_written(tmp_path, monkeypatch, name, option, alias):
     """... nor is anything read before that is told: what is read here would be refused."""
-    program, words, told = READ[name]
-    if (option, told) == ("--save", "--model"):
+    program, words, reports = READ[name]
+    if (option, reports) == ("--save", "--model"):
         pytest.skip("see test_a_model_may_be_saved_in_its_own_place")
     monkeypatch.chdir(tmp_path)
-    read = tmp_path / ("t10k-labels-idx1-ubyte.gz" if told == "FOLDER" else "data")
+    read = tmp_path / ("t10k-labels-idx1-ubyte.gz" if reports == "FOLDER" else "data")
     if alias != "not there yet":
         read.write_text("not what it should be")
     out = {"another path": f"../{tmp_path.name}/{read.name}", "link": "link", "hard link": "link"}.get(alias, str(read))
@@ -42,11 +42,11 @@ def test_a_file_that_is_read_is_not_written(tmp_path, monkeypatch, name, option,
         os.symlink(read, "link")
     if alias == "hard link":
         os.link(read, "link")
-    arguments = words.format(tmp_path if told == "FOLDER" else read).split()
+    arguments = words.format(tmp_path if reports == "FOLDER" else read).split()
     resume = ["--resume"] if option == "--checkpoint" else []
     with pytest.raises(BadInput) as error:
         program.run([*arguments, option, out, *resume])
-    assert str(error.value) == f"{out}: {option} needs a file of its own, and {told} is that file"
+    assert str(error.value) == f"{out}: {option} needs a file of its own, and {reports} is that file"
     assert alias == "not there yet" or read.read_text() == "not what it should be"
 
 

@@ -91,8 +91,8 @@ def test_the_traceback_is_left_for_the_launcher(tmp_path, run, end):
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
     file, _, status = sorted(left.iterdir())  # and that it has started
     assert status.name == "status-1"
-    told = file.read_text(encoding="utf-8")
-    assert file.name == "rank-3.txt" and told.startswith("Traceback") and "ValueError: café" in told
+    reports = file.read_text(encoding="utf-8")
+    assert file.name == "rank-3.txt" and reports.startswith("Traceback") and "ValueError: café" in reports
 
 
 def test_a_fork_that_fails_leaves_none(tmp_path, run):
@@ -111,7 +111,7 @@ def test_a_fork_that_fails_leaves_none(tmp_path, run):
 
 
 @pytest.mark.parametrize(
-    "environment", [{"MALT_FAILURE_DIR": "gone", "PMI_RANK": "1"}, {"MALT_FAILURE_DIR": "."}, {}], ids=str
+    "environment", [{"MALT_FAILURE_DIR": "find_failed", "PMI_RANK": "1"}, {"MALT_FAILURE_DIR": "."}, {}], ids=str
 )
 def test_nowhere_to_leave_it(tmp_path, run, environment):
     done = run("1 / 0", RUNNER, "program.py", **environment)
@@ -173,9 +173,9 @@ def test_a_failure_is_told_whatever_can_be_printed(tmp_path, run, how, end):
     left.mkdir()
     environment = {"MALT_FAILURE_DIR": str(left), "PMI_RANK": "3", "MALT_JOB_DIR": str(left)}
     run(CANNOT_PRINT[how] + end, RUNNER, "program.py", **environment)
-    told = {path.name for path in left.iterdir()}
-    assert "left-3" in told and "finished-3" not in told
-    assert ("rank-3.txt" in told) == ("raise" in end)
+    reports = {path.name for path in left.iterdir()}
+    assert "left-3" in reports and "finished-3" not in reports
+    assert ("rank-3.txt" in reports) == ("raise" in end)
 
 
 MPI_STATES = "state = 1\ndef Is_initialized(): return state > 0\ndef Is_finalized(): return state > 1\n"
@@ -202,7 +202,7 @@ def test_the_launcher_learns_of_an_end_inside_mpi(tmp_path, run, how):
     (tmp_path / "mpi4py" / "MPI.py").write_text(MPI_STATES)
     left = tmp_path / "left"
     left.mkdir()
-    text, said = INSIDE[how]
+    text, reports = INSIDE[how]
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
-    told = {path.name: path.read_text() for path in left.iterdir()}
-    assert told.get("inside-3") == said
+    reports = {path.name: path.read_text() for path in left.iterdir()}
+    assert reports.get("inside-3") == reports

@@ -18,8 +18,8 @@ def test_the_report_has_an_epoch_that_comes_again_once(program, rows, monkeypatc
         pytest.importorskip("sklearn")
     monkeypatch.setattr(Shares, "epochs", lambda *_: iter([1, 2, 3, 2, 3]))
     program.run(["--epochs", "3", "--json", str(tmp_path / "report.json")])
-    told = json.loads((tmp_path / "report.json").read_text())
-    epochs, final = told["epochs"], told["final"]
+    reports = json.loads((tmp_path / "report.json").read_text())
+    epochs, final = reports["epochs"], reports["final"]
     assert [epoch["epoch"] for epoch in epochs] == [1, 2, 3]
     assert [epoch["examples"] for epoch in epochs] == [rows, 4 * rows, 5 * rows]
     assert epochs[-1]["seconds"] == final["seconds"]

@@ -62,19 +62,19 @@ class TestEmbeddedData:
         ]
         rows = [line for line in done.stdout.splitlines() if re.match(r"\d+ ", line)]
         assert [int(row.split()[0]) for row in rows[-10:]] == list(range(1, 11))
-        told = json.loads(report.read_text())
-        assert (told["program"], told["ranks"], told["graph"], told["sync"], told["seed"]) == (
+        reports = json.loads(report.read_text())
+        assert (reports["program"], reports["ranks"], reports["graph"], reports["sync"], reports["seed"]) == (
             "apps.svm",
             4,
             "all",
             "asp",
             0,
         )
-        assert told["final"]["model_sha256"] == model and told["lost_ranks"] == []
-        assert [epoch["examples"] for epoch in told["epochs"]] == [32_561 * (k + 1) for k in range(10)]
-        last = told["epochs"][-1]
+        assert reports["final"]["model_sha256"] == model and reports["lost_ranks"] == []
+        assert [epoch["examples"] for epoch in reports["epochs"]] == [32_561 * (k + 1) for k in range(10)]
+        last = reports["epochs"][-1]
         assert last["bytes_sent"] == last["bytes_dense"] > 0
-        assert 0 < last["seconds"] == told["final"]["seconds"]
+        assert 0 < last["seconds"] == reports["final"]["seconds"]
         assert last["merged"] + last["overwritten"] <= last["bytes_sent"] / (124 * 4)
 
     @pytest.mark.thorough
@@ -202,15 +202,15 @@ def test_bad_input(name):
 
 
 @pytest.mark.parametrize(
-    ("labels", "told"),
+    ("labels", "reports"),
     [("3 1 2", "3 different labels (1, 2, 3)"), ("5 4.5 -3 1 5", "4 different labels (-3, 1, 4.5, ...)")],
 )
-def test_more_than_two_classes(tmp_path, labels, told):
+def test_more_than_two_classes(tmp_path, labels, reports):
     data = tmp_path / "data.svm"
     data.write_text("".join(f"{label} 1:1\n" for label in labels.split()))
     with pytest.raises(BadInput) as error:
         run([str(data)])
-    assert str(error.value) == f"{data}: {told}: there must be two: make one class of some and the other of the rest"
+    assert str(error.value) == f"{data}: {reports}: there must be two: make one class of some and the other of the rest"
 
 
 @pytest.mark.thorough(but="3")
@@ -223,7 +223,7 @@ def test_bad_input_is_one_line_and_status_2(svm, ranks):
 
 
 @pytest.mark.parametrize("option", ["--json", "--save"])
-@pytest.mark.parametrize("path", ["gone/out", "."])
+@pytest.mark.parametrize("path", ["find_failed/out", "."])
 def test_where_it_cannot_write_is_told_before_training(svm, tiny, tmp_path, option, path):
     done = svm(tiny, option, tmp_path / path, ranks=2)
     assert done.returncode == 2

@@ -31,8 +31,8 @@ def error_everywhere(call):
     """What `call` raises: here, and with the same text on all ranks."""
     with pytest.raises(Exception) as caught:
         call()
-    said = [type(caught.value).__name__, str(caught.value)]
-    assert malt.allgather(said) == [said] * malt.size()
+    reports = [type(caught.value).__name__, str(caught.value)]
+    assert malt.allgather(reports) == [reports] * malt.size()
     return caught.value
 
 

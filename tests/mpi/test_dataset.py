@@ -318,8 +318,8 @@ def test_models_that_do_not_fit_are_warned_about(write, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda: 41_000_000)
     loaded(path, "aab")
     monkeypatch.setattr(memory, "free_memory", lambda: 39_000_000)
-    told = f"{path}:2: feature 1,000,000 makes 1,000,001 columns, models of which, one a rank, take 40.0 MB"
-    with pytest.warns(RuntimeWarning, match=told):
+    reports = f"{path}:2: feature 1,000,000 makes 1,000,001 columns, models of which, one a rank, take 40.0 MB"
+    with pytest.warns(RuntimeWarning, match=reports):
         loaded(path, "aab")
 
 
@@ -409,7 +409,7 @@ def test_labels_that_are_too_large_for_float32(write):
 
 @serial
 @pytest.mark.parametrize(
-    "arguments, told",
+    "arguments, reports",
     [
         ({"n_features": 0}, "n_features must be a whole number from 1 to 2147483647, got 0"),
         ({"n_features": 2**31}, "n_features must be a whole number from 1 to 2147483647, got 2147483648"),
@@ -424,8 +424,8 @@ def test_labels_that_are_too_large_for_float32(write):
         ({"labels": (0, float("nan"))}, "labels must be the two that become -1 and +1, or the only one, got (0, nan)"),
     ],
 )
-def test_bad_arguments(write, arguments, told):
-    assert told in failure(write(TEXT), **arguments)
+def test_bad_arguments(write, arguments, reports):
+    assert reports in failure(write(TEXT), **arguments)
 
 
 @serial

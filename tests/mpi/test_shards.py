@@ -70,7 +70,7 @@ class Frame:
 @pytest.mark.serial
 def test_rows_of_any_kind_are_dealt_again_after_a_death(monkeypatch):
     looks = []
-    transport = SimpleNamespace(dead=frozenset({1}), look=lambda: looks.append(1))
+    transport = SimpleNamespace(failed=frozenset({1}), poll_failures=lambda: looks.append(1))
     world = SimpleNamespace(rank=2, size=3, transport=transport, notes=ShardNotes())
     monkeypatch.setattr(shards.session, "world", lambda: world)
     mine = shards.living_rows(9, 2, 3, {1}).tolist()
@@ -118,12 +118,12 @@ def test_bad_options(bad, error):
 def test_rows_of_the_dead_are_dealt_to_the_living(seed):
     choose = random.Random(seed)
     size, count = choose.randrange(2, 9), choose.randrange(0, 200)
-    dead = set(choose.sample(range(size), choose.randrange(1, size)))
-    parts = {rank: shards.living_rows(count, rank, size, dead) for rank in range(size) if rank not in dead}
+    failed = set(choose.sample(range(size), choose.randrange(1, size)))
+    parts = {rank: shards.living_rows(count, rank, size, failed) for rank in range(size) if rank not in failed}
     everything = np.concatenate(list(parts.values()))
     assert sorted(everything) == list(range(count))  # each row belongs to exactly one
     for rank, rows in parts.items():
         first, last = shards.bounds(count, rank, size)
         assert set(range(first, last)) <= set(rows.tolist())
         assert (np.diff(rows) > 0).all()
-    assert max(map(len, parts.values())) - min(map(len, parts.values())) <= 1 + len(dead)
+    assert max(map(len, parts.values())) - min(map(len, parts.values())) <= 1 + len(failed)

@@ -1,4 +1,4 @@
-"""Sparse vectors as users meet them, against their dense twins."""
+"""Sparse vectors as users enter them, against their dense twins."""
 
 from __future__ import annotations
 
@@ -647,7 +647,7 @@ def test_a_scatter_that_fails_leaves_the_rows_dirty():
 
 
 class Run:
-    """A loop whose messages tell who sent them and when; every promise of the mode is checked."""
+    """A loop whose messages report who sent them and when; every promise of the mode is checked."""
 
     def __init__(self, graph, sync, depth, size):
         self.graph, self.sync, self.depth, self.size = graph, sync, depth, size

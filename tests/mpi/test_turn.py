@@ -118,11 +118,11 @@ def test_an_exchange_over_another_is_refused(monkeypatch):
 def test_a_close_ends_the_wait_of_another_thread(vector, monkeypatch):
     entered, edge = threading.Event(), SimpleNamespace(peer=0, step=0, heard_at=0.0, waited_s=0.0)
 
-    def lacking():
+    def missing():
         entered.set()
         return [edge]
 
-    monkeypatch.setattr(vector, "_send", lambda *_: vector._segment._waiting.until_none("scatter", lacking, None))
+    monkeypatch.setattr(vector, "_send", lambda *_: vector._segment._waiting.until_none("scatter", missing, None))
     scattering = in_thread(vector.scatter)
     assert entered.wait(5)
     vector.close()
@@ -190,7 +190,7 @@ go = pathlib.Path(__file__).with_name("go")
 if malt.rank() == 0:
     thread = threading.Thread(target=malt.barrier)
     thread.start()
-    while not malt.init().transport._roster._is_meeting:
+    while not malt.init().transport._barrier._is_inside:
         time.sleep(0.001)
     collectives = (lambda: malt.allreduce(v.array), lambda: malt.broadcast(v.array), lambda: malt.allgather(1),
                    lambda: malt.together(int))

@@ -12,8 +12,8 @@ from dstorm.transports import shm_space
 def all_raise_alike(function, match):
     with pytest.raises(ValueError, match=match) as raised:
         function()
-    said = malt.init().transport.allgather(str(raised.value).encode())
-    assert len(set(said)) == 1
+    reports = malt.init().transport.allgather(str(raised.value).encode())
+    assert len(set(reports)) == 1
 
 
 DIFFERENT = [

@@ -70,15 +70,15 @@ def test_few_conditions_ask_who_is_alive():
         if not name.startswith(LAUNCHER) and (tests := asking(file.read_text(), name)):
             found[name] = [f"{name}:{test.lineno}: {ast.unparse(test)}" for test in tests]
     listed = [line for lines in found.values() for line in lines]
-    said = "\n".join([f"{len(listed)} conditions in {len(found)} modules", *listed])
-    assert len(listed) <= MOST_CONDITIONS and len(found) <= MOST_MODULES, said
+    reports = "\n".join([f"{len(listed)} conditions in {len(found)} modules", *listed])
+    assert len(listed) <= MOST_CONDITIONS and len(found) <= MOST_MODULES, reports
 
 
 @pytest.mark.parametrize(
     "source",
     [
-        "if rank in self.dead: pass",
-        "while not transport.mortal: pass",
+        "if rank in self.failed: pass",
+        "while not transport.fault_tolerant: pass",
         "x = 1 if view.version == 3 else 2",
         "x = [rank for rank in ranks if rank not in failed]",
         "assert self._view.alive",

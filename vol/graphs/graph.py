@@ -47,13 +47,13 @@ class Graph:
     """Who sends to whom. *Local.* Immutable; equal when size, edges of every step and the dead ranks are.
 
     Made by `graph`, `as_graph`, `Graph.from_dict`, `Graph.from_networkx` and `without`, which check their arguments.
-    `phases[p][r]`: out-peers of rank r in phase p, ascending. `dead`: ranks without edges, not counted below.
+    `phases[p][r]`: out-peers of rank r in phase p, ascending. `failed`: ranks without edges, not counted below.
     """
 
     name: str = field(compare=False)
     size: int
     phases: Phases
-    dead: frozenset[int] = frozenset()
+    failed: frozenset[int] = frozenset()
     whole: Graph | None = field(default=None, compare=False)  # as it was before any death
 
     @classmethod
@@ -79,7 +79,7 @@ class Graph:
         return cls.from_dict(peers, size)
 
     def __repr__(self) -> str:
-        unusual = {"period": (self.period, 1), "dead": (sorted(self.dead), [])}
+        unusual = {"period": (self.period, 1), "dead": (sorted(self.failed), [])}
         more = "".join(f", {name}={value}" for name, (value, usual) in unusual.items() if value != usual)
         return f"Graph({self.name!r}, size={self.size}, degree={self.degree}{more})"
 
@@ -109,7 +109,7 @@ class Graph:
     @property
     def living(self) -> tuple[int, ...]:
         """The ranks not removed, ascending. *Local.*"""
-        return tuple(sorted(set(range(self.size)) - self.dead))
+        return tuple(sorted(set(range(self.size)) - self.failed))
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
@@ -164,16 +164,16 @@ class Graph:
         """
         if not isinstance(ranks, Iterable):
             raise TypeError(f"ranks: expected a list of ranks, got {ranks!r}")
-        dead = self.dead | {_rank(r, self.size) for r in ranks}
-        if dead == self.dead:
+        failed = self.failed | {_rank(r, self.size) for r in ranks}
+        if failed == self.failed:
             return self
-        if len(dead) == self.size:
+        if len(failed) == self.size:
             raise ValueError(f"cannot remove all {self.size} ranks of a graph")
         # Ranks learn of deaths in different orders, but must agree on who sends to whom: always start from the whole.
         whole = self.whole or self
-        living = sorted(set(range(self.size)) - dead)
+        living = sorted(set(range(self.size)) - failed)
         phases = (star(self.size, living),) if whole.name == "star" else _mended(whole.phases, living)
-        return Graph(self.name, self.size, phases, dead, whole)
+        return Graph(self.name, self.size, phases, failed, whole)
 
     @cached_property
     def fingerprint(self) -> str:

@@ -36,7 +36,7 @@ class DirtyRows:
         self._news: Marks = np.zeros(len(array), bool)
         self._peers = frozenset(peers)
         self._backlog: dict[int, Marks] = {}
-        self._arrears: dict[int, Marks] = {}
+        self._deferred: dict[int, Marks] = {}
         """Of those who have any."""
         self._turn: dict[int, int] = {}
         """The row from which on arrears go next: rows that change all the time do not keep others waiting."""
@@ -88,23 +88,23 @@ class DirtyRows:
         self._news[changed] = False
         if len(changed):
             for peer in self._peers:
-                self._marks(self._arrears, peer)[changed] = True
+                self._marks(self._deferred, peer)[changed] = True
 
-    def put_off(self, peers: Iterable[int]) -> None:
+    def defer(self, peers: Iterable[int]) -> None:
         """The backlog of `peers` becomes arrears."""
         for peer in self._backlog.keys() & self._behind.intersection(peers):
-            self._marks(self._arrears, peer)[self._backlog.pop(peer)] = True
+            self._marks(self._deferred, peer)[self._backlog.pop(peer)] = True
 
-    def owed(self, peers: Iterable[int], news: Rows, room: int) -> list[tuple[Rows, list[int]]]:
+    def pending(self, peers: Iterable[int], news: Rows, room: int) -> list[tuple[Rows, list[int]]]:
         """What is owed to `peers`, and to whom of them: ascending sets; first `news`, to all that are not behind. Of
         arrears only what makes a set of up to `room` rows."""
         current = [peer for peer in peers if peer not in self._behind]
-        return [(news, current)] + [(self._owed_to(peer, room), [peer]) for peer in peers if peer in self._behind]
+        return [(news, current)] + [(self._pending_for(peer, room), [peer]) for peer in peers if peer in self._behind]
 
-    def _owed_to(self, peer: int, room: int) -> Rows:
+    def _pending_for(self, peer: int, room: int) -> Rows:
         due = self._news | self._backlog.get(peer, self._news)
-        if peer in self._arrears:
-            late = np.flatnonzero(self._arrears[peer] & ~due)
+        if peer in self._deferred:
+            late = np.flatnonzero(self._deferred[peer] & ~due)
             late = np.roll(late, -np.searchsorted(late, self._turn.get(peer, 0)))[: max(room - due.sum(), 0)]
             if len(late):
                 self._turn[peer] = late[-1] + 1
@@ -112,17 +112,17 @@ class DirtyRows:
         return np.flatnonzero(due)
 
     def settle(self, sent: Collection[tuple[Rows, Collection[int]]], news: Rows) -> None:
-        """`sent`, as `owed` told it with `news`, has been sent: who is not in it is owed `news` still."""
+        """`sent`, as `pending` told it with `news`, has been sent: who is not in it is owed `news` still."""
         self._leave_out({peer for _, peers in sent for peer in peers}, news)
         for rows, peers in sent:
             for peer in self._behind.intersection(peers):
                 if peer in self._backlog:
                     self._backlog[peer][:] = False
-                if peer in self._arrears:
-                    self._arrears[peer][rows] = False
-                    if self._arrears[peer].any():
+                if peer in self._deferred:
+                    self._deferred[peer][rows] = False
+                    if self._deferred[peer].any():
                         continue
-                    del self._arrears[peer]
+                    del self._deferred[peer]
                 self._behind.discard(peer)
 
     def settle_rows(self, peers: Collection[int], rows: Rows) -> None:
@@ -133,7 +133,7 @@ class DirtyRows:
             self.ignore(rows)
         self._leave_out(peers, rows[self._news[rows]])
         for peer in self._behind.intersection(peers):
-            for marks in (self._backlog, self._arrears):
+            for marks in (self._backlog, self._deferred):
                 if peer in marks:
                     marks[peer][rows] = False
 

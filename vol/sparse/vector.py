@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import DeadlinePassed, Message, Parcel, PeerLost, Transport
+from dstorm import DeadlinePassed, Message, OutgoingMessage, PeerLost, Transport
 from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
 from vol.merge import SUM, GatherFunction, Own, UserFunction, apply_user_function
@@ -60,7 +60,7 @@ class SparseVector(Vector):
         self._dirty = DirtyRows(self._table, self._peers) if top_k is None and track else None
         self._travels_on = not _reaches_all(graph)
         # What others put off, those who get it put off as well.
-        self._puts_off = capacity < n and self._topology.may_grow
+        self._defers = capacity < n and self._topology.may_grow
 
     @property
     def sent_as(self) -> SentAs:
@@ -82,16 +82,16 @@ class SparseVector(Vector):
             raise ValueError(f"{self.name}: with track=False the rows to send are named: scatter(rows=...)")
         self._dirty.look()
         news = self._dirty.news()
-        owed = self._dirty.owed(peers, news, self._format.capacity)
-        sent = self._send_parts(owed, self._table, step, weight)
-        self._dirty.settle(owed, news)
+        pending = self._dirty.pending(peers, news, self._format.capacity)
+        sent = self._send_parts(pending, self._table, step, weight)
+        self._dirty.settle(pending, news)
         return sent
 
     def _mend(self, before: Neighbours) -> None:
         self._carry_residuals(before.outs)
         if self._dirty is not None:
             # New peers are owed all that changed so far: more than a slot holds, perhaps, and nobody's mistake.
-            self._dirty.put_off(set(self._topology.now.targets).difference(before.targets))
+            self._dirty.defer(set(self._topology.now.targets).difference(before.targets))
 
     def _carry_residuals(self, outs: Sequence[tuple[int, ...]]) -> None:
         """What the peers of a scatter had not got is owed to those of them who live, and whoever takes the place of the
@@ -140,9 +140,9 @@ class SparseVector(Vector):
             )
         self._staging.clear()
         messages = [(self._encode(rows, values), peers) for rows, peers in parts if len(rows) and len(peers)]
-        parcels = [Parcel(peer, *encoded) for encoded, peers in messages for peer in peers]
+        outgoing = [OutgoingMessage(peer, *encoded) for encoded, peers in messages for peer in peers]
         before = [self._segment.sent_to(peers) for _, peers in messages]
-        sent, self._mass = self._segment.send_each(parcels, step, weight, self._mass)
+        sent, self._mass = self._segment.send_each(outgoing, step, weight, self._mass)
         for (encoded, peers), earlier in zip(messages, before, strict=True):
             self._sent[encoded.kind] += self._segment.sent_to(peers) - earlier
         return sent
@@ -197,7 +197,7 @@ class SparseVector(Vector):
             return
         if not self._travels_on:
             self._dirty.ignore(rows)
-        elif self._puts_off:
+        elif self._defers:
             self._dirty.pass_on(rows)
         else:
             self._dirty.note(rows)

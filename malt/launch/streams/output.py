@@ -47,7 +47,7 @@ class Lines:
         self._open: Source | None = None
         """Whose part of a line stands last in what was written."""
 
-    def say(self, source: Source, data: bytes, now: float) -> None:
+    def report(self, source: Source, data: bytes, now: float) -> None:
         """What `source` has said. The part of a line at its end is held back until more comes, or `tick` lets it go."""
         held = self._sources[source]
         *lines, held.part = (held.part + data).split(b"\n")
@@ -215,6 +215,6 @@ class Output:
                 if not data:
                     self._selector.unregister(key.fd)
                     os.close(key.fd)
-                self._lines[key.data.number].say(key.data, data, time.monotonic())
+                self._lines[key.data.number].report(key.data, data, time.monotonic())
                 most = max(most, len(data))
         return most

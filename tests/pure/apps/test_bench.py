@@ -29,8 +29,8 @@ def test_contenders_take_turns_and_are_timed_alike():
 
 def test_a_row_is_the_median_of_pairs():
     row = timed("what", "whom", 2.0, ours=[1.0, 1.0, 10.0], theirs=[3.0, 2.0, 20.0])
-    assert (row.ratio, row.ours, row.theirs, row.verdict) == (2.0, 1.0, 3.0, "reached")
-    assert timed("what", "whom", 2.5, [1.0], [2.0]).verdict == "**not reached**"
+    assert (row.ratio, row.ours, row.theirs, row.decision) == (2.0, 1.0, 3.0, "reached")
+    assert timed("what", "whom", 2.5, [1.0], [2.0]).decision == "**not reached**"
 
 
 def test_a_peer_that_is_missing_is_told():
@@ -39,8 +39,8 @@ def test_a_peer_that_is_missing_is_told():
 
 
 def test_figures_have_a_unit_that_reads_well():
-    told = [rows.shown(x, "s") for x in (0, 2.5, 0.0312, 4.31e-6, 2e-8)]
-    assert told == ["-", "2.5 s", "31.2 ms", "4.31 us", "20 ns"]
+    reports = [rows.shown(x, "s") for x in (0, 2.5, 0.0312, 4.31e-6, 2e-8)]
+    assert reports == ["-", "2.5 s", "31.2 ms", "4.31 us", "20 ns"]
     assert rows.shown(17_920_000, "1/s") == "1.792e+07 1/s"
 
 

@@ -174,19 +174,19 @@ def epoch(number, *after):
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_what_is_called_in_order(run, ranks, tmp_path, capsys):
-    told, calls = run(ranks, "--save", tmp_path / "model.npz")
+    reports, calls = run(ranks, "--save", tmp_path / "model.npz")
     epochs = [call for number in (1, 2, 3) for call in epoch(number, "model")]
     assert calls == [
         *BEFORE, *epochs, "finish", "model", "model", *4 * ["measures"], "warning", "save",
     ]  # fmt: skip
-    assert [one["error"] for one in told["epochs"]] == pytest.approx([(100 - MEAN) / 2**k for k in (1, 2, 3)])
-    assert [one["examples"] for one in told["epochs"]] == [12, 24, 36]
-    assert {one["numbers_per_s"] for one in told["epochs"]} == {7.0}
-    assert (told["graph"], told["sync"], told["seed"], told["lost_ranks"]) == (None, None, 0, [])
-    assert "graph" not in told["options"] and told["final"]["error"] == told["epochs"][-1]["error"]
-    said = capsys.readouterr()
-    assert f", {ranks} ranks, seed 0\n12 numbers, 3 epochs\n" in said.out
-    assert said.err == "warning: it is far from the mean\n"
+    assert [one["error"] for one in reports["epochs"]] == pytest.approx([(100 - MEAN) / 2**k for k in (1, 2, 3)])
+    assert [one["examples"] for one in reports["epochs"]] == [12, 24, 36]
+    assert {one["numbers_per_s"] for one in reports["epochs"]} == {7.0}
+    assert (reports["graph"], reports["sync"], reports["seed"], reports["lost_ranks"]) == (None, None, 0, [])
+    assert "graph" not in reports["options"] and reports["final"]["error"] == reports["epochs"][-1]["error"]
+    reports = capsys.readouterr()
+    assert f", {ranks} ranks, seed 0\n12 numbers, 3 epochs\n" in reports.out
+    assert reports.err == "warning: it is far from the mean\n"
     assert float(malt.files.load_npz(tmp_path / "model.npz")["w"]) == pytest.approx(MEAN + (100 - MEAN) / 8)
 
 
@@ -205,18 +205,18 @@ def test_a_checkpoint_goes_on(run, ranks, together, tmp_path):
 
 
 def test_a_model_that_no_rank_has_whole(run, tmp_path):
-    told, calls = run(3, "--together", "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0)
+    reports, calls = run(3, "--together", "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0)
     assert [call for call in calls if call.split()[0] in ("keep", "state", "finish", "measures_of_all")] == [
         "keep 1", "state", "keep 2", "state", "keep 3", "finish", "state", "measures_of_all",
     ]  # fmt: skip
-    assert len(told["epochs"]) == 3 and told["final"]["error"] == pytest.approx((100 - MEAN) / 8)
+    assert len(reports["epochs"]) == 3 and reports["final"]["error"] == pytest.approx((100 - MEAN) / 8)
 
 
 @pytest.mark.parametrize(("tolerance", "epochs"), [(0.4, 20), (0.6, 2)])
 def test_the_tolerance_ends_it(run, tolerance, epochs):
     """Each epoch halves the error."""
-    told, _ = run(3, "--tolerance", tolerance, "--epochs", 20)
-    assert len(told["epochs"]) == epochs
+    reports, _ = run(3, "--tolerance", tolerance, "--epochs", 20)
+    assert len(reports["epochs"]) == epochs
 
 
 @pytest.mark.parametrize("together", [(), ("--together",)])
@@ -243,9 +243,9 @@ def test_what_has_converged_is_over(run, own, tmp_path):
 
 
 def test_a_model_that_is_only_measured(run, capsys):
-    told, calls = run(2, "--measured")
-    assert calls == BEFORE[:3] and told["epochs"] == [] and told["final"]["error"] == 0.5
-    assert f"final: error 0.500 model {told['final']['model_sha256']}\n" in capsys.readouterr().out
+    reports, calls = run(2, "--measured")
+    assert calls == BEFORE[:3] and reports["epochs"] == [] and reports["final"]["error"] == 0.5
+    assert f"final: error 0.500 model {reports['final']['model_sha256']}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,10 @@ pytestmark = pytest.mark.serial
 @pytest.fixture
 def world(monkeypatch):
     """A session of four ranks whose deaths and time are set by hand: each epoch takes a second."""
-    state = types.SimpleNamespace(now=0.0, lost={}, found={}, others_owe=0, meetings=0)
+    state = types.SimpleNamespace(now=0.0, lost={}, found={}, others_owe=0, barriers=0)
 
-    def meet():
-        state.meetings += 1
+    def enter():
+        state.barriers += 1
         state.lost |= state.found
 
     def alive():
@@ -35,7 +35,7 @@ def world(monkeypatch):
     monkeypatch.setattr(shares.malt, "alive", alive)
     monkeypatch.setattr(shares.malt, "size", lambda: 4)
     monkeypatch.setattr(shares.malt, "rank", lambda: 1)
-    monkeypatch.setattr(shares.malt, "barrier", meet)
+    monkeypatch.setattr(shares.malt, "barrier", enter)
     monkeypatch.setattr(shares.malt, "init", lambda: session)
     monkeypatch.setattr(shares.malt, "lost_ranks", lost_ranks)
     monkeypatch.setattr(shares, "by_rank", lambda missing: {1: missing, 2: state.others_owe})
@@ -44,14 +44,14 @@ def world(monkeypatch):
     return state
 
 
-def trained(world, last=10, sync="asp", deaths=()):
-    """The epochs in their order. `deaths`: after so many epochs a rank is found to have died, at some time."""
+def trained(world, last=10, sync="asp", failures=()):
+    """The epochs in their order. `failures`: after so many epochs a rank is found to have died, at some time."""
     some, epochs = Shares(100), []
     for epoch in some.epochs(1, last, sync):
         some.changed(some.present())
         world.now += 1
         epochs.append(epoch)
-        for after, rank, at in deaths:
+        for after, rank, at in failures:
             if after == len(epochs):
                 world.lost[rank] = at
     return epochs
@@ -59,21 +59,21 @@ def trained(world, last=10, sync="asp", deaths=()):
 
 def test_nobody_dies(world):
     assert trained(world) == list(range(1, 11))
-    assert world.meetings == 1
+    assert world.barriers == 1
 
 
 def test_one_that_is_found_to_stand_still_at_the_end(world):
     world.found = {3: 6.5}
     assert trained(world) == [*range(1, 11), 7, 8, 9, 10]
-    assert world.meetings == 2
+    assert world.barriers == 2
 
 
 def test_one_that_stood_still_for_long_enough_before_the_end(world):
-    assert trained(world, deaths=[(8, 3, 3.5)]) == [*range(1, 11), 8, 9, 10]
+    assert trained(world, failures=[(8, 3, 3.5)]) == [*range(1, 11), 8, 9, 10]
 
 
 def test_as_many_epochs_have_followed(world):
-    assert trained(world, deaths=[(5, 3, 2.5)]) == list(range(1, 11))
+    assert trained(world, failures=[(5, 3, 2.5)]) == list(range(1, 11))
 
 
 def test_all_train_as_many_as_the_one_that_owes_most(world):
@@ -101,7 +101,7 @@ def test_where_ranks_wait_for_each_other_or_do_not_die_nobody_meets(world):
     assert trained(world, sync="bsp") == list(range(1, 11))
     world.session.survive = False
     assert trained(world) == list(range(1, 11))
-    assert world.meetings == 0
+    assert world.barriers == 0
 
 
 def test_rows_that_the_dead_had_from_others_count(world, capsys):
@@ -111,7 +111,7 @@ def test_rows_that_the_dead_had_from_others_count(world, capsys):
     world.lost |= {0: 1.6}
     assert some.changed(some.present()) and not some.changed(some.present())
     world.found = {2: 1.7}
-    lost = some.losses.told()
+    lost = some.losses.reports()
     assert [(one["rank"], one["at_s"], one["rows"]) for one in lost] == [(0, 1.6, 33), (2, 1.7, 51), (3, 1.5, 25)]
     assert capsys.readouterr().err == "malt: 33 rows of rank 0 are dealt to ranks 1, 2\n"  # rank 0 told of 3
 
@@ -120,16 +120,16 @@ def test_deaths_are_dated_from_the_beginning(world):
     world.now = 5.0
     some = Shares(100)
     world.lost = {0: 4.0, 3: 6.5}  # one before it, while the files were read
-    assert [one["at_s"] for one in some.losses.told()] == [0.0, 1.5]
+    assert [one["at_s"] for one in some.losses.reports()] == [0.0, 1.5]
 
 
 def test_who_die_together_have_nothing_of_each_other(world, capsys):
     some = Shares(100)
     world.lost = {3: 1.5, 0: 1.5}
     assert some.changed(some.present())
-    assert {one["rank"]: one["rows"] for one in some.losses.told()} == {0: 25, 3: 25}
-    said = "malt: 25 rows of rank {} are dealt to ranks 1, 2\n"
-    assert capsys.readouterr().err == said.format(0) + said.format(3)
+    assert {one["rank"]: one["rows"] for one in some.losses.reports()} == {0: 25, 3: 25}
+    reports = "malt: 25 rows of rank {} are dealt to ranks 1, 2\n"
+    assert capsys.readouterr().err == reports.format(0) + reports.format(3)
 
 
 def test_nothing_to_train(world):

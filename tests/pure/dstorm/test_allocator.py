@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstorm.membership.allocator import Room
+from dstorm.membership.allocator import Allocator
 
 pytestmark = pytest.mark.serial
 PAGE = 4096
@@ -15,7 +15,7 @@ PAGE = 4096
 @given(st.integers(0, 40), st.integers(0, PAGE - 1), st.lists(st.integers(-20, 12 * PAGE), max_size=60))
 def test_no_two_parts_overlap_and_what_fits_is_found(pages, rest, acts):
     """`acts`: a length to take, or, below 0, which of the parts that are taken is given back."""
-    rooms = Room(pages * PAGE + rest), Room(pages * PAGE + rest)
+    rooms = Allocator(pages * PAGE + rest), Allocator(pages * PAGE + rest)
     free, taken = [True] * pages, {}
     for act in acts:
         if act < 0:
@@ -44,7 +44,7 @@ def test_no_two_parts_overlap_and_what_fits_is_found(pages, rest, acts):
 
 
 def test_the_shortest_gap_that_holds_it():
-    room = Room(12 * PAGE)
+    room = Allocator(12 * PAGE)
     first, second, third, fourth = (room.take(pages * PAGE) for pages in (4, 1, 2, 1))
     room.give_back(first)
     room.give_back(third)
@@ -56,7 +56,7 @@ def test_the_shortest_gap_that_holds_it():
 
 
 def test_what_is_given_back_is_not_given_back_twice():
-    room = Room(PAGE)
+    room = Allocator(PAGE)
     start = room.take(0)
     assert room.longest == 0
     room.give_back(start)

@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
-from dstorm.membership.barrier import Roster, nbytes
+from dstorm.membership.barrier import Barrier, nbytes
 from dstorm.membership.tolerant import TolerantRoster
 from dstorm.membership.view import DEPARTED, FaultTolerantView, View
 
@@ -20,7 +20,7 @@ def run(size, seed, live, deadline_s=1.0, tolerant=False):
     def start(rank):
         transport = SimulatedTransport(group, rank)
         transport.view = FaultTolerantView(size) if tolerant else View(size)
-        make = partial(TolerantRoster, view=transport.view, gone=list) if tolerant else Roster
+        make = partial(TolerantRoster, view=transport.view, find_failed=list) if tolerant else Barrier
         return live(rank, make(transport, transport.window(nbytes(size)), deadline_s), transport)
 
     return group.run(start)
@@ -31,11 +31,11 @@ def test_nobody_leaves_before_all_have_come(seed):
     came = [0, 0, 0, 0]
 
     def live(rank, mine, transport):
-        for meeting in range(1, 6):
-            transport.pause(rank * meeting % 7)
-            came[rank] = meeting
-            mine.meet("a test")
-            assert min(came) >= meeting
+        for generation in range(1, 6):
+            transport.pause(rank * generation % 7)
+            came[rank] = generation
+            mine.enter("a test")
+            assert min(came) >= generation
 
     run(4, seed, live)
 
@@ -45,7 +45,7 @@ def test_the_missing_are_named():
         if rank != 2:
             named = r"a test: the deadline passed waiting for rank 2 \(last step 0"
             with pytest.raises(DeadlinePassed, match=named) as raised:
-                mine.meet("a test")
+                mine.enter("a test")
             assert raised.value.missing == {2: 0}
 
     run(3, 0, live)
@@ -56,8 +56,8 @@ def test_who_makes_steps_is_waited_for():
         if rank == 1:
             for _ in range(300):  # 3 s, in which the others' deadline of 1 s would pass thrice
                 transport.pause(30)
-                mine.beat()
-        mine.meet("a test")
+                mine.count_step()
+        mine.enter("a test")
         return transport.clock()
 
     assert min(run(3, 0, live)) > 2.5
@@ -69,7 +69,7 @@ def test_heartbeats_are_signs_of_life():
             for _ in range(300):
                 transport.pause(30)
                 mine.heartbeat()
-        mine.meet("a test")
+        mine.enter("a test")
         return transport.clock(), mine._membership.words[1].steps
 
     assert all(when > 2.5 and steps == 0 for when, steps in run(3, 0, live))
@@ -83,20 +83,20 @@ def test_at_the_end_no_deadline_runs_against_who_has_closed_all(opens):
         if rank == 1:
             for _ in range(opens):
                 mine.opened()
-            mine.meet("a vector")
+            mine.enter("a vector")
             mine.closed() if opens else None
             while transport.clock() < (1.7 if opens else 3):
                 transport.pause(30)
-            mine.meet("another" if opens == 1 else "the end", final=opens != 1)
+            mine.enter("another" if opens == 1 else "the end", final=opens != 1)
             return
-        mine.meet("a vector")
+        mine.enter("a vector")
         if opens == 2:
             with pytest.raises(DeadlinePassed, match="the end"):
-                mine.meet("the end", final=True)
+                mine.enter("the end", final=True)
         if opens == 1:
             with pytest.raises(DeadlinePassed, match="another"):
-                mine.meet("another")
-        mine.meet("another" if opens == 1 else "the end", final=opens != 1)
+                mine.enter("another")
+        mine.enter("another" if opens == 1 else "the end", final=opens != 1)
         assert transport.clock() > 2.5 or opens
 
     run(3, opens, live)
@@ -109,7 +109,7 @@ def test_a_rank_that_waits_says_so_and_for_whom():
                 transport.pause(30)
             mine._look(0)
             assert mine._awaited_by(0) == {2}
-        mine.meet("a test")
+        mine.enter("a test")
         if rank == 2:  # it waits no more, and says so without another call
             while transport.clock() < 0.6:
                 transport.pause(30)
@@ -120,17 +120,17 @@ def test_a_rank_that_waits_says_so_and_for_whom():
 
 
 def test_the_lowest_that_waits_tells_whom_for():
-    told = []
+    reports = []
 
     def live(rank, mine, transport):
-        mine._say = lambda line: told.append((rank, line))
+        mine._report = lambda line: reports.append((rank, line))
         while rank == 3 and transport.clock() < 50:
             transport.pause(30)
-        mine.meet("malt.barrier")
+        mine.enter("malt.barrier")
 
     run(4, 0, live, deadline_s=300.0)
-    assert [rank for rank, _ in told] == [0, 0, 0]
-    assert told[0][1] == "malt: waiting for rank 3 in malt.barrier (10 s)"
+    assert [rank for rank, _ in reports] == [0, 0, 0]
+    assert reports[0][1] == "malt: waiting for rank 3 in malt.barrier (10 s)"
 
 
 def test_after_a_deadline_the_meeting_can_still_take_place():
@@ -140,9 +140,9 @@ def test_after_a_deadline_the_meeting_can_still_take_place():
                 transport.pause(30)
         else:
             with pytest.raises(DeadlinePassed):
-                mine.meet("a test")
-        mine.meet("a test")
-        mine.meet("another")
+                mine.enter("a test")
+        mine.enter("a test")
+        mine.enter("another")
 
     run(2, 0, live)
 
@@ -152,16 +152,16 @@ def test_different_meetings_are_told_apart_at_once(seed):
     """Also while a third rank is still on its way."""
 
     def live(rank, mine, transport):
-        mine.meet("the same")
+        mine.enter("the same")
         if rank == 2:
             for _ in range(100):
                 transport.pause(30)
-                mine.beat()
+                mine.count_step()
             return transport.clock()
         calls = ["malt.barrier", "malt.finalize"]
         named = f"rank {rank} is in {calls[rank]} while rank {1 - rank} is in {calls[1 - rank]}"
         with pytest.raises(MismatchedCalls, match=named):
-            mine.meet(calls[rank])
+            mine.enter(calls[rank])
         return transport.clock()
 
     first, second, third = run(3, seed, live, deadline_s=60.0)
@@ -175,7 +175,7 @@ def test_a_meeting_is_called_what_it_is_part_of():
         named = f"rank {rank} is in {calls[rank]} while rank {1 - rank} is in {calls[1 - rank]}"
         raises = pytest.raises(MismatchedCalls, match=named)
         with mine.calls.calling(calls[rank]), mine.calls.calling("a part"), raises:
-            mine.meet("MPI_Allgatherv")
+            mine.enter("MPI_Allgatherv")
 
     run(2, 0, live)
 
@@ -184,11 +184,11 @@ def test_patience_ends_before_the_deadline():
     def live(rank, mine, transport):
         if rank == 0:
             with pytest.raises(DeadlinePassed):
-                mine.meet("a test", patience_s=0.1)
+                mine.enter("a test", patience_s=0.1)
             return transport.clock()
         for _ in range(100):
             transport.pause(30)
-            mine.beat()
+            mine.count_step()
         return None
 
     assert 0.1 < run(2, 0, live)[0] < 0.5
@@ -200,11 +200,11 @@ def test_what_the_dead_said_last_is_taken_down():
     def live(rank, mine, transport):
         if rank == 1:
             mine._membership.come(0)
-            mine._tell()
+            mine._publish()
         transport.barrier()
         if rank == 0:
             assert mine._membership.words[1].come == 0
-            mine._bury(0b10)
+            mine._mark_failed(0b10)
             assert mine._membership.words[1].come == 1
             assert transport.view.failed == {1}
 
@@ -214,16 +214,16 @@ def test_what_the_dead_said_last_is_taken_down():
 @pytest.mark.parametrize("seed", range(10))
 def test_a_meeting_that_needs_who_has_departed_ends_at_once(seed):
     def live(rank, mine, transport):
-        mine.meet("a test")
+        mine.enter("a test")
         if rank == 2:
             mine.depart()
             mine.depart()
             with pytest.raises(ClosedError, match="another: this rank has departed"):
-                mine.meet("another")
+                mine.enter("another")
             return
         for call in ("another", "a third", "a fourth"):
             with pytest.raises(PeerLost, match=f"rank 2 is lost: it has departed, and {call} needs it") as raised:
-                mine.meet(call)
+                mine.enter(call)
             assert raised.value.rank == 2
         assert transport.clock() < 1
 
@@ -241,13 +241,13 @@ def test_who_departs_out_of_a_meeting_has_not_come_to_it(seed):
             pauses = iter(range(20))
             transport.pause = lambda polls: SimulatedTransport.pause(transport, polls) if next(pauses, 0) else stop()
             with pytest.raises(Interrupt):
-                mine.meet("a test")
+                mine.enter("a test")
             mine.depart()
             return
         while rank == 1 and not mine._flags_of(2) & DEPARTED:
             transport.pause(10)
         with pytest.raises(PeerLost):
-            mine.meet("a test")
+            mine.enter("a test")
 
     def stop():
         raise Interrupt
@@ -259,13 +259,13 @@ def test_who_is_missing_is_named_with_the_steps_that_it_has_made():
     def live(rank, mine, transport):
         if rank == 1:
             for _ in range(7):
-                mine.beat()
+                mine.count_step()
             while transport.clock() < 1:
                 transport.pause(30)
-            mine.beat()  # long after the others were told last, who are told again
+            mine.count_step()  # long after the others were told last, who are told again
             return
         with pytest.raises(DeadlinePassed) as caught:
-            mine.meet("a test", 3.0)
+            mine.enter("a test", 3.0)
         assert caught.value.missing == {1: 8}
 
     run(2, 0, live)

@@ -7,12 +7,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstorm import header
-from dstorm.header import DONE, EMPTY, WHOLE, WRITING, Stamp
+from dstorm.header import DONE, EMPTY, WHOLE, WRITING, Header
 
 pytestmark = pytest.mark.serial
 
-stamps = st.builds(
-    Stamp,
+headers = st.builds(
+    Header,
     number=st.integers(0, 2**62),
     step=st.integers(0, 2**62),
     state=st.sampled_from([WRITING, WHOLE, DONE]),
@@ -22,7 +22,7 @@ stamps = st.builds(
 )
 
 
-def laid(one: Stamp) -> bytearray:
+def laid(one: Header) -> bytearray:
     buffer = bytearray(header.NBYTES)
     header.write(memoryview(buffer), 0, one)
     return buffer
@@ -32,12 +32,12 @@ def test_zeroed_memory_is_empty():
     assert header.read(memoryview(bytearray(header.NBYTES)), 0).state == EMPTY
 
 
-@given(stamps)
+@given(headers)
 def test_reads_what_was_written(one):
     assert header.read(memoryview(laid(one)), 0) == one
 
 
-@given(stamps, stamps, st.lists(st.booleans(), min_size=header.NBYTES, max_size=header.NBYTES))
+@given(headers, headers, st.lists(st.booleans(), min_size=header.NBYTES, max_size=header.NBYTES))
 def test_a_mix_of_two_is_neither_or_one_of_them(first, second, choice):
     mixed = bytearray(b if pick else a for a, b, pick in zip(laid(first), laid(second), choice, strict=True))
     assert header.read(memoryview(mixed), 0) in (None, first, second)
@@ -45,7 +45,7 @@ def test_a_mix_of_two_is_neither_or_one_of_them(first, second, choice):
 
 @given(st.integers(1, 2**40), st.integers(1, 40), st.integers(1, header.NBYTES - 9))
 def test_neighbours_in_a_ring_torn_at_one_place(number, depth, cut):
-    old, new = Stamp(number, number, WHOLE, 0, 8), Stamp(number + depth, number + depth, WRITING)
+    old, new = Header(number, number, WHOLE, 0, 8), Header(number + depth, number + depth, WRITING)
     for torn in (laid(old)[:cut] + laid(new)[cut:], laid(new)[:cut] + laid(old)[cut:]):
         assert header.read(memoryview(torn), 0) in (None, old, new)
 

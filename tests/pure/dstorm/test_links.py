@@ -64,7 +64,7 @@ class Pair:
 
 @pytest.fixture
 def make(monkeypatch):
-    monkeypatch.setattr(links, "BEAT_S", 0.02)
+    monkeypatch.setattr(links, "HEARTBEAT_S", 0.02)
     monkeypatch.setattr(threading, "excepthook", lambda args: None)  # of those that have left
     made = []
 
@@ -143,7 +143,7 @@ def test_a_flush_towards_one_that_ends_returns(make, nbytes):
     threading.Timer(0.2, pair.end_second).start()
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
-    until(lambda: pair.first.gone() == [1])
+    until(lambda: pair.first.find_failed() == [1])
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
     assert not pair.left
@@ -155,7 +155,7 @@ def test_what_it_sent_before_it_ended_arrives_before_it_is_gone(make):
     for part in (head[:10], head[10:] + b"ab", b"c"):
         pair.ways[1][0].send(part)
     pair.end_second()
-    until(lambda: pair.first.gone() == [1])
+    until(lambda: pair.first.find_failed() == [1])
     assert pair.memory[0][5:8].tobytes() == b"abc"
 
 
@@ -166,7 +166,7 @@ def test_one_that_is_silent_is_given_up_and_told(make, nbytes):
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
     assert 0.3 < time.monotonic() - start < 5
-    until(lambda: pair.first.gone() == [1])
+    until(lambda: pair.first.find_failed() == [1])
     assert not pair.left
     with pytest.raises(OSError):  # what it sends late does not arrive
         for _ in range(100):

@@ -14,11 +14,11 @@ def members(*some):
 
 
 def test_where_no_rank_can_fail_nothing_changes():
-    view, told = View(3), []
-    view.subscribe(told.append)
+    view, reports = View(3), []
+    view.subscribe(reports.append)
     view.report()
     assert (view.alive, view.failed, view.version, view.lowest) == ((0, 1, 2), frozenset(), 0, 0)
-    assert not view.can_change and not told
+    assert not view.can_change and not reports
     assert view.reachable(lambda rank: [rank + 1])(1) == [2]
 
 
@@ -32,15 +32,15 @@ def test_each_change_is_a_version():
 
 
 def test_a_rank_that_failed_is_taken_by_its_next_incarnation():
-    view, told = FaultTolerantView(3), []
-    view.subscribe(told.append)
+    view, reports = FaultTolerantView(3), []
+    view.subscribe(reports.append)
     view.change(failed=[1])
     view.change(joined=[1, 0])  # rank 0 lives: nothing of it changes
     assert (view.alive, view.failed, view.version) == ((0, 1, 2), frozenset(), 2)
     assert [view.incarnation(rank) for rank in range(3)] == [0, 1, 0]
     view.change(failed=[1, 2])
     view.report()
-    assert told == [
+    assert reports == [
         Change(1, members((1, 0)), members()),
         Change(2, members(), members((1, 1))),
         Change(3, members((1, 1), (2, 0)), members()),
@@ -63,20 +63,20 @@ def test_subscribers_are_told_of_each_change_once_and_late_ones_of_all():
 
 def test_of_some_ranks_it_is_reported_alone():
     """Who has ended after all had come to the end has not failed."""
-    view, told = FaultTolerantView(4), []
-    view.subscribe(told.append)
+    view, reports = FaultTolerantView(4), []
+    view.subscribe(reports.append)
     view.change(failed=[1, 3])
     view.change(failed=[2])
     view.report([3])
-    assert told == [Change(1, members((3, 0)), members())]
+    assert reports == [Change(1, members((3, 0)), members())]
     view.report()
-    assert told[1:] == [Change(1, members((1, 0)), members()), Change(2, members((2, 0)), members())]
+    assert reports[1:] == [Change(1, members((1, 0)), members()), Change(2, members((2, 0)), members())]
 
 
 def test_a_subscriber_may_report():
-    view, told = FaultTolerantView(3), []
-    view.subscribe(lambda change: (view.report(), told.append(change.version)))
+    view, reports = FaultTolerantView(3), []
+    view.subscribe(lambda change: (view.report(), reports.append(change.version)))
     view.change(failed=[1])
     view.change(failed=[2])
     view.report()
-    assert sorted(told) == [1, 2]
+    assert sorted(reports) == [1, 2]

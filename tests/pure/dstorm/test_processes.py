@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from dstorm.membership.processes import Process, Vitals, _look, has_ended, is_stopped, this_process
+from dstorm.membership.processes import Process, ProcessMonitor, _look, has_ended, is_stopped, this_process
 
 pytestmark = pytest.mark.serial
 
@@ -26,12 +26,12 @@ def sleeper():
 
 
 def watch(process, clock=time.monotonic, suspect_after_s=None):
-    return Vitals({3: process}, clock, suspect_after_s)
+    return ProcessMonitor({3: process}, clock, suspect_after_s)
 
 
 def test_who_lives_is_not_gone(sleeper):
-    assert watch(sleeper[1]).gone() == []
-    assert watch(this_process()).gone() == []
+    assert watch(sleeper[1]).find_failed() == []
+    assert watch(this_process()).find_failed() == []
 
 
 def test_who_was_killed_is_gone_also_while_nobody_has_waited_for_it(sleeper):
@@ -39,15 +39,15 @@ def test_who_was_killed_is_gone_also_while_nobody_has_waited_for_it(sleeper):
     vitals = watch(process)
     child.kill()
     end = time.monotonic() + 5
-    while not vitals.gone() and time.monotonic() < end:
+    while not vitals.find_failed() and time.monotonic() < end:
         time.sleep(0.001)
-    assert vitals.gone() == [3]  # a zombie
+    assert vitals.find_failed() == [3]  # a zombie
     child.wait()
-    assert vitals.gone() == [3]
+    assert vitals.find_failed() == [3]
 
 
 def test_another_process_of_the_same_number_does_not_pass_for_it(sleeper):
-    assert watch(sleeper[1]._replace(started=sleeper[1].started - 1)).gone() == [3]
+    assert watch(sleeper[1]._replace(started=sleeper[1].started - 1)).find_failed() == [3]
 
 
 def test_who_cannot_be_seen_is_never_reported(sleeper):
@@ -55,7 +55,7 @@ def test_who_cannot_be_seen_is_never_reported(sleeper):
     elsewhere, unknown = watch(process._replace(namespace=1)), watch(Process())
     child.kill()
     child.wait()
-    assert elsewhere.gone() == unknown.gone() == []
+    assert elsewhere.find_failed() == unknown.find_failed() == []
 
 
 def test_who_is_evicted_is_killed_where_it_can_be_seen(sleeper):
@@ -75,12 +75,12 @@ def test_who_is_stopped_for_too_long_is_killed(sleeper):
     while _look(child.pid)[0] not in "Tt":
         time.sleep(0.001)
     for clock[0] in (0.0, 1.0, 1.9):
-        assert vitals.gone() == []
+        assert vitals.find_failed() == []
     child.send_signal(signal.SIGCONT)
     while _look(child.pid)[0] in "Tt":
         time.sleep(0.001)
     clock[0] = 2.5
-    assert vitals.gone() == []  # it has gone on in time
+    assert vitals.find_failed() == []  # it has gone on in time
     assert vitals.standing_s(3) == 2.5
     clock[0] = 2.95
     assert vitals.standing_s(3) == 0
@@ -88,14 +88,14 @@ def test_who_is_stopped_for_too_long_is_killed(sleeper):
     while _look(child.pid)[0] not in "Tt":
         time.sleep(0.001)
     clock[0] = 3.0
-    assert vitals.gone() == []
+    assert vitals.find_failed() == []
     for clock[0] in (4.0, 5.0):
-        assert vitals.gone() == [] and vitals.standing_s(3) == clock[0] - 3
+        assert vitals.find_failed() == [] and vitals.standing_s(3) == clock[0] - 3
     clock[0] = 5.1
-    vitals.gone()
+    vitals.find_failed()
     assert child.wait(5) == -signal.SIGKILL
     clock[0] = 5.2
-    assert vitals.gone() == [3]
+    assert vitals.find_failed() == [3]
     assert vitals.standing_s(3) == pytest.approx(2.2)
     assert vitals.standing_s(4) == 0
 
@@ -115,9 +115,9 @@ def test_who_runs_between_two_looks_does_not_stand_still():
             child.send_signal(signal.SIGSTOP)
             while _look(child.pid)[0] not in "Tt":
                 time.sleep(0.001)
-            assert vitals.gone() == [] and vitals.standing_s(3) == 0
+            assert vitals.find_failed() == [] and vitals.standing_s(3) == 0
         for clock[0] in (10.0, 11.0, 11.1):
-            vitals.gone()
+            vitals.find_failed()
         assert child.wait(5) == -signal.SIGKILL
     finally:
         child.kill()
@@ -130,7 +130,7 @@ def test_who_is_taken_for_dead_is_ended(sleeper):
     vitals.end([4])
     assert child.poll() is None
     vitals.end([3, 4])
-    assert vitals.gone() == [3]
+    assert vitals.find_failed() == [3]
     assert child.wait(5) == -signal.SIGKILL
 
 
@@ -142,14 +142,14 @@ def test_who_cannot_be_looked_at_lives(sleeper):
     try:
         with pytest.raises(OSError, match="Too many open files"):
             open("/proc/self/stat")  # noqa: SIM115
-        alive = vitals.gone(), has_ended(process), is_stopped(process), this_process()
+        alive = vitals.find_failed(), has_ended(process), is_stopped(process), this_process()
         child.kill()
         child.wait()
-        dead = vitals.gone(), has_ended(process)
+        failed = vitals.find_failed(), has_ended(process)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert alive == ([], False, False, Process())
-    assert dead == ([3], True)
+    assert failed == ([3], True)
 
 
 @pytest.mark.parametrize("was_computing", [False, True])
@@ -164,10 +164,10 @@ def test_whoever_stood_still_itself_counts_anew(sleeper, monkeypatch, was_comput
     while _look(child.pid)[0] not in "Tt":
         time.sleep(0.001)
     for clock[0] in (0.0, 60.0):
-        assert vitals.gone() == []
+        assert vitals.find_failed() == []
     if not was_computing:
         assert vitals.standing_s(3) == 0
         for clock[0] in (61.0, 62.0, 62.1):
             assert child.poll() is None
-            vitals.gone()
+            vitals.find_failed()
     assert child.wait(5) == -signal.SIGKILL

@@ -190,7 +190,7 @@ def test_an_impossible_length_is_refused():
             from dstorm import header
 
             first = segment._in.edges[0].slots[0]
-            header.write(segment._window.memory.data, first, header.Stamp(1, 1, header.WHOLE, 0, CAPACITY + NBYTES))
+            header.write(segment._window.memory.data, first, header.Header(1, 1, header.WHOLE, 0, CAPACITY + NBYTES))
             assert segment.receive(lambda: [0], newest=False) == []
             assert segment.statistics().refused == 1
 

@@ -7,9 +7,9 @@ from mutation import plant
 from schedules import Violation, explore
 
 from dstorm import header
-from dstorm.header import WHOLE, WRITING, Stamp
+from dstorm.header import WHOLE, WRITING, Header
 from dstorm.queues import receiver, ring
-from dstorm.queues.ring import ReceiveRing, SendRing, Verdict
+from dstorm.queues.ring import Decision, ReceiveRing, SendRing
 from dstorm.queues.sender import Outbox
 
 SCENARIOS = [
@@ -17,7 +17,7 @@ SCENARIOS = [
     dict(messages=2, depth=1, newest=True),
     dict(messages=3, depth=2, newest=False),
     dict(messages=3, depth=2, newest=True),
-    dict(messages=2, depth=1, newest=False, cut_stamps=True),
+    dict(messages=2, depth=1, newest=False, cut_headers=True),
 ]
 
 
@@ -34,13 +34,13 @@ def first_order(stages):
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_every_schedule_keeps_the_promises(scenario):
-    orders = {} if scenario["messages"] < 3 and not scenario.get("cut_stamps") else {"orders": first_order}
+    orders = {} if scenario["messages"] < 3 and not scenario.get("cut_headers") else {"orders": first_order}
     assert explore(**scenario, **orders) > 100
 
 
 def no_mark(monkeypatch):
     """The sender does not mark the slot before it writes the payload."""
-    mark = "        edge.put_stamp[edge.slot]()\n        nbytes += edge.parcel.nbytes\n"
+    mark = "        edge.put_header[edge.slot]()\n        nbytes += edge.message.nbytes\n"
     plant(monkeypatch, Outbox, "send", (mark, mark.partition("\n")[2]))
 
 
@@ -52,9 +52,9 @@ def writing_passes_for_whole(monkeypatch):
     monkeypatch.setattr(ring, "WHOLE", WRITING)
 
 
-def stamp_unchecked(monkeypatch):
+def header_unchecked(monkeypatch):
     def read(buffer, offset):
-        return Stamp(*header._WORDS.unpack_from(buffer, offset)[:6])
+        return Header(*header._WORDS.unpack_from(buffer, offset)[:6])
 
     monkeypatch.setattr(header, "read", read)
 
@@ -96,7 +96,7 @@ def loses_one_too_many(monkeypatch):
     def look(self, seen):
         if seen is not None and seen.number > self.taken + 1:
             self._lose_up_to(seen.number)
-            return Verdict.LOST
+            return Decision.LOST
         return original(self, seen)
 
     original = ReceiveRing.look
@@ -108,13 +108,13 @@ def writes_into_one_slot(monkeypatch):
 
 
 def no_flush_after_payload(monkeypatch):
-    """Payload and publishing stamp arrive in any order."""
+    """Payload and publishing header arrive in any order."""
     after_payload = "        for edge in edges:\n            self._put_payload(edge)\n        flush()\n"
     plant(monkeypatch, Outbox, "send", (after_payload, after_payload.replace("flush()", "pass")))
 
 
 MUTANTS = [
-    no_mark, no_second_look, writing_passes_for_whole, stamp_unchecked, taken_again, newest_ignores_state,
+    no_mark, no_second_look, writing_passes_for_whole, header_unchecked, taken_again, newest_ignores_state,
     newest_ignores_taken, loss_uncounted, loses_one_too_many, writes_into_one_slot, no_flush_after_payload,
 ]  # fmt: skip
 
@@ -124,7 +124,7 @@ def test_some_schedule_catches(mutant, monkeypatch):
     mutant(monkeypatch)
     caught = 0
     for scenario in SCENARIOS:
-        orders = {} if scenario["messages"] < 3 and not scenario.get("cut_stamps") else {"orders": first_order}
+        orders = {} if scenario["messages"] < 3 and not scenario.get("cut_headers") else {"orders": first_order}
         try:
             explore(**scenario, **orders)
         except Violation:
@@ -144,9 +144,9 @@ def test_sender_may_not_pass_what_is_in_flight():
 
 def test_a_length_beyond_the_slot_is_not_sound():
     ring = ReceiveRing(depth=1, capacity=8)
-    assert ring.is_sound(Stamp(1, 1, WHOLE, 0, 8))
-    assert not ring.is_sound(Stamp(1, 1, WHOLE, 0, 9))
-    assert not ring.is_sound(Stamp(1, 1, WHOLE, 0, -1))
+    assert ring.is_sound(Header(1, 1, WHOLE, 0, 8))
+    assert not ring.is_sound(Header(1, 1, WHOLE, 0, 9))
+    assert not ring.is_sound(Header(1, 1, WHOLE, 0, -1))
 
 
 def test_an_acknowledgement_that_is_old_or_impossible_is_ignored():

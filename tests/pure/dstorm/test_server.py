@@ -27,10 +27,10 @@ def connect(server):
     """connect(said): a connection over which that was said."""
     with contextlib.ExitStack() as stack:
 
-        def call(said):
+        def call(reports):
             made = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
             made.settimeout(10)
-            made.sendall(said)
+            made.sendall(reports)
             return made
 
         yield call
@@ -50,12 +50,12 @@ def test_what_follows_the_first_line_is_left_to_who_serves(server, connect):
 
 
 @pytest.mark.parametrize(
-    "said", ["{wrong} 2\n", "{token} two\n", "{token} -2\n", "{token}\n", "{token} " + 100 * "2", "\u00fc 2\n", "\n"]
+    "reports", ["{wrong} 2\n", "{token} two\n", "{token} -2\n", "{token}\n", "{token} " + 100 * "2", "\u00fc 2\n", "\n"]
 )
-def test_strangers_are_sent_away(said, server, connect):
+def test_strangers_are_sent_away(reports, server, connect):
     served = []
     server.start(lambda *caller: served.append(caller))
-    assert is_ended(connect(said.format(token=server.token, wrong="0" * len(server.token)).encode()))
+    assert is_ended(connect(reports.format(token=server.token, wrong="0" * len(server.token)).encode()))
     assert served == []
 
 
@@ -66,8 +66,8 @@ def test_callers_do_not_wait_for_one_another(server, connect):
         both_are_served.wait(10)
 
     server.start(serve)
-    for said in (b"", hello(server.token, 0), hello(server.token, 1)):
-        connect(said)
+    for reports in (b"", hello(server.token, 0), hello(server.token, 1)):
+        connect(reports)
     both_are_served.wait(10)
 
 

@@ -100,11 +100,11 @@ def test_a_rank_alone_goes_on_where_the_others_were_dead_before(tmp_path):
     arena = SharedMemory(tmp_path / "arena", 2, SIZE, 1 << 22, lambda: None)
     transport = SurvivingTransport(OneHost(2, SIZE, "Open MPI 5"), arena, lambda: [0, 1], 5.0)
     transport.barrier("malt.init")
-    told = []
-    transport.view.subscribe(told.append)
-    assert told == [Change(1, frozenset({Member(0), Member(1)}), frozenset())]
+    reports = []
+    transport.view.subscribe(reports.append)
+    assert reports == [Change(1, frozenset({Member(0), Member(1)}), frozenset())]
     assert transport.allgather(b"mine") == [b"", b"", b"mine"]
     values = np.arange(4.0)
     transport.allreduce(values)
     assert values.tolist() == [0, 1, 2, 3]
-    assert len(set(transport.hosts)) == 1 and transport.rivals == {0, 1}
+    assert len(set(transport.hosts)) == 1 and transport.local_peers == {0, 1}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dstorm.wait import Verdict, Wait
+from dstorm.wait import Decision, Wait
 
 pytestmark = pytest.mark.serial
 
-ON, OVER = Verdict(False, frozenset()), Verdict(True, frozenset())
+ON, OVER = Decision(False, frozenset()), Decision(True, frozenset())
 
 
 def judge(ranks, heard, awaited=None, *, now=101.0, **options):
@@ -19,11 +19,11 @@ def judge(ranks, heard, awaited=None, *, now=101.0, **options):
 
 
 def blamed(*ranks):
-    return Verdict(True, frozenset(ranks))
+    return Decision(True, frozenset(ranks))
 
 
 @pytest.mark.parametrize(
-    ("ranks", "heard", "awaited", "verdict"),
+    ("ranks", "heard", "awaited", "decision"),
     [
         ([1], {}, {}, blamed(1)),
         ([1], {1: 1.5}, {}, ON),
@@ -37,12 +37,12 @@ def blamed(*ranks):
     ],
     ids=["silent", "heard", "holds up", "waits for one at work", "one of two", "circle", "circle of 3", "young", "any"],
 )
-def test_who_is_waited_for_in_the_end_is_to_blame(ranks, heard, awaited, verdict):
-    assert judge(ranks, heard, awaited) == verdict
+def test_who_is_waited_for_in_the_end_is_to_blame(ranks, heard, awaited, decision):
+    assert judge(ranks, heard, awaited) == decision
 
 
 def test_a_patient_wait_ends_when_nobody_awaited_is_heard():
-    assert judge([1, 2], {2: 50}, patient=True) == Verdict(False, frozenset({1}))  # who may be evicted meanwhile
+    assert judge([1, 2], {2: 50}, patient=True) == Decision(False, frozenset({1}))  # who may be evicted meanwhile
     assert judge([1, 2], {}, patient=True) == blamed(1, 2)
 
 
@@ -67,22 +67,22 @@ def reports(rank, waits, until=100):
     """(when, what) rank `rank` says, looking twice a second; `waits(now)`: whom each rank waits for."""
     wait = Wait(rank, 4, "malt.barrier", 0.0, 300.0)
     wait.ranks = [3]
-    said = [
+    lines = [
         (now / 2, wait.report(now / 2, lambda other, at=now / 2: waits(at).get(other, ()))) for now in range(until * 2)
     ]
-    return [(now, line) for now, line in said if line is not None]
+    return [(now, line) for now, line in lines if line is not None]
 
 
 def test_the_lowest_who_waits_says_so_after_10_s_and_then_at_doubling_intervals():
-    said = reports(1, lambda now: {1: [3], 2: [3]})
-    assert [now for now, _ in said] == [10, 20, 40, 80]
-    assert said[1][1] == "malt: waiting for rank 3 in malt.barrier (20 s)"
+    lines = reports(1, lambda now: {1: [3], 2: [3]})
+    assert [now for now, _ in lines] == [10, 20, 40, 80]
+    assert lines[1][1] == "malt: waiting for rank 3 in malt.barrier (20 s)"
     assert reports(2, lambda now: {1: [3], 2: [3]}) == []
 
 
 def test_who_left_the_word_to_a_lower_one_takes_it_when_that_goes_on():
-    said = reports(2, lambda now: {1: [3]} if now < 25 else {})
-    assert [now for now, _ in said] == [25, 40, 80]
+    lines = reports(2, lambda now: {1: [3]} if now < 25 else {})
+    assert [now for now, _ in lines] == [25, 40, 80]
 
 
 def test_a_line_names_whom_the_awaited_wait_for_and_not_too_many():

@@ -89,11 +89,11 @@ def test_what_is_almost_that_passes(text):
     for place in range(1, len(lines)):
         for changed in ([*lines[:place], "a rank's\n", *lines[place:]], lines[:place]):
             banners = Banners()
-            said = passed(banners, "".join(changed)) + banners.release().decode()
-            rest = iter(said.splitlines(keepends=True))
+            reports = passed(banners, "".join(changed)) + banners.release().decode()
+            rest = iter(reports.splitlines(keepends=True))
             kept = [line for line in changed if line not in banners.found.decode().splitlines(keepends=True)]
             assert all(line in rest for line in kept)
-            assert len(said) + len(banners.found) == len("".join(changed))
+            assert len(reports) + len(banners.found) == len("".join(changed))
 
 
 def test_other_news_of_mpi_passes():

@@ -64,9 +64,9 @@ def status(words):
 @pytest.mark.parametrize("words", REFUSED)
 def test_refused_in_one_line(words, capsys):
     assert status(words.split()) == 2
-    said = capsys.readouterr()
-    assert said.out == "" and said.err.endswith("\n") and said.err.count("\n") == 1
-    assert re.match(REFUSED[words], said.err), said.err
+    reports = capsys.readouterr()
+    assert reports.out == "" and reports.err.endswith("\n") and reports.err.count("\n") == 1
+    assert re.match(REFUSED[words], reports.err), reports.err
 
 
 @pytest.mark.parametrize("words", ["--help", "run --help", "run -n 2 -h x.py"])
@@ -83,17 +83,17 @@ def test_help(words, capsys):
 @pytest.mark.parametrize("arguments", [[], ["-n", "9", "--dry-run", "--", "-m", "a b", "--help"]], ids=str)
 def test_dry_run(words, arguments, capsys):
     assert status(["run", "--dry-run", *words.split(), *arguments]) == 0
-    said = shlex.split(capsys.readouterr().out)
+    reports = shlex.split(capsys.readouterr().out)
     program = ["-m", "timeit"] if "timeit" in words else ["x.py"]
-    assert said[said.index("/opt/bin/mpiexec") :][1:3] == ["-n", "2"]
-    assert said[said.index(sys.executable) :] == [sys.executable, RUNNER, *program, *arguments]
+    assert reports[reports.index("/opt/bin/mpiexec") :][1:3] == ["-n", "2"]
+    assert reports[reports.index(sys.executable) :] == [sys.executable, RUNNER, *program, *arguments]
 
 
 @pytest.mark.parametrize("arguments", [[], ["-n", "9", "--", "-c", ""]], ids=str)
 def test_dry_run_of_a_text(arguments, capsys):
     assert status(["run", "--dry-run", "-n", "2", "-c", "print(1)\nprint('2 $X')", *arguments]) == 0
-    said = shlex.split(capsys.readouterr().out)
-    assert said[said.index(sys.executable) + 1 :] == [RUNNER, "-c", "print(1)\nprint('2 $X')", *arguments]
+    reports = shlex.split(capsys.readouterr().out)
+    assert reports[reports.index(sys.executable) + 1 :] == [RUNNER, "-c", "print(1)\nprint('2 $X')", *arguments]
 
 
 def test_version(capsys):
@@ -113,7 +113,7 @@ def test_survive_may_be_asked_for_by_the_environment(environment, option, asked,
     assert status(["run", "-n", "2", *option, "x.py"]) == 0
     ((line, environ),) = seen
     assert {**environ, **line.settings}.get("MALT_SURVIVE") == asked
-    assert line.mortal_ranks == (2 if asked else 0)
+    assert line.fault_tolerant_ranks == (2 if asked else 0)
 
 
 def test_survive_in_the_environment_is_checked(monkeypatch, capsys):

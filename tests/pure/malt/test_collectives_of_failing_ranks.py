@@ -44,18 +44,18 @@ class TestSimulated:
             malt.simulate(lambda rank: malt.allreduce(np.ones(3)) if rank == 0 else call(), 3)
 
 
-def run(size, seed, deaths, live):
+def run(size, seed, failures, live):
     """live(rank) in a session of ranks of which some fail, each after so many turns; the results by rank, and who has
     failed."""
-    group = Group(size, seed, deaths)
+    group = Group(size, seed, failures)
 
     def start(rank):
         inner = SimulatedTransport(group, rank)
-        world = World(SurvivingTransport(inner, inner.window(1 << 23), inner.gone, 5.0))
+        world = World(SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0))
         session.enter_simulation(world)
         return live(rank)
 
-    return group.run(start), group.dead
+    return group.run(start), group.failed
 
 
 @pytest.mark.parametrize("turn", range(4, 184, 5))
@@ -70,10 +70,10 @@ class TestFailures:
         monkeypatch.setattr(collectives, "_GATHER_NBYTES", 400)
 
     def results(self, turn, live, fails):
-        lists, dead = run(self.SIZE, turn, {fails: turn}, live)
-        ends = [lists[rank] for rank in range(self.SIZE) if rank not in dead]
+        lists, failed = run(self.SIZE, turn, {fails: turn}, live)
+        ends = [lists[rank] for rank in range(self.SIZE) if rank not in failed]
         assert all(repr(other) == repr(ends[0]) for other in ends)
-        return ends[0], dead
+        return ends[0], failed
 
     def test_allreduce(self, turn):
         def live(rank):
@@ -95,9 +95,9 @@ class TestFailures:
             return array.tolist()
 
         for fails in range(self.SIZE):
-            found, dead = self.results(turn, live, fails)
+            found, failed = self.results(turn, live, fails)
             if found == "malt.allreduce: all weights are zero":
-                assert dead == {2}
+                assert failed == {2}
             else:
                 assert set(found) == {4.0}
 
@@ -112,8 +112,8 @@ class TestFailures:
             return array.tolist()
 
         for fails in range(self.SIZE):
-            found, dead = self.results(turn, live, fails)
-            assert (found == 1 and dead == {1}) or found == [1] * 60
+            found, failed = self.results(turn, live, fails)
+            assert (found == 1 and failed == {1}) or found == [1] * 60
 
     def test_allgather(self, turn):
         def live(rank):
@@ -121,10 +121,10 @@ class TestFailures:
             return malt.allgather([rank]), [array if array is None else array.tolist() for array in arrays]
 
         for fails in range(self.SIZE):
-            (values, arrays), dead = self.results(turn, live, fails)
+            (values, arrays), failed = self.results(turn, live, fails)
             for rank in range(self.SIZE):
-                assert values[rank] == [rank] or (values[rank] is None and rank in dead)
-                assert arrays[rank] == [rank] * (20 + 30 * rank) or (arrays[rank] is None and rank in dead)
+                assert values[rank] == [rank] or (values[rank] is None and rank in failed)
+                assert arrays[rank] == [rank] * (20 + 30 * rank) or (arrays[rank] is None and rank in failed)
 
     def test_together(self, turn):
         def live(rank):
@@ -139,5 +139,5 @@ class TestFailures:
                 return error.args
 
         for fails in range(self.SIZE):
-            found, dead = self.results(turn, live, fails)
-            assert found == ("model",) or (dead == {1} and found is None)
+            found, failed = self.results(turn, live, fails)
+            assert found == ("model",) or (failed == {1} and found is None)

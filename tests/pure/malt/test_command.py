@@ -59,7 +59,7 @@ def test_openmpi_with_room_infiniband_and_no_root():
 def test_ranks_that_may_die():
     made = compose(Job(4, ("x.py",), survive="1"), OPENMPI5, "/opt/bin/mpiexec", CLUSTER, {})
     assert made.arguments[3:5] == ["--rtos", "recoverable,error-nonzero-status=0"]
-    assert made.settings["MALT_SURVIVE"] == "1" and made.mortal_ranks == 4 and line().mortal_ranks == 0
+    assert made.settings["MALT_SURVIVE"] == "1" and made.fault_tolerant_ranks == 4 and line().fault_tolerant_ranks == 0
 
 
 def test_ranks_that_may_die_on_several_hosts():
@@ -67,14 +67,14 @@ def test_ranks_that_may_die_on_several_hosts():
         job = Job(4, ("x.py",), hosts(at) if at else (), survive)
         return compose(job, OPENMPI5, "/opt/bin/mpiexec", Machine(cores=8, nodes=nodes), {})
 
-    told = ["-x", "MALT_SURVIVE", "-x", "MALT_JOB_DIR", "-x", "MALT_RECEPTION"]
+    reports = ["-x", "MALT_SURVIVE", "-x", "MALT_JOB_DIR", "-x", "MALT_RECEPTION"]
     for here in (made("1"), made("1", "localhost:4")):
         assert not here.is_spread and "MALT_SURVIVE" not in here.arguments
     for where in ({"at": "a,b:2"}, {"nodes": 2}):
         with pytest.raises(LaunchError, match="^--survive: MPI's transfers between hosts .* --survive=best-effort$"):
             made("1", **where)
         spread = made("best-effort", **where)
-        assert spread.is_spread and spread.arguments[5:11] == told
+        assert spread.is_spread and spread.arguments[5:11] == reports
     assert "MALT_SURVIVE" not in made(None, "a,b:2").arguments
 
 

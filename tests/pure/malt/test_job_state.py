@@ -15,13 +15,13 @@ import pytest
 from dstorm.membership.processes import this_process
 from dstorm.transports import shm_space
 from malt.launch import job_state
-from malt.launch.job_state import RollCall, failed_with, tell_who_ended_inside_mpi
+from malt.launch.job_state import JobState, failed_with, report_ends_inside_mpi
 
 pytestmark = pytest.mark.serial
 
 
 @pytest.fixture
-def gone():
+def find_failed():
     """A process that has ended."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
@@ -74,56 +74,56 @@ def patience(monkeypatch):
     return clock
 
 
-def called(folder, **said):
+def called(folder, **reports):
     """The status after ranks have said this: started maps ranks to processes."""
-    for rank, process in said.pop("started", {}).items():
+    for rank, process in reports.pop("started", {}).items():
         (folder / f"started-{rank}").write_text(process)
-    for kind, ranks in said.items():
+    for kind, ranks in reports.items():
         for rank in ranks:
             (folder / f"{kind}-{rank}").write_text("")
-    return RollCall(folder, 2).status()
+    return JobState(folder, 2).status()
 
 
-def test_it_goes_on_while_somebody_lives(tmp_path, gone):
-    assert called(tmp_path, started={0: here(), 1: gone}, ready=[0, 1]) is None
+def test_it_goes_on_while_somebody_lives(tmp_path, find_failed):
+    assert called(tmp_path, started={0: here(), 1: find_failed}, ready=[0, 1]) is None
 
 
-def test_it_is_well_once_those_who_live_have_finished(tmp_path, gone):
-    assert called(tmp_path, started={0: here(), 1: gone}, ready=[0, 1], finished=[0]) == 0
+def test_it_is_well_once_those_who_live_have_finished(tmp_path, find_failed):
+    assert called(tmp_path, started={0: here(), 1: find_failed}, ready=[0, 1], finished=[0]) == 0
 
 
 def test_one_that_has_not_finished_is_waited_for(tmp_path):
     assert called(tmp_path, started={0: here(), 1: here()}, ready=[0, 1], finished=[0]) is None
 
 
-def test_nobody_is_left(tmp_path, gone):
-    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 1
+def test_nobody_is_left(tmp_path, find_failed):
+    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == 1
 
 
-def test_who_fails_leaves_its_status_for_when_nobody_is_left(tmp_path, gone):
+def test_who_fails_leaves_its_status_for_when_nobody_is_left(tmp_path, find_failed):
     (tmp_path / "left-0").write_text("3")
-    assert called(tmp_path, started={0: gone, 1: here()}, ready=[0, 1]) is None
-    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 3
+    assert called(tmp_path, started={0: find_failed, 1: here()}, ready=[0, 1]) is None
+    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == 3
 
 
-def test_who_dies_before_the_session_is_told_once_the_others_do_not_come(tmp_path, gone, capsys, patience):
+def test_who_dies_before_the_session_is_told_once_the_others_do_not_come(tmp_path, find_failed, capsys, patience):
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(gone)
-    roll = RollCall(tmp_path, 2)
+    (tmp_path / "started-1").write_text(find_failed)
+    roll = JobState(tmp_path, 2)
     assert roll.status() is None
     patience.pass_(2.9, roll)
     assert roll.status() is None
     patience.pass_(0.2, roll)
     assert roll.status() == 1
-    roll.tell_who_died_early()
+    roll.report_early_failures()
     assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
 
 
-def test_once_mpi_has_begun_the_others_may_take_their_time(tmp_path, gone, patience):
+def test_once_mpi_has_begun_the_others_may_take_their_time(tmp_path, find_failed, patience):
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / "started-1").write_text(find_failed)
     (tmp_path / "begun-0").write_text("")
-    roll = RollCall(tmp_path, 2)
+    roll = JobState(tmp_path, 2)
     assert roll.status() is None
     patience.pass_(50, roll)
     assert roll.status() is None
@@ -131,99 +131,99 @@ def test_once_mpi_has_begun_the_others_may_take_their_time(tmp_path, gone, patie
     assert roll.status() == 1
 
 
-def test_who_ends_before_the_others_has_not_ended_well_where_they_die(tmp_path, gone, capsys):
+def test_who_ends_before_the_others_has_not_ended_well_where_they_die(tmp_path, find_failed, capsys):
     (tmp_path / "left-0").write_text("0")
-    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 1
+    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == 1
 
 
 def test_one_that_is_alone_stands_still_for_whoever_stopped_it(tmp_path, stopped, patience):
-    roll = RollCall(tmp_path, 1)
+    roll = JobState(tmp_path, 1)
     for _ in range(3):
         assert roll.status() is None
         patience.pass_(10, roll)
     assert lives(stopped)
 
 
-@pytest.mark.parametrize(("said", "status"), [((), None), (("calls-100",), 1), (("calls-100", "begun-0"), None)])
-def test_one_that_ends_while_the_others_wait_in_mpi_is_told(tmp_path, gone, patience, said, status, capsys):
+@pytest.mark.parametrize(("reports", "status"), [((), None), (("calls-100",), 1), (("calls-100", "begun-0"), None)])
+def test_one_that_ends_while_the_others_wait_in_mpi_is_told(tmp_path, find_failed, patience, reports, status, capsys):
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(gone)
-    for name in ("finished-1", *said):
+    (tmp_path / "started-1").write_text(find_failed)
+    for name in ("finished-1", *reports):
         (tmp_path / name).write_text("")
-    roll = RollCall(tmp_path, 2)
+    roll = JobState(tmp_path, 2)
     assert roll.status() is None
     patience.pass_(4, roll)
     assert roll.status() == status
-    roll.tell_who_died_early()
-    told = "malt run: rank 1 ended while the others waited for it in MPI_Init\n"
-    assert capsys.readouterr().err == (told if status else "")
+    roll.report_early_failures()
+    reports = "malt run: rank 1 ended while the others waited for it in MPI_Init\n"
+    assert capsys.readouterr().err == (reports if status else "")
 
 
 @pytest.mark.parametrize(("left", "status"), [("", 1), ("2", 1), ("3", 3)])
-def test_a_status_that_is_not_that_of_all(tmp_path, gone, left, status):
+def test_a_status_that_is_not_that_of_all(tmp_path, find_failed, left, status):
     """Bad input is that of all ranks, or none."""
     (tmp_path / "left-0").write_text(left)
-    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == status
+    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == status
 
 
-def test_bad_input_that_all_have_seen(tmp_path, gone):
+def test_bad_input_that_all_have_seen(tmp_path, find_failed):
     for rank in (0, 1):
         (tmp_path / f"left-{rank}").write_text("2")
-    assert called(tmp_path, started={0: gone, 1: gone}, ready=[0, 1]) == 2
+    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == 2
 
 
-def test_where_all_end_by_themselves_nobody_died_early(tmp_path, gone, capsys):
+def test_where_all_end_by_themselves_nobody_died_early(tmp_path, find_failed, capsys):
     for rank in (0, 1):
         (tmp_path / f"left-{rank}").write_text("3")
-    (tmp_path / "started-0").write_text(gone)
-    (tmp_path / "started-1").write_text(gone)
-    roll = RollCall(tmp_path, 2)
+    (tmp_path / "started-0").write_text(find_failed)
+    (tmp_path / "started-1").write_text(find_failed)
+    roll = JobState(tmp_path, 2)
     assert roll.status() == 3
-    roll.tell_who_died_early()
+    roll.report_early_failures()
     assert capsys.readouterr().err == ""
 
 
-@pytest.mark.parametrize("said", ["ready-100", "session-came-1"])
-def test_who_had_come_is_not_waited_for(tmp_path, gone, patience, said, capsys):
+@pytest.mark.parametrize("reports", ["ready-100", "session-came-1"])
+def test_who_had_come_is_not_waited_for(tmp_path, find_failed, patience, reports, capsys):
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(gone)
-    (tmp_path / said).write_text("")
-    roll = RollCall(tmp_path, 2)
+    (tmp_path / "started-1").write_text(find_failed)
+    (tmp_path / reports).write_text("")
+    roll = JobState(tmp_path, 2)
     assert roll.status() is None
     patience.pass_(60, roll)
     assert roll.status() is None
-    roll.tell_who_died_early()
+    roll.report_early_failures()
     assert capsys.readouterr().err == ""
 
 
 def test_a_rank_that_never_starts_is_told(tmp_path, capsys, patience):
     (tmp_path / "started-0").write_text(here())
-    roll = RollCall(tmp_path, 2)
+    roll = JobState(tmp_path, 2)
     assert roll.status() is None
     patience.pass_(59, roll)
     assert roll.status() is None
     patience.pass_(2, roll)
     assert roll.status() == 1
-    roll.tell_who_died_early()
+    roll.report_early_failures()
     assert capsys.readouterr().err == "malt run: rank 1 said nothing for 60 s\n"
 
 
 def test_time_that_the_launcher_itself_stood_still_does_not_count(tmp_path, patience):
     (tmp_path / "started-0").write_text(here())
-    roll = RollCall(tmp_path, 2)
+    roll = JobState(tmp_path, 2)
     assert roll.status() is None
     patience.pass_(1000)
     assert roll.status() is None
 
 
 @pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
-def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, stopped, gone, patience, ready, another):
+def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, stopped, find_failed, patience, ready, another):
     """Before the session; and in it, where no other rank runs."""
-    (tmp_path / "started-1").write_text(here() if another else gone)
+    (tmp_path / "started-1").write_text(here() if another else find_failed)
     (tmp_path / "session-came-1").write_text("")
     if ready:
         (tmp_path / "ready-1").write_text("")
-    roll = RollCall(tmp_path, 2)
+    roll = JobState(tmp_path, 2)
     assert roll.status() is None
     patience.pass_(3, roll)
     assert roll.status() is None
@@ -238,10 +238,10 @@ def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, stopped, gone
         assert roll.status() == 1
 
 
-def test_who_stood_still_before_the_session_has_its_time_anew_in_it(tmp_path, stopped, gone, patience):
-    (tmp_path / "started-1").write_text(gone)
+def test_who_stood_still_before_the_session_has_its_time_anew_in_it(tmp_path, stopped, find_failed, patience):
+    (tmp_path / "started-1").write_text(find_failed)
     (tmp_path / "session-came-1").write_text("")
-    roll = RollCall(tmp_path, 2)
+    roll = JobState(tmp_path, 2)
     assert roll.status() is None
     patience.pass_(1, roll)
     (tmp_path / "ready-1").write_text("")
@@ -267,7 +267,7 @@ def test_a_failure_of_all_ends_it(tmp_path):
 def test_what_was_left_in_memory_is_removed(tmp_path):
     left = tmp_path / "sm_segment.x"
     left.write_text("")
-    roll = RollCall(tmp_path, 2)
+    roll = JobState(tmp_path, 2)
     for text in (f"{tmp_path / 'gone already'}\n", f"{tmp_path / 'gone already'}\n{left}\n"):
         (tmp_path / "memory-0").write_text(text)
         roll.status()
@@ -280,7 +280,7 @@ def test_what_a_session_left_in_memory_is_removed(tmp_path):
     path.write_text("")
     folder = tmp_path / (tmp_path.name + "-a-job")
     folder.mkdir()
-    RollCall(folder, 2).clean()
+    JobState(folder, 2).clean()
     assert not path.exists()
 
 
@@ -320,18 +320,18 @@ def test_whenever_a_rank_ends_while_the_launcher_looks(how, has_begun, tmp_path,
         with monkeypatch.context() as patched:
             patched.setattr(job_state.os, "listdir", lambda path: real(look()))  # noqa: B023
             patched.setattr(job_state.vitals, "has_ended", lambda process: look() and not left)  # noqa: B023
-            roll = RollCall(folder, 1, is_spread=elsewhere)
+            roll = JobState(folder, 1, is_spread=elsewhere)
             assert roll.status() in (None, status), moments
             looks = 7
             assert roll.status() == status, moments
-            roll.tell_who_died_early()
+            roll.report_early_failures()
         assert capsys.readouterr().err == ""
 
 
 def test_a_rank_that_was_taken_for_dead_and_is_not_is_not_told(tmp_path, monkeypatch, capsys):
     for rank in (0, 1):
         (tmp_path / f"started-{rank}").write_text(here())
-    roll = RollCall(tmp_path, 2)
+    roll = JobState(tmp_path, 2)
     with monkeypatch.context() as patched:
         patched.setattr(job_state.vitals, "has_ended", lambda process: True)
         (tmp_path / "finished-0").write_text("")
@@ -339,19 +339,19 @@ def test_a_rank_that_was_taken_for_dead_and_is_not_is_not_told(tmp_path, monkeyp
     assert roll.status() is None
     (tmp_path / "status-1").write_text("")
     assert roll.status() == 1
-    roll.tell_who_died_early()
+    roll.report_early_failures()
     assert capsys.readouterr().err == ""
 
 
-def test_files_that_are_cleaned_away_are_remembered(tmp_path, gone, patience):
+def test_files_that_are_cleaned_away_are_remembered(tmp_path, find_failed, patience):
     """After some days in /tmp."""
     (tmp_path / "left-1").write_text("3")
     (tmp_path / "memory-1").write_text(str(tmp_path / "segment"))
     (tmp_path / "segment").touch()
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(gone)
+    (tmp_path / "started-1").write_text(find_failed)
     (tmp_path / "ready-100").write_text("")
-    roll = RollCall(tmp_path, 2)
+    roll = JobState(tmp_path, 2)
     assert roll.status() is None
     for path in tmp_path.glob("*-*"):
         path.unlink()
@@ -376,44 +376,44 @@ def test_files_that_are_cleaned_away_are_remembered(tmp_path, gone, patience):
 def test_what_mpiexec_calls_a_good_end(names, is_spread, status, line, tmp_path, capsys):
     for name in names:
         (tmp_path / name).write_text(here())
-    assert RollCall(tmp_path, 2, is_spread).end() == status
-    said = capsys.readouterr().err
-    assert said.startswith(line) and said.count("\n") == bool(line)
+    assert JobState(tmp_path, 2, is_spread).end() == status
+    reports = capsys.readouterr().err
+    assert reports.startswith(line) and reports.count("\n") == bool(line)
 
 
-def test_ranks_elsewhere_end_well_or_are_lost(tmp_path, gone):
-    said = {"started": {0: here()}, "ready": [100], "elsewhere": [1, 2], "finished": [0, 1]}
-    called(tmp_path, **said)
-    assert RollCall(tmp_path, 3, is_spread=True).status() is None
+def test_ranks_elsewhere_end_well_or_are_lost(tmp_path, find_failed):
+    reports = {"started": {0: here()}, "ready": [100], "elsewhere": [1, 2], "finished": [0, 1]}
+    called(tmp_path, **reports)
+    assert JobState(tmp_path, 3, is_spread=True).status() is None
     (tmp_path / "ended-1").write_text("")
-    assert RollCall(tmp_path, 3, is_spread=True).status() is None
+    assert JobState(tmp_path, 3, is_spread=True).status() is None
     (tmp_path / "ended-2").write_text("")
-    assert RollCall(tmp_path, 3, is_spread=True).status() == 0
+    assert JobState(tmp_path, 3, is_spread=True).status() == 0
 
 
 def test_one_elsewhere_that_stands_still_is_not_waited_for(tmp_path):
-    said = {"started": {0: here()}, "ready": [100], "elsewhere": [1], "finished": [0]}
-    assert called(tmp_path, **said) is None
+    reports = {"started": {0: here()}, "ready": [100], "elsewhere": [1], "finished": [0]}
+    assert called(tmp_path, **reports) is None
     (tmp_path / "lost-1").write_text("")
-    assert RollCall(tmp_path, 2, is_spread=True).status() == 0
+    assert JobState(tmp_path, 2, is_spread=True).status() == 0
 
 
 def test_one_elsewhere_that_dies_before_the_session_is_told(tmp_path, capsys, patience):
     (tmp_path / "started-0").write_text(here())
     for name in ("elsewhere-1", "ended-1"):
         (tmp_path / name).write_text("")
-    roll = RollCall(tmp_path, 2, is_spread=True)
+    roll = JobState(tmp_path, 2, is_spread=True)
     assert roll.status() is None
     patience.pass_(6, roll)
     assert roll.status() == 1
-    roll.tell_who_died_early()
+    roll.report_early_failures()
     assert "rank 1 died" in capsys.readouterr().err
 
 
 def test_hosts_may_start_one_after_another(tmp_path, patience):
     (tmp_path / "started-0").write_text(here())
     (tmp_path / "elsewhere-1").write_text("")
-    roll = RollCall(tmp_path, 3, is_spread=True)
+    roll = JobState(tmp_path, 3, is_spread=True)
     assert roll.status() is None
     patience.pass_(50, roll)
     assert roll.status() is None
@@ -423,7 +423,7 @@ def test_hosts_may_start_one_after_another(tmp_path, patience):
 
 def test_who_cannot_call_is_left_to_mpiexec(tmp_path, patience):
     (tmp_path / "started-0").write_text(here())
-    roll = RollCall(tmp_path, 2, is_spread=True)
+    roll = JobState(tmp_path, 2, is_spread=True)
     assert roll.status() is None
     patience.pass_(100, roll)
     assert roll.status() is None
@@ -432,9 +432,9 @@ def test_who_cannot_call_is_left_to_mpiexec(tmp_path, patience):
     assert roll.end() == 0
 
 
-def test_one_that_has_ended_well_may_take_its_time_to_close_its_files(tmp_path, gone):
-    roll = RollCall(tmp_path, 2)
-    assert not called(tmp_path, started={0: here(), 1: gone}, finished=[1]) and not roll.is_ending()
+def test_one_that_has_ended_well_may_take_its_time_to_close_its_files(tmp_path, find_failed):
+    roll = JobState(tmp_path, 2)
+    assert not called(tmp_path, started={0: here(), 1: find_failed}, finished=[1]) and not roll.is_ending()
     (tmp_path / "finished-0").touch()
     assert roll.is_ending()
 
@@ -453,6 +453,6 @@ def test_one_that_has_ended_well_may_take_its_time_to_close_its_files(tmp_path, 
 def test_who_ended_inside_mpi(inside, mpiexec, status, line, tmp_path, capsys):
     for rank, how in inside.items():
         (tmp_path / f"inside-{rank}").write_text(how)
-    assert tell_who_ended_inside_mpi(tmp_path, mpiexec) == (status, "os._exit" in line)
-    said = capsys.readouterr().err
-    assert said.startswith(line) and said.count("\n") == bool(line)
+    assert report_ends_inside_mpi(tmp_path, mpiexec) == (status, "os._exit" in line)
+    reports = capsys.readouterr().err
+    assert reports.startswith(line) and reports.count("\n") == bool(line)

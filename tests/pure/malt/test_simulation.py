@@ -204,20 +204,20 @@ def test_context_variables_are_those_of_the_rank():
 
 def test_a_thread_of_a_rank_sends_and_counts_but_does_not_wait():
     def live(rank):
-        v, told = malt.vector(3, graph="ring"), []
+        v, reports = malt.vector(3, graph="ring"), []
 
         def work():
             v.scatter()
-            told.append(v.statistics().sent)
+            reports.append(v.statistics().sent)
             with pytest.raises(RuntimeError, match="waits for others in the thread of malt.simulate alone"):
                 v.barrier()
-            told.append("refused")
+            reports.append("refused")
 
         thread = threading.Thread(target=work)
         thread.start()
         thread.join()
         malt.barrier()
-        return told
+        return reports
 
     assert malt.simulate(live, 3) == [[1, "refused"]] * 3
 

@@ -15,7 +15,7 @@ import malt
 from apps.harness.checkpoints import Checkpoints
 from apps.harness.marks import Clock
 from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport, header
-from dstorm.membership.processes import Vitals
+from dstorm.membership.processes import ProcessMonitor
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.queues.consistency import parse
 from malt.data import load_ratings, load_svmlight, open_ratings, open_svmlight
@@ -31,15 +31,15 @@ pytestmark = pytest.mark.serial
 ARENA = 1 << 23
 
 
-def run(size, seed, deaths, live):
+def run(size, seed, failures, live):
     """live(transport) on each rank; the results by rank, None of those who died, and who did."""
-    group = Group(size, seed, deaths)
+    group = Group(size, seed, failures)
 
     def start(rank):
         inner = SimulatedTransport(group, rank)
-        return live(SurvivingTransport(inner, inner.window(ARENA), inner.gone, 5.0))
+        return live(SurvivingTransport(inner, inner.window(ARENA), inner.find_failed, 5.0))
 
-    return group.run(start), group.dead
+    return group.run(start), group.failed
 
 
 def doomed(size, seed):
@@ -54,10 +54,10 @@ def test_a_meeting_ends_with_the_same_list_of_the_dead(seed):
     size = 2 + seed % 4
 
     def live(transport):
-        return [transport._roster.meet("a test") for _ in range(8)]
+        return [transport._barrier.enter("a test") for _ in range(8)]
 
-    lists, dead = run(size, seed, doomed(size, seed), live)
-    ends = [lists[rank] for rank in range(size) if rank not in dead]
+    lists, failed = run(size, seed, doomed(size, seed), live)
+    ends = [lists[rank] for rank in range(size) if rank not in failed]
     assert ends and all(other == ends[0] for other in ends)
     assert ends[0] == sorted(ends[0], key=len)
 
@@ -67,13 +67,13 @@ def test_whoever_decides_may_die_at_any_moment(seed):
     """Rank 0 decides; where it dies rank 1 does, who may die a little later: at every turn of both."""
 
     def live(transport):
-        return [transport._roster.meet("a test") for _ in range(3)]
+        return [transport._barrier.enter("a test") for _ in range(3)]
 
     for turn in range(4, 60):
-        for deaths in ({0: turn}, {0: turn, 1: turn + seed % 6}):
-            lists, dead = run(4, seed, deaths, live)
-            ends = [lists[rank] for rank in range(4) if rank not in dead]
-            assert all(other == ends[0] for other in ends), deaths
+        for failures in ({0: turn}, {0: turn, 1: turn + seed % 6}):
+            lists, failed = run(4, seed, failures, live)
+            ends = [lists[rank] for rank in range(4) if rank not in failed]
+            assert all(other == ends[0] for other in ends), failures
 
 
 @pytest.mark.parametrize("seed", range(60))
@@ -83,12 +83,12 @@ def test_allgather_gives_all_the_same(seed):
     def live(transport):
         return [transport.allgather(bytes([transport.rank, turn]) * (1 + turn)) for turn in range(6)]
 
-    lists, dead = run(size, seed, doomed(size, seed), live)
-    ends = [lists[rank] for rank in range(size) if rank not in dead]
+    lists, failed = run(size, seed, doomed(size, seed), live)
+    ends = [lists[rank] for rank in range(size) if rank not in failed]
     assert all(other == ends[0] for other in ends)
     for turn, found in enumerate(ends[0]):
         for rank, data in enumerate(found):
-            assert data == bytes([rank, turn]) * (1 + turn) or (data == b"" and rank in dead)
+            assert data == bytes([rank, turn]) * (1 + turn) or (data == b"" and rank in failed)
 
 
 @pytest.mark.parametrize("seed", range(40))
@@ -107,13 +107,13 @@ def test_mean_and_broadcast_are_those_of_the_living(seed, monkeypatch):
             made.append(array.copy())
         return made
 
-    lists, dead = run(size, seed, doomed(size, seed), live)
-    ends = [lists[rank] for rank in range(size) if rank not in dead]
+    lists, failed = run(size, seed, doomed(size, seed), live)
+    ends = [lists[rank] for rank in range(size) if rank not in failed]
     for mine in ends:
         for one, other in zip(mine, ends[0], strict=True):
             assert one.tobytes() == other.tobytes()
             assert len(set(one.tolist())) == 1  # one and the same group for all elements
-    assert ends[0][-1][0] <= min(set(range(size)) - dead)
+    assert ends[0][-1][0] <= min(set(range(size)) - failed)
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -131,11 +131,11 @@ def test_a_mean_is_that_of_those_who_are_to_count(seed, monkeypatch):
             transport.allreduce(array)
         return array
 
-    lists, dead = run(size, seed, doomed(size, seed), live)
-    ends = [lists[rank] for rank in range(size) if rank not in dead]
+    lists, failed = run(size, seed, doomed(size, seed), live)
+    ends = [lists[rank] for rank in range(size) if rank not in failed]
     assert all(other.tobytes() == ends[0].tobytes() for other in ends)
     assert np.isfinite(ends[0]).all() == bool(np.isfinite(ends[0]).any())
-    if among - dead:
+    if among - failed:
         groups = [group for group in ({0}, among, {seed % size}) if group & among]
         assert ends[0][0] in [sum(2.0**rank for rank in group) / len(group) for group in groups]
 
@@ -143,10 +143,10 @@ def test_a_mean_is_that_of_those_who_are_to_count(seed, monkeypatch):
 @pytest.mark.parametrize("seed", range(40))
 def test_who_has_come_to_the_last_meeting_is_not_lost(seed):
     """Though it has ended by the time that others leave it."""
-    told = {}
+    reports = {}
 
     def live(transport):
-        note = lambda change: told.setdefault(transport.rank, set()).update(one.rank for one in change.failed)  # noqa: E731
+        note = lambda change: reports.setdefault(transport.rank, set()).update(one.rank for one in change.failed)  # noqa: E731
         transport.view.subscribe(note)
         transport.barrier("malt.finalize", final=True)
         return True
@@ -157,12 +157,12 @@ def test_who_has_come_to_the_last_meeting_is_not_lost(seed):
 
     def start(rank):
         inner = SimulatedTransport(group, rank)
-        ended = live(SurvivingTransport(inner, inner.window(ARENA), inner.gone, 5.0))
-        group.dead.add(rank)  # its process ends
+        ended = live(SurvivingTransport(inner, inner.window(ARENA), inner.find_failed, 5.0))
+        group.failed.add(rank)  # its process ends
         return ended
 
     group.run(start)
-    for rank, ranks in told.items():
+    for rank, ranks in reports.items():
         assert ranks <= set(early), (rank, ranks)
 
 
@@ -178,8 +178,8 @@ def test_a_checkpoint_is_loaded_by_all_who_live(tmp_path, seed):
         state = malt.Checkpoint(path).load()
         return state is not None and int(state["epoch"]) == 7 and (state["w"] == np.arange(3000.0)).all()
 
-    lists, dead = run(size, seed, doomed(size, seed), live)
-    assert all(lists[rank] for rank in range(size) if rank not in dead)
+    lists, failed = run(size, seed, doomed(size, seed), live)
+    assert all(lists[rank] for rank in range(size) if rank not in failed)
 
 
 @pytest.mark.parametrize("turns", range(1, 40, 3))
@@ -193,8 +193,8 @@ def test_the_last_checkpoint_is_written_also_where_the_lowest_rank_dies_before(t
         kept.conclude(7, 70, Clock(), {"w": np.arange(3)}, {"w": np.arange(4)})
         return int(checkpoint.read(str(file)).arrays["epoch"])
 
-    found, dead = run(3, turns, {0: turns}, live)
-    assert found == [None if rank in dead else 7 for rank in range(3)]
+    found, failed = run(3, turns, {0: turns}, live)
+    assert found == [None if rank in failed else 7 for rank in range(3)]
 
 
 def make_vector(transport, sync, size=3, graph="all"):
@@ -215,8 +215,8 @@ def test_nobody_waits_for_one_that_dies_at_any_moment(sync, graph, seed):
             vector.gather()
         return vector.step
 
-    lists, dead = run(3, seed, {2: 44 + 6 * seed}, live)
-    assert all(lists[rank] == 15 for rank in range(3) if rank not in dead)
+    lists, failed = run(3, seed, {2: 44 + 6 * seed}, live)
+    assert all(lists[rank] == 15 for rank in range(3) if rank not in failed)
 
 
 @pytest.mark.parametrize(("graph", "depth", "doomed"), [("ring", 2, 1), ("ring", 1, 3), ("star", 1, 0)])
@@ -243,10 +243,10 @@ def test_a_mended_edge_holds_nobody_up(graph, depth, doomed):
         return sends, takes, seen, v.statistics().peers
 
     for turn in range(20, 230, 15):
-        found, dead = run(size, turn, {doomed: turn}, live)
-        assert dead == {doomed}
+        found, failed = run(size, turn, {doomed: turn}, live)
+        assert failed == {doomed}
         ends = {rank: found[rank] for rank in range(size) if rank != doomed}
-        left = as_graph(graph, size).without(dead)
+        left = as_graph(graph, size).without(failed)
         for rank, (_, takes, seen, peers) in ends.items():
             for step, merged in enumerate(seen, 1):
                 assert {at for _, at in merged} <= {step}
@@ -259,7 +259,7 @@ def test_a_mended_edge_holds_nobody_up(graph, depth, doomed):
 
 def test_a_mended_edge_holds_nobody_up_at_the_end():
     """One that has made all its steps waits for the others elsewhere than in a gather."""
-    told = []
+    reports = []
 
     def live(transport):
         v = DenseVector(np.zeros(4), transport, as_graph("ring", 6), parse("bsp"), depth=1, deadline_s=5)
@@ -268,17 +268,17 @@ def test_a_mended_edge_holds_nobody_up_at_the_end():
                 transport.pause(14)
             v.scatter()
             if transport.rank == 2 and step == 3:
-                while 3 not in told:
+                while 3 not in reports:
                     transport.pause(14)
                 transport._place._group._turns_left[1] = 1
                 transport._place._group._die(2)
             v.gather()
-        told.append(transport.rank)
+        reports.append(transport.rank)
         transport.barrier("the end")
         return v.statistics().overwritten
 
-    found, dead = run(6, 0, {}, live)
-    assert dead == {1, 2} and found[0] == 0 and found[3] == 2
+    found, failed = run(6, 0, {}, live)
+    assert failed == {1, 2} and found[0] == 0 and found[3] == 2
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -304,8 +304,8 @@ def test_what_was_left_for_later_is_still_sent_after_a_death(graph, seed):
             transport.pause(14)
         return got
 
-    lists, dead = run(4, seed, {2: 60 + 5 * seed}, live)
-    assert dead == {2}
+    lists, failed = run(4, seed, {2: 60 + 5 * seed}, live)
+    assert failed == {2}
     for rank in (1, 3) if graph == "all" else (1,):
         assert (lists[rank] == 1 + np.arange(n)).all()
 
@@ -319,7 +319,7 @@ def test_half_a_stamp_of_one_that_died_is_no_message(seed):
         for step in range(1, 9):
             if transport.rank == 1 and step == 4:
                 edge = vector._segment._out.edges[0]
-                header.write(edge.cell, 0, header.Stamp(4, 4, header.WRITING))
+                header.write(edge.cell, 0, header.Header(4, 4, header.WRITING))
                 edge_window = vector._segment._window
                 edge_window.put(np.frombuffer(edge.cell, np.uint8)[:40], 0, edge.slots[3 % 2])
                 edge_window.flush([0])
@@ -330,28 +330,28 @@ def test_half_a_stamp_of_one_that_died_is_no_message(seed):
             vector.gather()
         return vector.step
 
-    lists, dead = run(3, seed, {1: 3000}, live)
-    assert dead == {1} and lists[0] == lists[2] == 8
+    lists, failed = run(3, seed, {1: 3000}, live)
+    assert failed == {1} and lists[0] == lists[2] == 8
 
 
-class Told(Exception):
+class Reported(Exception):
     pass
 
 
 def with_callbacks(transport, monkeypatch):
     """A session on `transport` in which two callbacks raise; whom they are called with."""
     monkeypatch.setattr("malt.resilience.start._reason", lambda world, rank: "it was to die")
-    world, told = World(transport, 5.0), []
+    world, reports = World(transport, 5.0), []
     session.enter_simulation(world)
-    transport.view.subscribe(lambda one: survival.tell(world, transport, one, Vitals({}, transport.clock)))
+    transport.view.subscribe(lambda one: survival.report(world, transport, one, ProcessMonitor({}, transport.clock)))
 
-    def tell(name, rank):
-        told.append((name, rank))
-        raise Told(name)
+    def report(name, rank):
+        reports.append((name, rank))
+        raise Reported(name)
 
-    malt.on_death(partial(tell, "first"))
-    malt.on_death(partial(tell, "second"))
-    return told
+    malt.on_death(partial(report, "first"))
+    malt.on_death(partial(report, "second"))
+    return reports
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -359,20 +359,20 @@ def test_callbacks_may_raise_before_anything_is_sent(seed, monkeypatch):
     """All are called; the first error comes out of one scatter."""
 
     def live(transport):
-        told, raised = with_callbacks(transport, monkeypatch), []
+        reports, raised = with_callbacks(transport, monkeypatch), []
         vector = make_vector(transport, "asp")
         for step in range(60):
             try:
                 vector.scatter()
-            except Told as error:
+            except Reported as error:
                 raised.append(str(error))
                 assert vector.step == step
                 vector.scatter()
             transport.pause(14)
-        return vector.step, raised, told
+        return vector.step, raised, reports
 
-    lists, dead = run(3, seed, {1: 80 + 10 * seed}, live)
-    assert dead == {1} and lists[0] == lists[2] == (60, ["first"], [("first", 1), ("second", 1)])
+    lists, failed = run(3, seed, {1: 80 + 10 * seed}, live)
+    assert failed == {1} and lists[0] == lists[2] == (60, ["first"], [("first", 1), ("second", 1)])
 
 
 def test_who_is_lost_is_told_with_the_reason(monkeypatch):
@@ -385,8 +385,8 @@ def test_who_is_lost_is_told_with_the_reason(monkeypatch):
         assert lost.at == malt.init().lost[1] and lost.reason == malt.init().reasons[1] != ""
         return lost.rank
 
-    lists, dead = run(3, 0, {1: 60}, live)
-    assert dead == {1} and lists[0] == lists[2] == 1
+    lists, failed = run(3, 0, {1: 60}, live)
+    assert failed == {1} and lists[0] == lists[2] == 1
 
 
 @pytest.mark.parametrize("seed", range(10))
@@ -394,23 +394,23 @@ def test_callbacks_are_called_in_no_collective_call(seed, monkeypatch):
     """Where one raised in the making of a vector, memory would lie elsewhere than on the others."""
 
     def live(transport):
-        told, places, raised = with_callbacks(transport, monkeypatch), [], 0
+        reports, places, raised = with_callbacks(transport, monkeypatch), [], 0
         for _ in range(6):
             v = malt.vector(100)
             places.append(v._segment._window._start)
             malt.barrier()
             transport.allreduce(v.array)
             session.is_lowest()
-            assert not told
+            assert not reports
         for call in (malt.alive, partial(malt.shard, 10), v.scatter, v.gather):
             try:
                 call()
-            except Told:
+            except Reported:
                 raised += 1
-        return places, raised, told
+        return places, raised, reports
 
-    found, dead = run(3, seed, {1: 40 + 10 * seed}, live)
-    assert dead == {1} and found[0] == found[2] and found[0][1:] == (1, [("first", 1), ("second", 1)])
+    found, failed = run(3, seed, {1: 40 + 10 * seed}, live)
+    assert failed == {1} and found[0] == found[2] and found[0][1:] == (1, [("first", 1), ("second", 1)])
 
 
 @pytest.mark.parametrize("named", [False, True])
@@ -461,8 +461,8 @@ def test_windows_are_dealt_out_of_the_arena(seed):
                 assert set(window.memory[8 * peer :][:8].tolist()) == {10 * turn + peer}
         return transport.view.failed
 
-    found, dead = run(size, seed, doomed(size, seed), live)
-    assert all(found[rank] <= dead for rank in range(size) if rank not in dead)
+    found, failed = run(size, seed, doomed(size, seed), live)
+    assert all(found[rank] <= failed for rank in range(size) if rank not in failed)
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -492,8 +492,8 @@ def test_windows_that_were_freed_serve_again(seed):
                 assert set(one.memory.tolist()) <= {0, filling[0]}
         return places
 
-    places, dead = run(size, seed, doomed(size, seed), live)
-    ends = [places[rank] for rank in range(size) if rank not in dead]
+    places, failed = run(size, seed, doomed(size, seed), live)
+    ends = [places[rank] for rank in range(size) if rank not in failed]
     assert all(other == ends[0] for other in ends)
     assert len(set(ends[0])) < len(plan)
 
@@ -526,8 +526,8 @@ def test_vectors_that_were_closed_make_room_for_others(seed):
             held = [one for one in held if not one[1].closed]
         return places
 
-    places, dead = run(size, seed, doomed(size, seed), live)
-    ends = [places[rank] for rank in range(size) if rank not in dead]
+    places, failed = run(size, seed, doomed(size, seed), live)
+    ends = [places[rank] for rank in range(size) if rank not in failed]
     assert all(other == ends[0] for other in ends)
     assert len(set(ends[0])) < len(ends[0])
 
@@ -570,15 +570,15 @@ def evicting(size, live, deadline_s=5.0):
         inner = SimulatedTransport(group, rank)
 
         def evict(other):
-            group.dead.add(other)
+            group.failed.add(other)
             killed_at.setdefault(other, group.now)
             return True
 
-        seen = lambda: [other for other in group.dead if group.now > killed_at[other] + 1]  # noqa: E731
+        seen = lambda: [other for other in group.failed if group.now > killed_at[other] + 1]  # noqa: E731
         return live(SurvivingTransport(inner, inner.window(ARENA), seen, deadline_s, evict=evict))
 
     group.run(start)
-    return group.dead
+    return group.failed
 
 
 def compute(transport, until_s=math.inf):
@@ -688,15 +688,15 @@ def test_what_new_peers_are_owed_goes_as_there_is_room(graph, function, seed):
             v.array[own[step % len(own)]] += 1 + transport.rank
             v.scatter()
             v.gather(function)
-        before, told = [], [b"1"]
-        while function is largest and (b"1" in told or before != told):
-            mine, before = False, told
+        before, reports = [], [b"1"]
+        while function is largest and (b"1" in reports or before != reports):
+            mine, before = False, reports
             for _ in range(v._topology.now.graph.period):
                 transport.barrier()
                 mine |= v.scatter() > 0
                 transport.barrier()
                 v.gather(function)
-            told = transport.allgather(b"1" if mine else b"0")
+            reports = transport.allgather(b"1" if mine else b"0")
         values = v.array.ravel().tolist()
         v.array[:5] += 1
         if len(v._topology.now.graph.living) > 1:
@@ -704,27 +704,27 @@ def test_what_new_peers_are_owed_goes_as_there_is_room(graph, function, seed):
                 v.scatter()
         return values
 
-    found, dead = run(size, seed, doomed(size, seed), live)
-    ends = [found[rank] for rank in range(size) if rank not in dead]
+    found, failed = run(size, seed, doomed(size, seed), live)
+    ends = [found[rank] for rank in range(size) if rank not in failed]
     if function is largest:
         assert all(values == ends[0] for values in ends)
-        assert all(min(ends[0][rank::size]) > rank for rank in range(size) if rank not in dead)
+        assert all(min(ends[0][rank::size]) > rank for rank in range(size) if rank not in failed)
 
 
 def test_statistics_tell_of_neighbours_and_of_those_who_were():
     def live(transport):
         v = DenseVector(np.zeros(3), transport, as_graph("ring", 5), parse("asp"))
-        told = [sorted(v.statistics().peers)]
+        reports = [sorted(v.statistics().peers)]
         v.scatter()
         transport.barrier()
         if transport.rank == 2:
             transport._place._group._die(2)
         while not transport.view.failed:
             transport.barrier()
-        told.append(sorted(v.statistics().peers))
+        reports.append(sorted(v.statistics().peers))
         v.scatter()
         v.close()
-        return [*told, sorted(v.statistics().peers)]
+        return [*reports, sorted(v.statistics().peers)]
 
     found, _ = run(5, 0, {}, live)
     assert found[0] == [[1, 4], [1, 4], [1, 4]]
@@ -745,10 +745,10 @@ def test_those_who_live_load_the_whole_file_whoever_dies_meanwhile(tmp_path, kin
         load = lambda transport: open_ratings(path, transport=transport).ratings.tolist()  # noqa: E731
         whole = [float(row) for row in range(50)]
     os.utime(path, (1, 1))  # one that was written to just now is waited for
-    deaths = doomed(4, seed)
-    loaded, dead = run(4, seed, deaths, load)
-    assert [loaded[rank] for rank in range(4) if rank not in dead] == [whole] * (4 - len(dead))
-    assert any(rank not in dead for rank in range(4))
+    failures = doomed(4, seed)
+    loaded, failed = run(4, seed, failures, load)
+    assert [loaded[rank] for rank in range(4) if rank not in failed] == [whole] * (4 - len(failed))
+    assert any(rank not in failed for rank in range(4))
 
 
 def test_the_parts_of_those_who_live_when_they_load_are_all_rows(tmp_path):
@@ -762,8 +762,8 @@ def test_the_parts_of_those_who_live_when_they_load_are_all_rows(tmp_path):
 
     ratings = tmp_path / "ratings"
     ratings.write_text("".join(f"{row // 3} {row % 11} {row}\n" for row in range(50)))
-    loaded, dead = run(4, 1, {2: 40}, live)
-    assert dead == {2}
+    loaded, failed = run(4, 1, {2: 40}, live)
+    assert failed == {2}
     parts = [loaded[rank] for rank in (0, 1, 3)]
     assert [part.rows for part, _ in parts] == [slice(0, 16), slice(16, 33), slice(33, 50)]
     assert sorted(value for _, part in parts for value in part.ratings) == list(range(50))

@@ -21,7 +21,7 @@ class Twin:
     def __init__(self, array):
         self.array, self.seen = array, array.copy()
         self.news = set()
-        self.owed = {peer: set() for peer in PEERS}
+        self.pending = {peer: set() for peer in PEERS}
         self.late = {peer: set() for peer in PEERS}
 
     def look(self, rows=None):
@@ -30,7 +30,7 @@ class Twin:
                 self.seen[row] = self.array[row]
                 self.news.add(row)
                 for peer in PEERS:
-                    self.owed[peer].add(row)
+                    self.pending[peer].add(row)
 
     def ignore(self, rows):
         for row in rows:
@@ -44,16 +44,16 @@ class Twin:
                     if row not in self.news:
                         self.late[peer].add(row)
 
-    def put_off(self, peers):
+    def defer(self, peers):
         for peer in peers:
-            self.late[peer] |= self.owed[peer] - self.news
-            self.owed[peer] &= self.news
+            self.late[peer] |= self.pending[peer] - self.news
+            self.pending[peer] &= self.news
 
     def sent(self, peers, rows):
         self.look(rows)
         self.news -= set(rows)
         for peer in peers:
-            self.owed[peer] -= set(rows)
+            self.pending[peer] -= set(rows)
             self.late[peer] -= set(rows)
 
 
@@ -65,18 +65,18 @@ def scatter_all(rows, twin, peers, room):
     rows.look()
     twin.look()
     news = rows.news()
-    owed = rows.owed(peers, news, room)
+    pending = rows.pending(peers, news, room)
     assert news.tolist() == sorted(twin.news)
-    for some, theirs in owed:
+    for some, theirs in pending:
         assert (np.diff(some) > 0).all()
         for peer in theirs:
-            due, late = twin.owed[peer], twin.late[peer] - twin.owed[peer]
+            due, late = twin.pending[peer], twin.late[peer] - twin.pending[peer]
             assert due <= set(some.tolist()) <= due | late
             assert len(some) == len(due) + min(len(late), max(room - len(due), 0))
             twin.late[peer] -= set(some.tolist())
             due.clear()
-    assert sorted(peer for _, theirs in owed for peer in theirs) == sorted(peers)
-    rows.settle(owed, news)
+    assert sorted(peer for _, theirs in pending for peer in theirs) == sorted(peers)
+    rows.settle(pending, news)
     twin.news.clear()
 
 
@@ -104,8 +104,8 @@ def test_as_a_set_for_each_peer(acts, n, width, dtype, seed):
             rows.settle_rows(peers, chosen)
             twin.sent(peers, chosen.tolist())
         elif act == "put off":
-            rows.put_off(peers)
-            twin.put_off(peers)
+            rows.defer(peers)
+            twin.defer(peers)
         else:
             rows.note(chosen)
             twin.look(chosen.tolist())
@@ -175,12 +175,12 @@ def test_all_peers_that_are_up_to_date_share_one_set():
     rows = DirtyRows(array, PEERS)
     array[2] = 1
     rows.look()
-    owed = lambda: rows.owed(PEERS, rows.news(), 5)  # noqa: E731
-    assert [peers for _, peers in owed()] == [list(PEERS)]
-    rows.settle(rows.owed([1, 2], rows.news(), 5), rows.news())
-    assert [(owed.tolist(), peers) for owed, peers in owed()] == [([], [1, 2]), ([2], [4])]
-    rows.settle(rows.owed([4], rows.news(), 5), rows.news())
-    assert [peers for _, peers in owed()] == [list(PEERS)]
+    pending = lambda: rows.pending(PEERS, rows.news(), 5)  # noqa: E731
+    assert [peers for _, peers in pending()] == [list(PEERS)]
+    rows.settle(rows.pending([1, 2], rows.news(), 5), rows.news())
+    assert [(pending.tolist(), peers) for pending, peers in pending()] == [([], [1, 2]), ([2], [4])]
+    rows.settle(rows.pending([4], rows.news(), 5), rows.news())
+    assert [peers for _, peers in pending()] == [list(PEERS)]
 
 
 def test_arrears_go_in_turns():
@@ -193,7 +193,7 @@ def test_arrears_go_in_turns():
     for _ in range(5):
         array[:3] += 1
         rows.pass_on(np.arange(10))
-        owed = rows.owed([2], rows.news(), 2)
-        sent.update(owed[1][0].tolist())
-        rows.settle(owed, rows.news())
+        pending = rows.pending([2], rows.news(), 2)
+        sent.update(pending[1][0].tolist())
+        rows.settle(pending, rows.news())
     assert sent == set(range(10))

@@ -245,19 +245,19 @@ def test_one_way_is_not_strongly_connected() -> None:
 # Deaths
 
 
-def check_survivors(whole: Graph, dead: set[int]) -> Graph:
-    """Removes `dead` and checks that what is left was mended, and no more than that."""
-    left = whole.without(dead)
-    assert left.size == whole.size and left.dead == dead
+def check_survivors(whole: Graph, failed: set[int]) -> Graph:
+    """Removes `failed` and checks that what is left was mended, and no more than that."""
+    left = whole.without(failed)
+    assert left.size == whole.size and left.failed == failed
     check_graph(left)
     if whole.name != "star":
-        kept = {(a, b) for a, b in whole.edges if not {a, b} & dead}
+        kept = {(a, b) for a, b in whole.edges if not {a, b} & failed}
         added = set(left.edges) - kept
         assert kept <= set(left.edges)
         bare = Graph("bare", whole.size, tuple(
-            tuple(tuple(p for p in peers if not {r, p} & dead) for r, peers in enumerate(table))
+            tuple(tuple(p for p in peers if not {r, p} & failed) for r, peers in enumerate(table))
             for table in whole.phases
-        ), left.dead)  # fmt: skip
+        ), left.failed)  # fmt: skip
         assert bool(added) == (not bare.is_strongly_connected())
         for k in (0, 1):
             ends = [edge[k] for edge in added]
@@ -268,8 +268,8 @@ def check_survivors(whole: Graph, dead: set[int]) -> Graph:
 @pytest.mark.parametrize("name", NAMES)
 def test_every_single_death(name: str) -> None:
     for size in (*range(2, 10), 13, 16, 17):
-        for dead in range(size):
-            check_survivors(graph(name, size), {dead})
+        for failed in range(size):
+            check_survivors(graph(name, size), {failed})
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -277,8 +277,8 @@ def test_deaths_down_to_one_survivor_in_any_order(name: str) -> None:
     for size, seed in itertools.product((3, 8, 13), range(3)):
         order = random.Random(seed).sample(range(size), size)
         whole = one_by_one = graph(name, size)
-        for k, dead in enumerate(order[:-1], start=1):
-            one_by_one = one_by_one.without([dead])
+        for k, failed in enumerate(order[:-1], start=1):
+            one_by_one = one_by_one.without([failed])
             assert one_by_one == check_survivors(whole, set(order[:k]))
         assert one_by_one.living == (order[-1],) and one_by_one.edges == ()
         assert (one_by_one.rounds(), one_by_one.spectral_gap(), one_by_one.degree) == (0, 1.0, 0)
@@ -296,8 +296,8 @@ def test_the_lowest_living_rank_becomes_the_hub() -> None:
 
 def test_a_mended_one_peer_graph_still_sends_to_one() -> None:
     for size in (5, 8, 13):
-        for dead in itertools.combinations(range(size), 3):
-            assert graph("one-peer", size).without(dead).degree == 1
+        for failed in itertools.combinations(range(size), 3):
+            assert graph("one-peer", size).without(failed).degree == 1
 
 
 def test_removing_nobody_or_the_dead_again_changes_nothing() -> None:
@@ -307,11 +307,11 @@ def test_removing_nobody_or_the_dead_again_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("dead", "error"), [([8], ValueError), ([-1], ValueError), (range(8), ValueError), (["1"], TypeError)]
+    ("failed", "error"), [([8], ValueError), ([-1], ValueError), (range(8), ValueError), (["1"], TypeError)]
 )
-def test_bad_deaths(dead: list[int], error: type[Exception]) -> None:
+def test_bad_deaths(failed: list[int], error: type[Exception]) -> None:
     with pytest.raises(error):
-        graph("ring", 8).without(dead)
+        graph("ring", 8).without(failed)
 
 
 # Custom graphs and arguments
