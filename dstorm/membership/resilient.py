@@ -100,6 +100,7 @@ class SurvivingTransport(Enrolled):
         self.rank, self.size = place.rank, place.size
         self.hosts, self.local_peers, self.library = place.hosts, place.local_peers, place.library
         self.view = FaultTolerantView(place.size) if membership is None else membership
+        self._news = self.view.unreported
         self.while_waiting: list[Callable[[], object]] = []
         self.clock = place.clock
         self._arena = arena
@@ -197,8 +198,9 @@ class SurvivingTransport(Enrolled):
             call()
 
     def _report(self, ranks: Collection[int] | None = None) -> None:
-        with self._reporting:
-            self.view.report(ranks)
+        if self._news:
+            with self._reporting:
+                self.view.report(ranks)
 
     def close(self) -> None:
         """Nothing: to free the arena all ranks would have to come."""

@@ -78,6 +78,8 @@ class Inbox:
         self._local_peers = (
             [] if consistency.waits else [edge for peer, edge in self.edges.items() if peer in transport.local_peers]
         )
+        self._living_rivals: dict[int, list[InEdge]] = {}
+        """By version of the view."""
         self._given_s: defaultdict[int, float] = defaultdict(float)
         """For how long it has given way, by version of the view: who fails holds others up before that is known."""
         self._seen: list[tuple[InEdge, Header]] = []
@@ -229,12 +231,15 @@ class Inbox:
         training. When the patience is used up, one yield a gather is all.
         """
         step = self._step - _HEAD_START
-        behind = [edge for edge in self._local_peers if not self._has_reached(edge, step)]
+        version = self._view.version
+        local_peers = self._living_rivals.get(version)
+        if local_peers is None:
+            local_peers = self._living_rivals[version] = self._view.to_living(self._local_peers)
+        behind = [edge for edge in local_peers if not self._has_reached(edge, step)]
         if not behind:
             return
-        start, polls, version = self._transport.clock(), 0, self._view.version
+        start, polls = self._transport.clock(), 0
         left_s = _PATIENCE_S - self._given_s[version]
-        behind = self._view.to_living(behind)
         while behind and (polls == 0 or self._transport.clock() - start < left_s):
             self._transport.pause(polls)
             self._waiting.notice()

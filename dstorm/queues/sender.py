@@ -158,8 +158,8 @@ class Outbox:
                 edges.append(edge)
         if self._acknowledged:
             missing = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
-            self._waiting.until_none("scatter", missing)
-            self._waiting.check_alive(edges)
+            if self._waiting.until_none("scatter", missing):
+                self._waiting.check_alive(edges)
             edges = [edge for edge in edges if not edge.done]
         return edges
 

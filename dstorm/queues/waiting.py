@@ -62,12 +62,13 @@ class Waiting:
     @interruption.wait
     def until_none(
         self, what: str, missing: Callable[[], Sequence[Awaited]], timeout_s: float | None = None
-    ) -> None:  # fmt: skip
-        """Poll until no edge to a rank that has not failed is lacking. DeadlinePassed: `timeout_s` is over, or an
-        awaited rank has given no sign of life for the deadline of the session."""
-        edges = self._view.to_living(missing())
+    ) -> bool:  # fmt: skip
+        """Poll until no edge to a rank that has not failed is lacking; whether any was. DeadlinePassed: `timeout_s` is
+        over, or an awaited rank has given no sign of life for the deadline of the session."""
+        edges = missing()
         if not edges:
-            return
+            return False
+        edges = self._view.to_living(edges)
         transport = self._transport
         start = now = transport.clock()
         wait = Wait(transport.rank, transport.size, what, start, self._deadline_s)
@@ -92,6 +93,7 @@ class Waiting:
         finally:
             self.total_s += now - start
             transport.end_wait()
+        return True
 
     def _passed(self, what: str, edges: Sequence[Awaited], now: float) -> DeadlinePassed:
         self._transport.end_wait(in_vain=True)

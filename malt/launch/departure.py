@@ -29,7 +29,8 @@ _FINALIZES_S = 1.0
 
 
 class Departure:
-    """The ranks of one job. `is_spread`: some may be where they cannot be told. `is_fault_tolerant`: one may end alone."""
+    """The ranks of one job. `is_spread`: some may be where they cannot be told. `is_fault_tolerant`: one may end by
+    itself."""
 
     def __init__(
         self, folder: Path, ranks: int, is_spread: bool = False, is_fault_tolerant: bool = False,
