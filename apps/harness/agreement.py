@@ -1,4 +1,4 @@
-"""What the ranks do together around a training: by turns, on the lowest, to one and the same model."""
+"""Collectives around a training: gather values, work on the lowest rank, average the models, compare their hashes."""
 
 from __future__ import annotations
 
@@ -16,30 +16,31 @@ Array = np.ndarray[Any, Any]
 
 
 def keeps_snapshots() -> bool:
-    """Whether this rank may be the one that measures in the end: where ranks may fail, each. Local."""
+    """Whether this rank may be the one that measures in the end. Every rank may be, where ranks may fail. Local."""
     return malt.init().may_be_lowest
 
 
 def print_once(text: str) -> None:
-    """Print on the lowest rank. Local."""
+    """Print `text` on the lowest live rank. Local."""
     if malt.lowest():
         print(text, flush=True)
 
 
 def by_rank(value: Any) -> dict[int, Any]:
-    """What every rank that lives gave, by rank, ascending: anything that JSON can say. Collective."""
+    """The `value` of each live rank, by rank, ascending. A value is anything that JSON can represent. Collective."""
     return {rank: reports[0] for rank, reports in enumerate(malt.allgather([value])) if reports is not None}
 
 
 def of_lowest(value: Any) -> Any:
-    """What the lowest rank that lives gave. Collective."""
+    """The `value` of the lowest live rank. Collective."""
     return next(iter(by_rank(value).values()))
 
 
 def on_lowest_rank(work: Callable[[], object]) -> None:
-    """work() on the lowest rank, while the others wait; where it fails over it, on the next. Collective.
+    """Call work() on the lowest live rank, while the others wait. If it fails, the next one calls it. Collective.
 
-    BadInput, on all: its file cannot be written, or what it has to report is not finite."""
+    BadInput, on all ranks: a file cannot be written, or a number to report is not finite.
+    """
     with user_errors():
         while True:
             one = min(by_rank(None))
@@ -49,7 +50,7 @@ def on_lowest_rank(work: Callable[[], object]) -> None:
 
 
 def compile_first(kernels: Callable[[], Any]) -> None:
-    """kernels() on one rank of each host, which compiles into numba's cache, then on the others. Collective."""
+    """Call kernels() on one rank of each host, which fills numba's cache, and then on the others. Collective."""
     hosts = malt.hosts()
     is_first = hosts.index(hosts[malt.rank()]) == malt.rank()
     for turn in (True, False):
@@ -59,7 +60,7 @@ def compile_first(kernels: Callable[[], Any]) -> None:
 
 
 def same_start(arrays: Sequence[Array]) -> None:
-    """arrays <- those of the lowest rank that lives. Collective."""
+    """Replace `arrays`, in place, by those of the lowest live rank. Collective."""
     for array in arrays:
         is_there = False
         while not is_there:
@@ -72,11 +73,11 @@ def same_start(arrays: Sequence[Array]) -> None:
 
 
 def common_mean(arrays: Sequence[Array], counts: bool = True, else_all: bool = False) -> None:
-    """Replace `arrays` by their means over the ranks that count, the same bits on all. Collective.
+    """Replace `arrays`, in place, by their means over the ranks that count: the same bits on all ranks. Collective.
 
-    `counts`: whether this rank does; where none does, all do if `else_all`, else arrays stay as they are. Only those
-    whose arrays are finite throughout count, unless there are none; the lowest rank says on stderr whom that leaves
-    out.
+    `counts` says whether this rank counts. If no rank counts, all ranks do with `else_all`; without it the arrays stay
+    as they are. Ranks whose arrays hold NaN or infinity are left out, unless all do. The lowest rank names them on
+    stderr.
     """
     is_finite = all(bool(np.isfinite(array).all()) for array in arrays)
     reports = by_rank([bool(counts), is_finite])
@@ -95,12 +96,12 @@ def common_mean(arrays: Sequence[Array], counts: bool = True, else_all: bool = F
 def _mean(array: Array, counts: bool) -> None:
     try:
         malt.allreduce(array, weight=float(counts))
-    except ValueError:  # on all ranks: those that counted have failed
+    except ValueError:  # raised on all ranks alike: those that counted have failed
         malt.allreduce(array)
 
 
 def common_hash(arrays: Sequence[Array]) -> str:
-    """SHA-256 of the final model; every rank's is printed. Collective. RuntimeError: they differ."""
+    """The SHA-256 of the final model. Prints that of every rank. Collective. RuntimeError: they differ."""
     digest = hashlib.sha256(b"".join(array.tobytes() for array in arrays)).hexdigest()
     digests = by_rank(digest)
     print_once("\n".join(f"model on rank {rank}: {text}" for rank, text in digests.items()))

@@ -1,4 +1,4 @@
-"""What --checkpoint, --checkpoint-every and --resume ask of a program: where it goes on, what it keeps and when."""
+"""The options --checkpoint, --checkpoint-every and --resume: where a run resumes, what is saved and when."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from apps.harness.marks import Clock, Mark, after
 State = Mapping[str, Any]
 
 _FINAL: Final = "final_"
-"""What the names of the arrays of the final model begin with, beside those of the training state."""
+"""The prefix of the names of the final model's arrays. Names of the training state have none."""
 
 
 class Checkpoints:
-    """The --checkpoint file of a program, if there is one.
+    """The --checkpoint file of a program, if there is one. The constructor is collective.
 
-    Collective. `match`: what a file must have been written with. ValueError, OSError: as malt.Checkpoint.load.
+    `match`: the options and data that a file must have been written with. ValueError, OSError: as malt.Checkpoint.load.
     """
 
     def __init__(self, options: Namespace, program: str, match: Mapping[str, Any]) -> None:
@@ -32,7 +32,7 @@ class Checkpoints:
         self._epochs: int = options.epochs
         self._tolerance: float = getattr(options, "tolerance", 0.0)
         self.state: dict[str, NDArray[Any]] = {}
-        """What to go on with; empty: the run starts from the beginning."""
+        """The training state to resume from. It is empty if the run starts from the beginning."""
         if options.checkpoint is not None:
             self._file = malt.Checkpoint(options.checkpoint, options.checkpoint_every, program=program, match=match)
             if options.resume or is_restarted():
@@ -46,17 +46,17 @@ class Checkpoints:
 
     @property
     def is_on(self) -> bool:
-        """Whether there is a file."""
+        """Whether a checkpoint file was asked for."""
         return self._file is not None
 
     @property
     def epoch(self) -> int:
-        """How many epochs were done before this run."""
+        """The number of epochs that were trained before this run."""
         return int(self.state["epoch"]) if self.state else 0
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to train: the file has all epochs, or a run of as many that --tolerance ended."""
+        """Whether nothing is left to train: all epochs are done, or --tolerance had ended a run of at least as many."""
         if not self.state:
             return False
         ended = "epochs" in self.state and self._tolerance >= float(self.state["tolerance"])
@@ -64,22 +64,22 @@ class Checkpoints:
 
     @property
     def final(self) -> dict[str, NDArray[Any]]:
-        """The final model, where the training is over and the file has it: as given to `conclude`."""
+        """The final model, as it was passed to `conclude`. It is empty if training goes on, or if the file has none."""
         found = self.state if self.is_over else {}
         return {name.removeprefix(_FINAL): array for name, array in found.items() if name.startswith(_FINAL)}
 
     @property
     def before(self) -> Mark:
-        """What was done before this run, by all ranks; bytes and messages are not known."""
+        """Examples and seconds of all ranks before this run. Traffic is not known, and counts as 0."""
         if not self.state:
             return Mark()
         return Mark(examples=int(self.state["examples"]), seconds=float(self.state["seconds"]))
 
     def save(self, epoch: int, examples: int, clock: Clock, state: Callable[[], State], force: bool = False) -> None:
-        """Write what state() returns, if that is due and finite, on the lowest rank alone. Local.
+        """Write what state() returns, if a save is due and all of it is finite. Only the lowest rank writes. Local.
 
-        `epoch`: the one that has ended, not the last: see `conclude`. `examples`, `clock`: what all ranks have trained
-        on in this run, and how long.
+        `epoch` is the epoch that has ended. The last epoch is saved by `conclude`. `examples` counts those of all ranks
+        in this run, and `clock` has its seconds. `force` saves even if no save is due.
         """
         if self._file is not None and malt.lowest() and (force or self._file.due()):
             whole = {**self._numbers(epoch, examples, clock.seconds), **state()}
@@ -89,11 +89,11 @@ class Checkpoints:
     def conclude(
         self, epoch: int, examples: int, clock: Clock, state: State, final: State | None = None, early: bool = False
     ) -> None:  # fmt: skip
-        """Write the last checkpoint: the state, for a longer training to go on with, and beside it the final model, for
-        a run that has nothing left to train. Collective: the lowest rank writes; where it dies over it, the next.
+        """Write the last checkpoint, on the lowest rank. If that rank fails, the next one writes it. Collective.
 
-        `final`: the model of all ranks, where the state is not that. `early`: --tolerance has ended the training.
-        Nothing is written where a number is not finite.
+        A longer training resumes from `state`. A run that has nothing left to train restores `final`, which is left out
+        if the state is the model. `early` says that --tolerance has ended the training. Nothing is written if a number
+        is not finite.
         """
         if self._file is None:
             return
@@ -108,11 +108,11 @@ class Checkpoints:
         return {"epoch": epoch, "examples": done.examples, "seconds": done.seconds}
 
     def due_together(self) -> bool:
-        """Whether a save is due, the same on all ranks. Collective, where there is a file."""
+        """Whether a save is due, the same on all ranks. Collective if there is a file."""
         return self._file is not None and self._file.due_together()
 
     def __str__(self) -> str:
-        """For the introduction."""
+        """The part of the introduction that says after which epoch the run resumes."""
         return f", resumed after epoch {self.epoch:,}" if self.state else ""
 
 
@@ -121,10 +121,11 @@ def _is_finite(value: Any) -> bool:
 
 
 def check_checkpoint(options: Namespace) -> None:
-    """Refuse options that do not go together, and to overwrite a checkpoint. Collective.
+    """Check that the options go together, and that no checkpoint is overwritten. Collective.
 
-    ValueError, on all ranks. With --resume, or started again by `malt run --restarts`, a job goes on with the file, if
-    there is one: one and the same command line will do for its first run and for all that follow.
+    A job resumes from the file, if it exists, with --resume or if `malt run --restarts` has restarted it. The same
+    command line therefore serves for the first run and for those that follow. ValueError, on all ranks: --resume is
+    given without --checkpoint, or the file exists and the job is not to resume.
     """
 
     def check() -> None:
@@ -140,12 +141,12 @@ def check_checkpoint(options: Namespace) -> None:
 
 
 def is_restarted() -> bool:
-    """Whether `malt run --restarts` runs this job in place of one that died. Local, the same on all ranks."""
+    """Whether `malt run --restarts` has restarted this job. Local, the same on all ranks."""
     return os.environ.get("MALT_RESTART", "0") not in ("", "0")
 
 
 def fingerprint(*arrays: NDArray[Any]) -> int:
-    """CRC-32 of some data: another number for other data. Local."""
+    """The CRC-32 of the bytes of `arrays`, to recognise data by. Local."""
     check = 0
     for array in arrays:
         check = zlib.crc32(np.ascontiguousarray(array).view(np.uint8).data, check)

@@ -1,4 +1,4 @@
-"""What is wrong with the user's options and files: one line, on all ranks."""
+"""Errors in the user's options and files, and how they are raised."""
 
 from __future__ import annotations
 
@@ -7,17 +7,19 @@ from collections.abc import Iterator
 
 
 class BadInput(Exception):
-    """What the user passed is wrong; raised alike on all ranks. Printed as one line; the status is 2."""
+    """An option or a file is wrong. It is raised on all ranks alike, printed as one line, and the exit status is 2."""
 
 
 class HelpGiven(Exception):
-    """--help was asked for, and given."""
+    """--help was given, and the help is printed."""
 
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """Where the user's files and options are looked at, alike on all ranks: what is wrong with them is BadInput, also
-    where it shows only in a model that is not finite."""
+    """A context that raises BadInput for OSError, ValueError, TypeError, MemoryError and FloatingPointError. Local.
+
+    It is for code that checks the user's options and files, and that raises the same error on all ranks.
+    """
     try:
         yield
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Where in an epoch exchanges fall. Pure."""
+"""Where exchanges fall in an epoch. Pure."""
 
 from __future__ import annotations
 
@@ -12,8 +12,11 @@ Order = NDArray[Any]
 
 
 def every(order: Order, count: int, done: int) -> Iterator[tuple[Order, bool]]:
-    """The parts of an epoch's examples, and whether an exchange is due after each: one every `count` examples, whatever
-    the epochs. `done`: examples trained on before."""
+    """Yield the parts of an epoch's examples, each with whether an exchange is due after it.
+
+    An exchange is due after every `count` examples, counted across epochs. `done` is the number of examples of earlier
+    epochs.
+    """
     first = count - done % count
     ends = [*range(first, len(order) + 1, count)]
     yield from ((part, True) for part in np.split(order, ends)[: len(ends)])
@@ -22,6 +25,9 @@ def every(order: Order, count: int, done: int) -> Iterator[tuple[Order, bool]]:
 
 
 def as_many(order: Order, count: int, most_rows: int) -> Iterator[tuple[Order, bool]]:
-    """The same where all ranks come together after each epoch: all make as many exchanges in it as the rank of
-    `most_rows` does. A rank that waits in an exchange for one that waits for it after the epoch would wait long."""
+    """The parts of an epoch's examples if all ranks synchronize after it: an exchange is due after each part.
+
+    All ranks make the same number of exchanges, that of a rank with `most_rows` rows. Otherwise a rank could wait in an
+    exchange for one that already waits at the end of the epoch.
+    """
     return ((part, True) for part in np.array_split(order, -(-most_rows // count)))

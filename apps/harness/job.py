@@ -1,4 +1,4 @@
-"""A program from its arguments to its report, and the end of the process."""
+"""The run of a program: from its arguments to its report, and the exit of the process."""
 
 from __future__ import annotations
 
@@ -21,14 +21,17 @@ from apps.harness.training import Training
 
 
 def parser(program: Program) -> Parser:
-    """The command line of a program."""
+    """The parser of the program's command line. Local."""
     made = Parser(prog=f"python -m {program.name}", description=program.summary)
     program.add_options(made)
     return made
 
 
 def run(program: Program, arguments: Sequence[str]) -> None:
-    """The program, on every rank. Collective. BadInput, FloatingPointError: as the user must see it."""
+    """Run the program on every rank. Collective.
+
+    BadInput: an option or a file is wrong. FloatingPointError: training diverged on this rank.
+    """
     options = parser(program).parse_args(arguments)
     with user_errors():
         if graph := getattr(options, "graph", None):
@@ -46,31 +49,31 @@ def run(program: Program, arguments: Sequence[str]) -> None:
 
 def _train(program: Program, problem: Problem, checkpoints: Checkpoints) -> None:
     training = Training(problem, checkpoints)
-    reports = header(program.name, problem.reported())
-    print_once(_introduction(reports, problem, training, checkpoints))
+    heading = header(program.name, problem.reported())
+    print_once(_introduction(heading, problem, training, checkpoints))
     training.train()
     training.finish()
     marks = over_ranks(training.marks, checkpoints.before)
     measures = training.trainer.measures_of_all() if training.trainer.measures_together else None
     digest = common_hash(list(training.trainer.model().values()))
     report = Report(
-        reports, program.measures, program.traffic, resumed_from=checkpoints.epoch, before=checkpoints.before,
+        heading, program.measures, program.traffic, resumed_from=checkpoints.epoch, before=checkpoints.before,
         lost_ranks=training.shares.losses.reports,
     )  # fmt: skip
     ending = Ending(program, problem.options, training, report, marks, digest)
     on_lowest_rank(lambda: ending.report(measures))
 
 
-def _introduction(reports: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
-    common = [f"{name} {reports[name]}" for name in ("graph", "sync", "seed") if reports[name] is not None]
+def _introduction(heading: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
+    common = [f"{name} {heading[name]}" for name in ("graph", "sync", "seed") if heading[name] is not None]
     return (
-        f"{reports['program']} {reports['version']}: {reports['mpi']}, {reports['ranks']} ranks, {', '.join(common)}\n"
+        f"{heading['program']} {heading['version']}: {heading['mpi']}, {heading['ranks']} ranks, {', '.join(common)}\n"
         f"{problem.introduction(training.trainer)}, {problem.options.epochs} epochs{checkpoints}\n"
     )
 
 
 class Ending:
-    """What the lowest rank does in the end: measure, print, write. Local."""
+    """The end of a run on the lowest rank: measure, print, write. Local."""
 
     def __init__(
         self, program: Program, options: Namespace, training: Training, report: Report, marks: Sequence[Mark],
@@ -82,7 +85,7 @@ class Ending:
         )  # fmt: skip
 
     def report(self, measures: Sequence[Measures] | None) -> None:
-        """`measures`: of each epoch and of the final model, where the ranks have found them together."""
+        """Print the table and write the files. `measures`: those of each epoch and of the final model, if known."""
         report, trainer = self._report, self._trainer
         *epochs, final = measures or self._measured()
         for epoch, found in zip(self._marks, epochs, strict=True):
@@ -98,16 +101,16 @@ class Ending:
         print(report.last_line(), flush=True)
 
     def _measured(self) -> list[Measures]:
-        """Others may wait for what is found here: each time they are told that this rank is at it."""
+        """The measures of each snapshot and of the final model."""
         found = []
         for model in [*self._snapshots, self._trainer.model()]:
-            malt.heartbeat()
+            malt.heartbeat()  # the other ranks wait: this rank is alive
             found.append(self._trainer.measures(model))
         return found
 
 
 def _report_measured(program: Program, options: Namespace, measured: Measured) -> None:
-    """How good a saved model is, without training. Collective."""
+    """Report how good a saved model is, without training. Collective."""
     digest = common_hash(measured.model)
     report = Report(header(program.name, vars(options)), program.measures)
     report.final = {**measured.measures, "model_sha256": digest}
@@ -121,7 +124,7 @@ def _report_measured(program: Program, options: Namespace, measured: Measured) -
 
 
 def main(program: str, work: Callable[[Sequence[str]], None]) -> None:
-    """work(arguments) on all ranks, then the end of the process: status 0, or 2 with one line of what is wrong."""
+    """Call work(arguments) on all ranks, and end the process: with status 0, or with one line of error and status 2."""
     malt.init()
     try:
         work(sys.argv[1:])

@@ -1,4 +1,4 @@
-"""What a rank has done by the end of each epoch: examples, seconds, traffic."""
+"""The clock of training, and totals at the end of each epoch: examples, seconds, traffic."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from apps.harness.agreement import by_rank
 
 @dataclass
 class Clock:
-    """Seconds of training: runs between `start` and `stop`, and stands while something is loaded or evaluated."""
+    """Counts the seconds between `start` and `stop`. It is stopped while data is loaded or a model evaluated. Local."""
 
     seconds: float = 0.0
     _since: float = 0.0
@@ -26,7 +26,7 @@ class Clock:
 
 @dataclass(frozen=True)
 class Mark:
-    """What one rank has done by the end of one of its epochs: totals since the start."""
+    """Totals of one rank from the start of training to the end of an epoch."""
 
     examples: int = 0
     seconds: float = 0.0
@@ -35,12 +35,14 @@ class Mark:
     merged: int = 0
     overwritten: int = 0
     rows_sent: int = 0
-    """By sparse vectors."""
+    """Rows that sparse vectors have sent."""
 
 
 def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int = 0) -> Mark:
-    """This rank's mark now. `vectors`: what carries the model; bytes_dense is what their whole arrays would have
-    been."""
+    """This rank's mark now. Local.
+
+    `vectors` carry the model. bytes_dense is what their messages would have taken with whole arrays.
+    """
     traffic = [vector.statistics() for vector in vectors]
     nbytes = [vector.array.nbytes for vector in vectors]
     return Mark(
@@ -55,9 +57,10 @@ def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int =
 
 
 def over_ranks(marks: Sequence[Mark], before: Mark = Mark()) -> list[Mark]:
-    """The marks of all who live, epoch by epoch: counts summed, the seconds of the slowest. Collective.
+    """The marks of all live ranks, combined by epoch: sums of counts, and the seconds of the slowest. Collective.
 
-    A rank with fewer epochs stands at its last. `before`: what all ranks have done before this run.
+    The last mark of a rank with fewer epochs counts for those that it lacks. `before`: what all ranks did before this
+    run.
     """
     reports = by_rank([asdict(one) for one in marks])
     everyone = [[Mark(**one) for one in theirs] for theirs in reports.values()]
@@ -67,7 +70,7 @@ def over_ranks(marks: Sequence[Mark], before: Mark = Mark()) -> list[Mark]:
 
 
 def after(before: Mark, mark: Mark) -> Mark:
-    """`mark`, counted on from `before`."""
+    """The totals of `before` and `mark` together."""
     totals = asdict(before)
     return Mark(**{key: totals[key] + number for key, number in asdict(mark).items()})
 

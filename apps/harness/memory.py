@@ -1,4 +1,4 @@
-"""Whether the models of all ranks, and what trains and carries them, fit in what memory their hosts have free."""
+"""Checks that models, training state and queues of all ranks fit in the free memory of their hosts."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from apps.harness.agreement import by_rank, keeps_snapshots
 
 _FIRST_EPOCHS = 10
 _DEPTH = 2
-"""Messages that wait from each sender, as in malt.vector."""
+"""Slots for each sender, as in malt.vector."""
 
 
 def queues_nbytes(graph: str, message_nbytes: int, depth: int = _DEPTH) -> int:
-    """What the queues of one vector take on this rank: in-degree x depth x message. Local.
+    """The bytes that the queues of one vector take on this rank: in-degree x depth x message. Local.
 
-    Where ranks may die, any of them may become a neighbour.
+    Where ranks may fail, any rank may become a neighbour.
     """
     size = malt.size()
     senders = malt.graph(graph, size).sources(malt.rank())
@@ -23,26 +23,28 @@ def queues_nbytes(graph: str, message_nbytes: int, depth: int = _DEPTH) -> int:
 
 
 def snapshots(epochs: int, tolerance: float = 0.0) -> int:
-    """How many models this rank keeps, to measure them at the end, as far as that can be told: with a tolerance the
-    last epochs may never come. Local."""
+    """How many models this rank keeps to measure them at the end. Local.
+
+    It is an estimate if there is a tolerance, as training may then end early.
+    """
     count = min(epochs, _FIRST_EPOCHS) if tolerance else epochs
     return count if keeps_snapshots() else 0
 
 
 @dataclass(frozen=True)
 class Need:
-    """What training takes of this rank's memory beside the data."""
+    """The memory that training takes on this rank, without the data."""
 
     nbytes: int
     what: str
-    """What it is that takes it, as a user would look for it: an option, a line of a file."""
+    """The cause, in the user's terms: an option, a line of a file."""
     remedy: str
 
 
 def check(need: Need) -> None:
-    """Whether the hosts have what their ranks need, before a model is made. Collective.
+    """Check that each host has the memory that its ranks need, before a model is made. Collective.
 
-    ValueError, on all ranks: a host has not, with what it is that takes it, and the remedy.
+    ValueError, on all ranks: a host has too little. The message names the cause and the remedy.
     """
     hosts, reports = malt.hosts(), by_rank([need.nbytes, malt.free_memory()])
     for host in dict.fromkeys(hosts):
@@ -59,5 +61,5 @@ def check(need: Need) -> None:
 
 
 def _shown(nbytes: int) -> str:
-    """As "1.2 GB"."""
+    """A size such as "1.2 GB"."""
     return f"{nbytes / 1e9:,.1f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:,.1f} MB"

@@ -1,4 +1,4 @@
-"""The command line: the options that every program has, and what their values must be."""
+"""The command line: the common options of all programs, and the types of their values."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from apps.harness.errors import BadInput, HelpGiven
 
 
 class Parser(argparse.ArgumentParser):
-    """Raises BadInput where argparse would exit: only one rank must tell."""
+    """A parser that raises BadInput or HelpGiven where argparse would exit, so that only one rank prints."""
 
     def error(self, message: str) -> NoReturn:
         raise BadInput(f"{message} (see --help)")
@@ -28,10 +28,11 @@ def add_common_options(
     parser: Parser, *, epochs: int | None, exchange_every: int | None = None, graph: str | None = None,
     sync: str | None = None, unit: str = "examples",
 ) -> None:  # fmt: skip
-    """The options that every program has, with its defaults. `unit`: what --exchange-every counts.
+    """Add the common options, with the defaults of this program. `unit` names what --exchange-every counts.
 
-    A program whose ranks meet anyway (in malt.allreduce, say) has no --exchange-every, --graph and --sync: None. One
-    that counts its epochs as something else has an option of its own with dest="epochs", and None here.
+    An option whose default is None is left out. A program whose ranks synchronize anyway, for example in
+    malt.allreduce, passes None for `exchange_every`, `graph` and `sync`. A program that counts something other than
+    epochs passes None for `epochs`, and adds an option of its own with dest="epochs".
     """
     add = parser.add_argument
     if epochs is not None:
@@ -54,7 +55,7 @@ def add_common_options(
 
 
 def add_tolerance(parser: Parser) -> None:
-    """--tolerance, for a program whose trainer has an objective."""
+    """Add --tolerance, for a program whose trainer has an objective."""
     parser.add_argument(
         "--tolerance", type=real_number(0), default=0.0, metavar="X",
         help="stop when an epoch improves the objective by less than this part of it (0: never)",
@@ -62,7 +63,7 @@ def add_tolerance(parser: Parser) -> None:
 
 
 def whole_number(least: int) -> Callable[[str], int]:
-    """For argparse: a whole number from `least` up."""
+    """A type for argparse: a whole number from `least` up."""
 
     def parse(text: str) -> int:
         number = int(text)
@@ -75,7 +76,7 @@ def whole_number(least: int) -> Callable[[str], int]:
 
 
 def real_number(least: float) -> Callable[[str], float]:
-    """For argparse: a finite number from `least` up."""
+    """A type for argparse: a finite number from `least` up."""
 
     def parse(text: str) -> float:
         number = float(text)
@@ -88,7 +89,7 @@ def real_number(least: float) -> Callable[[str], float]:
 
 
 def positive_number(text: str) -> float:
-    """For argparse: a finite number above 0."""
+    """A type for argparse: a finite number above 0."""
     number = float(text)
     if not 0 < number < float("inf"):
         raise argparse.ArgumentTypeError(f"must be a number above 0, got {text}")

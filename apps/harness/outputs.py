@@ -1,4 +1,4 @@
-"""What a program may write to: files of their own, where it can write."""
+"""Checks of the files that a program is to write."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ import malt
 
 
 def check_outputs(options: Namespace, inputs: Iterable[tuple[str, str | os.PathLike[str] | None]]) -> None:
-    """Before anything is read: whether the files of --save, --json and --checkpoint can be written, as far as that can
-    be told, and are no other file that is read or written. Collective.
+    """Check that --save, --json and --checkpoint can be written, and name no other file of this run. Collective.
 
-    `inputs`: what is read, under the name that the command line has for it. --save may name the file of --model: it is
-    read whole before, and replaced at once. On all ranks: OSError, the folder is not there or not writable, or the path
-    is a folder or a device; ValueError, a file would be overwritten.
+    `inputs` are the files that are read, each with its name on the command line. --save may name the file of --model,
+    which is read whole before it is replaced. The check comes before anything is read. OSError, on all ranks: a folder
+    is missing or not writable, or a path is a folder or a device. ValueError, on all ranks: an output is also an input
+    or another output.
     """
 
     def check() -> None:
@@ -47,7 +47,7 @@ def _check_writable(path: str) -> None:
 
 
 def _is_same_file(one: str | os.PathLike[str], other: str | os.PathLike[str]) -> bool:
-    """Whether two paths lead to one file, under whatever names, or would if it were there. Local."""
+    """Whether two paths lead to one file, whether or not it exists yet. Local."""
     with contextlib.suppress(OSError):
         return os.path.samefile(one, other)
     return os.path.realpath(one) == os.path.realpath(other)

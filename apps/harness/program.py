@@ -1,4 +1,4 @@
-"""What a program brings: its options and data, its rows and kernel, what it exchanges, its state, its measure.
+"""The classes that a program brings: `Program` its command line, `Problem` its data, `Trainer` one rank's training.
 
     class Rows(Problem): ...          what all ranks know alike
     class Learner(Trainer): ...       one rank's part
@@ -7,7 +7,7 @@
     if __name__ == "__main__":
         main(Mine())
 
-DESIGN.md, "A program on the harness", has it in the order in which it is called.
+DESIGN.md, "A program on the harness", lists the methods in the order of the calls.
 """
 
 from __future__ import annotations
@@ -29,150 +29,158 @@ from apps.harness.report import TRAFFIC, Column, Report
 from apps.harness.shares import Shares
 
 Measures = dict[str, float | None]
-"""How good a model is, by the keys of the program's columns; None: not known."""
+"""How good a model is, by the keys of the program's columns. None stands for what is not known."""
 Path = str | PathLike[str]
 
 
 @dataclass(frozen=True)
 class Start:
-    """With what a rank begins to train."""
+    """What a rank gets before it begins to train."""
 
     generator: np.random.Generator
-    """Of all that is random on this rank alone."""
+    """The source of all that is random on this rank alone."""
     shares: Shares
-    """Which rows are whose."""
+    """Which rows each rank has."""
     epoch: int
-    """How many epochs were trained before this run."""
+    """The number of epochs that were trained before this run."""
     state: Mapping[str, Any]
-    """What `Trainer.state` was then; empty: this run begins."""
+    """What `Trainer.state` returned then. It is empty if training starts from the beginning."""
 
 
 class Trainer(ABC):
-    """One rank's part: its rows, and its replica of the model. Local, but for what is said to be collective."""
+    """One rank's part: its rows, and its replica of the model. Methods are local unless they say Collective."""
 
     vectors: Sequence[Any] = ()
-    """What carries the model to other ranks: each has `statistics()` and `array`."""
+    """The vectors that carry the model to other ranks. Each has `statistics()` and `array`."""
     rows_sent = 0
-    """By sparse vectors."""
+    """The number of rows that sparse vectors have sent."""
     gathers_state = False
-    """Whether `state` is collective, as no rank has all of it. The ranks then come together after each epoch where
-    there is a checkpoint, to learn whether it is due."""
+    """Whether `state` is collective, because no rank has all of it. With a checkpoint, the ranks then synchronize after
+    each epoch, to find out whether a save is due."""
     has_own_loop = False
-    """Whether `train_all` takes the place of `order`, `begin_epoch` and `train`, as another's loop makes the epochs."""
+    """Whether `train_all` takes the place of `order`, `begin_epoch` and `train`, because a library has the loop."""
     measures_together = False
-    """Whether `measures_of_all` takes the place of `measures`, as no rank has all of the model, or of the data."""
+    """Whether `measures_of_all` takes the place of `measures`, because no rank has the whole model or all data."""
 
     def take(self) -> None:
-        """Ranks have failed, and rows are dealt otherwise: train on those of this rank from here on."""
+        """Take the rows that this rank has from here on. Called after ranks have failed and rows were dealt anew."""
         raise NotImplementedError
 
     def order(self) -> Any:
-        """The order in which the next epoch visits the rows. Drawn, and left, for the epochs that a run goes on
-        from."""
+        """The order in which the next epoch visits the rows.
+
+        A run that resumes draws the orders of the earlier epochs too, and drops them.
+        """
         return None
 
     def begin_epoch(self, place: int) -> None:
-        """The epoch that begins is number `place` of this run, from 0. One that comes again is trained with the steps
-        that it had before, as if what has followed had not been: it lacked rows."""
+        """Prepare epoch number `place` of this run, from 0.
+
+        An epoch that lacked the rows of a failed rank comes again. It is then trained with the step sizes that it had
+        the first time.
+        """
         return None
 
     def train(self, epoch: int, order: Any) -> int:
-        """Train epoch number `epoch`, from 1, and exchange on the way; how many examples this rank has trained on."""
+        """Train epoch number `epoch`, from 1, with its exchanges. Returns the number of examples of this rank."""
         raise NotImplementedError
 
     def train_all(self, ended: Callable[[int], bool]) -> None:
-        """Train all epochs. After each: ended(examples of this rank), which says whether it was the last. The clock
-        stands meanwhile."""
+        """Train all epochs. Call ended(examples of this rank) after each, and stop when it returns True.
+
+        The clock is stopped while `ended` runs.
+        """
         raise NotImplementedError
 
     def has_converged(self) -> bool:
-        """Whether nothing is left to train, whatever --epochs; the same on all ranks. Asked after each epoch."""
+        """Whether training ends before --epochs; the same on all ranks. Called after each epoch."""
         return False
 
     @abstractmethod
     def model(self) -> Mapping[str, Array]:
-        """The arrays of the model as it is now, by name: views. In the end those of the final one, whose bytes, in this
-        order, are hashed."""
+        """The arrays of the current model, by name: views. After `finish` they are those of the final model.
+
+        The hash of the final model is that of their bytes, in this order.
+        """
 
     def objective(self, model: Mapping[str, Array]) -> float:
-        """What --tolerance looks at: less is better."""
+        """The number whose improvement --tolerance compares: less is better."""
         raise NotImplementedError
 
     def measures(self, model: Mapping[str, Array]) -> Measures:
-        """How good a model is: one that `model` has returned, or a copy of it. FloatingPointError: it is not finite."""
+        """How good a model is: one that `model` returned, or a copy. FloatingPointError: a measure is not finite."""
         raise NotImplementedError
 
     def keep(self, epoch: int) -> None:
-        """Keep what `measures_of_all` needs of the model at the end of this epoch, from 1. The clock stands."""
+        """Keep what `measures_of_all` needs of the model at the end of this epoch, from 1. The clock is stopped."""
         return None
 
     def measures_of_all(self) -> list[Measures]:
-        """How good the model was at the end of each epoch of this run, and, the last, how good the final one is.
-        Collective."""
+        """How good the model was at the end of each epoch of this run, and then the final model. Collective."""
         raise NotImplementedError
 
     @abstractmethod
     def state(self) -> Mapping[str, Any]:
-        """What another run, on any number of ranks, goes on with: views. Collective if `gathers_state`."""
+        """The arrays that a run on any number of ranks can resume from: views. Collective if `gathers_state`."""
 
     @abstractmethod
     def finish(self) -> None:
-        """Make the model one and the same on all ranks. Collective."""
+        """Make the model the same on all ranks, bit by bit. Collective."""
 
     def restore(self, model: Mapping[str, Any]) -> None:
-        """Take over the final model of a training that is over: as `model` returned it; as `state` did, if
+        """Take over the final model of a training that had ended, as `model` returned it, or `state` if
         `gathers_state`."""
         for name, array in self.model().items():
             array[...] = model[name]
 
     @abstractmethod
     def save(self, path: str) -> None:
-        """Write the final model there, complete or not at all. OSError."""
+        """Write the final model to `path`, complete or not at all. OSError: it cannot be written."""
 
     def warning(self, report: Report) -> str:
-        """What the user should know of the final model, if anything."""
+        """A warning about the final model, or an empty string."""
         return ""
 
 
 class Problem(ABC):
-    """What all ranks know alike: the options, the data, what is trained."""
+    """What is the same on all ranks: the options, the data, what is trained."""
 
     options: Namespace
     rows: int
-    """Examples of an epoch, those of all ranks together."""
+    """The number of examples of an epoch, over all ranks."""
 
     def reported(self) -> dict[str, Any]:
-        """The options as the report has them."""
+        """The options, as they appear in the report."""
         return vars(self.options)
 
     @abstractmethod
     def memory(self) -> Need:
-        """What training takes of this rank's memory."""
+        """The memory that training takes on this rank. Local."""
 
     @abstractmethod
     def match(self) -> dict[str, Any]:
-        """What a checkpoint must have been written with: options, sizes and a fingerprint of the data."""
+        """What a checkpoint must have been written with to fit: options, sizes and a fingerprint of the data."""
 
     def compile(self) -> None:
-        """Compile the kernels. Called on one rank of each host first, which keeps them on disk for the others."""
+        """Compile the kernels. Called on one rank of each host first, which caches them on disk for the others."""
         return None
 
     def shares(self) -> Shares:
-        """Which rows are whose: by default as malt.shard deals them."""
+        """Which rows each rank has: by default as malt.shard deals them."""
         return Shares(self.rows)
 
     @abstractmethod
     def trainer(self, start: Start) -> Trainer:
-        """This rank's part. Collective. ValueError, FloatingPointError: as the user must see it."""
+        """This rank's trainer. Collective. ValueError, FloatingPointError: the message is shown to the user."""
 
     @abstractmethod
     def introduction(self, trainer: Any) -> str:
-        """What is printed before the training: lines about the data, then one about the training, without its end."""
+        """The text printed before training: lines about the data, then the beginning of one about the training."""
 
 
 @dataclass(frozen=True)
 class Measured:
-    """A model that was only to be measured: nothing is trained."""
+    """A saved model and its measures, where nothing is to be trained."""
 
     model: Sequence[Array]
     measures: Measures
@@ -182,26 +190,26 @@ class Program(ABC):
     """The command line of a program, and how its data is read."""
 
     name: ClassVar[str]
-    """As `python -m` knows it."""
+    """The name for `python -m`."""
     summary: ClassVar[str]
-    """One line for --help."""
+    """The one line of description in --help."""
     measures: ClassVar[Sequence[Column]]
-    """How good a model is: the columns of the table between the seconds and the traffic."""
+    """The columns that say how good a model is. They stand between the seconds and the traffic."""
     traffic: ClassVar[Sequence[Column]] = TRAFFIC
-    """The last columns of the table."""
+    """The columns of the traffic, the last of the table."""
 
     @abstractmethod
     def add_options(self, parser: Parser) -> None:
-        """The options, the common ones included."""
+        """Add the program's options, and the common ones."""
 
     @abstractmethod
     def inputs(self, options: Namespace) -> Iterable[tuple[str, Path | None]]:
-        """What is read, under the names of the command line: none of it may be written."""
+        """The files that are read, with their names on the command line. None of them may be written to."""
 
     @abstractmethod
     def load(self, options: Namespace) -> Problem | Measured:
-        """Read the data. Collective. ValueError, OSError: as the user must see it."""
+        """Read the data. Collective. ValueError, OSError: the message is shown to the user."""
 
     def rates(self, mark: Mark) -> Measures:
-        """More that the report has of an epoch, of its mark over all ranks."""
+        """Further numbers of an epoch for the report, computed from its mark over all ranks."""
         return {}

@@ -1,4 +1,4 @@
-"""What a program of apps/ reports: a table with a line per epoch, the last line, and the same as JSON."""
+"""The report of a program: a table with a line per epoch, the last line, and the same as JSON."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from malt import files
 
 @dataclass(frozen=True)
 class Column:
-    """A measure as the table shows it."""
+    """A column of the table."""
 
     key: str
     title: str
     form: str
-    """A format specification, as ".4f"."""
+    """A format specification, for example ".4f"."""
 
 
 _COUNTS = (
@@ -36,35 +36,35 @@ _WIDTH = 13
 
 @dataclass
 class Report:
-    """The run of one program, as its lowest live rank tells it."""
+    """The run of one program, as its lowest live rank reports it. Local."""
 
     header: Mapping[str, Any]
-    """Program, version, MPI, ranks, graph, sync, seed, options: what the JSON file begins with."""
+    """The beginning of the JSON file: program, version, MPI, ranks, graph, sync, seed, options."""
     measures: Sequence[Column]
-    """How good the model is: the columns between the seconds and the traffic."""
+    """The columns that say how good the model is. They stand between the seconds and the traffic."""
     traffic: Sequence[Column] = TRAFFIC
-    """What it took: the last columns."""
+    """The columns of the traffic, the last of the table."""
     resumed_from: int = 0
-    """The epoch after which this run has resumed the training."""
+    """The epoch after which this run resumed the training."""
     before: Mark = field(default_factory=Mark)
-    """What all ranks had done by then."""
+    """What all ranks had done by that epoch."""
     epochs: list[dict[str, Any]] = field(default_factory=list)
     final: dict[str, Any] = field(default_factory=dict)
     lost_ranks: Callable[[], Sequence[Mapping[str, Any]]] = list
-    """Those that have died so far; called when the report is written, as ranks may die during the evaluation too."""
+    """Returns the ranks that have failed so far. Called when the report is written, as ranks may fail until then."""
 
     def add_epoch(self, mark: Mark, **measures: float | None) -> None:
-        """Take down an epoch: its mark over all ranks, and how good the model was."""
+        """Add an epoch: its mark over all ranks, and how good the model was."""
         self.epochs.append({"epoch": self.resumed_from + len(self.epochs) + 1, **asdict(mark), **measures})
 
     def conclude(self, marks: Sequence[Mark], digest: str, **measures: float | None) -> None:
-        """Take down the end of the run: how good the final model is, its hash, and what `marks`, over ranks, say."""
+        """Add the end of the run: how good the final model is, its hash, and the seconds and rate of the last mark."""
         last = marks[-1] if marks else self.before
         rate = last.examples / last.seconds if last.seconds else 0.0
         self.final = {**measures, "seconds": last.seconds, "examples_per_s": rate, "model_sha256": digest}
 
     def table(self) -> str:
-        """The epochs, a line each, under a line of titles."""
+        """The table: a line of titles, then a line per epoch."""
         columns = [*_COUNTS, *self.measures, *self.traffic]
         lines = ["epoch" + "".join(f"{column.title:>{_WIDTH + 2}}" for column in columns)]
         for epoch in self.epochs:
@@ -74,23 +74,23 @@ class Report:
         return "\n".join(lines)
 
     def last_line(self) -> str:
-        """`final:`, the measures of the final model, and its hash."""
-        reports = [
+        """The last line: `final:`, the measures of the final model, and its hash."""
+        measures = [
             f"{column.title} {_shown(self.final, column)}"
             for column in self.measures
             if self.final.get(column.key) is not None
         ]
-        return f"final: {' '.join(reports)} model {self.final['model_sha256']}"
+        return f"final: {' '.join(measures)} model {self.final['model_sha256']}"
 
     def write(self, path: str) -> None:
-        """Write all of it as JSON, complete or not at all. OSError: the file cannot be written."""
+        """Write the report as JSON, complete or not at all. OSError: the file cannot be written."""
         epochs = {"resumed_from": self.resumed_from or None, "epochs": self.epochs}
         text = json.dumps({**self.header, **epochs, "final": self.final, "lost_ranks": self.lost_ranks()}, indent=1)
         files.write(path, lambda file: file.write(f"{text}\n".encode()))
 
 
 def header(program: str, options: Mapping[str, Any]) -> dict[str, Any]:
-    """What a report begins with."""
+    """The beginning of a report. Local."""
     world = malt.init()
     common = {name: options.get(name) for name in ("graph", "sync", "seed")}
     rest = {name: value for name, value in options.items() if name not in common}

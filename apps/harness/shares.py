@@ -1,4 +1,4 @@
-"""Which rows are whose while ranks die: looked at between epochs, told in the report."""
+"""Which rows each rank has while ranks fail, and what the report says of the failed ranks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from malt.data import rows_of
 
 
 class Losses:
-    """Which ranks have died, and how many rows each had then: also those of others that had died before it, and were
-    dealt to it. Local, all of it.
+    """The ranks that have failed, and how many rows each had then, those dealt to it before included. Local.
 
-    `rows`: how many a rank has that was alive when rows were dealt last; `unit`: what they are called.
+    `rows` returns the number of rows of a rank that was alive when rows were dealt last. `unit` is the word for rows.
     """
 
     def __init__(self, rows: Callable[[int], int], unit: str = "rows") -> None:
@@ -25,7 +24,7 @@ class Losses:
         self._had: dict[int, int] = {}
 
     def mark_failed(self, failed_ranks: Collection[int], alive: tuple[int, ...]) -> None:
-        """The rows of `failed_ranks` are about to be dealt to `alive`, the lowest of whom says so."""
+        """Note that the rows of `failed_ranks` go to the ranks `alive`. The lowest of these prints a line for each."""
         for rank in sorted(failed_ranks):
             self._had[rank] = self._rows(rank)
             if malt.rank() == alive[0]:
@@ -33,7 +32,7 @@ class Losses:
                       file=sys.stderr, flush=True)  # fmt: skip
 
     def reports(self) -> list[dict[str, Any]]:
-        """What the report says of those that have died until now, after the training too."""
+        """An entry of the report for each rank that has failed until now, after the training too."""
         return [
             {
                 "rank": lost.rank,
@@ -46,19 +45,20 @@ class Losses:
 
 
 class Shares:
-    """This rank's part of `count` rows, as `malt.shard` deals them, over the epochs. Local, all but `epochs`.
+    """How `count` rows are dealt to ranks, as by `malt.shard`, and which epochs are trained. Local, except `epochs`.
 
-    A program that deals its data otherwise has a subclass with its own `rows`."""
+    A program that deals its data otherwise has a subclass with its own `rows`.
+    """
 
     unit = "rows"
-    """What they are called."""
+    """The word for rows in messages."""
     is_made_up = True
-    """Whether epochs that were trained without the rows of a failed rank are trained again."""
+    """Whether epochs that lacked the rows of a failed rank are trained again."""
 
     def __init__(self, count: int) -> None:
         self._count = count
         self.alive = tuple(range(malt.size()))
-        """Who had not failed when rows were dealt last."""
+        """The ranks that were alive when rows were dealt last."""
         self.losses = Losses(self.rows, self.unit)
         self._ended: list[float] = []
         """When each epoch ended."""
@@ -67,19 +67,18 @@ class Shares:
 
     @property
     def failed(self) -> set[int]:
-        """Who had failed when rows were dealt last."""
+        """The ranks that had failed when rows were dealt last."""
         return set(range(malt.size())) - set(self.alive)
 
     def rows(self, rank: int) -> int:
-        """How many `rank` has, which had not failed when rows were dealt last."""
+        """The number of rows of `rank`, which was alive when rows were dealt last."""
         return len(rows_of(self._count, rank, self.failed))
 
     def epochs(self, first: int, last: int, sync: str) -> Iterator[int]:
-        """The epochs from `first` to `last`, to be trained one by one.
+        """Yield the epochs from `first` to `last`, each to be trained before the next. Collective at the end.
 
-        Where ranks may fail, and do not wait for each other, one may be stopped for most of a short training before
-        that is found out. So the last epochs are trained again, as many as went by without its rows, unless as many
-        have followed with them. Collective at the end.
+        Under asp a rank may have stopped long before the others notice, and epochs pass without its rows. The last
+        epochs are then yielded again: as many as lacked its rows, less those that followed after its rows were dealt.
         """
         more = last - first + 1
         while more > 0:
@@ -89,10 +88,10 @@ class Shares:
             more = self._missing(last - first + 1) if sync == "asp" and self.is_made_up else 0
 
     def _missing(self, most: int) -> int:
-        """How many epochs are to follow. Collective."""
+        """How many epochs are to be trained again. Collective."""
         if not malt.init().survive:
             return 0
-        malt.barrier()  # one that is stopped is found out at the latest here
+        malt.barrier()  # a stopped rank is marked failed here at the latest
         missing = 0
         for lost in malt.lost_ranks():
             dealt_at = self._dealt.get(lost.rank, float("inf"))
@@ -101,13 +100,17 @@ class Shares:
         return int(min(max(by_rank(missing).values()), most))
 
     def present(self) -> tuple[int, ...]:
-        """The ranks that have not failed, ascending. A program whose ranks must know of the same failures has its own,
-        which is collective."""
+        """The ranks that have not failed, ascending, as this rank knows. Local.
+
+        A subclass whose ranks must know of the same failures makes it collective.
+        """
         return malt.alive()
 
     def changed(self, alive: tuple[int, ...]) -> bool:
-        """Whether ranks have failed since the last call: rows are dealt otherwise now, to `alive`, the lowest of whom
-        says what becomes of theirs."""
+        """Whether ranks have failed since the last call. If so, all rows now belong to the ranks `alive`.
+
+        The lowest of these prints how many rows are dealt anew.
+        """
         failed = set(self.alive) - set(alive)
         self._dealt |= dict.fromkeys(failed, time.time())
         self.losses.mark_failed(failed, alive)
@@ -116,5 +119,5 @@ class Shares:
 
 
 def listed(ranks: tuple[int, ...]) -> str:
-    """As "ranks 0, 2, 3"."""
+    """A list such as "ranks 0, 2, 3"."""
     return f"rank{'s'[: len(ranks) > 1]} {', '.join(map(str, ranks))}"

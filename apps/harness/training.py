@@ -1,4 +1,4 @@
-"""One rank's training: epoch after epoch, with a clock, marks, snapshots and checkpoints."""
+"""The epochs of one rank, with clock, marks, snapshots and checkpoints."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, mark
 from apps.harness.program import Problem, Start
 
-SAY_EVERY_S: Final = 2.0
-"""Between two lines of progress."""
+PROGRESS_EVERY_S: Final = 2.0
+"""Seconds between two lines of progress."""
 
 
 class Training:
-    """One rank's part of a run. Collective to make: `Problem.trainer`. BadInput: what is wrong with the options."""
+    """One rank's part of a run. The constructor is collective. BadInput: an option or the data is wrong."""
 
     def __init__(self, problem: Problem, checkpoints: Checkpoints) -> None:
         self._problem, self._options, self._checkpoints = problem, problem.options, checkpoints
@@ -29,26 +29,27 @@ class Training:
         with user_errors():
             self.trainer = problem.trainer(Start(generator, self.shares, checkpoints.epoch, checkpoints.state))
         self.marks: list[Mark] = []
-        """This rank's, of the epochs of this run."""
+        """The marks of this rank at the end of the epochs of this run."""
         self.snapshots: list[Mapping[str, Array]] = []
-        """The models at the end of them, where this rank may be the one that measures."""
-        self._clock, self._reports = Clock(), 0.0
+        """The models at the end of these epochs, if this rank may be the one that measures."""
+        self._clock, self._progress_at = Clock(), 0.0
+        """The clock, and the time of the last line of progress."""
         self._epoch, self._is_ended = checkpoints.epoch, False
-        """The last that was trained, and whether --tolerance has then ended the training."""
+        """The last epoch that was trained, and whether --tolerance has then ended the training."""
         self._trained = 0
-        """Examples of this run, those of this rank."""
+        """The examples that this rank has trained on in this run."""
         self._tolerance: float = getattr(self._options, "tolerance", 0.0)
         self._resumed = [_copied(self.trainer.model())] if checkpoints.state and self._tolerance else []
-        """The model that it goes on from."""
+        """The model that the run resumes from, if --tolerance compares with it."""
 
     def train(self) -> None:
-        """All epochs, or as many as --tolerance allows. Collective where that is set, or `gathers_state`."""
+        """Train all epochs, or as many as --tolerance allows. Collective with --tolerance or `gathers_state`."""
         if self._checkpoints.is_over:
             return
         for _ in range(self._checkpoints.epoch):
-            self.trainer.order()  # drawn again, for the following to be other ones
+            self.trainer.order()  # those of earlier epochs are drawn again, and dropped
         malt.barrier()
-        self._reports = time.monotonic()
+        self._progress_at = time.monotonic()
         if self.trainer.has_own_loop:
             return self._train_by_own_loop()
         sync = getattr(self._options, "sync", "bsp")
@@ -73,13 +74,13 @@ class Training:
             self._clock.stop()
 
     def _end_epoch(self, epoch: int, examples: int) -> bool:
-        """Take down what the epoch took, and keep what must be kept; whether it was the last, whatever --epochs."""
+        """Note what the epoch took, and save a checkpoint if one is due. Returns whether training ends now."""
         self._clock.stop()
         self._trained += examples
         self._epoch = epoch
-        self._take_down(epoch - 1 - self._checkpoints.epoch)
-        if time.monotonic() - self._reports > SAY_EVERY_S:
-            self._reports = time.monotonic()
+        self._note_epoch(epoch - 1 - self._checkpoints.epoch)
+        if time.monotonic() - self._progress_at > PROGRESS_EVERY_S:
+            self._progress_at = time.monotonic()
             print_once(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")
         self._is_ended = bool(self._tolerance) and self._has_converged()
         if self._is_ended or self.trainer.has_converged():
@@ -87,10 +88,12 @@ class Training:
         self._keep()
         return False
 
-    def _take_down(self, place: int) -> None:
-        """The end of epoch number `place` of this run, from 0. One that comes again takes its own place, and those that
-        followed it are to come again too."""
-        malt.heartbeat()  # whoever has finished waits for this rank, and must know that it is alive
+    def _note_epoch(self, place: int) -> None:
+        """Note the mark and the model at the end of epoch number `place` of this run, from 0.
+
+        An epoch that comes again replaces its former entry, and drops the entries after it.
+        """
+        malt.heartbeat()  # ranks that have finished wait for this one: it is alive
         trainer = self.trainer
         self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors, trainer.rows_sent)]
         if trainer.measures_together:
@@ -103,16 +106,16 @@ class Training:
         decision, models = False, [*self._resumed, *self.snapshots]
         if keeps_snapshots() and len(models) > 1:
             before, now = (self.trainer.objective(model) for model in models[-2:])
-            # Also where one is not a number, and no epoch will be better.
+            # A NaN ends the training too: no later epoch would be better.
             decision = not before - now >= self._tolerance * abs(before)
         return bool(of_lowest(decision))
 
     def _keep(self) -> None:
-        """Write a checkpoint, where one is due; not after the last epoch, whose model is not there yet."""
+        """Save a checkpoint if one is due. The last epoch is saved by `finish`, as its model is not there yet."""
         if self._epoch >= self._options.epochs:
             return
         if not self.trainer.gathers_state:
-            # Where there are more ranks than rows, this one may have none, and no state to keep.
+            # With more ranks than rows this rank may have no rows, and then no state to save.
             if self._trained:
                 self._checkpoints.save(self._epoch, self._examples(), self._clock, self.trainer.state)
         elif self._checkpoints.due_together():
@@ -120,11 +123,11 @@ class Training:
             self._checkpoints.save(self._epoch, self._examples(), self._clock, lambda: state, force=True)
 
     def _examples(self) -> int:
-        """That all ranks have trained on in this run."""
+        """The examples that all ranks have trained on in this run."""
         return (self._epoch - self._checkpoints.epoch) * self._problem.rows
 
     def finish(self) -> None:
-        """Make the model one and the same on all ranks, and write the last checkpoint. Collective."""
+        """Make the model the same on all ranks, and write the last checkpoint. Collective."""
         checkpoints, trainer = self._checkpoints, self.trainer
         state: Mapping[str, Any] = {}
         if checkpoints.is_on and keeps_snapshots() and self._trained and not trainer.gathers_state:
@@ -133,7 +136,7 @@ class Training:
         if final := checkpoints.state if trainer.gathers_state and checkpoints.is_over else checkpoints.final:
             trainer.restore(final)
         elif self.marks and checkpoints.is_on:
-            model = {} if trainer.gathers_state else trainer.model()  # there the state is the model
+            model = {} if trainer.gathers_state else trainer.model()  # with gathers_state the state is the model
             whole = state or trainer.state()
             checkpoints.conclude(self._epoch, self._examples(), self._clock, whole, model, self._is_ended)
 
