@@ -1,7 +1,7 @@
-"""How ranks train one linear model together: what each learns alone, and what they exchange.
+"""Learners: the ways in which ranks train one linear model together.
 
-A learner's part in the distributed work reads the same in all: a vector or a Replica, scatter and gather where an
-exchange is due, finish.
+They differ in what ranks exchange. Each has a vector or a Replica, scatters and gathers when an exchange is due, and
+makes the model the same on all ranks in `finish`.
 """
 
 from __future__ import annotations
@@ -19,41 +19,41 @@ from apps.svm.linear import Examples, Order, Params, Problem
 
 State = Mapping[str, Any]
 DEPTH = 8
-"""Messages that wait from each sender: one that is overwritten takes rows with it that may not come again soon."""
+"""Slots for each sender of sparse vectors. An overwritten message would lose rows that may not be sent again soon."""
 
 
 class Learner(Protocol):
-    """One way to train together. `model` is what it has learned so far."""
+    """A way to train together. `model` is the current model. Methods are local, except `learn` and `finish`."""
 
     model: Params
 
     @property
     def vectors(self) -> Sequence[Any]:
-        """What carries it."""
+        """The vectors that carry the model to other ranks."""
 
     def learn(self, order: Order, due: bool) -> None:
-        """Train on the examples named in `order`; then, where that is `due`, exchange."""
+        """Train on the examples of the rows in `order`. Then exchange, if that is `due`. One-sided."""
 
     def take(self, data: Examples) -> None:
-        """From here on `order` names examples of `data`."""
+        """Replace the examples by `data`, after rows were dealt anew."""
 
     def begin_epoch(self, place: int) -> None:
-        """The epoch that begins is number `place` of this run, from 0. One that comes again is trained with the steps
-        that it had before, as if what has followed had not been: it lacked rows."""
+        """Prepare epoch number `place` of this run, from 0. An epoch that comes again has the same step sizes again."""
 
     def finish(self) -> None:
-        """Make `model` one and the same on all ranks. Collective."""
+        """Make `model` the same on all ranks, bit by bit. Collective."""
 
     def state(self) -> State:
-        """What another learner of this kind, also on another number of ranks, goes on with: views."""
+        """What a learner of this kind can resume from, on any number of ranks: views."""
 
 
 def learner(
     problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace, state: State | None = None
 ) -> Learner:
-    """The one that --average and --vector ask for; it goes on with `state`, the same on all ranks. Collective.
+    """The learner for the options --average and --vector. It resumes from `state`, the same on all ranks. Collective.
 
-    ValueError: --graph or --sync."""
+    ValueError: --graph or --sync is not valid.
+    """
     gradient, sparse = options.average == "gradient", options.vector == "sparse" and options.average != "none"
     if gradient:
         kind = SparseGradientLearner if sparse else GradientLearner
@@ -62,8 +62,10 @@ def learner(
 
 
 class ModelLearner:
-    """Every rank descends on its own; models, or their changes, are averaged on the way. The result is a mean of the
-    models so far (`linear.blend`): the last one alone still carries the noise of its last examples."""
+    """Every rank trains on its own, and ranks average their models or the changes of their models.
+
+    The result is a weighted mean of the models so far (`linear.blend`), which has less noise than the last of them.
+    """
 
     def __init__(
         self, problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace,
@@ -74,7 +76,7 @@ class ModelLearner:
         self.model: Params = np.zeros_like(self._params)
         self._trained, self._blended = 0.0, 0
         self._begun: list[tuple[float, int]] = []
-        """`_trained` and `_blended` at the beginning of each epoch."""
+        """`_trained` and `_blended` at the start of each epoch."""
         if state:
             self._params[:], self.model[:] = state["params"], state["model"]
             self._trained, self._blended = float(state["trained"]), int(state["blended"])
@@ -106,7 +108,7 @@ class ModelLearner:
         self._begun[place:] = [(self._trained, self._blended)]
 
     def _note(self, order: Order) -> None:
-        """What an exchange must know of the examples just trained on."""
+        """Note which weights the examples of `order` touch. Only sparse vectors need it."""
 
     def _exchange(self) -> None:
         if not self._alone:
@@ -127,8 +129,10 @@ class ModelLearner:
 
 
 class SparseModelLearner(ModelLearner):
-    """The same, but only the weights of features that were in the rows since the last exchange travel. Shrinking, which
-    changes all weights, does so on all ranks alike."""
+    """A ModelLearner that sends only the weights of features in the rows since the last exchange.
+
+    Shrinking changes all weights, but by the same factor on all ranks.
+    """
 
     def _connect(self, options: Namespace) -> None:
         self._delta = options.average == "delta"
@@ -156,7 +160,7 @@ class SparseModelLearner(ModelLearner):
     def _exchange(self) -> None:
         rows = self._rows.take()
         first, now = (linear.step_size(self._eta0, self._problem.l2, t) for t in (self._exchanged, self._trained))
-        self._base[:-1] *= np.float32(now / first)  # as far as training has shrunk what no row touched
+        self._base[:-1] *= np.float32(now / first)  # training has shrunk the untouched weights as much
         self._exchanged = self._trained
         if not self._delta:
             self._vector.scatter(rows)
@@ -173,8 +177,10 @@ class SparseModelLearner(ModelLearner):
         self._base[:] = self._params
 
     def _mean(self, own: Params, updates: list[malt.Update]) -> None:
-        """own <- the mean of the models, where a row that a sender left out is as after the last exchange.
-        malt.AVG would take the mean over those who sent the row: with so few, each would move it too far."""
+        """own <- the mean of the models. A row that a sender left out counts as it was after the last exchange.
+
+        malt.AVG is the mean over the senders of a row. These are few, and each would move the row too far.
+        """
         for update in updates:
             own += self._base
             own[update.rows] += update.values - self._base[update.rows]
@@ -185,7 +191,7 @@ class SparseModelLearner(ModelLearner):
 
 
 class GradientLearner:
-    """Ranks average the mean subgradients of their next examples at fixed weights, and take one step each."""
+    """Ranks average the mean subgradients of their next examples at the same weights, and each takes one step."""
 
     kind = "dense"
 
@@ -196,7 +202,7 @@ class GradientLearner:
         self._problem, self._data, self._eta0 = problem, data, eta0
         self._trained = 0
         self._begun: list[int] = []
-        """`_trained` at the beginning of each epoch."""
+        """`_trained` at the start of each epoch."""
         self.model: Params = np.zeros(n_features + 1, np.float32)
         if state:
             self.model[:], self._trained = state["model"], int(state["trained"])
@@ -233,7 +239,7 @@ class GradientLearner:
 
 
 class SparseGradientLearner(GradientLearner):
-    """The same, but of the gradient only what the rows gave travels; that of the penalty each rank knows."""
+    """A GradientLearner that sends only the gradient of the loss. Every rank computes that of the penalty itself."""
 
     kind = "sparse"
 

@@ -3,7 +3,8 @@
     python -m apps.svm [TRAIN] [--test TEST] ...               alone
     malt run -n 4 -m apps.svm [TRAIN] [--test TEST] ...        on four ranks
 
-Every rank trains on its own rows, one example at a time, and exchanges its model with its peers every so many.
+Every rank trains on its own rows, one example at a time. It exchanges its model with its peers every --exchange-every
+examples.
 """
 
 from __future__ import annotations
@@ -27,12 +28,11 @@ from malt import files
 SUMMARY = str(__doc__).splitlines()[0]
 AVERAGES = ("model", "delta", "gradient", "none")
 _COPIES = 5
-"""Of the model, that a rank has in training: what it trains, the mean of those so far, what was exchanged, one to merge
-with, one to keep."""
+"""Copies of the model on a rank: the trained one, the mean so far, the exchanged one, one to merge, one to keep."""
 
 
 class Problem(harness.Problem):
-    """The rows, those to train on and those to test with, and what is minimised."""
+    """The training rows, the test rows, and the objective."""
 
     def __init__(self, options: Namespace, train: malt.Dataset, test: malt.Dataset | None) -> None:
         self.options, self.train, self.test = options, train, test
@@ -41,7 +41,7 @@ class Problem(harness.Problem):
         self.linear = linear.Problem(options.loss, options.l2, options.intercept)
 
     def memory(self) -> Need:
-        """One stray index makes a wide model."""
+        """The need names the line with the largest index: one stray index makes a wide model."""
         options, path, widest = self.options, paths(self.options)[0], self.train
         if self.test is not None and self.test.X.shape[1] > widest.X.shape[1]:
             path, widest = str(paths(options)[1]), self.test
@@ -77,14 +77,14 @@ class Problem(harness.Problem):
 
 
 class Trainer(harness.Trainer):
-    """One rank's rows, and what learns from them."""
+    """One rank's rows, and its learner."""
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._options, self._generator = problem, problem.options, start.generator
         train, test = problem.train, problem.test
         self._everything = linear.examples(train.X, train.y)
         self._test = None if test is None else linear.examples(test.X, test.y)
-        # Dealt by a permutation: a file that is sorted by label must not give a rank one label only.
+        # A permutation, as a file may be sorted by label, and each rank needs both labels.
         self._dealt = np.random.default_rng(self._options.seed).permutation(problem.rows)
         self._mine = self._dealt_to_me()
         self.eta0 = float(start.state["first_step"]) if start.state else self._options.step or self._first_step()
@@ -100,7 +100,7 @@ class Trainer(harness.Trainer):
         return linear.examples(train.X, train.y, malt.shard(self._dealt))
 
     def _first_step(self) -> float:
-        """The same on all ranks: each tries some steps, on the same rows. Collective."""
+        """The first step size, the same on all ranks. Each rank tries some candidates on the same rows. Collective."""
         ranks, train = min(malt.size(), linear.MAX_TRIAL_RANKS), self._problem.train
         sample = linear.examples(train.X, train.y, self._dealt[: ranks * linear.STEP_SAMPLE])
         mine = slice(malt.rank(), None, malt.size())
@@ -120,7 +120,7 @@ class Trainer(harness.Trainer):
 
     def train(self, epoch: int, order: Order) -> int:
         every = self._options.exchange_every
-        if self._options.tolerance:  # ranks come together after each epoch
+        if self._options.tolerance:  # ranks synchronize after each epoch
             parts = exchanges.as_many(order, every, -(-self._problem.rows // malt.size()))
         else:
             parts = exchanges.every(order, every, self._trained)
@@ -151,7 +151,7 @@ class Trainer(harness.Trainer):
         self._learner.finish()
 
     def save(self, path: str) -> None:
-        """As .npz: weights of the features in the file's order, and the intercept."""
+        """Write the model as .npz: weights of the features, in the order of the file, and the intercept."""
         train, model = self._problem.train, self._learner.model
         files.save_npz(
             path, format=1, program="apps.svm", loss=self._options.loss, l2=self._options.l2, weights=model[:-1],
@@ -192,5 +192,5 @@ class Program(harness.Program):
 
 
 def run(arguments: Sequence[str]) -> None:
-    """The program, on every rank. Collective. BadInput, FloatingPointError: as the user must see it."""
+    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
     harness.run(Program(), arguments)

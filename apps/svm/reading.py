@@ -1,4 +1,4 @@
-"""The rows of apps.svm: to train on and to test with."""
+"""Reads the training rows and the test rows of apps.svm."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ EMBEDDED = Path(__file__).parent / "data" / "a9a"
 
 
 def paths(options: Namespace) -> tuple[AnyPath, AnyPath | None]:
-    """Of the training rows and the test rows."""
+    """The paths of the training rows and of the test rows. Local."""
     if options.train is None:
         return EMBEDDED / "train.svm.xz", options.test or EMBEDDED / "test.svm.xz"
     return options.train, options.test
 
 
 def load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
-    """Training rows, and test rows read as the same features and labels. Collective.
+    """The training rows and the test rows, with the same features and labels. Collective.
 
-    OSError, ValueError: a file cannot be read, or holds no two classes."""
+    OSError, ValueError: a file cannot be read, or does not hold two classes.
+    """
     train_path, test_path = paths(options)
     train = malt.open_svmlight(train_path)
     if train.labels == "raw":

@@ -2,9 +2,9 @@
 
     objective(w, b) = mean over i of loss(y_i (x_i . w + b)) + l2/2 |w|^2          (the intercept b is not shrunk)
 
-`params`, what trains and travels, is float32, C-contiguous and writable: the n_features weights, then the intercept,
-which stays 0 and untouched where there is none. `t` counts the examples *this* rank has trained on, in all epochs. All
-is *Local.*
+`params` is the array that is trained and exchanged: float32, C-contiguous and writable. It holds the n_features
+weights, then the intercept, which stays 0 in a model without one. `t` counts the examples that *this* rank has trained
+on, in all epochs. All functions are *Local.*
 """
 
 from apps.svm.linear.descent import GRADIENT_SHARE, TAIL, blend, gradient_step, step_size, subgradient, train

@@ -1,4 +1,4 @@
-"""Stochastic gradient descent, one example at a time, and what keeps a mean of its models.
+"""Stochastic gradient descent, one example at a time, and a running mean of its models.
 
 After L. Bottou, "Stochastic Gradient Descent Tricks" (2012) and his programs, leon.bottou.org/projects/sgd.
 """
@@ -12,7 +12,7 @@ from apps.svm.linear.kernels import Examples, Order, Params
 from apps.svm.linear.problem import Problem
 
 GRADIENT_SHARE: Final = 0.1
-"""The step along a mean of m subgradients is that of this share of m examples: see `gradient_step`."""
+"""The share of m examples whose steps make the step along a mean of m subgradients: see `gradient_step`."""
 TAIL: Final = 8.0
 """How fast `blend` forgets: of n models the newest weighs (TAIL + 1) / (TAIL + n)."""
 
@@ -23,9 +23,9 @@ def step_size(eta0: float, l2: float, t: float) -> float:
 
 
 def train(problem: Problem, data: Examples, order: Order, params: Params, eta0: float, t: float) -> float:
-    """Train `params` in place on the examples named in `order`, one at a time, from step t on; returns the next t.
+    """Train `params`, in place, on the examples of the rows in `order`, one at a time. Returns t + len(order).
 
-    FloatingPointError, naming the step size: the weights are no longer finite.
+    FloatingPointError: the weights are no longer finite. The message names the step size.
     """
     if not kernels.train(data, order, params, problem.code, problem.l2, eta0, float(t), problem.intercept_rate):
         raise FloatingPointError(
@@ -38,18 +38,21 @@ def train(problem: Problem, data: Examples, order: Order, params: Params, eta0: 
 def blend(average: Params, params: Params, count: int) -> None:
     """average <- (1 - m) average + m params, with m = (TAIL + 1) / (TAIL + count), for the count-th model from 1 on.
 
-    A weighted mean of the models so far which forgets the early ones, good at any moment ("polynomial-decay
-    averaging": Shamir and Zhang 2013, section 4). It is for measuring and keeping, not for training on.
+    `average` is then a weighted mean of the models so far, in which early models count less and less ("polynomial-decay
+    averaging": Shamir and Zhang 2013, section 4). It is measured and saved. Training goes on with `params`.
     """
     kernels.blend(average, params, (TAIL + 1) / (TAIL + count))
 
 
 def gradient_step(eta0: float, l2: float, t: float, count: int) -> float:
-    """The step along the mean subgradient of `count` examples, t having gone before: GRADIENT_SHARE of the steps that
-    they would have made one at a time. (All of them would overshoot: each would go where the first is going.)"""
+    """The step size along the mean subgradient of `count` examples, after t examples.
+
+    It is GRADIENT_SHARE of the sum of the steps that the examples would take one at a time. The whole sum would
+    overshoot, as all these subgradients are taken at the same weights.
+    """
     return GRADIENT_SHARE * count * step_size(eta0, l2, GRADIENT_SHARE * t)
 
 
 def subgradient(problem: Problem, data: Examples, order: Order, params: Params, out: Params) -> None:
-    """out <- the mean, over the examples named in `order`, of the subgradients of the objective at `params`."""
+    """out <- the mean over the rows in `order` of the subgradients of the objective at `params`."""
     kernels.subgradient(data, order, params, out, problem.code, problem.l2, float(problem.intercept))

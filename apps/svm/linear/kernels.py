@@ -1,7 +1,7 @@
 """The compiled kernels of linear models, and the rows that they read.
 
-The kernels release the GIL, allocate nothing, check nothing, and numba keeps them on disk: see `compile_kernels`. They
-stay in one file: numba looks at the time of a kernel's own file alone, and would miss a change in another.
+The kernels release the GIL, allocate nothing and check nothing. Numba caches them on disk: see `compile_kernels`. They
+are all in this file, because numba's cache notices only changes in the file of the kernel itself.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ Params = NDArray[np.float32]
 Order = NDArray[np.int32]
 
 _FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
-"""Fast arithmetic that still knows NaN and infinity: divergence is found by looking for them."""
+"""The flags of fast arithmetic that keep NaN and infinity, by which divergence is found."""
 _F4: Final = types.Array(types.f4, 1, "C")
 _READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", readonly=True) for kind in (types.f4, types.i4, types.i8))
 KERNELS: Final[list[tuple[Any, tuple[Any, ...]]]] = []
@@ -31,7 +31,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _kernel(*signature: Any) -> Callable[[Function], Function]:
-    """Compiled on first use, or for the signature, if any, by `compile_kernels`."""
+    """A decorator that compiles a kernel: for `signature` in `compile_kernels`, or on first use if there is none."""
 
     def compiled(function: Function) -> Function:
         dispatcher = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)(function)
@@ -46,8 +46,8 @@ def _kernel(*signature: Any) -> Callable[[Function], Function]:
 def compile_kernels() -> None:
     """Compile every kernel, or load it from numba's cache, which takes a fraction of a second.
 
-    Call it before the clock starts, on one rank of each host first, and on the others after a barrier. From then on
-    an argument of a wrong type is a TypeError, not another compilation.
+    Call it before the clock starts, on one rank of each host first, and on the others after a barrier. After it an
+    argument of a wrong type is a TypeError, and not another compilation.
     """
     for dispatcher, signature in KERNELS:
         dispatcher.compile(signature)
@@ -55,7 +55,7 @@ def compile_kernels() -> None:
 
 
 class Examples(NamedTuple):
-    """Rows of a CSR matrix and their labels, read-only: row i has the non-zeros starts[i]:starts[i + 1]."""
+    """The rows of a CSR matrix and their labels, read-only. Row i has the non-zeros starts[i]:starts[i + 1]."""
 
     values: NDArray[np.float32]
     columns: NDArray[np.int32]
@@ -66,7 +66,7 @@ class Examples(NamedTuple):
 _ROWS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
 
 
-# Losses of the margin z = y (x . w + b), and their derivatives by z
+# Losses of the margin z = y (x . w + b), and their derivatives with respect to z
 
 
 @_kernel()
@@ -94,8 +94,10 @@ def dloss_of(loss: int, z: float) -> float:
 
 @_kernel()
 def _dot(values: Any, columns: Any, start: Any, stop: Any, weights: Any) -> Any:
-    """x . w, as four sums at once: a fifth less time than the one loop that LLVM makes wide by itself. Unsigned numbers
-    spare numba the test for negative indices."""
+    """x . w, in four sums at once, which take a fifth less time than the single loop that LLVM vectorizes by itself.
+
+    With unsigned indices numba does not test for negative ones.
+    """
     one, two, three = np.uint64(1), np.uint64(2), np.uint64(3)
     sum0 = sum1 = sum2 = sum3 = np.float32(0)
     j, last = start, start + ((stop - start) & ~three)
@@ -114,11 +116,12 @@ def _dot(values: Any, columns: Any, start: Any, stop: Any, weights: Any) -> Any:
 def train(
     data: Examples, order: Order, params: Params, loss: int, l2: float, eta0: float, t: float, intercept_rate: float
 ) -> bool:
-    """Lazy L2: w = scale u, so that an example touches only its non-zeros (Bottou 2012, section 5.1).
+    """w <- (w - eta_t g) / (1 + eta_t l2) for each row of `order`. Returns whether all of params is finite.
 
-    w <- (w - eta_t g) / (1 + eta_t l2), the implicit form, in which shrinking never overshoots. Since 1 + eta_t l2 =
-    eta_t / eta_(t+1), the scale after n steps is eta_(t+n) / eta_t, and a step in u is the first eta_t for all of them.
-    The scale, at least 1 / (1 + l2 eta0 n), need not be folded back before the end. Whether all of params is finite.
+    This is the implicit form of the step, in which shrinking never overshoots. L2 is lazy: w = scale u, so that an
+    example touches only its non-zeros (Bottou 2012, section 5.1). Since 1 + eta_t l2 = eta_t / eta_(t+1), the scale
+    after n steps is eta_(t+n) / eta_t, and every step in u has the size of the first, eta_t. The scale stays above
+    1 / (1 + l2 eta0 n), so u is scaled back only at the end.
     """
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
     n_features = params.size - 1
@@ -141,7 +144,7 @@ def train(
 
 @_kernel()
 def rescale(params: Any, scale: float) -> bool:
-    """u <- scale u: from here on it is w. Whether all of params is finite."""
+    """u <- scale u, which makes it w again. Returns whether all of params is finite."""
     factor = np.float32(scale)
     check = params[-1] * np.float32(0)
     for j in range(params.size - 1):
@@ -177,7 +180,7 @@ def subgradient(
             out[n_features] += np.float32(intercept * slope)
 
 
-# What is found out about models and rows
+# Measures of models and rows
 
 
 @_kernel(_ROWS, _READ_I4, types.Array(types.u1, 1, "C"))

@@ -1,4 +1,4 @@
-"""What is minimised, and how good a model is."""
+"""The objective, and how good a model is."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from apps.svm.linear import kernels
 from apps.svm.linear.kernels import LOSSES, Examples, Params
 
 INTERCEPT_RATE: Final = 0.01
-"""The intercept's share of the step, Bottou's: its feature, 1, is in every row. Meant for rows of length about 1."""
+"""The intercept's share of the step, as in Bottou's programs, for rows of length about 1. It occurs in every row."""
 _BLOCK: Final = 1 << 20
-"""Weights that are squared at once."""
+"""The number of weights that are squared at once."""
 
 
 @dataclass(frozen=True)
 class Problem:
-    """What is minimised. ValueError: an unknown loss, or an l2 that is negative or not finite."""
+    """The objective to minimise. ValueError: the loss is unknown, or l2 is negative or not finite."""
 
     loss: str = "hinge"
     l2: float = 1e-4
@@ -33,36 +33,36 @@ class Problem:
 
     @property
     def code(self) -> int:
-        """The loss, as the kernels know it."""
+        """The number of the loss in the kernels."""
         return LOSSES[self.loss]
 
     @property
     def intercept_rate(self) -> float:
-        """The intercept's share of the step; 0 where there is none."""
+        """The intercept's share of the step; 0 in a model without one."""
         return INTERCEPT_RATE if self.intercept else 0.0
 
 
 def totals(
     problem: Problem, data: Examples, params: Params, start: int = 0, stop: int | None = None
 ) -> tuple[float, int]:
-    """(sum of the losses, rows on the right side) of rows start:stop: add up those of blocks, or of ranks."""
+    """The sum of the losses and the number of correct rows, of rows start:stop. Totals of blocks or ranks add up."""
     stop = len(data.labels) if stop is None else min(stop, len(data.labels))
     return kernels.totals(data, params, problem.code, start, stop)
 
 
 def objective(problem: Problem, data: Examples, params: Params) -> float:
-    """The mean loss plus the penalty, `penalty`. NaN where there are no rows."""
+    """The mean loss plus the penalty; NaN if there are no rows."""
     rows = len(data.labels)
     return totals(problem, data, params)[0] / rows + penalty(problem, params) if rows else math.nan
 
 
 def penalty(problem: Problem, params: Params) -> float:
-    """l2/2 |w|^2, by blocks: a wide model is not copied whole."""
+    """l2/2 |w|^2, in float64. It is summed by blocks, so that a wide model is not copied whole."""
     blocks = (params[start : min(start + _BLOCK, params.size - 1)] for start in range(0, params.size - 1, _BLOCK))
     squares = (float(weights @ weights) for weights in (block.astype(np.float64) for block in blocks))
     return 0.5 * problem.l2 * sum(squares)
 
 
 def accuracy(problem: Problem, data: Examples, params: Params) -> float:
-    """The share of rows with y (x . w + b) > 0. NaN where there are no rows."""
+    """The share of rows with y (x . w + b) > 0; NaN if there are no rows."""
     return totals(problem, data, params)[1] / len(data.labels) if len(data.labels) else math.nan

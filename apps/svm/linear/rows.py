@@ -1,4 +1,4 @@
-"""Rows to train on: where they lie, in which order they are visited, which weights they touch."""
+"""Rows to train on: their arrays, the order of visits, and the weights that they touch."""
 
 from __future__ import annotations
 
@@ -12,16 +12,17 @@ from apps.svm.linear import kernels
 from apps.svm.linear.kernels import Examples, Order
 
 BLOCK_ROWS: Final = 64
-"""Rows visited in a run, in the order of memory: one by one, at random, rcv1 takes 2 to 4 times as long, no better."""
+"""Rows that are visited in the order of memory. Single rows at random take 2 to 4 times as long on rcv1, no better."""
 
 
 def examples(
     X: csr_array | csr_matrix, y: NDArray[np.float32], rows: NDArray[np.integer[Any]] | None = None
 ) -> Examples:
-    """Views of a CSR matrix, float32 with int32 indices, and its labels, -1 or +1; or a copy of some rows, in the
-    order given: a rank that copies its rows as they were dealt has them shuffled, and reads them fast ever after.
+    """The rows of a CSR matrix, float32 with int32 indices, and their labels, -1 or +1: views.
 
-    ValueError: a column outside the matrix, or labels that do not go with the rows (the kernels check nothing).
+    With `rows` it is a copy of these rows, in that order. A rank that copies its rows as they were dealt has them
+    shuffled in memory. ValueError: a column is outside the matrix, or the number of labels is not that of the rows (the
+    kernels check nothing).
     """
     if rows is not None:
         X, y = X[rows], y[rows]
@@ -34,21 +35,24 @@ def examples(
 
 
 def readonly(array: NDArray[Any], kind: type[np.generic]) -> NDArray[Any]:
+    """A read-only view of `array`, or of a copy where dtype or layout differ."""
     view = np.ascontiguousarray(array, dtype=kind).view(np.ndarray)
     view.flags.writeable = False
     return view
 
 
 def visiting_order(count: int, generator: np.random.Generator) -> Order:
-    """The rows 0 to count - 1 in blocks of BLOCK_ROWS, the blocks shuffled: the order of one epoch over rows that are
-    already shuffled in memory."""
+    """The rows 0 to count - 1 in blocks of BLOCK_ROWS, with the blocks shuffled: int32.
+
+    It is the order of one epoch over rows that are shuffled in memory already.
+    """
     blocks = generator.permutation(-(-count // BLOCK_ROWS))
     order = (blocks[:, np.newaxis] * BLOCK_ROWS + np.arange(BLOCK_ROWS)).reshape(-1)
     return order[order < count].astype(np.int32)
 
 
 class Touched:
-    """Which weights the examples trained on since the last `take` have touched."""
+    """The weights that examples have touched since the last `take`. Local."""
 
     def __init__(self, data: Examples, n_features: int, intercept: bool) -> None:
         self._data = data
@@ -56,16 +60,16 @@ class Touched:
         self._intercept = intercept
 
     def follow(self, data: Examples) -> None:
-        """From here on `order` names examples of `data`."""
+        """Replace the examples by `data`."""
         self._data = data
 
     def note(self, order: Order) -> None:
-        """Count the examples named in `order`."""
+        """Mark the weights that the rows in `order` touch."""
         kernels.mark(self._data, order, self._marks)
         self._marks[-1] |= self._intercept and order.size > 0
 
     def take(self) -> Order:
-        """The weights touched, ascending, the intercept's last; forgets them."""
+        """The indices of the touched weights, ascending, int32; the intercept's is the last. Clears the marks."""
         touched = np.flatnonzero(self._marks)
         self._marks[:] = 0
         return touched.astype(np.int32)

@@ -1,4 +1,4 @@
-"""The first step size, tried out on some of the rows."""
+"""The choice of the first step size, by trials on a sample of the rows."""
 
 from __future__ import annotations
 
@@ -14,30 +14,31 @@ from apps.svm.linear.problem import Problem, objective
 from apps.svm.linear.rows import readonly
 
 STEP_SAMPLE: Final = 1000
-"""Examples a rank trains on in a trial of a step size."""
+"""The number of examples that a rank trains on in a trial."""
 STEP_POWERS: Final = range(-10, 7)
-"""eta0 max(mean |x|^2, l2) is one of 2^k for these k."""
+"""The exponents k of the candidates: eta0 max(mean |x|^2, l2) is one of 2^k."""
 QUARTERS: Final = 64
-"""So often a step is quartered at most, from the largest float32 to one that suits a feature of 1."""
+"""The most quarterings of a step: from the largest float32 down to one that suits a feature of 1."""
 AS_GOOD: Final = 1.1
-"""A trial's cost that passes for the best, as a share of it."""
+"""A cost up to this multiple of the lowest counts as equally good."""
 MAX_TRIAL_RANKS: Final = 8
-"""More ranks than these are tried as these."""
+"""The most ranks of a trial. The step size of more ranks is that of so many."""
 
 
 def first_step(
     problem: Problem, data: Examples, n_features: int, ranks: int = 1, part: slice = slice(None),
     share: Callable[[list[float]], Mapping[int, list[float]]] = lambda costs: {0: costs},
 ) -> float:  # fmt: skip
-    """The eta0 to begin with, tried out on the first STEP_SAMPLE examples for each rank (1 where there are none).
-    ValueError: there is none with which weights of float32 stay finite and learn.
+    """The first step size, eta0, chosen on the first STEP_SAMPLE examples of each rank; 1 if all features are 0.
 
-    Bottou's determineEta0, for the mean of `ranks` models each trained on its part of the sample: the mean is less
-    noisy, so more ranks bear larger steps. All of `_steps` are tried, as costs have hills (a9a). Of those about as good
-    as the best, the smallest: noise shows late, after more examples than a trial has.
+    It follows Bottou's determineEta0. A trial measures the mean of `ranks` models, each trained on its part of the
+    sample. The mean has less noise, so more ranks allow larger steps. All of `_steps` are tried, as the cost can have
+    several minima (a9a has). The smallest of the steps that are about as good as the best is chosen: noise shows only
+    after more examples than a trial has.
 
-    Ranks may share the work: each tries `part` of the steps, with a stride, and `share` gives the costs that all found,
-    by where they began. What is missing of them, of a rank that has died, all try.
+    Ranks can divide the work. Each tries the steps of the slice `part`. `share` then exchanges the costs, and returns
+    those of each slice by its start. All ranks try the steps of a failed rank. ValueError: with every step size the
+    float32 weights overflow or do not learn.
     """
     ranks = min(ranks, MAX_TRIAL_RANKS)
     count = min(STEP_SAMPLE, len(data.labels) // ranks) * ranks
@@ -57,7 +58,7 @@ def first_step(
     for first in range(stride):
         costs[first::stride] = found[first] if first in found else tried(steps[first::stride])
     zero, best = objective(problem, sample, np.zeros(n_features + 1, np.float32)), min(costs, default=math.inf)
-    if best >= zero:  # the feature of the intercept, 1, may be much larger than the others, and needs smaller steps
+    if best >= zero:  # the intercept's feature, 1, may be much larger than the others, and then needs smaller steps
         for eta0 in _smaller(problem, square):
             if _trial(problem, sample, n_features, ranks, eta0) < zero:
                 return eta0
@@ -68,12 +69,12 @@ def first_step(
 
 
 def _steps(problem: Problem, square: float) -> list[float]:
-    """2^k / max(mean |x|^2, l2), as far as float32 can hold it: steps far beyond 1 / l2 throw the weights about."""
+    """2^k / max(mean |x|^2, l2), without those that float32 cannot hold. Steps far beyond 1 / l2 would diverge."""
     return _held(2.0**power / max(square, problem.l2) for power in STEP_POWERS)
 
 
 def _smaller(problem: Problem, square: float) -> list[float]:
-    """Quarters of the smallest of them, and of those that float32 can hold, and so on."""
+    """The smallest of `_steps`, or the largest float32 if that is less, quartered once, twice and so on."""
     largest = min(2.0**STEP_POWERS.start / max(square, problem.l2), float(np.finfo(np.float32).max))
     return _held(largest * 4.0**-power for power in range(1, QUARTERS + 1))
 
@@ -84,8 +85,10 @@ def _held(steps: Iterable[float]) -> list[float]:
 
 
 def _narrowed(sample: Examples, n_features: int) -> tuple[Examples, int]:
-    """The same rows over the features that are in them, where those are few: else each trial takes time and memory for
-    all weights."""
+    """The same rows over only the features that occur in them, and their number, if these are few.
+
+    Otherwise each trial would take time and memory for all weights.
+    """
     columns = sample.columns[: sample.starts[-1]]
     if columns.size >= n_features:
         return sample, n_features
@@ -94,7 +97,7 @@ def _narrowed(sample: Examples, n_features: int) -> tuple[Examples, int]:
 
 
 def _trial(problem: Problem, sample: Examples, n_features: int, ranks: int, eta0: float) -> float:
-    """The objective on the sample of the mean of `ranks` models, each trained on one part of it; infinite for NaN."""
+    """The objective, on the sample, of the mean of `ranks` models, each trained on its part; infinity for NaN."""
     mean = np.zeros(n_features + 1, dtype=np.float32)
     for part in np.arange(len(sample.labels), dtype=np.int32).reshape(ranks, -1):
         params = np.zeros_like(mean)
