@@ -1,4 +1,4 @@
-"""The errors of use and of peers; ValueError and TypeError say that an argument is wrong."""
+"""The errors that calls raise beside ValueError and TypeError, which mean a wrong argument."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from collections.abc import Mapping
 
 
 class ClosedError(RuntimeError):
-    """You closed it: the vector, or the session, was used after its close."""
+    """The vector or the session was used after it was closed."""
 
 
 class PeerLost(RuntimeError):
-    """They died: a rank that this call needs is gone."""
+    """A rank that this call needs has failed or departed; `rank` is its number."""
 
     def __init__(self, rank: int, what: str) -> None:
         super().__init__(f"rank {rank} is lost: {what}")
@@ -18,9 +18,9 @@ class PeerLost(RuntimeError):
 
 
 class DeadlinePassed(TimeoutError):
-    """Nobody knows who is to blame: a wait ended at its deadline.
+    """A wait ended at its deadline; why the missing ranks did not come is not known.
 
-    `missing` maps each rank that was waited for to the last step it was seen to reach.
+    `missing` maps each rank that was waited for to the last step that it is known to have reached.
     """
 
     def __init__(self, what: str, missing: Mapping[int, int], silent_s: Mapping[int, float]) -> None:
@@ -32,7 +32,7 @@ class DeadlinePassed(TimeoutError):
 
 
 class MismatchedCalls(RuntimeError):
-    """Two ranks made different collective calls, where all must make the same ones in the same order."""
+    """Two ranks made different collective calls. All ranks must make the same ones in the same order."""
 
     def __init__(self, rank: int, call: str, other: int, other_call: str) -> None:
         super().__init__(
@@ -42,4 +42,4 @@ class MismatchedCalls(RuntimeError):
 
 
 class OverlappingCalls(RuntimeError):
-    """Two threads of this rank made calls at the same time that must follow one another; nothing was done."""
+    """Two threads of this rank made calls at the same time that must follow one another. Nothing was done."""

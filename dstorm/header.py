@@ -1,10 +1,10 @@
-"""The self-checking stamp: 64 bytes that tell what a cell of remote memory holds.
+"""The self-checking header: 64 bytes that describe what a cell of remote memory holds. Pure: no MPI, no clock.
 
-A Put that races with a load may tear anywhere, even inside 8 bytes, so a stamp carries a 64-bit mix of all its
-other fields: bytes of two stamps never pass for one. The mix is Python's hash of a tuple of numbers, which is not
-salted and is the same in every process of one build of Python.
+A Put that races with a load may tear anywhere, even inside 8 bytes. So a header ends in a 64-bit hash of its other
+fields, and a mix of two headers is never taken for one. The hash is Python's of a tuple of numbers: it is not salted,
+and is the same in every process of one build of Python.
 
-Zeroed memory reads as EMPTY. Pure: no MPI, no clock.
+Zeroed memory reads as EMPTY.
 """
 
 from __future__ import annotations
@@ -13,50 +13,50 @@ import struct
 from typing import NamedTuple
 
 NBYTES = 64
-"""The length of a stamp: one cache line."""
+"""Length of a header in bytes: one cache line."""
 
 EMPTY, WRITING, WHOLE, DONE = range(4)
-"""State of a cell: never written; payload in motion; payload complete; its writer has left."""
+"""States of a cell: never written; payload being written; payload complete; its writer has closed."""
 
 _WORDS = struct.Struct("<qqqqqddq")
 
 
 class Header(NamedTuple):
-    """What a cell says of itself."""
+    """The fields of a header, without the hash."""
 
     number: int
-    """The message's number on its edge, from 1; in an acknowledgement, the newest number taken."""
+    """Number of the message on its edge, from 1; in an acknowledgement, the newest number taken."""
     step: int
-    """The writer's step."""
+    """Step of the writer."""
     state: int
     """EMPTY, WRITING, WHOLE or DONE."""
     encoding: int = 0
-    """How the payload is to be read: the business of the layer above."""
+    """How to read the payload; the layer above defines it."""
     nbytes: int = 0
     """Length of the payload in bytes."""
     weight: float = 1.0
-    """The message's weight, as the caller gave it."""
+    """Weight of the message, as the caller gave it."""
     share: float = 0.0
-    """The part of its sender's mass that goes with the message (push-sum)."""
+    """The part of the sender's mass that goes with the message (push-sum)."""
 
 
 BLANK = Header(0, 0, EMPTY, 0, 0, 0.0, 0.0)
 
 
 Fields = tuple[int, int, int, int, int, float, float]
-"""What a Stamp holds, as a plain tuple, which is made in a third of the time."""
+"""The fields of a Header as a plain tuple, which is made in a third of the time."""
 
 
 def write(buffer: memoryview, offset: int, header: Fields) -> None:
-    """Lay `header` down at `offset` of `buffer`. Local. struct.error: a field beyond 64 bits."""
+    """Write `header` and its hash at `offset` of `buffer`. Local. struct.error: a field exceeds 64 bits."""
     _WORDS.pack_into(buffer, offset, *header, hash(header))
 
 
 def read(buffer: memoryview, offset: int) -> Header | None:
-    """The stamp at `offset` of `buffer`, or None where it is torn. Local."""
+    """The header at `offset` of `buffer`, or None where it is torn. Local."""
     words = _WORDS.unpack_from(buffer, offset)
     fields = words[:-1]
     if words[-1] == hash(fields):
         return Header._make(fields)
-    # Never written: the one value whose own check is not stored, because memory starts as zeros.
+    # Memory starts as zeros, so a header that was never written has no hash.
     return BLANK if words[-1] == 0 and fields == BLANK else None

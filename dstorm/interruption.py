@@ -1,7 +1,7 @@
-"""What a signal handler raises (Ctrl-C) while a message is under way comes out after it, not between its stages.
+"""Errors of signal handlers (Ctrl-C) that are deferred to the end of the message under way.
 
-The handler calls `defers` with the frame that it interrupted, in the main thread. So a message costs nothing but a look
-at `pending` at its end.
+A message must not be interrupted between its stages. The handler, in the main thread, calls `defers` with the frame
+that it interrupted. So a message that is not interrupted costs one test of `pending`, at its end.
 """
 
 from __future__ import annotations
@@ -14,27 +14,27 @@ from typing import Any, TypeVar
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 pending: BaseException | None = None
-"""What is to be raised once the message is whole."""
+"""The error to raise at the end of the message; None: no error."""
 _thread = 0
-"""By whom."""
+"""The thread that raises it."""
 _messages: set[CodeType] = set()
 _waits: set[CodeType] = set()
 
 
 def message(function: _Function) -> _Function:
-    """Decorates one that sends a message, and calls raise_pending last of all."""
+    """Decorate a function that sends a message and calls raise_pending at its end."""
     _messages.add(function.__code__)
     return function
 
 
 def wait(function: _Function) -> _Function:
-    """Decorates one that waits, also before a message begins."""
+    """Decorate a function that waits. It may be interrupted, also where a message calls it before it begins."""
     _waits.add(function.__code__)
     return function
 
 
 def defers(frame: FrameType | None, error: BaseException) -> bool:
-    """Whether `frame`, of this thread, is within a message: `error` is then raised at its end. Local."""
+    """Whether `frame`, of this thread, lies within a message. If so, `error` is raised at the end of it. Local."""
     global pending, _thread
     while frame is not None and frame.f_code not in _waits:
         if frame.f_code in _messages:
@@ -45,7 +45,7 @@ def defers(frame: FrameType | None, error: BaseException) -> bool:
 
 
 def raise_pending() -> None:
-    """Raise what was deferred, in the thread that it is for. Local."""
+    """Raise the deferred error, if there is one for this thread. Local."""
     global pending
     if pending is not None and threading.get_ident() == _thread:
         error, pending = pending, None

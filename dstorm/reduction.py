@@ -1,6 +1,6 @@
-"""What the arrays of all ranks come to: their mean, sum, maximum or minimum. Pure.
+"""The mean, sum, maximum and minimum of the arrays of all ranks. Pure.
 
-Arrays are combined element by element, in rank order, so a result does not depend on how they were cut into pieces.
+Arrays are combined element by element, in rank order. So the result does not depend on how they were cut into pieces.
 """
 
 from __future__ import annotations
@@ -17,15 +17,15 @@ OPERATIONS: Final = tuple(_COMBINE)
 
 
 def accumulator(dtype: DTypeLike) -> np.dtype[Any]:
-    """The dtype in which arrays of `dtype` are combined: float32 for float16, else the same."""
+    """The dtype in which arrays of `dtype` are combined: float32 for float16, otherwise `dtype`."""
     dtype = np.dtype(dtype)
     return np.dtype(np.float32) if dtype == np.float16 else dtype
 
 
 def counting(weights: Mapping[int, float] | None, ranks: Collection[int]) -> list[int]:
-    """Those of `ranks` that have a weight, ascending; all of them where there are no weights.
+    """The ranks of `ranks` that have a positive weight, ascending; all of them where `weights` is None.
 
-    ValueError: none of them has any.
+    ValueError: no rank has a positive weight.
     """
     found = sorted(rank for rank in ranks if weights is None or weights.get(rank, 0.0) > 0)
     if not found:
@@ -36,11 +36,11 @@ def counting(weights: Mapping[int, float] | None, ranks: Collection[int]) -> lis
 def reduce_into(
     result: NDArray[Any], parts: Mapping[int, NDArray[Any]], op: str, weights: Mapping[int, float] | None = None
 ) -> None:  # fmt: skip
-    """Write what `parts`, by rank, come to into `result`.
+    """Write the reduction of `parts` into `result`.
 
-    `parts`: arrays of one shape, of dtype accumulator(result.dtype), of ranks that count. `weights`: those of a mean,
-    by rank. Equal ones give the same bits as none. NaN, infinities and overflow pass as in NumPy, without a warning: an
-    error raised here would be raised on one rank alone.
+    `parts`: arrays by rank, of the shape of `result` and of dtype accumulator(result.dtype), of ranks that count.
+    `weights`: positive weights by rank, for a mean. Equal weights give the same bits as no weights. NaN, infinities and
+    overflow pass as in NumPy, without a warning: an error raised here would be raised on one rank alone.
     """
     ranks = sorted(parts)
     factors = _factors([weights[rank] for rank in ranks] if weights and op == "mean" else [])
@@ -59,8 +59,10 @@ def reduce_into(
 
 
 def _factors(weights: Sequence[float]) -> list[float]:
-    """`weights`, scaled by a power of two so that the largest is from 1/2 to 1: no product overflows, no digit is lost.
-    None of them where all are equal."""
+    """`weights`, scaled by a power of two so that the largest lies between 1/2 and 1; [] where all are equal.
+
+    Scaled so, no product overflows and no digit is lost.
+    """
     if len(set(weights)) < 2:
         return []
     exponent = math.frexp(max(weights))[1]

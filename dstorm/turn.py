@@ -1,4 +1,4 @@
-"""One thread at a time: of calls that overlap the later one is refused, before it has done anything."""
+"""A lock for calls that must not overlap: the later of two is refused before it has done anything."""
 
 from __future__ import annotations
 
@@ -10,15 +10,18 @@ from dstorm.errors import OverlappingCalls
 
 
 class Turn:
-    """Whose turn it is with one thing. A hot call takes `lock` itself, without waiting, and else calls `insist`. The
-    same thread may take it again: from a function that it calls back, say."""
+    """The turn of one thread with one object.
+
+    A hot call takes `lock` itself, without waiting, and calls `insist` where it does not get it. A thread that holds
+    the turn may take it again, for example in a callback.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
         self._is_lent = False
 
     def insist(self, what: str) -> None:
-        """Take `lock` after all, where it was only lent. OverlappingCalls: another thread is at it."""
+        """Take `lock`; wait for it only while it is lent. Local. OverlappingCalls: another thread holds it."""
         if self._is_lent:
             self.lock.acquire()
         elif not self.lock.acquire(blocking=False):
@@ -29,7 +32,7 @@ class Turn:
 
     @contextlib.contextmanager
     def taken(self, what: str) -> Iterator[None]:
-        """While the block runs it is this thread's turn. OverlappingCalls: it is another's."""
+        """Hold the turn while the block runs. Local. OverlappingCalls: another thread holds it."""
         self.insist(what)
         try:
             yield
@@ -38,7 +41,10 @@ class Turn:
 
     @contextlib.contextmanager
     def lent(self) -> Iterator[bool]:
-        """While the block runs, and has True, it is nobody's turn: who comes meanwhile waits."""
+        """Keep the turn from other threads while the block runs: they wait, and are not refused. Local.
+
+        Yields whether the turn was free. Where it was not, another thread is at work, and the block must do nothing.
+        """
         self._is_lent = True
         is_free = self.lock.acquire(blocking=False)
         try:

@@ -1,9 +1,9 @@
-"""One wait for other ranks: whether it has hope, who is to blame where it has none, what is said of it. Pure.
+"""One wait for other ranks: when its deadline has passed, which ranks hold it up, how it is reported. Pure.
 
-A rank that waits publishes for whom (dstorm/membership/status.py). So whoever waits for it can follow the waits to
-their ends, to ranks that do not wait themselves. While these make themselves heard, the wait goes on, however long.
-Where one of them is silent for the deadline, it holds up all who wait. Where there are none, ranks wait for each other
-in a circle.
+A rank that waits publishes for whom (dstorm/membership/status.py). So a rank that waits for it can follow the waits to
+their ends: to ranks that do not wait themselves. While these give heartbeats the wait goes on, however long it takes.
+One that gives none for the deadline holds up all ranks that wait for it. Where the waits have no end, ranks wait for
+each other in a circle.
 """
 
 from __future__ import annotations
@@ -12,30 +12,31 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 REPORT_S = 10.0
-"""After how long a wait is spoken of first; then after twice as long, again and again."""
+"""After how long a wait is reported first. Each further report follows after twice the time of the one before."""
 _DEFER_S = 1.0
-"""A rank that has left the word to a lower one looks again after so long whether that one still waits."""
-_LOOK_S, _MANY = 0.1, 64
-"""How often a wait is looked after, where there are up to so many ranks."""
-_LOOKS_A_DEADLINE = 20
+"""A rank that has left the report to a lower rank checks again after this time whether that one still waits."""
+_CHECK_S, _MANY = 0.1, 64
+"""How often a wait is checked where there are up to _MANY ranks; with more ranks, less often in proportion."""
+_CHECKS_A_DEADLINE = 20
+"""A wait is checked at least so often within its deadline."""
 _NAMED = 8
-"""Ranks that a line names at most."""
+"""The most ranks that a report names."""
 
 
 class Decision(NamedTuple):
-    """What is to be thought of a wait."""
+    """The state of a wait."""
 
     is_over: bool
     """Whether its deadline has passed."""
     silent: frozenset[int]
-    """Who holds it up: does not wait, and was not heard of for the deadline."""
+    """The ranks that hold it up: they do not wait, and have given no heartbeat for the deadline."""
 
 
 class Wait:
-    """A wait of `rank`, one of `size`, in the call `what`, from `since` on.
+    """A wait of `rank`, one of `size` ranks, in the call `what`, which began at `since`.
 
-    `patient`: it goes on as long as any of the awaited makes itself heard; else all of them must. `final`: it ends the
-    session, and nobody is evicted for it.
+    `patient`: the wait goes on while any of the awaited ranks gives heartbeats; otherwise all of them must. `final`:
+    the wait ends the session, and no rank is evicted for it.
     """
 
     def __init__(
@@ -45,27 +46,30 @@ class Wait:
         self.rank, self.what, self.since, self.deadline_s = rank, what, since, deadline_s
         self.patient, self.final = patient, final
         self.ranks: Collection[int] = ()
-        """Whom it waits for now."""
+        """The ranks that it waits for now."""
         self.spared: Collection[int] = ()
-        """Those of them against whom no deadline runs."""
+        """Those of them that have no deadline."""
         self.heard: Mapping[int, float] = {}
-        """When they made a step, as far as the call that waits has seen it."""
-        self._every_s = min(deadline_s / _LOOKS_A_DEADLINE, _LOOK_S * max(1.0, size / _MANY))
-        self._look_at = since + self._every_s
+        """When each of them last made a step, as far as the call that waits knows."""
+        self._every_s = min(deadline_s / _CHECKS_A_DEADLINE, _CHECK_S * max(1.0, size / _MANY))
+        self._check_at = since + self._every_s
         self._report_s = REPORT_S
         self._report_at = since + REPORT_S
 
     def is_due(self, now: float) -> bool:
-        """Whether it is to be looked after again."""
-        if now < self._look_at:
+        """Whether it is time to check the wait again. If so, the next check is due one period after `now`."""
+        if now < self._check_at:
             return False
-        self._look_at = now + self._every_s
+        self._check_at = now + self._every_s
         return True
 
     def judge(
         self, now: float, heard_at: Callable[[int], float], awaited_by: Callable[[int], Iterable[int]]
     ) -> Decision:  # fmt: skip
-        """`heard_at`: when a rank made itself heard last; `awaited_by`: whom it waits for, if it does."""
+        """Whether the deadline has passed at `now`, and which ranks hold the wait up.
+
+        `heard_at(rank)`: when that rank gave its last heartbeat. `awaited_by(rank)`: the ranks that it waits for.
+        """
 
         def has_timed_out(rank: int) -> bool:
             return now - max(self.since, heard_at(rank), self.heard.get(rank, self.since)) > self.deadline_s
@@ -83,7 +87,7 @@ class Wait:
         return Decision(is_over, frozenset(culprits))
 
     def report(self, now: float, awaited_by: Callable[[int], Iterable[int]]) -> str | None:
-        """What is to be said of it now, by the lowest of the ranks that wait; None: nothing."""
+        """A line that reports the wait; None where no report is due, or a lower rank waits and reports."""
         if now < self._report_at or not self.ranks:
             return None
         if any(awaited_by(rank) for rank in range(self.rank)):
@@ -101,7 +105,7 @@ class Wait:
         return f"malt: waiting for {_named(sorted(self.ranks))} in {self.what} ({waited_s:.0f} s){''.join(chains)}"
 
     def _ends(self, rank: int, awaited_by: Callable[[int], Iterable[int]]) -> set[int]:
-        """Whom `rank` waits for in the end, itself if it does not wait."""
+        """The ranks at the ends of the waits of `rank`; `rank` itself if it does not wait. This rank is left out."""
         ends, seen, left = set(), {self.rank}, [rank]
         while left:
             one = left.pop()
