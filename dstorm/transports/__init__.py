@@ -1,1 +1,1 @@
-"""What moves bytes: MPI, shared memory, TCP, and simulated ranks in one process."""
+"""Transports, which move bytes: MPI, shared memory, TCP, and simulated ranks in one process."""

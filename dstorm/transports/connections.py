@@ -1,8 +1,8 @@
-"""Which connections are made before a thread of ours may call MPI, and by whom. Pure: no MPI, no clock.
+"""The connections that MPI makes before a progress thread calls it. Pure: no MPI, no clock.
 
 Over TCP an MPI library connects two ranks at the first message between them. With Open MPI 5.0.11 a job hangs now and
-then where a second thread calls the library meanwhile. So each rank exchanges a small message with those that it will
-have to do with, before the thread starts, or while it pauses.
+then where a second thread calls the library meanwhile. So each rank exchanges a small message with the ranks that it
+will communicate with, before the thread starts or while it pauses.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ import numpy as np
 from dstorm.errors import DeadlinePassed
 
 MOST_PAIRED = 64
-"""Up to so many ranks all pairs are connected at the start; of more, those of a tree, and a vector's neighbours."""
+"""With up to so many ranks all pairs are connected at the start. With more, a tree is, and each vector's neighbours."""
 
 _TAG = 1
 
 
 def partners(rank: int, size: int) -> list[int]:
-    """The ranks that `rank` exchanges a message with at the start, ascending; they do so with it."""
+    """The ranks that `rank` exchanges a message with at the start, ascending. The relation is symmetric."""
     if size <= MOST_PAIRED:
         return [peer for peer in range(size) if peer != rank]
     tree = [(rank - 1) // 2, 2 * rank + 1, 2 * rank + 2]
@@ -32,10 +32,10 @@ def exchange(
     comm: Any, rank: int, peers: Iterable[int], deadline_s: float, clock: Callable[[], float],
     pause: Callable[[int], object],
 ) -> None:  # fmt: skip
-    """Exchange one byte with each of `peers`, who do the same, by way of a communicator as mpi4py's. Collective.
+    """Exchange one byte with each of `peers`, which do the same, over `comm`, a communicator of mpi4py. Collective.
 
-    The lower of two begins, and the other answers: so that they never both connect to each other at the same moment.
-    DeadlinePassed: who is missing.
+    The lower of two ranks begins, and the other answers, so that the two never connect to each other at the same
+    moment. DeadlinePassed names the missing ranks.
     """
     peers, start, polls = list(peers), clock(), 0
     byte = np.zeros(1, np.uint8)

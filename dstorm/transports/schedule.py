@@ -1,4 +1,4 @@
-"""Which simulated rank runs next, and what time it is then. Pure."""
+"""The schedule of simulated ranks: which one runs next, and at what virtual time. Pure."""
 
 from __future__ import annotations
 
@@ -8,29 +8,31 @@ from random import Random
 
 
 class Schedule:
-    """The ranks that wait for their turn: those that may run, and those that sleep until some moment.
+    """The ranks that wait for their turn: ready ones, and those that sleep until some moment.
 
-    A rank that runs, waits in a collective call or has ended is in neither.
+    A rank that runs, waits in a collective call or has ended is neither ready nor asleep.
     """
 
     def __init__(self, size: int, random: Random) -> None:
         self.now = 0.0
         self._random = random
         self._ready = list(range(size))
-        """Ascending: so a seed means the same choices, whoever came first."""
+        """Ascending, so that the choices depend on the seed alone, not on the order in which ranks became ready."""
         self._asleep: list[tuple[float, int]] = []
         """A heap of (until, rank)."""
 
     def add(self, rank: int, pause_s: float = 0.0) -> None:
-        """`rank` may run again `pause_s` from now."""
+        """Let `rank` run again `pause_s` of virtual time from now. Local."""
         if pause_s > 0.0:
             heappush(self._asleep, (self.now + pause_s, rank))
         else:
             insort(self._ready, rank)
 
     def next(self) -> int | None:
-        """Take one of those that may run, at random; where there is none, at the moment when one may. None: nobody
-        waits for a turn."""
+        """Remove a random ready rank and return it; None where no rank waits for a turn. Local.
+
+        Where no rank is ready, the clock advances to the moment at which the first of the sleeping ones is.
+        """
         asleep, ready = self._asleep, self._ready
         if not ready and asleep:
             self.now = max(self.now, asleep[0][0])

@@ -1,7 +1,8 @@
-"""The ranks of one host where some may die: memory that all of them share, without a call that must wait for another.
+"""Fault-tolerant shared memory of the ranks of one host. No call waits for another rank.
 
-MPI's collective calls, which make its windows, hang or crash when a rank dies in them. Inside a host a window is a
-mapping of shared memory, and a Put is a copy: this does the same with a file in /dev/shm that each rank maps by itself.
+MPI makes its windows in collective calls, which hang or crash when a rank fails in them. Inside a host such a window is
+a mapping of shared memory, and a Put is a copy. This module does the same with a file of /dev/shm that each rank maps
+by itself.
 """
 
 from __future__ import annotations
@@ -21,10 +22,11 @@ from dstorm.transport import Bytes, Put
 
 
 class SharedMemory:
-    """A window in a file that the ranks of a host share: `nbytes` for each, which read as zeros.
+    """A window in a file that the ranks of a host share: `nbytes` for each rank, which read as zeros.
 
-    Local: whoever comes first makes the file, and nobody waits. It lasts while it is mapped; remove its name when all
-    have come. `fence`: orders what this processor core has loaded and stored before it with what comes after it.
+    The constructor is Local: the first rank creates the file. The memory lasts while it is mapped; remove the name of
+    the file once all ranks have mapped it. `fence()`: orders the loads and stores of this core before the call with
+    those after it. MemoryError: the file cannot be mapped.
     """
 
     def __init__(self, path: Path, rank: int, size: int, nbytes: int, fence: Callable[[], object]) -> None:
@@ -44,7 +46,7 @@ class SharedMemory:
         self._fence = fence
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`; complete on return. One-sided."""
+        """As `Window.put`, but complete on return. One-sided."""
         np.copyto(self._parts[peer][offset : offset + source.nbytes], source)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
@@ -68,8 +70,10 @@ class SharedMemory:
         np.copyto(destination, self.memory[offset : offset + destination.nbytes])
 
     def discard(self, offset: int, nbytes: int) -> None:
-        """What `memory` holds there is needed no more: whole pages of it go back to the system, where it takes them,
-        and read as zeros. Local."""
+        """Give `nbytes` of `memory` from `offset` on back to the system, as far as it takes them. Local.
+
+        Only whole pages are given back. They read as zeros afterwards.
+        """
         start, end = self._first + offset, self._first + offset + nbytes
         first, last = -(-start // mmap.PAGESIZE) * mmap.PAGESIZE, end // mmap.PAGESIZE * mmap.PAGESIZE
         if self._map is not None and last > first:
@@ -77,12 +81,12 @@ class SharedMemory:
                 self._map.madvise(mmap.MADV_REMOVE, first, last - first)
 
     def free(self) -> None:
-        """Forget it: the memory goes when no view of it is left. Local."""
+        """Drop the mapping. The memory is freed when no view of it is left. Local."""
         self._parts, self.memory, self._map = [], np.empty(0, np.uint8), None
 
 
 class OneHost:
-    """Who the ranks of one host are, and how they wait."""
+    """The ranks of one host, and how they wait."""
 
     def __init__(self, rank: int, size: int, library: str) -> None:
         self.rank, self.size, self.library = rank, size, library
@@ -93,4 +97,4 @@ class OneHost:
     pause = staticmethod(yield_core)
 
     def set_deadline(self, deadline_s: float) -> None:
-        """Nothing: no call here waits."""
+        """Nothing: no call of this class waits. Local."""

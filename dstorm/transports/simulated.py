@@ -1,4 +1,4 @@
-"""Ranks of one process, and their memory: a Transport and a Window without MPI, whose schedule a seed decides."""
+"""The Transport and the Window of simulated ranks: one process, no MPI, a schedule that a seed decides."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dstorm.wait import Wait
 
 _LONGEST_PAUSE_S = 0.01
 _view = lru_cache(maxsize=4)(View)
-"""One for all ranks of a group: it never changes."""
+"""The view of all ranks of a group. It never changes, so they share it."""
 
 
 class SimulatedWindow:
-    """One rank's part of a window among the ranks of this process."""
+    """One rank's part of a window among simulated ranks. All methods are those of `Window`."""
 
     def __init__(self, group: Group, rank: int, nbytes: int) -> None:
         self._group = group
@@ -67,7 +67,7 @@ class SimulatedWindow:
 
 
 class SimulatedTransport:
-    """One rank's way to the others of its group, all in this process."""
+    """One rank of a `Group`. All methods are those of `Transport`."""
 
     def __init__(self, group: Group, rank: int) -> None:
         self._group = group
@@ -81,13 +81,13 @@ class SimulatedTransport:
         self._calls = Calls()
 
     def connect(self, peers: Sequence[int]) -> None:
-        """Nothing: who is in one process is connected. Local."""
+        """Nothing: the ranks of one process need no connections. Local."""
 
     def window(self, nbytes: int) -> SimulatedWindow:
         return SimulatedWindow(self._group, self.rank, nbytes)
 
     def find_failed(self) -> Sequence[int]:
-        """The ranks that have died. Local."""
+        """The failed ranks, ascending. Local."""
         return sorted(self._group.failed)
 
     def allgather(self, data: bytes) -> list[bytes]:

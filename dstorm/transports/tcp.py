@@ -1,4 +1,4 @@
-"""The ranks of several hosts where some may die: memory that those of a host share, and links to the others."""
+"""The fault-tolerant transport over several hosts: shared memory inside a host, TCP links between hosts."""
 
 from __future__ import annotations
 
@@ -15,7 +15,10 @@ from dstorm.transports.shm import SharedMemory
 
 
 def host_name() -> str:
-    """The name of this host, which no other has: hosts may be called alike, and containers start with their host."""
+    """A name of this host that no other host has. Local.
+
+    It ends in the boot id, as hosts may have the same name. Containers share the boot id of their host.
+    """
     try:
         with open("/proc/sys/kernel/random/boot_id") as file:
             return f"{os.uname().nodename}/{file.read().strip()}"
@@ -24,7 +27,10 @@ def host_name() -> str:
 
 
 class Arena:
-    """A window over several hosts. `mates`: who shares `memory`, by rank there; the others are at the end of links."""
+    """A window over several hosts. Puts to `mates` go to `memory`, all others over `links`.
+
+    `mates`: the ranks that share `memory`, in the order of their parts.
+    """
 
     def __init__(self, memory: SharedMemory, mates: Sequence[int], links: Links) -> None:
         self._shared, self._links = memory, links
@@ -67,17 +73,17 @@ class Arena:
         self._shared.discard(offset, nbytes)
 
     def free(self) -> None:
-        """Forget it. Local."""
+        """As `SharedMemory.free`. Local."""
         self._shared.free()
         self.memory = self._shared.memory
 
 
 class LinkedTransport(SurvivingTransport):
-    """The ranks of several hosts while some of them die. `links`: those of `arena`. Local.
+    """The transport of ranks on several hosts, which goes on when some of them fail. Its constructor is Local.
 
-    `find_failed`: who of this host has ended; `end(ranks)`: ends those of them that the others have given up.
-    `evict(rank)`: as in `SurvivingTransport`, for those of this host; one of another is cut off, and ends when it reads
-    that, or is ended there. `view`: that of `links`.
+    `links`, `view`: those of `arena`. `find_failed()`: the ranks of this host that have failed. `end(ranks)`: ends the
+    processes of those of `ranks` that are on this host. `evict(rank)`: as in `SurvivingTransport`, for ranks of this
+    host. A rank of another host is cut off instead: it ends when it reads that, or its own host ends it.
     """
 
     def __init__(
@@ -104,22 +110,22 @@ class LinkedTransport(SurvivingTransport):
         view.subscribe(part)
 
     def close(self) -> None:
-        """As `Transport.close`. Local."""
+        """As `Links.close`. Local."""
         self._links.close()
 
 
 class SeveralHosts:
-    """Who the ranks are, by the names of their hosts, and how they wait."""
+    """The ranks of several hosts, by the names of their hosts, and how they wait."""
 
     def __init__(self, rank: int, hosts: Sequence[str], library: str) -> None:
         self.rank, self.size, self.library = rank, len(hosts), library
         self.hosts = tuple(hosts)
         self.mates = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
-        """The ranks of this host."""
+        """The ranks of this host, ascending; this rank is one of them."""
         self.local_peers = frozenset(self.mates) - {rank}
 
     clock: Callable[[], float] = staticmethod(time.perf_counter)
     pause = staticmethod(yield_core)
 
     def set_deadline(self, deadline_s: float) -> None:
-        """Nothing: no call here waits."""
+        """Nothing: no call of this class waits. Local."""

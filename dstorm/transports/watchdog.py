@@ -1,4 +1,4 @@
-"""A watch over calls that cannot be timed out: one that overruns its deadline is named, and the job is ended."""
+"""A deadline for calls that cannot be timed out: one that overruns it is reported, and the job is ended."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import time
 from collections.abc import Callable, Iterator
 
 _LAST_RESORT_S = 5.0
-"""How long the job may take to end before this process leaves by itself: a library that hangs may hang there too."""
+"""How long the job may take to end before this process exits by itself: ending the job may hang, too."""
 
 
 class Watchdog:
-    """A thread that looks at what this rank is calling. `end_job` is called in it, once."""
+    """A thread that watches the calls of this rank. It calls `end_job` once, where one overruns `deadline_s`."""
 
     def __init__(self, rank: int, deadline_s: float, end_job: Callable[[], None]) -> None:
         self._rank = rank
         self.deadline_s = deadline_s
-        """May be changed at any time."""
+        """The deadline of each call in seconds. It may be changed at any time."""
         self._end_job = end_job
         self._calls: dict[int, tuple[str, float]] = {}
         self._stopped = threading.Event()
@@ -28,7 +28,7 @@ class Watchdog:
 
     @contextlib.contextmanager
     def watching(self, what: str) -> Iterator[None]:
-        """While the block runs, `what` is on the clock, with what other threads call."""
+        """Watch the call `what` while the block runs. Local. Several threads may be in such blocks."""
         call = (what, time.monotonic())
         self._calls[id(call)] = call
         try:
@@ -46,10 +46,10 @@ class Watchdog:
             now = time.monotonic()
             overrun = [what for what, since in list(self._calls.values()) if now - since > self.deadline_s]
             if overrun:
-                self._bark(overrun[0])
+                self._report(overrun[0])
                 return
 
-    def _bark(self, what: str) -> None:
+    def _report(self, what: str) -> None:
         overrun = f"{what} has not returned for {self.deadline_s:g} s, the deadline"
         print(f"malt: rank {self._rank}: {overrun}: ending the job", file=sys.stderr, flush=True)
         leave = threading.Timer(_LAST_RESORT_S, os._exit, [1])
