@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-# First: it says where a file of the user's hides one of the others.
+# First: it reports a file of the user's that hides one of the packages below.
 import malt.runner.packages  # noqa: F401
 
 # isort: split
@@ -81,11 +81,11 @@ _LATER = {
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),
 }
-"""What is loaded when it is asked for. Data needs scipy.sparse, which takes longer than all the rest."""
-
+"""Names that are imported at their first use, and their modules. malt.data needs scipy.sparse, which takes longer to
+import than all the rest."""
 
 _PACKAGES = ("files",)
-"""Public subpackages, which are loaded when they are asked for."""
+"""Public subpackages that are imported at their first use."""
 
 
 def __getattr__(name: str) -> Any:

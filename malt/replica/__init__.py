@@ -1,1 +1,1 @@
-"""`malt.Replica`, and what decides for it."""
+"""`malt.Replica` and its parts."""

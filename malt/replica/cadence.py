@@ -1,23 +1,27 @@
-"""How often a loop looks at the clock that must not feel it. Pure."""
+"""How many steps a loop takes between two readings of the clock. Pure."""
 
 from __future__ import annotations
 
 _SHORT_S = 1e-3
-"""Between two looks, where steps are shorter."""
+"""The time between two readings where steps are shorter than that."""
 _MOST = 64
-"""Steps between two looks: a loop that becomes slow all at once is found out after so many."""
+"""The most steps between two readings. A loop that slows down suddenly is noticed after so many."""
 
 
 class Cadence:
-    """A loop's pace: how many steps may pass between two looks at the clock. `now`: when it begins."""
+    """The number of steps that a loop may take between two readings of the clock.
+
+    The loop reads the clock about once in `_SHORT_S`, so that short steps do not pay for it. `now`: the clock in
+    seconds when the loop begins.
+    """
 
     def __init__(self, now: float) -> None:
-        self._looked_at = now
+        self._read_at = now
         self._steps = 1
 
     def steps(self, now: float) -> int:
-        """Steps from this look, at `now`, to the next one, at least 1."""
-        passed_s, self._looked_at = now - self._looked_at, now
+        """Return the number of steps from this reading, at `now` seconds, to the next one: at least 1."""
+        passed_s, self._read_at = now - self._read_at, now
         if passed_s < _SHORT_S:
             self._steps = min(2 * self._steps, _MOST)
         else:

@@ -1,4 +1,4 @@
-"""Which of some arrays the loop has been seen to change."""
+"""Detection of arrays that a loop does not change in place."""
 
 from __future__ import annotations
 
@@ -9,42 +9,45 @@ import numpy as np
 
 from vol.update import Array
 
-LOOKS = 3
-"""So often an array may look as it was left before it is warned about."""
+CHECKS = 3
+"""An array that is unchanged in so many checks is warned about."""
 
 
 class Changes:
-    """Watches arrays, named by their places, until each has once been seen to change between two exchanges. Local."""
+    """The arrays that have not been seen to change between two exchanges yet. Local.
+
+    `names`: the names of the arrays to watch, by place. Each array is watched until it has changed once.
+    """
 
     def __init__(self, names: Mapping[int, str]) -> None:
         self._left = dict.fromkeys(names, 0)
-        """The checksums that were left, by place, of those not seen to change yet."""
+        """The last checksums of the arrays that have not changed yet, by place."""
         self._names = names
-        self._looks = 0
+        self._checks = 0
 
-    def leave(self, arrays: Sequence[Array]) -> None:
-        """The arrays are left to the loop as they are now."""
+    def record(self, arrays: Sequence[Array]) -> None:
+        """Record the arrays as they are now, before the loop goes on."""
         for place in self._left:
             self._left[place] = checksum(arrays[place])
 
-    def look(self, arrays: Sequence[Array]) -> None:
-        """Look which have changed since they were left."""
+    def check(self, arrays: Sequence[Array]) -> None:
+        """Stop watching the arrays that have changed since `record`."""
         self._left = {place: was for place, was in self._left.items() if checksum(arrays[place]) == was}
-        self._looks += 1
+        self._checks += 1
 
     @property
     def is_over(self) -> bool:
-        """Whether there is nothing left to see."""
-        return not self._left or self._looks == LOOKS
+        """Whether all arrays have changed, or were checked often enough."""
+        return not self._left or self._checks == CHECKS
 
     @property
-    def unseen(self) -> list[str]:
-        """The names of those that have not been seen to change."""
+    def unchanged(self) -> list[str]:
+        """The names of the arrays that have not changed."""
         return [self._names[place] for place in self._left]
 
 
 def warning(replica: str, names: Sequence[str]) -> str:
-    """What is said of arrays that have not been seen to change."""
+    """The warning about arrays that have not changed. Pure."""
     return (
         f"malt: {replica}: {', '.join(names)} did not change between exchanges: does the loop make a new array, as in "
         "w = w + g, which the Replica does not know of? Change it in place (w += g), or give malt.Replica the dict or "
@@ -54,5 +57,5 @@ def warning(replica: str, names: Sequence[str]) -> str:
 
 
 def checksum(array: Array) -> int:
-    """Of all its bytes. Pure."""
+    """The CRC-32 of all bytes of `array`. Pure."""
     return zlib.crc32(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)

@@ -1,4 +1,4 @@
-"""The model that all ranks end with: the mean of theirs."""
+"""The mean of the models of all ranks, which a training ends with."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ def mean(
     transport: Transport, arrays: Sequence[NDArray[np.floating]], counts: bool = True, check_finite: bool = True,
     else_all: bool = False,
 ) -> None:  # fmt: skip
-    """Replace `arrays` by their means over the ranks that count, the same bits on all. Collective.
+    """Replace `arrays`, in place, by their means over the ranks that count. Collective.
 
-    `counts`: whether this rank does; where none does, all do if `else_all`, else arrays stay as they are.
-    `check_finite`: only those whose arrays are finite throughout count, unless there are none; the lowest rank says on
-    stderr whom that leaves out.
+    The result has the same bits on all ranks. `counts`: whether this rank counts. Where no rank counts, all count if
+    `else_all`; otherwise the arrays stay as they are. `check_finite`: ranks whose arrays hold NaN or infinity do not
+    count, unless that leaves none. The lowest rank names them on stderr.
     """
     finite = not check_finite or all(bool(np.isfinite(array).all()) for array in arrays)
     reports = exchange(transport, [bool(counts), finite])
@@ -37,8 +37,8 @@ def mean(
 
 
 def _mean(transport: Transport, array: NDArray[np.floating], among: Sequence[int]) -> None:
-    """Replace `array` by the mean over the living `among` these, or over all who live if there are none. Collective."""
+    """Replace `array` by its mean over the live ranks of `among`; over all live ranks if none is left. Collective."""
     try:
         transport.allreduce(array, weights=dict.fromkeys(among, 1.0))
-    except ValueError:  # on all ranks: those who counted have failed
+    except ValueError:  # on all ranks: those of `among` have failed
         transport.allreduce(array)

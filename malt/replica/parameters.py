@@ -1,4 +1,4 @@
-"""The parameters of a model: where they are looked up, what they must be, and where new values go."""
+"""The parameters of a model: lookup of their arrays, checks, and delivery of new values."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from malt.replica.changes import LOOKS, checksum
+from malt.replica.changes import CHECKS, checksum
 from vol.update import Array
 
 _TENSOR = (
@@ -21,10 +21,10 @@ _MODULE = "pass {name: tensor.numpy() for name, tensor in model.state_dict().ite
 class Parameters:
     """The arrays of `params`: an array, a dict or list of arrays, or a function that returns one of these.
 
-    `set`: a function that takes new values, private copies in the same structure; without it they are written into the
-    arrays. Arrays of integers in a dict or list are carried along, for the start alone. Local.
+    `set`: a function that takes new values, as private copies in the same structure. Without it new values are written
+    into the arrays. Arrays of integers in a dict or list are set at the start alone. Local.
 
-    TypeError, ValueError: what `params`, `set` or an array is not.
+    TypeError, ValueError: `params`, `set` or an array is not valid.
     """
 
     def __init__(self, params: Any, set: Callable[[Any], object] | None = None) -> None:
@@ -34,23 +34,23 @@ class Parameters:
             raise TypeError("set must be a function that takes new values, and params one that returns them")
         self._source = params
         self._set = set
-        self._checks_left = 1 + LOOKS  # at the start, and as long as the loop is watched
+        self._checks_left = 1 + CHECKS  # at the start, and as long as the arrays are watched
         got = self._get()
         self._type = type(got)
         self._keys: list[Any] | None = _keys(got)
         self.is_fixed = self._keys is None and not callable(params)
-        """Whether there is but one array, always the same."""
+        """Whether `params` is a lone array, the same at each exchange."""
         self._kinds: dict[str, str] = {}
         """The dtype and the shape of each array, by name."""
         self._found: list[Array] = []
-        """What was found last: the very objects."""
+        """The objects that the last lookup found."""
         self.arrays: list[Array] = []
-        """All arrays as they were looked up last: those that were found, or private copies where `set` takes them."""
+        """All arrays of the last lookup: the objects found, or private copies where there is a `set`."""
         self._take(got)
         self.names = list(self._kinds)
-        """What messages call them."""
+        """The names of the arrays in messages."""
         self.floats = [place for place, array in enumerate(self.arrays) if array.dtype.kind == "f"]
-        """The places of those that are exchanged."""
+        """The places of the arrays that are exchanged."""
         if not self.floats:
             raise ValueError("params holds no arrays of floating-point numbers")
         if callable(params) and set is None:
@@ -58,17 +58,20 @@ class Parameters:
 
     @property
     def described(self) -> list[str]:
-        """Each array in words: name, dtype and shape."""
+        """Name, dtype and shape of each array, in words."""
         return [f"{name}: {kind}" for name, kind in self._kinds.items()]
 
     def by_dtype(self) -> list[list[int]]:
-        """The places of the arrays that are exchanged, a list a dtype."""
+        """The places of the arrays that are exchanged: one list for each dtype."""
         kinds = dict.fromkeys(self.arrays[place].dtype for place in self.floats)
         return [[place for place in self.floats if self.arrays[place].dtype == kind] for kind in kinds]
 
     def look_up(self) -> None:
-        """Look for the arrays that are there now. ValueError, TypeError: they have not the structure, the shapes and
-        the dtypes of the first; `arrays` is as before."""
+        """Look the arrays up again.
+
+        ValueError, TypeError: structure, shapes or dtypes differ from those of the first lookup. `arrays` is left
+        unchanged.
+        """
         if self.is_fixed:
             return
         got = self._get()
@@ -76,8 +79,10 @@ class Parameters:
             self._take(got)
 
     def deliver(self) -> bool:
-        """Pass `arrays` to `set`, if there is one: they are the user's from then on. Whether `set` is seen to be at
-        fault: the values were new, and the function returns the old ones. Looked at until values are new, a few times.
+        """Pass `arrays` to `set`, if there is one. They are the user's from then on.
+
+        Return whether `set` is found to be wrong: the values were new, and the function still returns the old ones.
+        This is checked at the first few calls, until values are new.
         """
         if self._set is None:
             return False
@@ -98,7 +103,7 @@ class Parameters:
         return self._source() if callable(self._source) else self._source
 
     def _in_structure(self) -> Any:
-        """`arrays` as the function returns its own."""
+        """`arrays` in the structure of `params`."""
         if self._keys is None:
             return self.arrays[0]
         if issubclass(self._type, Mapping):
@@ -106,12 +111,12 @@ class Parameters:
         return tuple(self.arrays) if issubclass(self._type, tuple) else list(self.arrays)
 
     def _sums(self) -> list[int]:
-        """Checksums of what the function returns now."""
+        """The checksums of the arrays that the function returns now."""
         found = _named(self._get())
         return [checksum(found[name]) for name in self.names]
 
     def _is_as_found(self, got: Any) -> bool:
-        """Whether `got` holds the very objects of the last time."""
+        """Whether `got` holds the same objects as the last lookup found."""
         if self._keys is None:
             return got is self._found[0]
         if type(got) is not self._type or len(got) != len(self._found):
@@ -122,6 +127,7 @@ class Parameters:
             return False
 
     def _take(self, got: Any) -> None:
+        """Check the arrays of `got`, and keep them."""
         found = _named(got)
         in_place = self._set is None
         for name, array in found.items():
@@ -132,12 +138,12 @@ class Parameters:
         else:
             self._kinds = kinds
         arrays = [found[name] for name in self._kinds]  # a dict may have been filled in another order
-        # A matrix would stay one through every reshape.
+        # np.asarray: an np.matrix would stay two-dimensional through every reshape.
         self.arrays = [np.asarray(array) if in_place else np.array(array, order="C") for array in arrays]
         self._found = arrays if in_place else []
 
     def _check_views(self) -> None:
-        """ValueError: the function returns copies."""
+        """Check that the function returns the same memory each time. ValueError: it returns copies."""
         before = self.arrays
         self._take(self._get())
         for name, one, other in zip(self._kinds, before, self.arrays, strict=True):
@@ -149,19 +155,20 @@ class Parameters:
 
 
 def _keys(params: Any) -> list[Any] | None:
-    """What its entries are found by; None: it is a lone array, or should be."""
+    """The keys of the entries of `params`. None: it is a lone array, or should be."""
     if isinstance(params, Mapping):
         return list(params)
     return list(range(len(params))) if isinstance(params, (list, tuple)) else None
 
 
 def _named(params: Any) -> dict[str, Any]:
+    """The arrays of `params` by the names they have in messages."""
     keys = _keys(params)
     return {"params": params} if keys is None else {f"params[{key!r}]": params[key] for key in keys}
 
 
 def _check_alike(first: Mapping[str, str], now: Mapping[str, str]) -> None:
-    """ValueError: entries, shapes or dtypes have changed."""
+    """Check that entries, shapes and dtypes are as at `first`. ValueError: they have changed."""
     for name in {**first, **now}:
         if first.get(name) != now.get(name):
             raise ValueError(
@@ -171,7 +178,7 @@ def _check_alike(first: Mapping[str, str], now: Mapping[str, str]) -> None:
 
 
 def _check_array(name: str, array: Any, alone: bool, in_place: bool) -> None:
-    """TypeError, ValueError: it is no array that can be exchanged, or, not `alone`, of integers."""
+    """Check that `array` can be exchanged, or is of integers and not `alone`. TypeError, ValueError: it is neither."""
     if hasattr(array, "detach") and hasattr(array, "numpy"):
         raise TypeError(f"{name} must be a NumPy array, got a {type(array).__module__.split('.')[0]} tensor: {_TENSOR}")
     if not isinstance(array, np.ndarray) or array.dtype.kind not in ("f" if alone else "fiub"):
@@ -186,7 +193,7 @@ def _check_array(name: str, array: Any, alone: bool, in_place: bool) -> None:
 
 
 def _check_writable(name: str, array: Array) -> None:
-    """ValueError: new values cannot be written into it."""
+    """Check that new values can be written into `array`. ValueError: they cannot."""
     remedy = "a copy, which the loop must then use in its place"
     if not array.flags.c_contiguous:
         raise ValueError(f"{name} must be C-contiguous, to be updated in place: np.ascontiguousarray makes {remedy}")

@@ -1,4 +1,4 @@
-"""A model that ranks keep in step: four lines for an existing training loop."""
+"""`malt.Replica`: the parameters of a model that ranks exchange, in four lines of an existing training loop."""
 
 from __future__ import annotations
 
@@ -24,28 +24,34 @@ _AVERAGES = ("model", "delta")
 
 
 class Replica:
-    """This rank's replica of the parameters of a model, exchanged with peers every so many steps.
+    """This rank's replica of the parameters of a model, which it exchanges with its peers every so many steps.
 
         replica = malt.Replica(w, every=1000)
         for i in malt.shard(n_rows): ...
             replica.step()
         replica.finish()
 
-    Collective. `params`: an array, which the loop goes on changing in place (`w += g`; `w = w + g` makes another, that
-    nobody exchanges); or a dict or list of arrays, which are looked up in it again at each exchange, so that
-    `p["w"] = p["w"] - g` will do; or a function that returns one of these, called at each exchange. What is found is
-    written in place, unless `set` is given, a function that takes the new values: private copies in the same structure,
-    at the start, after each exchange, and in finish. Arrays of integers in a dict or list are those of rank 0 at the
-    start, and left alone from then on. All ranks start from rank 0's.
+    Collective. All ranks start from the parameters of rank 0.
 
-    `every`: examples or batches, as counted by `step`, between two exchanges. `average`: "model": w <- mean of own and
-    received. "delta": d = change since the last exchange is sent, and
+    `params` is one of these:
+
+    - an array, which the loop changes in place: `w += g`. `w = w + g` makes a new array that is not exchanged;
+    - a dict or list of arrays. Its entries are looked up at each exchange, so that `p["w"] = p["w"] - g` works;
+    - a function that returns one of these. It is called at each exchange.
+
+    New values are written into the arrays, in place. `set`: a function that is called with the new values instead, at
+    the start, after each exchange and in `finish`. They are private copies in the structure of `params`. Arrays of
+    integers in a dict or list take the values of rank 0 at the start, and are not exchanged.
+
+    `every`: the examples or batches, as counted by `step`, between two exchanges. `average`: "model": w <- mean of own
+    and received. "delta": the change d since the last exchange is sent, and
     w <- base + (d_own + sum of d_received) / (in-degree + 1). `graph`, `sync`, `check_finite`: as for malt.vector.
-    `name`: for messages, the same on all ranks, by default the number of the Replica.
+    `name`: for messages, the same on all ranks. The default is the number of the Replica.
 
-    ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
-    ranks: the vectors do not fit. Parameters are as before then. One line on stderr says which arrays have not changed
-    between the first exchanges.
+    One line on stderr names the arrays that have not changed between the first exchanges.
+
+    ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
+    vectors do not fit. The parameters are left unchanged.
     """
 
     def __init__(
@@ -55,7 +61,7 @@ class Replica:
         self._world = world = session.world()
         self._transport = world.transport
         self.name = f"Replica {world.replicas_made + 1}" if name is None else name
-        """What messages call it."""
+        """The name in messages."""
 
         def check() -> tuple[tuple[Parameters, int], Mapping[str, Any]]:
             check_name(name)
@@ -68,7 +74,7 @@ class Replica:
         self._delta = average == "delta"
         self._count, self._due_at = 0, self._every
         self._turn = Turn()
-        self._cadence, self._steps_unseen = Cadence(self._transport.clock()), 1
+        self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
         self._finished = False
         self._check_finite = check_finite
         self._parts: list[_Part] = []
@@ -77,27 +83,28 @@ class Replica:
         arrays, names = self._parameters.arrays, self._parameters.names
         watched = {place: names[place] for place in self._parameters.floats if arrays[place].size}
         self._changes: Changes | None = Changes(watched)
-        self._unseen: list[str] = []
+        self._unchanged: list[str] = []
         self._warned = False
-        self._changes.leave(arrays)
+        self._changes.record(arrays)
         self._deliver()
         world.replicas.append(self)
 
     def step(self, n: int = 1) -> bool:
-        """Count `n` examples or batches; exchange when another `every` are full. Whether it did. For whoever waits for
-        this rank a sign of life, as malt.heartbeat(). One-sided.
+        """Count `n` examples or batches, and exchange once another `every` are counted. One-sided.
 
-        TypeError, ValueError: `n` is not a whole number from 0 up; or the arrays that were looked up have other shapes
-        or dtypes than at first, or are others: nothing has been sent then. ClosedError: after finish, close or
-        malt.finalize. RuntimeError: an exchange is due, and another thread is in one: `n` was counted, nothing sent.
+        Return whether it exchanged. The call is also a heartbeat, as malt.heartbeat().
+
+        TypeError, ValueError: `n` is not a whole number from 0 up; or entries, shapes or dtypes of the parameters
+        differ from those at the start. Nothing is sent. ClosedError: the call follows finish, close or malt.finalize.
+        RuntimeError: an exchange is due, and another thread is in one. `n` is counted, nothing is sent.
         """
         if type(n) is not int or n < 0:
             n = arguments.whole("n", n, 0)
         if self._parts[0].vector.closed:
             raise self._closed_error("step", "this replica has left, by finish, close or malt.finalize")
-        self._steps_unseen -= 1
-        if self._steps_unseen <= 0:
-            self._steps_unseen = self._cadence.steps(self._transport.clock())
+        self._steps_to_reading -= 1
+        if self._steps_to_reading <= 0:
+            self._steps_to_reading = self._cadence.steps(self._transport.clock())
             self._transport.heartbeat()
         self._count += n
         if self._count < self._due_at:
@@ -107,13 +114,15 @@ class Replica:
         return True
 
     def finish(self) -> None:
-        """End with one and the same model on all ranks, bit by bit: the mean of theirs, over the living ranks that have
-        counted a step, over all where none has; with check_finite of those that are finite. Collective; a second call
-        does nothing. Ranks that are still training are not held up before they call it.
+        """Replace the parameters by the mean of those of all ranks: the same bits on all. Collective.
 
-        ClosedError: after malt.finalize. DeadlinePassed: who is missing. ValueError, the same on all ranks: one
-        finishes another Replica, or the arrays that it looked up are not those that it began with: all stay as they
-        are, and it may be called again.
+        The mean is over the live ranks that have counted a step, or over all live ranks if none has. With
+        `check_finite` it leaves out models that hold NaN or infinity. Ranks that still train are not delayed before
+        they call it. A second call does nothing.
+
+        ClosedError: the call follows malt.finalize. DeadlinePassed: ranks are missing; the error names them.
+        ValueError, the same on all ranks: one of them finishes another Replica, or entries, shapes or dtypes of its
+        parameters differ from those at the start. The parameters are left unchanged, and the call may be repeated.
         """
         if self._finished:
             return
@@ -127,7 +136,7 @@ class Replica:
         self._finished = True
 
     def close(self) -> None:
-        """Leave without a common model: peers no longer wait for this rank. One-sided."""
+        """Close the vectors without a common model: peers no longer wait for this rank. One-sided."""
         for part in self._parts:
             part.vector.close()
         if self in self._world.replicas:
@@ -135,7 +144,7 @@ class Replica:
 
     @property
     def has_stepped(self) -> bool:
-        """Whether this rank has counted a step."""
+        """Whether this rank has counted a step. Local."""
         return self._count > 0
 
     def _closed_error(self, call: str, why: str) -> ClosedError:
@@ -143,7 +152,7 @@ class Replica:
 
     @property
     def vectors(self) -> list[Vector]:
-        """The vectors that carry the parameters, one a dtype: for their statistics."""
+        """The vectors that exchange the parameters, one for each dtype: for their statistics. Local."""
         return [part.vector for part in self._parts]
 
     def __enter__(self) -> Replica:
@@ -160,7 +169,7 @@ class Replica:
     # -- private ----------------------------------------------------------------------------------------------
 
     def _begin(self, **options: Any) -> None:
-        """Make the vectors, and start from the parameters of the lowest rank. MemoryError: on all ranks alike."""
+        """Make the vectors, and take the parameters of the lowest rank. Collective. MemoryError: on all ranks."""
         arrays = self._parameters.arrays
         try:
             for places in self._parameters.by_dtype():
@@ -175,8 +184,9 @@ class Replica:
             part.start(arrays)
 
     def _take_mean(self) -> None:
+        """Replace the parameters by their mean. Collective."""
         _, reports = self._world.notes.agree(self._transport, "Replica.finish", self._ending)
-        self._warn_of_unseen(list(reports.values()))
+        self._warn_of_unchanged(list(reports.values()))
         exchanged = [self._parameters.arrays[place] for place in self._parameters.floats]
         counts, finite = self.has_stepped, self._check_finite
         consensus.mean(self._transport, exchanged, counts=counts, check_finite=finite, else_all=True)
@@ -195,7 +205,7 @@ class Replica:
             parameters.look_up()
         arrays = parameters.arrays
         if changes is not None:
-            changes.look(arrays)
+            changes.check(arrays)
         for part in self._parts:
             part.exchange(arrays)
         if changes is not None:
@@ -209,29 +219,29 @@ class Replica:
             self._world.report(f"malt: {self.name}: {why}")
 
     def _watch_on(self, changes: Changes, arrays: Sequence[Array]) -> None:
-        """Watch what has not been seen to change yet; or warn of it, where it was watched for long enough."""
+        """Go on watching the arrays that have not changed yet; warn of them after enough checks."""
         if not changes.is_over:
-            changes.leave(arrays)
+            changes.record(arrays)
             return
-        self._changes, self._unseen = None, changes.unseen
-        if self._unseen:
-            self._warn(self._unseen)
+        self._changes, self._unchanged = None, changes.unchanged
+        if self._unchanged:
+            self._warn(self._unchanged)
 
     def _ending(self) -> tuple[bool, Mapping[str, Any]]:
-        """What the others must know of this rank as it finishes."""
+        """This rank's report to the others in `finish`."""
         self._parameters.look_up()
         if self._changes is not None:
-            self._changes.look(self._parameters.arrays)
-            self._unseen = self._changes.unseen
-        mine = {"_stepped": self.has_stepped, "_unseen": self._unseen, "_warned": self._warned}
+            self._changes.check(self._parameters.arrays)
+            self._unchanged = self._changes.unchanged
+        mine = {"_stepped": self.has_stepped, "_unchanged": self._unchanged, "_warned": self._warned}
         return True, {"name": self.name, **mine}
 
-    def _warn_of_unseen(self, reports: Sequence[Mapping[str, Any]]) -> None:
-        """Warn of what nobody who stepped has seen to change, unless that has been done. Local."""
+    def _warn_of_unchanged(self, reports: Sequence[Mapping[str, Any]]) -> None:
+        """Warn of arrays that changed on no rank that counted a step, unless a rank has warned already. Local."""
         stepped = [one for one in reports if one["_stepped"]]
         if not stepped or any(one["_warned"] for one in reports):
             return
-        names = [name for name in stepped[0]["_unseen"] if all(name in one["_unseen"] for one in stepped)]
+        names = [name for name in stepped[0]["_unchanged"] if all(name in one["_unchanged"] for one in stepped)]
         if names:
             self._warn(names)
 
@@ -240,8 +250,10 @@ class Replica:
 
 
 class _Part:
-    """The parameters of one dtype, as one vector. A lone array is the vector's own where that can be, without a copy:
-    also where another takes its place."""
+    """The parameters of one dtype, as one vector.
+
+    With average="model" a lone array is the array of the vector itself, not a copy. So is an array that replaces it.
+    """
 
     def __init__(self, places: Sequence[int], arrays: Sequence[Array], delta: bool, **options: Any) -> None:
         self._places = places
@@ -253,12 +265,13 @@ class _Part:
         self.vector = made
 
     def start(self, arrays: Sequence[Array]) -> None:
-        """Take the parameters as they are now for those that all ranks start from."""
+        """Record `arrays` as the parameters that all ranks start from."""
         if not self._in_place:
             self._copy_in(self._mine(arrays))
             self._base = self.vector.array.copy()
 
     def exchange(self, arrays: Sequence[Array]) -> None:
+        """Send the parameters to the peers, merge what has come from them, and write the result. One-sided."""
         if self._in_place:
             array = arrays[self._places[0]]
             if array is not self.vector.array:
@@ -295,7 +308,7 @@ class _Part:
 
 
 def _same(parameters: Parameters, average: str, mesh: Graph, sync: str) -> Mapping[str, Any]:
-    """What all ranks must have alike."""
+    """The arguments that must be the same on all ranks."""
     if average not in _AVERAGES:
         raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
     return {"params": parameters.described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
