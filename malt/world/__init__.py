@@ -1,1 +1,1 @@
-"""The world of this process, and how its ranks agree."""
+"""The world of a session: its ranks, how they agree, and how it ends."""

@@ -1,6 +1,6 @@
 """Agreement between ranks: all of them go on, or all of them raise the same error.
 
-A rank that raised alone would leave the others waiting in the next collective call.
+If one rank raised alone, the others would wait for it in the next collective call.
 """
 
 from __future__ import annotations
@@ -23,13 +23,14 @@ _KINDS: Final = {
         OverflowError, RecursionError, RuntimeError, TypeError, ValueError, ZeroDivisionError,
     )
 }  # fmt: skip
-"""Python's own errors that a message alone makes, by name."""
+"""Built-in exceptions that can be made from a message alone, by name."""
 
 
 def exchange(transport: Transport, value: Any, *, shared: bool = False) -> dict[int, Any]:
-    """What every rank that lives gave, by rank, ascending: anything that JSON can say. Collective.
+    """The value of each live rank, by rank in ascending order. Collective.
 
-    `shared`: ranks that gave the same have one object, which must not change; it is decoded once.
+    `value`: anything that JSON can express. `shared`: equal values are decoded once, and are one object. The caller
+    must not change it.
     """
     return _exchanged(transport, json.dumps(value), shared)
 
@@ -45,12 +46,15 @@ def _exchanged(transport: Transport, text: str, shared: bool) -> dict[int, Any]:
 def agree(
     transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]]
 ) -> tuple[Checked, dict[int, dict[str, Any]]]:
-    """check()'s first result, and what the living said of theirs, by rank. Collective.
+    """The first result of check() on this rank, and the descriptions of all live ranks, by rank. Collective.
 
-    check() looks at this rank's arguments and describes those that must be the same everywhere, in JSON; keys with
-    a leading underscore may differ. The same on all ranks: ValueError, where a rank's check failed or two ranks
-    differ (it names the kind of an error that is none of an argument's, and has it as its cause); MemoryError, where
-    a check raised that.
+    check() checks the arguments of this rank. Its second result describes them, as anything that JSON can express.
+    Descriptions must be the same on all ranks; values of keys with a leading underscore may differ. `what`: the call,
+    for messages.
+
+    ValueError, the same on all ranks: check() raised on one of them, or descriptions differ. The message names the type
+    of an error other than ValueError, TypeError and MemoryError; such an error is the cause on its rank. MemoryError,
+    on all: check() raised that.
     """
     checked: Checked | None = None
     unforeseen: Exception | None = None
@@ -59,7 +63,7 @@ def agree(
         mine = json.dumps(description)
     except (ValueError, TypeError, MemoryError) as error:
         mine = json.dumps({"_error": str(error), "_memory": isinstance(error, MemoryError)})
-    except Exception as error:  # whatever it is, the others must hear of it
+    except Exception as error:  # of any type: the others must raise too
         unforeseen = error
         mine = json.dumps({"_error": f"{type(error).__name__}: {error}", "_memory": False})
     with transport.calling(what):
@@ -71,7 +75,7 @@ def agree(
 
 
 def _first_error(reports: Mapping[int, dict[str, Any]]) -> tuple[str, type[Exception]] | None:
-    """What failed first, by rank, and the kind of error that it is told as; None: nothing did."""
+    """The message of the lowest rank whose check failed, and the type to raise. None: no check failed."""
     errors = [(rank, one["_error"]) for rank, one in reports.items() if "_error" in one]
     if not errors:
         return None
@@ -81,6 +85,7 @@ def _first_error(reports: Mapping[int, dict[str, Any]]) -> tuple[str, type[Excep
 
 
 def _difference(reports: Mapping[int, dict[str, Any]]) -> str:
+    """What ranks disagree on, in words. "": nothing."""
     lowest = min(reports)
     others: dict[int, tuple[int, dict[str, Any]]] = {}
     for rank, one in reports.items():
@@ -93,30 +98,31 @@ def _difference(reports: Mapping[int, dict[str, Any]]) -> str:
 
 
 def succeed(transport: Transport, work: Callable[[], Result], what: str = "malt.together") -> Result:
-    """What work() returned here, where it returned on every rank. Collective; work() itself is local.
+    """The result of work() on this rank, once it has returned on all ranks. Collective; work() itself is local.
 
-    Where it raised on some, all ranks raise the error of the lowest of them: an OSError with its errno and file
-    (and the host, where there are several), another error of Python's own with its message; anything else as
-    RuntimeError. On a rank where work() raised, its own error is that error, or its cause.
+    Where work() raises on some ranks, all ranks raise the error of the lowest of them. An OSError keeps its errno and
+    file name, and names the host if there are several. Other built-in exceptions keep type and message. Any other
+    error becomes a RuntimeError. On a rank where work() raised, its own error is that error, or its cause.
     """
     results: list[Result] = []
     error: Exception | None = None
     try:
         results.append(work())
-    except Exception as raised:  # whatever it is, the others must hear of it
+    except Exception as raised:  # of any type: the others must raise too
         error = raised
     with transport.calling(what):
-        reported_by = exchange(transport, None if error is None else _notified(error))
-    for rank, reports in reported_by.items():
-        if reports is not None:
-            problem = _rebuilt(reports, _place(transport, rank))
+        reports = exchange(transport, None if error is None else _described(error))
+    for rank, report in reports.items():
+        if report is not None:
+            problem = _rebuilt(report, _place(transport, rank))
             if error is not None and (type(error), str(error)) == (type(problem), str(problem)):
                 raise error  # with its own traceback
             raise problem from error
     return results[0]
 
 
-def _notified(error: Exception) -> list[Any]:
+def _described(error: Exception) -> list[Any]:
+    """`error` as a report that JSON can express: its type and message, or errno, message and file name."""
     if isinstance(error, OSError) and error.errno is not None:
         return [error.errno, error.strerror, None if error.filename is None else str(error.filename)]
     if type(error).__name__ in _KINDS and type(error) is _KINDS[type(error).__name__]:
@@ -125,14 +131,15 @@ def _notified(error: Exception) -> list[Any]:
     return ["RuntimeError", f"{type(error).__name__}: {error}"]
 
 
-def _rebuilt(reports: list[Any], place: str) -> Exception:
-    if len(reports) == 3:
-        number, text, filename = reports
+def _rebuilt(report: list[Any], place: str) -> Exception:
+    """The error of a report. `place`: as by `_place`."""
+    if len(report) == 3:
+        number, text, filename = report
         return OSError(number, text + place, filename)
-    kind, text = reports
+    kind, text = report
     return _KINDS[kind](text)
 
 
 def _place(transport: Transport, rank: int) -> str:
-    """Which host it happened on, where files may differ between hosts."""
+    """The host of `rank`, in words. "": there is only one host, so all ranks see the same files."""
     return f" on host {transport.hosts[rank]}" if len(set(transport.hosts)) > 1 else ""

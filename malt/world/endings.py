@@ -1,4 +1,4 @@
-"""How a session ends as its program does: all ranks together, or each for itself where the others may outlive it."""
+"""The end of a session with its program: all ranks together, or each for itself in a session that is fault tolerant."""
 
 from __future__ import annotations
 
@@ -13,40 +13,46 @@ if TYPE_CHECKING:
     from malt.world.world import World
 
 _OUTLIVED_S = 1.0
-"""How far apart two looks at the steps of the others are, where a rank has come to its end and they may train on."""
+"""How long a rank that has ended waits for the others before it checks again whether they still train."""
 
 Close = Callable[[float | None], None]
-"""Closes the session: World.close, for so long."""
+"""A function that closes the session as World.close does. Its argument: how long it waits, in seconds."""
 
 
 class Ending:
-    """Of a session whose ranks end it together: one that ends alone ends the job."""
+    """The end of a session that all ranks close together. A rank that ends alone ends the job."""
 
     waits_for_exit = False
-    """Whether a malt.finalize() on the way of a sys.exit(0) leaves it to the interpreter's exit."""
+    """Whether malt.finalize() after sys.exit(0) leaves the close to the exit of the interpreter."""
 
     def close(self, world: World, close: Close) -> None:
-        """Close the session at the interpreter's exit, while all others do. Collective. DeadlinePassed;
-        MismatchedCalls: they do not."""
+        """Close the session at the exit of the interpreter. Collective.
+
+        DeadlinePassed, MismatchedCalls: the other ranks do not close it.
+        """
         close(None)
 
     def without_the_others(self, error: MismatchedCalls) -> None:
-        """The others are in another call than this rank, which has come to its end. Local."""
+        """End the job: the other ranks are in another call, and this rank has ended. Local."""
         exits.end_job(f"malt: {error}")
 
     def after_departure(self) -> None:
-        """This rank has departed while others go on: MPI must not be finalized. Local."""
+        """End this process without MPI_Finalize, which would wait for the ranks that go on. Local."""
         exits.end_without_mpi()
 
 
 class TolerantEnding(Ending):
-    """Of a session whose ranks may end one by one."""
+    """The end of a session whose ranks may end one by one."""
 
     waits_for_exit = True
 
     def close(self, world: World, close: Close) -> None:
-        """... of a program that the others may outlive: where they train on, this rank has ended early, and leaves, so
-        that its rows are dealt to them. DeadlinePassed: they neither come nor train, nor have they finished."""
+        """Close the session, or leave it if the other ranks still train. Collective.
+
+        A rank that leaves has ended early: its rows are dealt to the others.
+
+        DeadlinePassed: other ranks neither close the session, nor train, nor have finished training.
+        """
         transport = world.transport
         heard: dict[int, float] = {}
         start = transport.clock()
@@ -62,8 +68,8 @@ class TolerantEnding(Ending):
                 heard = {rank: transport.heard_at(rank) for rank in training}
 
     def without_the_others(self, error: MismatchedCalls) -> None:
-        """They train on, and this rank has ended early. Local."""
+        """Leave: the other ranks still train, and this rank has ended early. Local."""
         exits.leave_early()
 
     def after_departure(self) -> None:
-        """Nothing: such a rank ends without MPI in any case. Local."""
+        """Do nothing: such a rank ends without MPI in any case. Local."""

@@ -1,6 +1,6 @@
-"""What malt.shard was given on this rank: notes that ranks compare at the collective calls that follow.
+"""Notes of what malt.shard was given on this rank, which ranks compare in later collective calls.
 
-malt.shard is local, and cannot see that another rank deals the rows of another array, or of the same in another order.
+malt.shard is local. It cannot see that another rank was given another array, or the same rows in another order.
 """
 
 from __future__ import annotations
@@ -16,15 +16,15 @@ from malt.world import agreement
 from malt.world.agreement import Checked, Description
 
 MOST = 16
-"""So many arrays of a session are noted, the first; and so many barriers, the first, compare notes: one of them
-takes several times as long as those that follow."""
+"""The first so many arrays of a session are noted, and the first so many barriers compare notes. A barrier that
+compares takes several times as long as one that does not."""
 _SAMPLES = 1000
 _STRIDE = 0x9E3779B97F4A7C15
-"""2**64 by the golden ratio: its multiples keep step with no length of a row."""
+"""2**64 divided by the golden ratio: its multiples do not recur in step with any row length."""
 
 
 class ShardNotes:
-    """The notes of one rank, and how many of them all ranks have compared."""
+    """The notes of one rank, and the number of them that all ranks have compared."""
 
     def __init__(self) -> None:
         self._notes: list[Sequence[Any]] = []
@@ -32,33 +32,35 @@ class ShardNotes:
         self._barriers = 0
 
     def note(self, array: Any, seed: int | None) -> None:
-        """Note that malt.shard was given `array`, and by which seed its rows are shuffled. Local."""
+        """Note `array`, which malt.shard was given, and the seed that shuffles its rows; None: they are not shuffled. Local."""
         if len(self._notes) < MOST:
             self._notes.append([array.shape[0], str(array.dtype), _checksum(array), seed])
 
     def agree(
         self, transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]]
     ) -> tuple[Checked, dict[int, dict[str, Any]]]:
-        """As malt.world.agreement's, and as `compare`. Collective."""
+        """Do as malt.world.agreement.agree, and as `compare`. Collective."""
 
         def noted() -> tuple[Checked, Description]:
             checked, description = check()
             return checked, {**description, "_shards": self._notes[self._compared :]}
 
         checked, reports = agreement.agree(transport, what, noted)
-        self._judge({rank: one["_shards"] for rank, one in reports.items()})
+        self._check({rank: one["_shards"] for rank, one in reports.items()})
         return checked, reports
 
     def compare(self, transport: Transport) -> None:
-        """Compare what has not been compared and all ranks have noted; not after MOST calls. Collective.
+        """Compare the notes that all ranks have made and not compared yet. Collective.
 
-        ValueError, the same on all ranks: two were given different arrays. It is raised once.
+        After MOST calls it does nothing. ValueError, the same on all ranks: two ranks were given different arrays. It
+        is raised once.
         """
         if self._barriers < MOST:
             self._barriers += 1
-            self._judge(agreement.exchange(transport, self._notes[self._compared :], shared=True))
+            self._check(agreement.exchange(transport, self._notes[self._compared :], shared=True))
 
-    def _judge(self, reports: Mapping[int, Sequence[Any]]) -> None:
+    def _check(self, reports: Mapping[int, Sequence[Any]]) -> None:
+        """Raise ValueError where the reports of ranks differ."""
         start = self._compared
         self._compared += min(map(len, reports.values()))
         if problem := difference(reports, start):
@@ -66,7 +68,10 @@ class ShardNotes:
 
 
 def difference(reports: Mapping[int, Sequence[Any]], start: int = 0) -> str:
-    """What differs first of the notes of all ranks, those from `start` on; "" if nothing does. Pure."""
+    """The first difference between the notes of ranks, in words. "": there is none. Pure.
+
+    `reports`: the notes by rank. `start`: the number of the first of them, from 0.
+    """
     lowest = min(reports)
     for place in range(min(map(len, reports.values()))):
         for rank, notes in reports.items():
@@ -86,7 +91,7 @@ def _in_words(note: Sequence[Any]) -> str:
 
 
 def _checksum(array: Any) -> int:
-    """A checksum of up to _SAMPLES elements, of those that a sparse matrix stores; 0 where they cannot be picked."""
+    """The CRC-32 of up to _SAMPLES elements; of the stored ones of a sparse matrix; 0 if elements cannot be picked."""
     stored = array.data if hasattr(array, "nnz") else array
     if not isinstance(stored, np.ndarray) or stored.dtype.hasobject or not stored.size:
         return 0

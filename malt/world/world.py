@@ -1,4 +1,4 @@
-"""A world: the ranks that train together, and what this one of them holds open."""
+"""`malt.World`: the ranks that train together, and what this rank holds open."""
 
 from __future__ import annotations
 
@@ -16,93 +16,100 @@ if TYPE_CHECKING:
 
 _LAST = "malt.finalize"
 DEADLINE_S = 300.0
-"""The default, which malt.init tells from a number that was given by identity."""
+"""The default. malt.init compares by identity, to tell whether a deadline was given."""
 
 
 class World:
-    """The ranks that train together, as one of them sees it."""
+    """The ranks that train together, as this rank sees them, and what this rank holds open."""
 
     def __init__(
         self, transport: Transport, deadline_s: float = DEADLINE_S, comm: Any = None, ending: Ending | None = None
     ) -> None:  # fmt: skip
         self.transport = transport
         self.comm = comm
-        """The communicator of its ranks; None: they need no MPI."""
+        """The communicator of the ranks. None: they do not use MPI."""
         self.ending = ending or Ending()
-        """How it ends as its program does."""
+        """How the session ends with the program."""
         self.deadline_s = deadline_s
+        """The deadline of a wait, in seconds."""
         self.vectors: list[Vector] = []
-        """Those that are not freed yet, in the order in which all ranks made them."""
+        """Vectors that are not freed yet, in the order in which all ranks made them."""
         self.lost: dict[int, float] = {}
-        """Ranks that have died, and when that was found out, or they were first seen to stand still: seconds since
-        1970."""
+        """Ranks that have failed, and when: the time at which that was found, or at which the rank was first seen to be
+        stopped, in seconds since 1970."""
         self.reasons: dict[int, str] = {}
-        """Why each of them did, as far as that is known."""
+        """Why each of them failed, as far as this rank knows."""
         self.callbacks: list[Callable[[int], None]] = []
-        """What malt.on_death was given."""
+        """The functions that malt.on_death was given."""
         self.made = 0
-        """Vectors made so far."""
+        """The number of vectors made so far."""
         self.replicas: list[Replica] = []
-        """Those neither finished nor closed yet."""
+        """Replicas that are neither finished nor closed."""
         self.replicas_made = 0
-        """Replicas made so far."""
+        """The number of Replicas made so far."""
         self.notes = ShardNotes()
-        """Of what malt.shard was given."""
+        """The notes of what malt.shard was given."""
         self.closed = False
+        """Whether the session has ended here."""
         self.departed = False
-        """Whether it was closed here alone, without the others: no session can follow."""
+        """Whether this rank has departed while others went on: no session can follow."""
 
     @property
     def rank(self) -> int:
-        """This process, 0 to size - 1."""
+        """This process's rank, 0 to size - 1."""
         return self.transport.rank
 
     @property
     def size(self) -> int:
-        """How many ranks there are."""
+        """The number of ranks."""
         return self.transport.size
 
     @property
     def library(self) -> str:
-        """The MPI library and its version, or what stands in for it."""
+        """The MPI library and its version, or what is used in its place."""
         return self.transport.library
 
     @property
     def survive(self) -> bool:
-        """Whether ranks may fail while the others go on. A world of one has no others."""
+        """Whether ranks may fail while the others go on. False in a world of one."""
         return self.transport.view.can_change
 
     @property
     def alive(self) -> tuple[int, ...]:
-        """The ranks that live, as far as this one knows, ascending."""
+        """The live ranks, ascending, as far as this rank knows. Local."""
         return self.transport.view.alive
 
     @property
     def is_lowest(self) -> bool:
-        """Whether this is the lowest rank that lives, as far as it knows: who writes files, and speaks for all."""
+        """Whether this is the lowest live rank, as far as it knows: the one that writes files and reports. Local."""
         return self.rank == self.transport.view.lowest
 
     @property
     def may_be_lowest(self) -> bool:
-        """Whether it is that, or may come to be."""
+        """Whether this rank is the lowest live rank, or may become it. Local."""
         return self.transport.view.may_be_lowest(self.rank)
 
     def reachable(self, neighbours: Sequence[int]) -> Sequence[int]:
-        """Whom a vector of this rank must be able to reach, ascending, where its graph gives it `neighbours`."""
+        """The ranks that a vector of this rank must be able to reach, ascending. Local.
+
+        `neighbours`: those that its graph gives this rank.
+        """
         return self.transport.view.reachable(lambda rank: neighbours)(self.rank)
 
     def report(self, line: str) -> bool:
-        """Print a line on stderr, on the lowest rank that lives alone; whether this is it. Local."""
-        if speaks := self.is_lowest:
+        """Print `line` on stderr if this is the lowest live rank. Return whether it is. Local."""
+        if is_lowest := self.is_lowest:
             print(line, file=sys.stderr, flush=True)
-        return speaks
+        return is_lowest
 
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.
 
-        DeadlinePassed: the others have not come, or not within `patience_s`, after which it may be called again. Where
-        one of them has departed, this rank does so too. RuntimeError: another thread is in a collective call; nothing
-        has been closed.
+        `patience_s`: how long to wait for the other ranks, in seconds; None: the deadline. Where one of them has
+        departed, this rank departs too.
+
+        DeadlinePassed: ranks are missing. After `patience_s` the call may be repeated. RuntimeError: another thread is
+        in a collective call. Nothing is closed.
         """
         if not self.closed:
             with self.transport.calling(_LAST):
@@ -126,7 +133,7 @@ class World:
         self.transport.close()
 
     def depart(self) -> None:
-        """Close all vectors, and leave the session while others go on. One-sided; harmless a second time."""
+        """Close all vectors, and leave the session while others go on. One-sided; a second call does nothing."""
         for vector in self.vectors:
             vector.close()
         self.transport.depart()
