@@ -1,1 +1,1 @@
-"""The calls of a session."""
+"""The session: its calls, vectors, collectives and checkpoints."""

@@ -1,4 +1,4 @@
-"""A file from which a training that died goes on."""
+"""`malt.Checkpoint`: a file from which a training that was stopped goes on."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from vol import arguments
 Arrays = dict[str, NDArray[Any]]
 
 _KINDS: Final = "biufcSUmM"
-"""Of dtypes: numbers, truth values, text and times."""
+"""Kinds of dtypes that a checkpoint can hold: truth values, numbers, text, dates and durations."""
 _LONGEST_NAME: Final = 255
 
 
 class Checkpoint:
-    """A file that the state of a training is written to now and then, and read from when it starts again.
+    """A file that holds the state of a training: written at intervals, and read when the training starts again.
 
         checkpoint = malt.Checkpoint("train.ckpt", every_s=60)
         state = checkpoint.load() or {"w": np.zeros(30), "epoch": 0}
@@ -38,14 +38,14 @@ class Checkpoint:
         replica.finish()
         checkpoint.save({"w": w, "epoch": 10}, force=True)
 
-    The lowest rank writes it, alone, and all ranks go on with its state, however many there are then. Whenever the job
-    is killed, the file is complete: the last one that was written, or the one before.
+    Only the lowest live rank writes the file. All ranks go on with its state; their number may differ from before.
+    Whenever the job is killed, the file is complete: it holds the last state written, or the one before.
 
-    `every_s`: seconds from the start, or the last save, until the next is due. `program`, `match`: who writes it, and
-    what the state goes with (options, sizes of the data, as JSON can say them); `load` refuses a file of another.
-    Without them it takes any checkpoint.
+    `every_s`: seconds from the start, or the last save, until the next save is due. `program`: the name of the program
+    that writes the file. `match`: what the state depends on, such as options and sizes of the data, as anything that
+    JSON can express. `load` refuses a file with another `program` or `match`. Without them it takes any checkpoint.
 
-    Local, once initialized. TypeError, ValueError: an argument.
+    Local, once initialized. TypeError, ValueError: an argument is wrong.
     """
 
     def __init__(
@@ -53,31 +53,31 @@ class Checkpoint:
         match: Mapping[str, Any] | None = None,
     ) -> None:  # fmt: skip
         self.path = os.fsdecode(path)
-        """The file."""
+        """The path of the file."""
         self._every_s = _seconds(every_s)
         self._program = program
         self._match = None if match is None else json.loads(json.dumps(match))
         self._since_s = session.world().transport.clock()
         self._trouble = ""
-        """Why the last save failed, if it did."""
+        """Why the last save failed. "": it did not."""
 
     def due(self) -> bool:
-        """Whether `every_s` seconds have passed on this rank's clock since its last save, or the start. Local."""
+        """Whether a save is due: `every_s` seconds have passed since the last one, or the start. Local."""
         return session.world().transport.clock() - self._since_s >= self._every_s
 
     def due_together(self) -> bool:
-        """What `due` says on the lowest rank. Collective: for a state that all ranks must come together to make."""
+        """The result of `due` on the lowest rank, for a state that all ranks make together. Collective."""
         with session.world().transport.calling("Checkpoint.due_together"):
             return any(allgather(lowest() and self.due()))
 
     def save(self, state: Mapping[str, Any], force: bool = False) -> bool:
-        """Write the state if that is due, or at once with `force`; whether it was written. Local.
+        """Write `state` to the file if a save is due, or at once with `force`. Return whether it was written. Local.
 
-        `state`: arrays, numbers and strings by name. Only the lowest rank writes: the others return False, and count
-        the time anew as it does. Where the file cannot be written (a full disk, say) the training goes on: one line on
-        stderr tells why, the file is as before, and the next save that is due tries again.
+        `state`: arrays, numbers and strings by name. Only the lowest rank writes. The others return False; their time
+        until the next save starts anew as well. Where the file cannot be written, as on a full disk, the training goes
+        on: one line on stderr gives the reason, the file is left unchanged, and the next save that is due tries again.
 
-        TypeError, ValueError: a name or a value that the file cannot hold, due or not.
+        TypeError, ValueError: the file cannot hold a name or a value. They are raised even if no save is due.
         """
         arrays = {_checked_name(name): _checked(name, value) for name, value in state.items()}
         if not (force or self.due()):
@@ -87,28 +87,28 @@ class Checkpoint:
         return is_written
 
     def load(self) -> Arrays | None:
-        """The state in the file, the same on all ranks, or None where there is no file. Collective.
+        """The state in the file, the same on all ranks, or None if there is no file. Collective.
 
-        The lowest rank reads and checks it, and sends it to the others. Arrays are this rank's own, C-contiguous and
-        writable; a number or a string is an array of no dimensions: int(state["epoch"]).
+        The lowest rank reads and checks the file, and sends the state to the others. The arrays are copies of this
+        rank's own, C-contiguous and writable. A number or a string is an array of no dimensions: int(state["epoch"]).
 
-        The same on all ranks, the file being left as it is: ValueError, in one line, it is damaged, none of malt's, of
-        another format, or not of `program` and `match`; OSError, it cannot be read, or there is no folder to write it
-        to; MemoryError.
+        Errors are the same on all ranks, and leave the file unchanged. ValueError: it is damaged, is no checkpoint of
+        malt, has another format, or has another `program` or `match`. OSError: it cannot be read, or the folder does
+        not exist. MemoryError: the state does not fit.
         """
         transport = session.world().transport
         with transport.calling("Checkpoint.load"):
             while True:
-                one = min(exchange(transport, None))
-                arrays = self._load_by(one, transport)
-                if one in exchange(transport, None):  # else it may have died before all had everything
+                root = min(exchange(transport, None))
+                arrays = self._load_from(root, transport)
+                if root in exchange(transport, None):  # else it may have failed before all ranks had all arrays
                     return arrays
 
-    def _load_by(self, one: int, transport: Transport) -> Arrays | None:
-        """The state as rank `one`, the lowest, reads it. Collective. Where that dies meanwhile: whatever has come."""
-        found = succeed(transport, lambda: self._read() if transport.rank == one else None)
+    def _load_from(self, root: int, transport: Transport) -> Arrays | None:
+        """The state as rank `root`, the lowest, reads it. Collective. Incomplete if `root` fails meanwhile."""
+        found = succeed(transport, lambda: self._read() if transport.rank == root else None)
         mine = None if found is None else [[name, array.dtype.str, array.shape] for name, array in found.items()]
-        heads = exchange(transport, mine).get(one)
+        heads = exchange(transport, mine).get(root)
         if heads is None:
             return None
         arrays = succeed(transport, lambda: _empty(heads) if found is None else found)
@@ -117,6 +117,7 @@ class Checkpoint:
         return arrays
 
     def _read(self) -> Arrays | None:
+        """The state in the file, checked, or None if there is no file."""
         if not os.path.exists(self.path):
             os.stat(os.path.dirname(os.path.realpath(self.path)))
             return None
@@ -129,18 +130,19 @@ class Checkpoint:
         return content.arrays
 
     def _write(self, arrays: Arrays) -> bool:
-        session.heartbeat()  # others may wait for this rank: it is alive
+        """Write the file, or warn why it cannot be written. Return whether it was written."""
+        session.heartbeat()  # others may wait for this rank while it writes
         program = self._program or os.path.basename(sys.argv[0])
         try:
             checkpoint.write(self.path, Content(program, self._match or {}, arrays))
         except OSError as error:
-            self._publish(error.strerror or str(error))
+            self._warn(error.strerror or str(error))
             return False
         self._trouble = ""
         return True
 
-    def _publish(self, trouble: str) -> None:
-        """Warn, once, of what goes wrong in every save."""
+    def _warn(self, trouble: str) -> None:
+        """Warn of `trouble` on stderr, unless the last save failed for the same reason."""
         if trouble != self._trouble:
             print(f"malt: checkpoint {self.path} was not written: {trouble}; training goes on, and the next one that "
                   "is due is tried", file=sys.stderr, flush=True)  # fmt: skip
@@ -164,7 +166,7 @@ def _checked_name(name: Any) -> str:
 
 
 def _checked(name: str, value: Any) -> NDArray[Any]:
-    """As an array, no copy if it is one."""
+    """`value` as an array; not a copy if it is one. TypeError, ValueError: the file cannot hold it."""
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS or isinstance(value, np.ma.MaskedArray):
         kind = f"an array of {array.dtype}" if type(value) is np.ndarray else type(value).__name__
@@ -175,6 +177,7 @@ def _checked(name: str, value: Any) -> NDArray[Any]:
 
 
 def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
+    """Check that the `match` of the file and the one given are the same. ValueError: they differ."""
     for key in {**ours, **theirs}:
         if theirs.get(key) != ours.get(key):
             raise ValueError(f"{path}: a checkpoint with {key} {theirs.get(key)}, not {ours.get(key)} as here: "
@@ -182,4 +185,5 @@ def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -
 
 
 def _empty(heads: Sequence[Any]) -> Arrays:
+    """Arrays of the names, dtypes and shapes of `heads`, not filled."""
     return {name: np.empty(shape, np.dtype(kind)) for name, kind, shape in heads}

@@ -1,7 +1,7 @@
-"""Collectives: calls in which all ranks exchange something and come to the same result.
+"""Collectives: calls that all ranks make together, in which they exchange values.
 
-All ranks make the same calls in the same order, from one thread at a time. Arguments are compared before anything is
-sent: where they are wrong or differ, all ranks raise the same error and nothing has changed.
+All ranks make the same calls in the same order, from one thread at a time. Arguments are checked and compared before
+data is sent: where they are wrong or differ, all ranks raise the same error, and nothing is changed.
 """
 
 from __future__ import annotations
@@ -26,31 +26,31 @@ Array = NDArray[Any]
 _NUMBERS: Final = "biufc"
 """Kinds of dtypes that can be reduced: truth values and numbers."""
 _PLAIN: Final = "biufcSUmM"
-"""Kinds of dtypes that can be sent: those and text, dates, durations."""
+"""Kinds of dtypes that can be sent: those, text, dates and durations."""
 _ALGORITHMS: Final = ("auto",)
 _GATHER_NBYTES: Final = 1 << 26
-"""What allgather receives at once, of all ranks together."""
+"""What allgather receives at once, from all ranks together."""
 _DEEPEST: Final = 100
-"""How many lists and dicts may lie in each other in a value."""
+"""The most levels of nested lists and dicts in a value."""
 
 
 def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: str = "auto") -> None:
     """Replace `array`, in place, by the mean, sum, max or min of the arrays of all ranks. Collective.
 
-    The arrays have the same shape and dtype on all ranks, and may have no dimensions or no elements. They are combined
+    The arrays have the same shape and dtype on all ranks. They may have no dimensions or no elements. They are combined
     in rank order: the result has the same bits on all ranks, and in every run with that many ranks. float16 is combined
-    in float32. Integers overflow, the sum of truth values is True where one is, and NaN and infinities pass, as in
-    NumPy, without a warning. An array that is not C-contiguous is copied.
+    in float32. As in NumPy, integers overflow, the sum of truth values is True where one is, and NaN and infinities
+    propagate; there is no warning. An array that is not C-contiguous is copied.
 
-    `op`: "mean", "sum", "max" or "min". `weight`: this rank's in a mean, 0 or more: the result is the sum of weight
-    times array, divided by the sum of weights. A rank of weight 0 does not count, whatever its array holds.
-    `algorithm`: "auto" is what there is.
+    `op`: "mean", "sum", "max" or "min". `weight`: the weight of this rank in a mean, 0 or more. The result is the sum
+    of weight times array, divided by the sum of weights. The array of a rank of weight 0 is ignored. `algorithm`:
+    "auto" is the only one.
 
-    Where ranks may fail, those that fail before the end do not count.
+    Ranks that fail before the end of the call do not count.
 
-    ValueError, on all ranks: an argument is wrong on one, or differs; a weight is given without a mean; all weights are
-    zero. TypeError, on all: a mean of integers or truth values. `array` is as before then. DeadlinePassed, PeerLost,
-    MismatchedCalls, RuntimeError: as malt.barrier.
+    ValueError, on all ranks: an argument is wrong on one of them, or differs; a weight is given without a mean; all
+    weights are zero. TypeError, on all: a mean of integers or truth values. `array` is left unchanged. DeadlinePassed,
+    PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
     """
     call, transport = "malt.allreduce", session.world().transport
 
@@ -73,13 +73,13 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
 
 
 def broadcast(array: Array, root: int = 0) -> None:
-    """Replace `array`, in place, by that of rank `root`. Collective.
+    """Replace `array`, in place, by the array of rank `root`. Collective.
 
-    The arrays have the same shape and dtype on all ranks, of numbers, text or dates, and may have no dimensions or no
+    The arrays have the same shape and dtype on all ranks, of numbers, text or dates. They may have no dimensions or no
     elements. An array that is not C-contiguous is copied.
 
-    ValueError, on all ranks: an argument is wrong on one, or differs. PeerLost, on all: `root` has failed, before the
-    call or in it. `array` is as before then. DeadlinePassed, MismatchedCalls, RuntimeError: as malt.barrier.
+    ValueError, on all ranks: an argument is wrong on one of them, or differs. PeerLost, on all: `root` has failed,
+    before the call or in it. `array` is left unchanged. DeadlinePassed, MismatchedCalls, RuntimeError: as malt.barrier.
     """
     call, transport = "malt.broadcast", session.world().transport
 
@@ -94,16 +94,16 @@ def broadcast(array: Array, root: int = 0) -> None:
 
 
 def allgather(value: Any) -> list[Any]:
-    """What every rank gave, by rank: a list of malt.size() entries, the same on all ranks. Collective.
+    """The values of all ranks, by rank: a list of malt.size() entries, the same on all ranks. Collective.
 
-    `value`: an array of numbers, text or dates, of the same dtype on all ranks; shapes may differ. Or a value as in
-    JSON, on all ranks: None, a truth value, a number (NaN and infinities too), a string, a list, or a dict with strings
-    as keys. A tuple arrives as a list, a NumPy scalar as a Python number. Entries are copies, this rank's own included,
-    arrays C-contiguous and writable.
+    `value`: on all ranks an array of numbers, text or dates, of the same dtype; shapes may differ. Or on all ranks a
+    value as in JSON: None, a truth value, a number (NaN and infinities too), a string, a list, or a dict with strings
+    as keys. A tuple is received as a list, a NumPy scalar as a Python number.
 
-    The entry of a rank that has failed is None, as is that of a rank that gave None.
+    Entries are copies, this rank's own included. Arrays are C-contiguous and writable. The entry of a rank that has
+    failed is None.
 
-    ValueError, on all ranks: a value is none of these on one, or dtypes differ. MemoryError, on all: the arrays do not
+    ValueError, on all ranks: a value is wrong on one of them, or dtypes differ. MemoryError, on all: the arrays do not
     fit. DeadlinePassed, PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
     """
     call, transport = "malt.allgather", session.world().transport
@@ -123,19 +123,19 @@ def allgather(value: Any) -> list[Any]:
 
 
 def lowest() -> bool:
-    """Whether this rank is the lowest that has not failed: the one that writes files and reports. Local, once
-    initialized."""
+    """Whether this is the lowest live rank: the one that writes files and reports. Local, once initialized."""
     return session.is_lowest()
 
 
 def together(function: Callable[[], Result]) -> Result:
-    """What function() returns on this rank, once it has returned on all. Collective.
+    """The result of function() on this rank, once it has returned on all ranks. Collective.
 
-    Where it raises on some ranks, all raise the error of the lowest of them: the same type and message where the type
-    is one of Python's, an OSError with its errno and file name, and the host if there are several. Other types become
-    a RuntimeError that names them. On a rank where function() raised, its own error is that error, or its cause.
+    Where function() raises on some ranks, all ranks raise the error of the lowest of them. A built-in exception keeps
+    its type and message. An OSError keeps its errno and file name, and names the host if there are several. An error of
+    another type becomes a RuntimeError that names the type. On a rank where function() raised, its own error is that
+    error, or its cause.
 
-    function() itself may take as long as the session's deadline; call malt.heartbeat() in a longer one.
+    function() may take as long as the deadline of the session. A longer one calls malt.heartbeat().
 
     DeadlinePassed, PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
     """
@@ -170,7 +170,7 @@ def _check_array(array: Any, kinds: str) -> None:
 
 
 def _own(array: Array, kinds: str) -> Array:
-    """`array` as one that can be written into and is C-contiguous: itself, or a copy."""
+    """`array` if it is C-contiguous, else a copy that is. TypeError, ValueError: it cannot be sent or written."""
     _check_array(array, kinds)
     if not array.flags.writeable:
         raise ValueError("array is read-only")
@@ -178,7 +178,7 @@ def _own(array: Array, kinds: str) -> Array:
 
 
 def _put_back(own: Array, array: Array) -> None:
-    """Write a result into the user's `array`, where it was made in a copy."""
+    """Write the result `own` into the user's `array`, if it is a copy."""
     if not np.may_share_memory(own, array):
         array[...] = own
 
@@ -188,7 +188,7 @@ def _described(array: Array) -> dict[str, Any]:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """`value` as JSON can say it. TypeError: it cannot. ValueError: lists lie in each other deeper than `depth`."""
+    """`value` as JSON can express it. TypeError: JSON cannot. ValueError: it is nested deeper than `depth`."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, (bool, int, float, str)):
@@ -205,7 +205,7 @@ def _plain(value: Any, depth: int) -> Any:
 
 
 def _gathered(transport: Transport, own: Array, shapes: Mapping[int, Sequence[int]]) -> list[Array | None]:
-    """The arrays of all ranks, in pieces; None of those that fail before theirs is complete. Collective."""
+    """The arrays of all ranks, by rank; None for a rank that fails before its array is complete. Collective."""
     found = succeed(transport, lambda: {rank: np.empty(shape, own.dtype) for rank, shape in shapes.items()})
     length = max(_GATHER_NBYTES // transport.size, 1)
     data = own.view(np.uint8)

@@ -13,14 +13,16 @@ class LostRank:
 
     rank: int
     at: float
-    """When that was found out, or the rank was first seen to be stopped: seconds since 1970."""
+    """When that was found, or when the rank was first seen to be stopped: seconds since 1970."""
     reason: str
     """Why it failed, as far as this rank knows."""
 
 
 def lost_ranks() -> list[LostRank]:
-    """The ranks that have failed, as far as this one can tell, ascending: none, but for survive=True. What
-    malt.on_death was given is not called. Local, once initialized."""
+    """The ranks that have failed, ascending, as far as this rank knows. Local, once initialized.
+
+    Without survive=True there are none. The call does not run the callbacks of malt.on_death.
+    """
     world = session.world()
     world.transport.poll_failures(quietly=True)
     return [LostRank(rank, at, world.reasons.get(rank, "")) for rank, at in sorted(world.lost.items())]

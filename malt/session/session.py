@@ -1,4 +1,4 @@
-"""The session: which ranks there are, and what this one holds open."""
+"""The session: its begin, its end, and the calls about its ranks."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -22,40 +22,39 @@ from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
 from malt.world.world import DEADLINE_S, World
 
-if TYPE_CHECKING:
-    pass
-
 _PATIENCE_S = 5.0
-"""How long a rank in which an exception is on its way waits for the others to end the session with it."""
+"""How long malt.finalize waits for the other ranks while an exception is being handled."""
 
 _world: World | None = None
 _opening = threading.RLock()
-"""Held while the first use, of several threads perhaps, makes the world."""
+"""Held while the first use makes the world: several threads may be the first."""
 _simulated: ContextVar[World | None] = ContextVar("simulated", default=None)
-"""The world of a simulated rank, which has context variables of its own."""
+"""The world of a simulated rank. Each has context variables of its own."""
 
 
 def init(
     comm: Any = None, *, survive: bool = False, deadline_s: float = DEADLINE_S, suspect_after_s: float | None = None
 ) -> World:  # fmt: skip
-    """The world of this process, made by the first call; any call that needs it makes it. Collective at first.
+    """The world of this process. The first call makes it, as does any other call that needs it. Collective at first.
 
-    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD; without an MPI library, or started alone, a world
-    of one. `deadline_s`: how long a wait lasts without a sign of life of the rank that is waited for: a step, one
-    counted in a Replica, malt.heartbeat(); a later call that gives another changes it for this rank's meetings, and for
-    the vectors that are made from then on. From here on an uncaught exception, in any thread, and a non-zero sys.exit
-    end the whole job.
+    After it, an uncaught exception, in any thread, and a non-zero sys.exit end the whole job.
 
-    `survive`: they end that rank alone, and where a rank ends, whatever the reason, the others go on; also asked for by
-    MALT_SURVIVE=1, which `malt run --survive` sets. A rank that has made no call of malt for `deadline_s` while others
-    wait for it, and does not wait itself, is killed; not for waits of malt.finalize. One that stands still (SIGSTOP)
-    for `suspect_after_s`, by default 2, is killed by those of its host; one of another host of which nothing is heard
-    for so long, by default 10 or four times the longest silence so far, is given up, and leaves if it wakes up.
+    `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD. A program without an MPI library, or started alone,
+    is a world of one. `deadline_s`: how long a wait lasts, in seconds, after the last heartbeat of the rank that is
+    waited for: a step, a step counted in a Replica, or malt.heartbeat(). A later call with another deadline changes it
+    for this rank's collective calls, and for vectors that are made from then on.
 
-    ValueError: an argument, or another comm than before. RuntimeError: `survive` cannot be had; a launcher started
-    several processes and MPI sees only one, which would train alone; MPI is not initialized, or finalized.
-    ClosedError: in a child of a rank, by fork or otherwise, which is no rank; children of a program that was started
-    alone are worlds of one.
+    `survive`: a rank that fails, for whatever reason, ends alone, and the others go on. MALT_SURVIVE=1, which
+    `malt run --survive` sets, asks for the same. A rank is killed if it makes no call of malt for `deadline_s` while
+    others wait for it and it waits for none; waits of malt.finalize are excepted. `suspect_after_s`: the heartbeat
+    timeout. A rank that is stopped (SIGSTOP) for so long, by default 2 s, is killed by the ranks of its host. A rank of
+    another host without a heartbeat for so long, by default 10 s or four times the longest gap so far, is marked
+    failed, and leaves if it wakes up.
+
+    ValueError: an argument is wrong, or `comm` is another than before. TypeError: `comm` is no intracommunicator.
+    RuntimeError: this MPI cannot `survive`, or the session began without it; a launcher started several processes and
+    MPI sees only one, which would train alone; MPI is not initialized, or finalized. ClosedError: this process is a
+    child of a rank, by fork or otherwise. Children of a program that was started alone are worlds of one.
     """
     global _world
     if suspect_after_s is not None:
@@ -79,7 +78,7 @@ def init(
 
 
 def world() -> World:
-    """The current world; the first use makes it. Collective at first. ClosedError: inside a finalized simulation."""
+    """The current world; the first use makes it. Collective at first. ClosedError: the simulated rank is finalized."""
     current = _current()
     return init() if current is None else current
 
@@ -95,17 +94,17 @@ def size() -> int:
 
 
 def is_lowest() -> bool:
-    """Whether this is the lowest live rank: the one that writes files and tells of the job. Local, once initialized."""
-    world().transport.poll_failures(quietly=True)  # others may be in a collective call already
+    """Whether this is the lowest live rank: the one that writes files and reports. Local, once initialized."""
+    world().transport.poll_failures(quietly=True)  # quietly: others may be in a collective call already
     return world().is_lowest
 
 
 def barrier() -> None:
-    """Return when all ranks have called it. Collective.
+    """Return once all ranks have called it. Collective.
 
-    DeadlinePassed: ranks are missing that have given no sign of life for the session's deadline. PeerLost: one of them
-    has departed. ValueError, on all ranks: they gave malt.shard different arrays. RuntimeError: another thread is in a
-    collective call.
+    DeadlinePassed: ranks are missing, without a heartbeat for the session's deadline. PeerLost: a rank has departed.
+    MismatchedCalls: ranks are in different collective calls. ValueError, on all ranks: malt.shard was given different
+    arrays. RuntimeError: another thread is in a collective call.
     """
     current = world()
     with current.transport.calling("malt.barrier"):
@@ -114,32 +113,35 @@ def barrier() -> None:
 
 
 def heartbeat() -> None:
-    """Tell whoever waits for this rank, in any call, that it is alive and at work: for stretches without any other call
-    of malt that may be longer than the session's deadline. Costs next to nothing, often as it may be called; from any
-    thread. One-sided; harmless without a session."""
+    """Publish a heartbeat: ranks that wait for this one go on waiting. One-sided.
+
+    For work that may take longer than the session's deadline without another call of malt. It may be called from any
+    thread, and often: a call costs next to nothing. Without a session it does nothing.
+    """
     current = _current()
     if current is not None and not current.closed:
         current.transport.heartbeat()
 
 
 def alive() -> tuple[int, ...]:
-    """The ranks that live, as far as this one can tell, ascending: all of them, but for survive=True. Local."""
+    """The live ranks, ascending, as far as this rank knows. Without survive=True: all. Local, once initialized."""
     world().transport.poll_failures()
     return world().alive
 
 
 def hosts() -> tuple[str, ...]:
-    """The name of each rank's host, by rank. Local, once initialized."""
+    """The host names of all ranks, by rank. Local, once initialized."""
     return tuple(world().transport.hosts)
 
 
 def on_death(callback: Callable[[int], None]) -> None:
-    """From here on callback(rank) is called for each rank that dies, on every rank that lives: by the next scatter or
-    gather, malt.shard or malt.alive there, in its thread, before that has done anything, and never inside a collective
-    call. The first error of such callbacks comes out of it, once all have been called. Local; without survive=True it
-    is never called.
+    """Call callback(rank) on this rank for each rank that fails from now on. Local, once initialized.
 
-    TypeError: it cannot be called.
+    The next scatter, gather, malt.shard or malt.alive calls it, in its own thread, before it does anything else. A
+    collective call never does. Once all callbacks were called, that call raises the first error of theirs. Without
+    survive=True no callback is ever called.
+
+    TypeError: `callback` is not callable.
     """
     if not callable(callback):
         raise TypeError(f"malt.on_death takes a function of a rank, got {callback!r}")
@@ -147,13 +149,18 @@ def on_death(callback: Callable[[int], None]) -> None:
 
 
 def finalize() -> None:
-    """Close and free everything of this session. Collective; harmless when there is none, or a second time.
+    """Close the session, and free all that it holds. Collective; without a session it does nothing.
 
-    Runs by itself when the interpreter exits, and before MPI.Finalize(). After it, any call starts a new session. No
-    deadline runs here against a rank that has finished or closed all its Replicas and vectors: it may evaluate or save
-    for as long as it takes. While an exception is being handled, as in `finally: malt.finalize()`, the others must come
-    within 5 s, as they do where all have failed alike; where they go on, the exception ends the job. A sys.exit(0) is
-    no failure: where ranks may die the session is then closed, or left, at the exit of the interpreter.
+    It runs by itself when the interpreter exits, and before MPI.Finalize(). Any call after it starts a new session.
+    There is no deadline for a rank that has finished or closed all its Replicas and vectors: it may evaluate or save
+    for as long as it takes.
+
+    While an exception is being handled, as in `finally: malt.finalize()`, the other ranks must call it within 5 s. They
+    do so if all have raised; otherwise the exception ends the job. sys.exit(0) is not a failure: with survive=True the
+    session is then closed, or left, when the interpreter exits.
+
+    DeadlinePassed: ranks are missing. MismatchedCalls: ranks are in different collective calls. RuntimeError: another
+    thread is in a collective call.
     """
     error = sys.exc_info()[1]
     if isinstance(error, SystemExit) and status_of(error) == 0:
@@ -167,25 +174,27 @@ def finalize() -> None:
     except (DeadlinePassed, MismatchedCalls):
         if error is None:
             raise
-        exits.end_job_for(error)  # `finally: malt.finalize()` would hold the job until the others, who go on, are done
+        exits.end_job_for(error)  # else `finally: malt.finalize()` would wait for the others, which go on
         raise
 
 
 def _warn_of_unfinished() -> None:
-    """Name the Replicas of which every rank keeps a model of its own. Local; the lowest rank does it."""
+    """Warn, on the lowest rank, of Replicas that were neither finished nor closed. Local."""
     current = _simulated.get() or _world
     if current is None or current.closed:
         return
     names = [replica.name for replica in current.replicas if replica.has_stepped]
     if names:
-        reports = "neither finish() nor close() was called: every rank has a model of its own"
-        current.report(f"malt: {', '.join(names)}: {reports}")
+        why = "neither finish() nor close() was called: every rank has a model of its own"
+        current.report(f"malt: {', '.join(names)}: {why}")
 
 
 def depart() -> None:
-    """Leave the session in order while others go on: nobody waits for this rank on a vector any more, and collective
-    calls that need it raise PeerLost on the others. How this process ends is its own business then; it must not end
-    MPI, which is collective. One-sided; harmless without a session, and a second time."""
+    """Leave the session in order while others go on. One-sided; without a session, and a second time, it does nothing.
+
+    The others no longer wait for this rank on a vector. Collective calls that need it raise PeerLost there. This
+    process may end in any way, but must not call MPI_Finalize, which is collective.
+    """
     current = _current()
     if current is None:
         return
@@ -208,7 +217,7 @@ def _close(patience_s: float | None = None) -> None:
 
 
 def enter_simulation(simulated: World) -> None:
-    """Make `simulated` the world of this context. RuntimeError: it is in one already."""
+    """Make `simulated` the world of this context. Local. RuntimeError: the context has one already."""
     if in_simulation():
         raise RuntimeError("malt.simulate cannot be called inside a simulated rank")
     _simulated.set(simulated)
@@ -220,6 +229,7 @@ def in_simulation() -> bool:
 
 
 def _current() -> World | None:
+    """The world of this process or simulated rank, if there is one. ClosedError: the simulated rank is finalized."""
     simulated = _simulated.get()
     if simulated is not None:
         if simulated.closed:
@@ -235,7 +245,7 @@ def _checked_seconds(name: str, seconds: Any) -> float:
 
 
 def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float | None) -> World:
-    """A world of the ranks of `comm`, by default of all. Collective."""
+    """A new world of the ranks of `comm`, by default of all ranks. Collective."""
     if refusal := children.refusal():
         raise ClosedError(refusal)
     counts = (os.environ.get(name, "") for name in network.PROCESS_COUNTS)
@@ -271,23 +281,23 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
 
 def _checked(comm: Any) -> Any:
     """`comm`. TypeError: it is not an intracommunicator, or the null one."""
-    MPI = sys.modules.get("mpi4py.MPI")  # where it is not loaded, nobody has a communicator
+    MPI = sys.modules.get("mpi4py.MPI")  # if it is not loaded, there is no communicator
     if MPI is None or not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
         raise TypeError(f"comm must be an MPI intracommunicator of mpi4py, got {comm!r}")
     return comm
 
 
 def _mpiexec() -> str:
-    """The mpiexec beside this Python, which a wheel of MPI brings along."""
+    """The mpiexec beside this Python, which a wheel of MPI installs; words for it if there is none."""
     beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
     return beside if os.path.exists(beside) else "the mpiexec of that MPI"
 
 
 def _leave_to_parent() -> None:
-    """In a forked process: what the session of a rank holds open is the parent's, and so is MPI."""
+    """Drop the session in a forked process: it belongs to the parent, as does MPI."""
     global _world, _opening
     exits.become_child()
-    _opening = threading.RLock()  # another thread of the parent may have had it
+    _opening = threading.RLock()  # another thread of the parent may have held it
     if _world is None:
         return
     is_child = bool(children.refusal())
@@ -299,10 +309,11 @@ def _leave_to_parent() -> None:
 
 
 def _finalize_at_exit() -> None:
+    """End the session when the interpreter exits."""
     if children.has_inherited_mpi():
         return exits.end_without_mpi()
     exits.end_job_if_failing()
-    if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is why
+    if getattr(sys, "last_type", None) is None and not is_leaving():  # else an exception is the reason
         _warn_of_unfinished()
     _close_or_end_job()
     if _world is not None and _world.departed and _world.size > 1:
@@ -312,7 +323,7 @@ def _finalize_at_exit() -> None:
 
 
 def _close_or_end_job() -> None:
-    """Close the session, before MPI ends. Collective; where the others do not come, the job ends."""
+    """Close the session before MPI ends. Collective. Where other ranks do not close it, the job ends."""
     try:
         if is_leaving():
             return depart()
@@ -323,7 +334,7 @@ def _close_or_end_job() -> None:
     except MismatchedCalls as error:
         if _world is not None:
             _world.ending.without_the_others(error)
-    except DeadlinePassed as error:  # MPI's own end of the session would wait for ever
+    except DeadlinePassed as error:  # MPI_Finalize would wait for ever
         exits.end_job(f"malt: {error}")
     except (KeyboardInterrupt, SystemExit):
         if not is_leaving():

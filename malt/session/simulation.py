@@ -1,4 +1,4 @@
-"""Many ranks in one process, for tests and for graphs larger than a laptop."""
+"""`malt.simulate`: many ranks in one process, for tests and for graphs larger than a laptop."""
 
 from __future__ import annotations
 
@@ -14,17 +14,19 @@ Result = TypeVar("Result")
 
 
 def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> list[Result]:
-    """function(rank) on each of `ranks` simulated ranks; the results by rank.
+    """Run function(rank) on each of `ranks` simulated ranks, and return the results by rank. Local.
 
-    Inside it malt.rank(), size(), vector(), barrier()... mean the simulated world. Deterministic: a seed gives the
-    same interleaving, losses and counters every time. The clock is virtual. Ranks take turns in the thread of the
-    caller: each has context variables of its own, a copy of the caller's; threading.local() is one for all. A thread
-    that a rank starts may use its vectors, but not wait for other ranks.
+    Inside `function`, malt.rank(), size(), vector(), barrier()... refer to the simulated world. A run is deterministic:
+    the same `seed` gives the same interleaving, overwritten messages and counters. The clock is virtual. Ranks take
+    turns in the thread of the caller. Each has its own copy of the caller's context variables; all share one
+    threading.local(). A thread that a rank starts may use its vectors, but not wait for other ranks.
 
-    ValueError: `ranks` is not a number from 1 up, or `seed` not one from 0 up. TypeError: `function` is not one.
-    ImportError: several ranks need the library greenlet, the extra `simulate`.
-    RuntimeError: called inside a simulated rank. An exception in one rank stops the others and is raised, with its
-    causes and an error that names the rank. Ctrl-C ends them too.
+    An exception in one rank stops the others and is raised, with its causes and an error that names the rank. Ctrl-C
+    stops all.
+
+    ValueError: `ranks` is not a whole number from 1 up, or `seed` not one from 0 up. TypeError: `function` is not
+    callable. ImportError: several ranks need the library greenlet, of the extra `simulate`. RuntimeError: the call is
+    made inside a simulated rank.
     """
     if not callable(function):
         raise TypeError(f"function must be callable with a rank, got {function!r}")

@@ -1,4 +1,4 @@
-"""Making vectors: the arguments checked and agreed on by all ranks, then the memory."""
+"""`malt.vector`: all ranks check and compare its arguments, then make the vector."""
 
 from __future__ import annotations
 
@@ -28,26 +28,32 @@ def vector(
 ) -> Vector:  # fmt: skip
     """A vector that all ranks share, each with a replica of its own. Collective.
 
-    `init`: a length or a shape, for float32 zeros; or an array, which becomes the replica itself, not a copy:
-    C-contiguous, writable, of float16, 32, 64 or an integer dtype. `graph`: along whose edges updates travel: a name, a
-    malt.Graph, a dict {rank: [peers]} or a networkx DiGraph. `sync`: "asp", "ssp:S", "bsp" or "notify-ack". `depth`:
-    messages that wait from each sender before the oldest is overwritten. `check_finite`: refuse updates that hold NaN
-    or infinity. `name`: for error messages, the same on all ranks; by default the number of the vector.
+    `init`: a length or a shape, for float32 zeros; or an array, which becomes the replica itself, not a copy. It is
+    C-contiguous and writable, of float16, 32, 64 or an integer dtype. `graph`: the graph along whose edges updates are
+    sent: a name, a malt.Graph, a dict {rank: [peers]} or a networkx DiGraph. `sync`: "asp", "ssp:S", "bsp" or
+    "notify-ack". `depth`: the messages from each sender that wait before the oldest is overwritten. `check_finite`:
+    refuse updates that hold NaN or infinity. `name`: for error messages, the same on all ranks. The default is the
+    number of the vector.
 
-    `kind`: "dense" sends the whole array; "sparse", of shape (n,) or (n, k), sends rows: those named in
-    `v.scatter(rows=...)`, else those that changed, bit by bit, since the vector was made, and have not been sent to
-    that peer. For sparse vectors alone: `capacity`: the most rows of a message, all if None; memory is taken for so
-    many. More that you change or name are an error; with survive=True what a gather changed, and what is owed to a rank
-    that became a neighbour by a death, goes with later scatters where there is no room. `wire`: "float16" for values
-    that travel rounded to it, of a vector of float32 or float64. `top_k`: the array holds increments, for malt.SUM: a
-    scatter gives the rows named, else those that are not zero, and sends the `top_k` rows of largest norm of all that
-    was given to these peers and not sent yet; the rest, roundings included, waits for later scatters, of a zeroed array
-    say, until one returns 0. `track=False`: changed rows are not looked for, which spares a copy of the array and some
-    time; every scatter names its rows, and what a gather merges does not travel on by itself.
+    `kind`: "dense" sends the whole array. "sparse", of shape (n,) or (n, k), sends rows: those named in
+    `v.scatter(rows=...)`; by default those that have changed, bit by bit, since the vector was made and have not been
+    sent to that peer. The other options are for sparse vectors alone.
 
-    ValueError, the same on all ranks: a bad argument on one of them, or arguments that differ. MemoryError, on all
-    ranks: the host, or its /dev/shm, cannot hold it. RuntimeError: another thread is in a collective call. Nothing has
-    been made then.
+    `capacity`: the most rows of a message, all if None. Memory is allocated for so many. It is an error to change or
+    name more. With survive=True, rows that a gather changed, and rows pending for a rank that became a neighbour when
+    another failed, wait for later scatters if the message is full. `wire`: "float16" sends values of a float32 or
+    float64 vector rounded to float16.
+
+    `top_k`: the array holds increments, for malt.SUM. A scatter adds the rows named, by default those that are not
+    zero, to the rows pending for these peers, and sends the `top_k` pending rows of largest norm. The rest, and the
+    rounding errors, wait for later scatters. Scatters of a zeroed array send them, until one returns 0.
+
+    `track=False`: changed rows are not detected, which saves a copy of the array and some time. Every scatter names its
+    rows, and rows that a gather merges are not sent on by themselves.
+
+    ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
+    host, or its /dev/shm, cannot hold the vector. RuntimeError: another thread is in a collective call. Nothing is
+    made.
     """
     world = session.world()
     title = f"vector {world.made + 1}" if name is None else name
@@ -76,7 +82,7 @@ def vector(
 
 
 def _description(array: Array, mesh: Graph, consistency: Consistency, world: World) -> dict[str, Any]:
-    """What all ranks must have alike, and which vectors this one has closed."""
+    """What must be the same on all ranks, and the places of the vectors that this rank has closed."""
     return {
         "shape": list(array.shape),
         "dtype": array.dtype.str,
@@ -87,13 +93,14 @@ def _description(array: Array, mesh: Graph, consistency: Consistency, world: Wor
 
 
 def _free(world: World, places: set[int]) -> None:
-    """Free the vectors at `places`, which all ranks have closed."""
+    """Free the vectors at `places`, which all ranks have closed. Collective."""
     for place in sorted(places):
         world.vectors[place].free()
     world.vectors = [vector for place, vector in enumerate(world.vectors) if place not in places]
 
 
 def _array(init: Any) -> Array:
+    """The array of the replica: `init`, checked, or zeros of that shape."""
     if isinstance(init, np.ndarray):
         return _checked(init)
     try:
@@ -110,7 +117,7 @@ def _array(init: Any) -> Array:
 
 
 def check_name(name: Any) -> None:
-    """TypeError: it is neither a string nor None. Pure."""
+    """Check that `name` is a string or None. TypeError: it is neither. Pure."""
     if not (name is None or isinstance(name, str)):
         raise TypeError(f"name must be a string, got {name!r}")
 
@@ -121,7 +128,8 @@ def _check_flag(check_finite: Any) -> None:
 
 
 def _checked(array: Array) -> Array:
-    if isinstance(array, (np.matrix, np.ma.MaskedArray)):  # which have a shape, or a mask, of their own
+    """`array`. TypeError, ValueError: it cannot be a replica."""
+    if isinstance(array, (np.matrix, np.ma.MaskedArray)):  # always two-dimensional, or with a mask
         raise TypeError(f"init must be a plain array, got a {type(array).__name__}: pass np.asarray(it), a view")
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or not array.dtype.isnative:
         raise TypeError(f"init must be of float16, 32, 64 or an integer dtype in native byte order, got {array.dtype}")
@@ -141,7 +149,7 @@ def _check_options(kind: str, depth: int) -> None:
 def _row_options(
     kind: str, array: Array, capacity: int | None, wire: str | None, top_k: int | None, track: bool
 ) -> dict[str, Any]:  # fmt: skip
-    """What a sparse vector is made with besides; nothing for a dense one."""
+    """The options of a sparse vector, checked; empty for a dense one."""
     if not isinstance(track, (bool, np.bool_)):
         raise ValueError(f"track must be True or False, got {track!r}")
     if kind == "dense":

@@ -32,7 +32,7 @@ class ShardNotes:
         self._barriers = 0
 
     def note(self, array: Any, seed: int | None) -> None:
-        """Note `array`, which malt.shard was given, and the seed that shuffles its rows; None: they are not shuffled. Local."""
+        """Note `array`, which malt.shard was given, and the seed that shuffles its rows, or None. Local."""
         if len(self._notes) < MOST:
             self._notes.append([array.shape[0], str(array.dtype), _checksum(array), seed])
 
