@@ -1,4 +1,4 @@
-"""Arguments of the calls on a vector, looked at before anything is done."""
+"""Checks of arguments: numbers, whole numbers, timeouts. Each is made before the call changes anything. Pure."""
 
 from __future__ import annotations
 
@@ -10,7 +10,10 @@ import numpy as np
 
 
 def real(name: str, number: Any) -> float:
-    """`number` as a float. TypeError, which calls it `name`: it is not a number; nor are True and "1" here."""
+    """Return `number` as a float. Local.
+
+    TypeError: `number` is not a number. True and "1" are no numbers here. The message calls the argument `name`.
+    """
     if not isinstance(number, (bool, np.bool_, str)) and hasattr(number, "__float__"):
         try:
             return float(number)
@@ -22,14 +25,18 @@ def real(name: str, number: Any) -> float:
 
 
 def integer(number: Any) -> int:
-    """`number` as an int. TypeError: it is not a whole number; nor is True here."""
+    """Return `number` as an int. Local. TypeError: it is not a whole number. True is none here."""
     if isinstance(number, bool):
         raise TypeError(f"{number!r} is not a whole number")
     return index(number)
 
 
 def whole(name: str, number: Any, least: int, unit: str = "") -> int:
-    """`number` as an int. The errors call it `name`. TypeError: not a whole number. ValueError: below `least`."""
+    """Return `number` as an int. Local.
+
+    TypeError: it is not a whole number. ValueError: it is below `least`. The messages call the argument `name`, and say
+    in which `unit` it is.
+    """
     message = f"{name} must be a whole number {unit and f'of {unit} '}from {least} up, got {number!r}"
     try:
         found = integer(number)
@@ -41,7 +48,10 @@ def whole(name: str, number: Any, least: int, unit: str = "") -> int:
 
 
 def timeout(name: str, timeout_s: Any) -> float | None:
-    """`timeout_s`, in seconds; None is none. TypeError, ValueError: it is not a number from 0 up."""
+    """Return `timeout_s`, in seconds, as a float; None stays None: no timeout. Local.
+
+    TypeError: it is not a number. ValueError: it is negative or NaN. The messages begin with `name`.
+    """
     if timeout_s is None:
         return None
     seconds = real(f"{name}: timeout_s", timeout_s)

@@ -1,4 +1,4 @@
-"""Dense vectors: a local replica, scattered whole and gathered by a function."""
+"""Dense vectors: every message holds the whole array."""
 
 from __future__ import annotations
 
@@ -15,14 +15,15 @@ from vol.update import Array, Update
 from vol.vector import Vector
 
 _WHOLE_ARRAY = 0
-"""The encoding of a payload that is the array's own bytes."""
+"""The encoding of a payload that holds the bytes of the array."""
 
 _COPIES = 8
-"""Averages made of copies after one in place that a sender spoiled: senders are faster than this rank now."""
+"""The averages that are made of copies after a sender overwrote a message of an average in place. Senders are then
+faster than this rank."""
 
 
 class DenseVector(Vector):
-    """A vector that is sent whole, straight from `array`. Collective; arguments as of Vector."""
+    """A vector that is sent whole, straight from `array`. Collective. The arguments are those of Vector."""
 
     kind = "dense"
 
@@ -31,13 +32,15 @@ class DenseVector(Vector):
     ) -> None:
         super().__init__(array, transport, graph, consistency, array.nbytes, **options)
         self._total: Array | None = None
-        """Where the mean of what may still be overwritten is made, on first use."""
+        """The sum of messages that senders may still overwrite; allocated on first use."""
         self._averages_to_copy = 0
         self.adopt(array)
 
     def adopt(self, array: Array) -> None:
-        """From here on `array`, of the same shape and dtype, C-contiguous and writable, is the replica; the one before
-        is left as it is. Local."""
+        """Make `array` the replica, without a copy. Local.
+
+        `array` has the same shape and dtype, is C-contiguous and writable. The former replica keeps its values.
+        """
         self._array = array
         self._flat = array.reshape(-1)
         self._bytes = self._flat.view(np.uint8)
@@ -67,8 +70,11 @@ class DenseVector(Vector):
         return super()._collect(function, timeout_s)
 
     def _average_in_place(self, timeout_s: float | None) -> Sequence[Message] | None:
-        """Average straight out of the window, in a single pass; what was overwritten meanwhile shows afterwards, before
-        `array` changes. None: so it was, or something is to be refused; nothing has been taken then."""
+        """Average the messages straight out of the window, in one pass, and return them.
+
+        Whether a message was overwritten meanwhile is checked before `array` changes. If one was, or if one is to be
+        refused, return None: no message has been taken.
+        """
         messages = self._segment.look(self._sources, timeout_s)
         if not messages:
             return messages
@@ -79,7 +85,7 @@ class DenseVector(Vector):
             self._total = np.empty(self._flat.size, wide_dtype(self._array.dtype))
         blend = average(Own(self._rank, self._weight, self._mass, self._flat), list(map(_term, messages, contents)))
         blend.total(self._total)
-        if self._check_finite and not np.isfinite(self._total.sum()):  # which a single one that is not finite shows in
+        if self._check_finite and not np.isfinite(self._total.sum()):  # one such term is enough
             return None
         if not self._segment.look_again():
             return None
@@ -106,7 +112,7 @@ class DenseVector(Vector):
         return content
 
     def _whole(self, message: Message) -> Array | None:
-        """The values of a message, flat, where it is one of a whole array: a view."""
+        """Return the values of a message of a whole array: flat, a view. None for any other message."""
         if message.encoding != _WHOLE_ARRAY or message.payload.nbytes != self._array.nbytes:
             return None
         values: Array = message.payload.view(self._flat.dtype)

@@ -1,4 +1,4 @@
-"""The neighbours of one rank: along a graph, as the membership view mends it. Pure."""
+"""The neighbours of one rank along a graph, from which failed ranks are removed. Pure."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from vol.graphs.graph import Graph
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Those of one version of the view."""
+    """The neighbours of one rank for one version of the membership view."""
 
     version: int
+    """The version of the membership view."""
     graph: Graph
-    """Of the living; a failed rank has no edges."""
+    """The graph of the live ranks. A failed rank has no edges."""
     outs: tuple[tuple[int, ...], ...]
     """The out-neighbours by phase, ascending."""
     ins: tuple[tuple[int, ...], ...]
@@ -26,61 +27,61 @@ class Neighbours:
     """The in-neighbours of any step, ascending."""
 
     def into(self, step: int) -> tuple[int, ...]:
-        """The in-neighbours at `step`, from 1, ascending."""
+        """Return the in-neighbours at `step`, ascending. Steps count from 1. Local."""
         return self.ins[(step - 1) % len(self.ins)]
 
 
 class Topology:
-    """Who the neighbours of `rank` are, at each step, while ranks fail and join.
+    """The neighbours of `rank` at each step, while ranks fail and join. Local.
 
-    All ranks follow `graph` without those who have failed (Graph.without): the same graph wherever the view is the
-    same, whatever came first. It is made anew where the view has another version, by whoever asks next; then
-    `mended(before)` is called with the neighbours until then.
+    All ranks follow `graph` without the failed ranks (Graph.without). Ranks with the same membership view have the same
+    graph, whatever the order of the failures. A call that sees a new version of the view computes the neighbours again.
+    It then calls `mended(before)` with the former neighbours.
     """
 
     def __init__(
         self, graph: Graph, view: View, rank: int, mended: Callable[[Neighbours], object] = lambda before: None
     ) -> None:  # fmt: skip
         self.graph = graph
-        """As it is while nobody has failed."""
+        """The graph without failures."""
         self._view, self._rank, self._mended = view, rank, mended
         self.seen = self._made()
-        """The neighbours as they were asked for last."""
+        """The neighbours at the last call that followed the view."""
 
     @property
     def may_grow(self) -> bool:
-        """Whether a rank that is no neighbour may become one."""
+        """Whether a rank that is not a neighbour may become one."""
         return self._view.can_change
 
     @property
     def now(self) -> Neighbours:
-        """The neighbours as the view is now."""
+        """The neighbours for the present view. Calls `mended` if the view has changed."""
         if self.seen.version != self._view.version:
             before, self.seen = self.seen, self._made()
             self._mended(before)
         return self.seen
 
     def follow(self) -> None:
-        """Take note of how the view is now."""
+        """Follow the present view, as `now` does."""
         self.seen = self.now
 
     def outs(self, step: int) -> tuple[int, ...]:
-        """The out-neighbours at `step`, from 1, ascending."""
+        """Return the out-neighbours at `step`, ascending. Steps count from 1."""
         outs = self.now.outs
         return outs[(step - 1) % len(outs)]
 
     def ins(self, step: int) -> tuple[int, ...]:
-        """The in-neighbours at `step`, from 1, ascending."""
+        """Return the in-neighbours at `step`, ascending. Steps count from 1."""
         ins = self.now.ins
         return ins[(step - 1) % len(ins)]
 
     def peek(self) -> Neighbours:
-        """As `now`, without taking note of it: for any thread."""
+        """Return the neighbours for the present view, and change nothing. Any thread may call it."""
         seen = self.seen
         return seen if seen.version == self._view.version else self._made()
 
     def _made(self) -> Neighbours:
-        version = self._view.version  # first: what follows is at least as new
+        version = self._view.version  # read first, so that the failed ranks are at least as new as the version
         graph = self.graph.without(self._view.failed)
         steps = range(1, graph.period + 1)
         outs, ins = (tuple(way(self._rank, step) for step in steps) for way in (graph.out, graph.into))

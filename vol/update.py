@@ -1,4 +1,4 @@
-"""What a gather function is given: one update of one sender."""
+"""The update: one message of one sender, as a gather function receives it."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ Array = NDArray[Any]
 
 @dataclass(frozen=True, eq=False)
 class Update:
-    """A whole message, as a gather function sees it."""
+    """One whole message."""
 
     sender: int
-    """Rank that sent it."""
+    """The rank that sent it."""
     step: int
-    """The sender's step when it was sent."""
+    """The step of the sender at the scatter."""
     lag: int
-    """This rank's step minus the sender's."""
+    """The step of this rank minus `step`."""
     weight: float
-    """As given to `scatter`."""
+    """The weight that the sender gave to `scatter`."""
     share: float
-    """The part of its sender's mass that came with it, for malt.PUSH_SUM."""
+    """The part of the sender's mass that the message carries, for malt.PUSH_SUM."""
     rows: NDArray[np.integer] | None
-    """The rows that `values` holds; None: all of them."""
+    """The rows that `values` holds, ascending; None if it holds all of them."""
     values: Array
-    """The vector's dtype and shape. In a user's function a private copy, safe to keep."""
+    """The values, of the dtype of the vector, in the shape of the vector or of those rows. Users get a copy."""

@@ -1,4 +1,4 @@
-"""What all vectors share: a local replica, when and to whom it is scattered, what a gather waits for, the counters."""
+"""The base of all vectors: the local replica, steps, the peers of a scatter, the waits of a gather, counters, close."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _AnyVector = TypeVar("_AnyVector", bound="Vector")
 
 @dataclass(frozen=True)
 class Gathered:
-    """What one gather merged; truthy when it merged anything."""
+    """What one gather merged. True if it merged at least one update."""
 
     senders: tuple[int, ...] = ()
     """The sender of each update, ascending."""
     steps: tuple[int, ...] = ()
     """The step of each update, in the order of `senders`."""
     lag: int = 0
-    """How many steps the oldest of them is behind this rank."""
+    """The step of this rank minus the lowest of `steps`; 0 without updates."""
 
     @property
     def count(self) -> int:
-        """Updates merged."""
+        """The number of updates merged."""
         return len(self.senders)
 
     def __bool__(self) -> bool:
@@ -45,16 +45,16 @@ class Gathered:
 
 
 class Vector(ABC):
-    """This rank's replica of a vector, and the way to those of its peers.
+    """This rank's replica of a vector, and its exchange with the replicas of other ranks. Collective.
 
-    Collective: every rank makes it with an array of the same shape and dtype, the same graph, consistency, depth and
-    slot. `array` becomes the replica itself, not a copy: C-contiguous, writable, of a numeric dtype. `slot_nbytes`:
-    the longest payload.
+    All ranks pass an array of the same shape and dtype, the same graph, consistency, depth and slot size. `array` is
+    C-contiguous, writable and of a numeric dtype. It becomes the replica itself, not a copy. `slot_nbytes` is the size
+    of the longest payload.
     """
 
     kind: str
     disowned = False
-    """Whether it belongs to the rank that this process was forked from."""
+    """Whether the vector belongs to the rank from which this process was forked."""
 
     def __init__(
         self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, slot_nbytes: int, *,
@@ -80,7 +80,7 @@ class Vector(ABC):
             capacity=slot_nbytes,
         )
         self._peers = layout.out(self._rank)
-        """All that this rank may ever send to."""
+        """All ranks to which this one may ever send."""
         transport.connect(sorted({*self._peers, *layout.into(self._rank)}))
         self._segment = Segment(transport, layout, consistency, deadline_s)
         self._turn = self._segment.turn.lock
@@ -88,7 +88,8 @@ class Vector(ABC):
 
     @property
     def array(self) -> Array:
-        """The local replica: read and write it in place, at any time. A view of what the vector was made with."""
+        """The local replica: the array that the vector was made with, not a copy. Read and write it in place at any
+        time."""
         return self._array
 
     @array.setter
@@ -98,12 +99,12 @@ class Vector(ABC):
 
     @property
     def step(self) -> int:
-        """How often this rank has scattered."""
+        """The number of scatters of this rank."""
         return self._step
 
     @property
     def in_degree(self) -> int:
-        """How many in-neighbours may have sent to this rank by its step."""
+        """The number of in-neighbours at the present step; before the first scatter those of step 1."""
         return len(self._topology.seen.into(max(self._step, 1)))
 
     @property
@@ -112,24 +113,27 @@ class Vector(ABC):
         return self._segment.closed
 
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
-        """Write updates into the memory of this step's out-neighbours; the payload bytes sent. One-sided.
+        """Write an update into the memory of each out-neighbour of this step; return the payload bytes sent. One-sided.
 
-        A dense vector sends the whole array. A sparse one sends `rows` (whole numbers in any order, or a mask of all
-        rows), by default those that changed and have not been sent to that peer; none at all: only the step.
-        `to`: only these out-neighbours, a rank or several (none at all: only the step is published). `weight`: of the
-        message, for malt.WEIGHTED. `array` is free at once. Waits only under "bsp" and "notify-ack".
+        A dense vector sends the whole array. A sparse vector sends `rows`: whole numbers in any order, or a mask of all
+        rows. By default it sends to each peer the rows that changed and have not been sent to it. Without rows or peers
+        the scatter only publishes the step.
 
-        ValueError, TypeError: an argument; more rows than the capacity; ClosedError; PeerLost: a rank that `to` names
-        has died; DeadlinePassed: a receiver has not taken what came before. Nothing has been sent then, the step is as
-        before, and no row counts as sent. RuntimeError: another thread is in a scatter or gather of this vector; the
-        same holds.
+        `to`: a rank, or several, among the out-neighbours; by default all of them. `weight`: the weight of the message
+        for malt.WEIGHTED. The caller may change `array` as soon as the call returns. A scatter waits only under "bsp"
+        and "notify-ack".
+
+        ValueError, TypeError: a bad argument, or more rows than the capacity. ClosedError: the vector is closed.
+        PeerLost: a rank in `to` has failed. DeadlinePassed: a receiver has not taken the earlier messages.
+        RuntimeError: another thread is in a scatter or gather of this vector. After each of these errors nothing has
+        been sent, the step is unchanged, and no row counts as sent.
         """
         if not self._turn.acquire(False):
             self._segment.turn.insist(f"{self.name}.scatter")
         try:
             if self._segment.closed:
                 self._check_open()
-            self._transport.poll_failures()  # users' callbacks may raise: nothing has been sent yet
+            self._transport.poll_failures()  # first, as the callbacks of users may raise: nothing has been sent yet
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = _checked_weight(self.name, weight)
             step = self._step + 1
@@ -140,7 +144,7 @@ class Vector(ABC):
                 try:
                     sent = self._send(peers, rows, step, weight)
                     break
-                except PeerLost:  # while it was waited for
+                except PeerLost:  # a receiver failed during the wait
                     if to is not None:
                         raise
                     peers = self._topology.outs(step)
@@ -151,16 +155,21 @@ class Vector(ABC):
             self._turn.release()
 
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
-        """Merge into `array` what has arrived; what was merged. Local, but for the waits of "ssp" and "bsp".
+        """Merge the messages that have arrived into `array`; return what was merged. Local. Waits only under "ssp" and
+        "bsp".
 
-        `function`: malt.AVG, SUM, REPLACE, WEIGHTED, PUSH_SUM, or f(own, updates) -> array or None (own was changed in
-        place), called with private copies, and not at all where nothing came. On a sparse vector all merge row by row.
-        PUSH_SUM is biased by what is overwritten: never under "notify-ack"; not under "bsp" if a gather follows every
-        scatter; under "asp" and "ssp:S" where statistics().overwritten is above 0 on some rank.
+        `function`: malt.AVG, SUM, REPLACE, WEIGHTED, PUSH_SUM, or a function f(own, updates). It returns the new array,
+        or None if it changed `own` in place. f gets private copies, and is not called without updates. The built-in
+        functions merge a sparse vector row by row. `timeout_s`: the longest wait, in seconds; by default the
+        deadline of the vector.
 
-        TypeError, ValueError: an argument, nothing was gathered; or what f returned: `array` is as before, and the
-        updates count as gathered, as also where f raises. ClosedError. DeadlinePassed: nothing was gathered; nor where
-        RuntimeError says that another thread is in a scatter or gather of this vector.
+        An overwritten message biases PUSH_SUM. Under "notify-ack" no message is overwritten; under "bsp" none is if a
+        gather follows every scatter; under "asp" and "ssp:S" statistics().overwritten counts them.
+
+        TypeError, ValueError: a bad argument. ClosedError: the vector is closed. DeadlinePassed: a sender is missing.
+        RuntimeError: another thread is in a scatter or gather of this vector. After each of these errors nothing has
+        been gathered. If f raises, or returns no such array (TypeError, ValueError), `array` is unchanged, and the
+        updates count as gathered.
         """
         if not self._turn.acquire(False):
             self._segment.turn.insist(f"{self.name}.gather")
@@ -180,7 +189,7 @@ class Vector(ABC):
             return Gathered()
         messages = self._collect(function, timeout_s)
         self._gathered_at = self._step
-        # Mass goes with every message; it means something only where all that arrives is merged by PUSH_SUM.
+        # Every message carries mass. It has a meaning only if PUSH_SUM merges all messages.
         self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
         if not messages:
             return Gathered()
@@ -188,35 +197,47 @@ class Vector(ABC):
         return Gathered(tuple(message.sender for message in messages), steps, self._step - min(steps))
 
     def statistics(self) -> Statistics:
-        """Totals of this rank's traffic; after close, as they were then. Their `peers` are the neighbours of this rank,
-        and whoever was one and had anything from it, or sent it anything. Local; at any time, from any thread."""
+        """Return the totals of this rank's traffic; after close, those at the close. Local.
+
+        `peers` holds the neighbours of this rank, and the former neighbours with which it exchanged a message. Any
+        thread may call it at any time.
+        """
         if self.disowned and self._final is None:
             self._check_open()
         return self._final if self._final is not None else self._statistics()
 
     def barrier(self) -> None:
-        """Return when all ranks have called it. Collective. ClosedError; DeadlinePassed: who is missing."""
+        """Return once all ranks have called it. Collective.
+
+        ClosedError: the vector is closed. DeadlinePassed: ranks are missing; the message names them.
+        """
         self._check_open()
         self._transport.barrier(f"{self.name}.barrier")
 
     def close(self) -> None:
-        """Leave: nobody waits for this rank on this vector any more, nobody sends to it; what it sent can still be
-        gathered. One-sided; a second call does nothing. `array` stays usable. At any time, from any thread: a scatter
-        or gather of another is over first, and where it waits raises ClosedError."""
+        """Close the vector on this rank. One-sided. A second call does nothing.
+
+        No rank waits for this one on this vector any more, and none sends to it. Peers can still gather what it sent.
+        `array` stays usable. Any thread may call it at any time. If another thread waits in a scatter or gather, that
+        call raises ClosedError; `close` returns after it.
+        """
         if self._final is None and not self.disowned:
             self._segment.close()
             with self._turn:
                 self._final = self._final or self._statistics()
 
     def disown(self, disowned: bool) -> None:
-        """In a forked process, which has no other thread: whether the vector is the parent's, and closed. Local."""
+        """Set, after a fork, whether the vector belongs to the parent process, and is closed here. Local.
+
+        The forked process has no other thread, so that the lock is made anew.
+        """
         self._segment.turn = Turn()
         self._turn = self._segment.turn.lock
         self.disowned = disowned
         self._segment.closed |= disowned
 
     def free(self) -> None:
-        """Give the window back. Collective, once all ranks have closed."""
+        """Free the window. Collective. All ranks have closed the vector before."""
         self._segment.free()
 
     def __enter__(self: _AnyVector) -> _AnyVector:
@@ -236,7 +257,7 @@ class Vector(ABC):
     # -- private ----------------------------------------------------------------------------------------------
 
     def _mend(self, before: Neighbours) -> None:
-        """The neighbours, until now `before`, are others: called within a scatter or gather."""
+        """Adapt to new neighbours; `before` were the former ones. Called within a scatter or gather."""
         return
 
     def _statistics(self) -> Statistics:
@@ -244,7 +265,7 @@ class Vector(ABC):
         return self._segment.statistics({*neighbours.targets, *neighbours.sources})
 
     def _sources(self) -> Sequence[int]:
-        """Whom a gather at this step may wait for: under lockstep, those whose message goes along this step's edges."""
+        """Return the ranks for which a gather at this step may wait: under lockstep the in-neighbours of this step."""
         if self._consistency.lockstep:
             return self._topology.ins(max(self._step, 1))
         return self._topology.now.sources
@@ -266,10 +287,10 @@ class Vector(ABC):
 
     @abstractmethod
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
-        """Send what a scatter to `peers` sends; the payload bytes."""
+        """Send to `peers` what a scatter sends; return the payload bytes."""
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
-        """Wait where that is due, take what has arrived and merge it; what it was."""
+        """Wait if the consistency asks for it, take the messages that have arrived, merge them and return them."""
         received = self._segment.receive(self._sources, newest=self._wants_newest(function), timeout_s=timeout_s)
         self._gathered_at = self._step
         messages, contents = [], []
@@ -289,16 +310,16 @@ class Vector(ABC):
 
     @abstractmethod
     def _decode(self, message: Message) -> Any:
-        """What a message holds; None: it is not sound. Sizes, encodings and row numbers are anything until then."""
+        """Return what a message holds; None if it is invalid. Its sizes, encoding and row numbers are unchecked."""
 
     @abstractmethod
     def _merge(
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Any]
     ) -> None:  # fmt: skip
-        """Merge at least one message, of which `contents` are what `_decode` found."""
+        """Merge the messages, at least one. `contents` holds what `_decode` returned for each."""
 
     def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
-        """Whether only the newest waiting message of each sender is to be merged."""
+        """Whether to merge only the newest waiting message of each sender."""
         return isinstance(function, GatherFunction) and function.newest
 
     def _check_open(self) -> None:

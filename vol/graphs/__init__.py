@@ -1,1 +1,1 @@
-"""Communication graphs."""
+"""Communication graphs, their shapes and their spectra."""

@@ -1,7 +1,7 @@
-"""The shapes of communication graphs: tables of peers, each a function of its arguments alone. Pure.
+"""The shapes of communication graphs, as tables of peers. Pure: each table is a function of its arguments alone.
 
-A table has the out-peers of each rank, ascending: it lists them, or is a rule that computes those of one rank. A static
-graph has one table, a time-varying one a table a phase.
+A table holds the out-peers of each rank, ascending. It is a tuple, or a rule that computes the peers of one rank. A
+static graph has one table. A time-varying graph has one table for each phase.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Phases = tuple[Table, ...]
 
 
 class Rule(Sequence[Peers]):
-    """A table that computes the peers of a rank when they are asked for, and keeps them.
+    """A table that computes the peers of a rank at the first access. Local.
 
-    Equal to every table with the same peers.
+    It is equal to every table with the same peers.
     """
 
     def __init__(self, size: int) -> None:
@@ -40,7 +40,7 @@ class Rule(Sequence[Peers]):
         return self._out[rank]
 
     def into(self, rank: int) -> Peers:
-        """The ranks that send to `rank`, ascending."""
+        """Return the ranks that send to `rank`, ascending."""
         if rank not in self._into:
             self._into[rank] = self._sources(self._checked(rank))
         return self._into[rank]
@@ -60,11 +60,11 @@ class Rule(Sequence[Peers]):
     def _targets(self, rank: int) -> Peers: ...
 
     def _sources(self, rank: int) -> Peers:
-        return self._targets(rank)  # where all edges go both ways
+        return self._targets(rank)  # every edge goes both ways here
 
 
 class Circulant(Rule):
-    """Every rank sends to those at the same offsets from it."""
+    """The table where rank r sends to r + offset, modulo `size`, for each of `offsets`."""
 
     def __init__(self, size: int, offsets: Iterable[int]) -> None:
         super().__init__(size)
@@ -81,9 +81,10 @@ class Circulant(Rule):
 
 
 class Hypercube(Rule):
-    """Every rank sends to those whose number differs in one bit.
+    """The table where a rank sends to the ranks whose number differs in one bit.
 
-    Strongly connected with ranks missing: clearing bits leads through lower ranks, which all exist, to 0; and back.
+    It is strongly connected also if `size` is no power of two: clearing one bit after the other leads to rank 0 through
+    lower ranks, which all exist. The same path leads back.
     """
 
     def __repr__(self) -> str:
@@ -95,7 +96,7 @@ class Hypercube(Rule):
 
 
 class Torus(Rule):
-    """Every rank sends to its four neighbours in a grid that wraps, as square as the factors of its size allow."""
+    """The table of a grid that wraps, as square as the factors of `size` allow: a rank sends to its four neighbours."""
 
     def __init__(self, size: int) -> None:
         super().__init__(size)
@@ -113,41 +114,47 @@ class Torus(Rule):
 
 
 def log2_ceil(size: int) -> int:
+    """Return the base-2 logarithm of `size`, rounded up."""
     return (size - 1).bit_length()
 
 
-# The lists of offsets begin with 1, a ring of itself: so any first few of them are strongly connected at every size.
+# Each list of offsets begins with 1, which is a ring: so its first few offsets are strongly connected at every size.
 def halton_offsets(size: int) -> list[int]:
-    # With v = reverse(i) / 2**bits, i < 2**bits, floor(size * v) takes every value: so any degree can be had. MALT-2's
-    # offsets, without the + 1 (N/2, N/4, 3N/4, ...), share a factor with N and never leave a part of the ranks.
+    """Return the offsets 1 + floor(size * v), v = 0, 1/2, 1/4, 3/4, ... (van der Corput, base 2), each once."""
+    # With v = reverse(i) / 2**bits, i < 2**bits, floor(size * v) takes every value, so every degree is possible. The
+    # offsets of MALT-2 lack the + 1 (N/2, N/4, 3N/4, ...): they share a factor with N and connect only some ranks.
     bits = log2_ceil(size)
     reverse = [int(f"{i:0{bits}b}"[::-1], 2) for i in range(1 << bits)]
     return [o for o in dict.fromkeys(1 + (size * r >> bits) for r in reverse) if o < size]
 
 
 def chord_offsets(size: int) -> list[int]:
+    """Return the offsets 1, size / 2, size / 4, ..., rounded down, each once."""
     return list(dict.fromkeys([1, *(size >> k for k in range(1, size.bit_length()))])) if size > 1 else []
 
 
 def exponential_offsets(size: int) -> list[int]:
+    """Return the offsets 1, 2, 4, ... below `size`."""
     return [1 << k for k in range(log2_ceil(size))]
 
 
 def one_peer(size: int) -> Phases:
+    """Return one table for each offset of the exponential graph."""
     return tuple(Circulant(size, [o]) for o in exponential_offsets(size)) or (((),),)
 
 
 def star(size: int, members: Sequence[int]) -> Table:
+    """Return the table where the first of `members` sends to the others, and they to it. Other ranks have no peers."""
     hub, leaves = members[0], tuple(members[1:])
     spokes = {hub: leaves} | dict.fromkeys(leaves, (hub,))
     return tuple(spokes.get(r, ()) for r in range(size))
 
 
 def random_regular(size: int, degree: int, seed: int) -> Table:
-    """Disjoint random permutations, the first of them one cycle; if more than half of all edges, what those leave out.
+    """Return a table of `degree` disjoint random permutations, the first of them one cycle through all ranks.
 
-    What they leave out is strongly connected too: where out-degree + in-degree >= size, any two ranks share a peer or
-    are peers.
+    If that would be more than half of all edges, the table is the complement of such permutations. The complement is
+    strongly connected too: with out-degree + in-degree >= size any two ranks are peers or share a peer.
     """
     rng = np.random.default_rng(seed)
     complement = degree > (size - 1) // 2
@@ -164,18 +171,19 @@ def random_regular(size: int, degree: int, seed: int) -> Table:
 
 
 def _swap_clashes(to: npt.NDArray[np.int_], taken: npt.NDArray[np.bool_], rng: np.random.Generator) -> None:
-    """Swaps entries of the permutation `to` until it has no edge that is `taken`."""
+    """Swap entries of the permutation `to` until none of its edges is `taken`."""
     ranks = np.arange(to.size)
     for r in ranks:
         if taken[r, to[r]]:
-            # With m edges taken a rank (itself counted), 2m - 1 partners at most are ruled out: fewer than all, as
-            # m <= (size - 1) // 2. A swap makes no new clash.
+            # With m edges of each rank taken (its self-loop included) at most 2m - 1 partners are excluded. A partner
+            # is left, as m <= (size - 1) // 2. A swap makes no new clash.
             partners = np.flatnonzero(~taken[r, to] & ~taken[ranks, to[r]])
             s = rng.choice(partners)
             to[r], to[s] = to[s], to[r]
 
 
 def reverse(table: Table) -> Table:
+    """Return the in-peers of each rank, ascending."""
     senders: list[list[int]] = [[] for _ in table]
     for r, peers in enumerate(table):
         for p in peers:

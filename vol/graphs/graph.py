@@ -1,8 +1,8 @@
-"""Communication graphs: who sends to whom at which step.
+"""Communication graphs: which ranks send to which at each step. Pure.
 
-A graph is a table of out-peers by phase and rank; static graphs have one phase, time-varying ones several, and step t
-(from 1) uses phase (t - 1) mod period. Nothing here sends anything. All ranks of a job compute their graph on their own
-and must get the same one, so everything is a function of its arguments: deaths too, whatever order they are heard in.
+A graph is a table of out-peers by phase and rank. A static graph has one phase, a time-varying graph several. Step t,
+from 1, uses phase (t - 1) mod period. Each rank computes the graph on its own, and all must get the same one. So a
+graph is a function of its arguments alone, and does not depend on the order in which a rank learns of failures.
 """
 
 from __future__ import annotations
@@ -36,40 +36,42 @@ from vol.graphs.builders import (
 )  # fmt: skip
 from vol.graphs.spectrum import second_by_fft, second_by_matrix, uniform
 
-AUTO_ALL_RANKS = 4  # up to this many ranks "auto" is "all"
-AUTO_SEEDS = 8  # random graphs that "auto" tries
-AUTO_DIGITS = 3  # gaps that agree to so many digits are a tie: a triple eigenvalue is only good to 1e-5
-ZERO_EIGENVALUE = 1e-12  # below is rounding, which the root over a period would blow up: 1e-17 ** (1/6) = 0.001
+AUTO_ALL_RANKS = 4  # with up to so many ranks "auto" is "all"
+AUTO_SEEDS = 8  # the number of random graphs that "auto" tries
+AUTO_DIGITS = 3  # gaps equal to so many digits are a tie: a triple eigenvalue has an error of 1e-5
+ZERO_EIGENVALUE = 1e-12  # below is rounding error, which the root over a period would magnify: 1e-17 ** (1/6) = 0.001
 
 
 @dataclass(frozen=True, repr=False)
 class Graph:
-    """Who sends to whom. *Local.* Immutable; equal when size, edges of every step and the dead ranks are.
+    """A communication graph. Immutable. Local.
 
     Made by `graph`, `as_graph`, `Graph.from_dict`, `Graph.from_networkx` and `without`, which check their arguments.
-    `phases[p][r]`: out-peers of rank r in phase p, ascending. `failed`: ranks without edges, not counted below.
+    `phases[p][r]` holds the out-peers of rank r in phase p, ascending. The ranks in `failed` have no edges, and do not
+    count in `living`, `spectral_gap` and `rounds`. Two graphs are equal if size, edges and failed ranks are.
     """
 
     name: str = field(compare=False)
     size: int
     phases: Phases
     failed: frozenset[int] = frozenset()
-    whole: Graph | None = field(default=None, compare=False)  # as it was before any death
+    whole: Graph | None = field(default=None, compare=False)  # the graph without failures
 
     @classmethod
     def from_dict(cls, peers: Mapping[Any, Iterable[Any]], size: int) -> Graph:
-        """A static graph from {rank: [ranks it sends to]}. *Local.*
+        """Return a static graph from {rank: [ranks it sends to]}. Local.
 
-        TypeError, ValueError: not a rank, a self-loop, a peer twice, a rank without peers, not strongly connected.
+        TypeError: something is not a whole number. ValueError: there is no such rank, a self-loop, a peer twice, a rank
+        without peers, or the graph is not strongly connected.
         """
         size = _integer("size", size, least=1)
         return cls("custom", size, (_checked_table(peers, size),))
 
     @classmethod
     def from_networkx(cls, digraph: Any, size: int) -> Graph:
-        """A static graph from a networkx DiGraph whose nodes are the ranks. *Local.* Undirected: edges both ways.
+        """Return a static graph from a networkx graph whose nodes are the ranks. Local.
 
-        Raises as `from_dict`.
+        An undirected edge goes both ways. Raises the errors of `from_dict`.
         """
         peers: dict[Any, list[Any]] = {node: [] for node in digraph.nodes()}
         for sender, receiver in digraph.edges():
@@ -79,57 +81,58 @@ class Graph:
         return cls.from_dict(peers, size)
 
     def __repr__(self) -> str:
-        unusual = {"period": (self.period, 1), "dead": (sorted(self.failed), [])}
+        unusual = {"period": (self.period, 1), "failed": (sorted(self.failed), [])}
         more = "".join(f", {name}={value}" for name, (value, usual) in unusual.items() if value != usual)
         return f"Graph({self.name!r}, size={self.size}, degree={self.degree}{more})"
 
     def out(self, rank: int, step: int = 1) -> tuple[int, ...]:
-        """The ranks that `rank` sends to at `step` (from 1), ascending. *Local.* ValueError: no such rank or step."""
+        """Return the ranks to which `rank` sends at `step`, ascending. Local. ValueError: no such rank, or step < 1."""
         return self.phases[self._phase(rank, step)][rank]
 
     def into(self, rank: int, step: int = 1) -> tuple[int, ...]:
-        """The ranks that send to `rank` at `step` (from 1), ascending. *Local.* ValueError: no such rank or step."""
+        """Return the ranks that send to `rank` at `step`, ascending. Local. ValueError: no such rank, or step < 1."""
         return self._into(self._phase(rank, step), rank)
 
     def targets(self, rank: int) -> tuple[int, ...]:
-        """The ranks that `rank` sends to at any step, ascending. *Local.* ValueError: no such rank."""
+        """Return the ranks that `rank` sends to at any step, ascending. Local. ValueError: no such rank."""
         self._phase(rank, 1)
         return _joined(table[rank] for table in self.phases)
 
     def sources(self, rank: int) -> tuple[int, ...]:
-        """The ranks that send to `rank` at any step, ascending. *Local.* ValueError: no such rank."""
+        """Return the ranks that send to `rank` at any step, ascending. Local. ValueError: no such rank."""
         self._phase(rank, 1)
         return _joined(self._into(phase, rank) for phase in range(self.period))
 
     @property
     def period(self) -> int:
-        """Steps after which the graph repeats: 1 when static. *Local.*"""
+        """The number of steps after which the graph repeats; 1 if it is static. Local."""
         return len(self.phases)
 
     @property
     def living(self) -> tuple[int, ...]:
-        """The ranks not removed, ascending. *Local.*"""
+        """The live ranks, ascending. Local."""
         return tuple(sorted(set(range(self.size)) - self.failed))
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
-        """All (sender, receiver) of a period, sorted, each once. *Local.*"""
+        """The pairs (sender, receiver) of a period, sorted, each once. Local."""
         return tuple((r, p) for r, peers in enumerate(self._targets) for p in peers)
 
     @cached_property
     def degree(self) -> int:
-        """The most peers any rank sends to at one step. *Local.*"""
+        """The largest number of peers to which a rank sends at one step. Local."""
         return max(len(peers) for table in self.phases for peers in table)
 
     def is_strongly_connected(self) -> bool:
-        """Whether over a period there is a way from every living rank to every other. *Local.*"""
+        """Whether a period has a path from every live rank to every other. Local."""
         return len(_components(self._targets, self.living)) == 1
 
     def spectral_gap(self) -> float:
-        """1 - |lambda2| of uniform averaging with in-neighbours, over the living: 1 forgets at once, 0 never. *Local.*
+        """Return 1 - |lambda2| of uniform averaging with in-neighbours over the live ranks. Local.
 
-        W[i, j] = 1 / (indegree(i) + 1) for j = i and j in into(i). A time-varying graph is judged by the product of
-        its W over a period, as the rate per step: 1 - |lambda2(W_period ... W_1)| ** (1 / period). One rank: 1.0.
+        W[i, j] = 1 / (indegree(i) + 1) for j = i and for j in into(i), else 0. For a time-varying graph it is the rate
+        per step: 1 - |lambda2(W_period ... W_1)| ** (1 / period). The larger the gap, the faster ranks agree; with
+        a gap of 0 they never do. One rank: 1.0.
         """
         phases = _renumbered(self.phases, self.living)
         if len(phases[0]) == 1:
@@ -139,13 +142,13 @@ class Graph:
         return 1.0 if second < ZERO_EIGENVALUE else 1.0 - second ** (1 / self.period)
 
     def rounds(self) -> int:
-        """Exchanges, from step 1 on, until what any living rank knew has reached all: static: the diameter. *Local.*
+        """Return the number of steps, from step 1, after which an update of each live rank has reached all. Local.
 
-        ValueError: not strongly connected.
+        For a static graph that is the diameter. ValueError: the graph is not strongly connected.
         """
         if not self.is_strongly_connected():
             raise ValueError(f"{self!r} is not strongly connected: news never reaches all")
-        knows = [1 << r for r in range(self.size)]  # by rank, a set of ranks as the bits of an int
+        knows = [1 << r for r in range(self.size)]  # by rank: a set of ranks, as the bits of an int
         everything = sum(1 << r for r in self.living)
         step = 0
         members = self.living
@@ -155,12 +158,13 @@ class Graph:
         return step
 
     def without(self, ranks: Iterable[int]) -> Graph:
-        """The graph of those who remain: `ranks` lose all edges; ranks keep their numbers, size stays. *Local.*
+        """Return the graph without the edges of `ranks`, which count as failed. Local.
 
-        Where the living would no longer be strongly connected, links are added: at most one more out-peer and one more
-        in-peer a rank. A ring closes over the gap; the lowest living rank becomes the hub of a star.
-        The order of deaths does not matter: g.without(a).without(b) == g.without(a + b).
-        ValueError: no such rank, or none would be left.
+        The other ranks keep their numbers, and `size` stays. Edges are added if the live ranks would not be strongly
+        connected: at most one out-peer and one in-peer for each rank. A ring closes over the gap. The lowest live rank
+        becomes the hub of a star. The order of failures does not matter: g.without(a).without(b) == g.without(a + b).
+
+        TypeError: `ranks` is not a list of whole numbers. ValueError: there is no such rank, or no rank is left.
         """
         if not isinstance(ranks, Iterable):
             raise TypeError(f"ranks: expected a list of ranks, got {ranks!r}")
@@ -169,7 +173,7 @@ class Graph:
             return self
         if len(failed) == self.size:
             raise ValueError(f"cannot remove all {self.size} ranks of a graph")
-        # Ranks learn of deaths in different orders, but must agree on who sends to whom: always start from the whole.
+        # Ranks learn of failures in different orders and must get the same graph, so mending starts from the whole one.
         whole = self.whole or self
         living = sorted(set(range(self.size)) - failed)
         phases = (star(self.size, living),) if whole.name == "star" else _mended(whole.phases, living)
@@ -177,7 +181,7 @@ class Graph:
 
     @cached_property
     def fingerprint(self) -> str:
-        """The name and a hash of what the graph was made of, the same on all ranks that made it alike. *Local.*"""
+        """The name and a hash of the edges: the same on ranks that have the same graph. Local."""
         return f"{self.name} {hashlib.sha256(repr(self.phases).encode()).hexdigest()[:12]}"
 
     def _into(self, phase: int, rank: int) -> Peers:
@@ -186,7 +190,7 @@ class Graph:
 
     @cached_property
     def _reversed(self) -> Phases:
-        """The in-peers, of the phases that list their out-peers."""
+        """The in-peers by phase and rank; empty for a phase that is a rule."""
         return tuple(() if isinstance(table, Rule) else reverse(table) for table in self.phases)
 
     @cached_property
@@ -201,23 +205,24 @@ class Graph:
 
 
 def graph(name: str, size: int, degree: int | None = None, seed: int = 0) -> Graph:
-    """The built-in graph `name` of `size` ranks: strongly connected over a period at every size. *Local.*
+    """Return the built-in graph `name` of `size` ranks. It is strongly connected over a period at every size. Local.
 
-    all          everyone to everyone
+    all          every rank to every other
     ring         r to r + 1
     halton       offsets 1 + floor(N v), v = 0, 1/2, 1/4, 3/4, 1/8 ... (van der Corput, base 2; MALT-2's)
     chord        offsets N/2, N/4, ..., 1
     exponential  offsets 1, 2, 4, ... below N
     one-peer     one of the exponential graph's offsets at a time, in turn: period ceil(log2 N)
-    hypercube    to r with one bit flipped, where there is such a rank (then both ways)
-    torus        grid as square as the factors of N allow, four neighbours, wrapping; N prime: a ring both ways
-    random       regular in and out, from `seed`; a random ring through all is part of it
-    star         everyone to rank 0 and back
-    auto         all up to 4 ranks; else of chord, exponential, halton and some random ones, none with more than
-                 ceil(log2 N) peers, the one of the largest spectral gap
+    hypercube    r to r with one bit flipped, if there is such a rank; both ways
+    torus        four neighbours in a grid that wraps, as square as the factors of N allow; N prime: a ring both ways
+    random       regular in and out, from `seed`; contains a random ring through all ranks
+    star         every rank to rank 0 and back
+    auto         "all" up to 4 ranks; else the graph of the largest spectral gap among chord, exponential, halton and
+                 some random ones, each with at most ceil(log2 N) peers
 
-    degree: for halton, chord, exponential and random at most so many peers a rank (default ceil(log2 N)); for the
-    others only what they have anyway. ValueError, TypeError: no such name, a bad size, degree or seed.
+    `degree`: the largest number of peers of a rank, for halton, chord, exponential and random; by default
+    ceil(log2 N). The other graphs accept only the degree that they have. TypeError, ValueError: an unknown name, or a
+    bad size, degree or seed.
     """
     size, seed = _integer("size", size, least=1), _integer("seed", seed, least=0)
     degree = None if degree is None else _integer("degree", degree, least=min(1, size - 1))
@@ -231,9 +236,10 @@ def graph(name: str, size: int, degree: int | None = None, seed: int = 0) -> Gra
 
 
 def as_graph(spec: Any, size: int, seed: int = 0) -> Graph:
-    """The graph of `size` ranks that `spec` means: a name, a Graph, a dict {rank: [peers]} or a networkx one. *Local.*
+    """Return the graph of `size` ranks that `spec` names or describes. Local.
 
-    TypeError: none of these. ValueError: a Graph of another size; else as `graph` and `Graph.from_dict`.
+    `spec`: a name, a Graph, a dict {rank: [peers]} or a networkx graph. TypeError: it is none of these. ValueError: it
+    is a Graph of another size. Raises also the errors of `graph` and `Graph.from_dict`.
     """
     if isinstance(spec, str):
         return graph(spec, size, seed=seed)
@@ -258,14 +264,17 @@ def _built(name: str, size: int, degree: int | None, seed: int) -> Graph:
 
 
 def _auto(size: int, seed: int) -> Phases:
-    """All candidates are regular in and out: so averaging with in-neighbours keeps the mean over the ranks."""
+    """Return the candidate of the largest spectral gap.
+
+    All candidates are regular in and out, so that averaging with in-neighbours keeps the mean over the ranks.
+    """
     if size <= AUTO_ALL_RANKS:
         return (Circulant(size, range(1, size)),)
     degree = log2_ceil(size)
     circulants = (chord_offsets, exponential_offsets, halton_offsets)
     tables: list[Table] = [Circulant(size, of(size)[:degree]) for of in circulants]
     tables += [random_regular(size, degree, seed + k) for k in range(AUTO_SEEDS)]
-    # Rounded, and the first of equals: or ranks with different BLAS could choose different graphs.
+    # Rounded, and the first of equals: ranks with different BLAS libraries must choose the same graph.
     best = max(tables, key=lambda table: round(Graph("auto", size, (table,)).spectral_gap(), AUTO_DIGITS))
     return (best,)
 
@@ -297,14 +306,14 @@ def _joined(by_phase: Iterable[Peers]) -> Peers:
 
 
 def _renumbered(phases: Phases, living: Sequence[int]) -> Phases:
-    """`phases` as they look when the living are numbered from 0: a mended ring is a ring."""
+    """Return `phases` with the live ranks numbered from 0: a mended ring is then a ring."""
     number = {r: k for k, r in enumerate(living)}
     return tuple(tuple(tuple(number[p] for p in table[r]) for r in living) for table in phases)
 
 
 def _components(table: Table, living: Iterable[int]) -> list[list[int]]:
-    """The strongly connected parts of the living, by their lowest rank; each ascending."""
-    from scipy.sparse import csgraph  # which takes longer to load than all of MALT
+    """Return the strongly connected parts of the live ranks, ordered by their lowest rank; each ascending."""
+    from scipy.sparse import csgraph  # imported here: it takes longer to load than all of MALT
 
     labels = csgraph.connected_components(uniform(table), directed=True, connection="strong")[1]
     parts: dict[int, list[int]] = {}
@@ -314,10 +323,11 @@ def _components(table: Table, living: Iterable[int]) -> list[list[int]]:
 
 
 def _mended(phases: Phases, living: Sequence[int]) -> Phases:
-    """`phases` among the living, and links that join their strongly connected parts, in order, into a ring.
+    """Return `phases` among the live ranks, with edges that join their strongly connected parts into a ring.
 
-    So the parts of a cut ring, single ranks, become a ring again. The sender of a link is the rank of its part with
-    the fewest targets left, mostly one that lost a peer, in a phase where it has nobody else to send to.
+    So the parts of a cut ring, which are single ranks, become a ring again. The sender of a new edge is the rank of its
+    part with the fewest targets left, often one that has lost a peer. The edge goes into a phase where that rank has no
+    other target, if there is one.
     """
     tables: list[list[Peers]] = [[()] * len(table) for table in phases]
     for made, table in zip(tables, phases, strict=True):

@@ -1,4 +1,4 @@
-"""How fast averaging along a graph brings all ranks together: eigenvalues of its averaging matrices. Pure."""
+"""The second eigenvalue of averaging along a graph: the rate at which ranks approach their mean. Pure."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from vol.graphs.builders import Phases, Table, reverse
 if TYPE_CHECKING:  # it takes longer to load than all of MALT
     from scipy.sparse import csr_array
 
-DENSE_RANKS = 64  # above, dense eigenvalues take longer than ARPACK: 0.9 s against 0.03 s at 1024
-# 6: asked for 2 it may return the first and the third; a base of 40, as random graphs have many close to both
+DENSE_RANKS = 64  # above this, dense eigenvalues are slower than ARPACK: 0.9 s against 0.03 s at 1024 ranks
+# k=6: with 2, ARPACK may return the first and the third. ncv=40: random graphs have many eigenvalues close to those.
 ARPACK: Any = {"k": 6, "ncv": 40, "tol": 1e-8, "maxiter": 100}
 
 
 def uniform(table: Table) -> csr_array[np.float64, tuple[int, int]]:
-    """The sparse matrix with 1 / len(table[r]) at (r, p) for p in table[r]."""
+    """Return the sparse matrix with 1 / len(table[r]) at (r, p) for p in table[r]. Local."""
     from scipy.sparse import csr_array
 
     lengths = np.fromiter(map(len, table), np.int64, len(table))
@@ -30,24 +30,28 @@ def uniform(table: Table) -> csr_array[np.float64, tuple[int, int]]:
 
 
 def second_by_fft(phases: Phases) -> float:
-    """|lambda2| of the product: circulants share eigenvectors; their eigenvalues are the transforms of a column."""
+    """Return |lambda2| of the product of the averaging matrices of circulant tables. Local.
+
+    Circulant matrices share their eigenvectors. The Fourier transform of a column is the vector of eigenvalues.
+    """
     size = len(phases[0])
     eigenvalues = np.ones(size, dtype=np.complex128)
     for table in phases:
         column = np.zeros(size)
         column[[0, *table[0]]] = 1 / (len(table[0]) + 1)
         eigenvalues *= np.fft.fft(column)
-    return float(np.abs(eigenvalues[1:]).max())  # number 0 is the 1 of the constant vector
+    return float(np.abs(eigenvalues[1:]).max())  # eigenvalue 0 is the 1 of the constant vector
 
 
 def second_by_matrix(phases: Phases) -> float:
+    """Return |lambda2| of the product of the averaging matrices of any tables. Local."""
     matrices = [uniform(tuple((r, *peers) for r, peers in enumerate(reverse(table)))) for table in phases]
     product = reduce(lambda earlier, later: later @ earlier, matrices)
     size = len(phases[0])
     if size > DENSE_RANKS:
         from scipy.sparse.linalg import ArpackNoConvergence, eigs
 
-        start = 1.0 + np.arange(size)  # given, or it would be random
+        start = 1.0 + np.arange(size)  # the default start is random
         with suppress(ArpackNoConvergence):
             few = eigs(product, v0=start, return_eigenvectors=False, **ARPACK)
             return float(np.sort(np.abs(few))[-2])

@@ -1,1 +1,1 @@
-"""Sparse vectors: rows are sent."""
+"""Sparse vectors: a message holds some of the rows."""

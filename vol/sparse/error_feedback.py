@@ -1,8 +1,8 @@
-"""Error feedback: increments that were given and not sent yet. Pure: no MPI, no clock.
+"""Error feedback: the residual, which holds the increments that have not been sent yet. Pure.
 
-Of all that was given to a set of peers, each scatter sends the rows that are largest; what stays behind, the rounding
-of a narrower wire included, is added to what is given later (Stich, Cordonnier, Jaggi 2018: sparsified SGD with
-memory). What was sent and what is left sum to what was given, up to the rounding of those sums in the vector's dtype.
+Each scatter adds its increments to the residual and sends the rows of the largest norms. All other rows stay in the
+residual, and so does the rounding error of a narrower wire (Stich, Cordonnier, Jaggi 2018: "Sparsified SGD with
+memory"). The rows sent and the residual sum to the increments given, up to rounding in the dtype of the vector.
 """
 
 from __future__ import annotations
@@ -21,32 +21,32 @@ _BLOCK = 16_384
 
 
 class Residual:
-    """What was given for one set of peers and has not been sent: an array of shape (n, width), zeros at first.
+    """The increments that were given for one set of peers and have not been sent. Local.
 
-    `wire`: the dtype of values on their way. `values` are of `dtype`.
+    `values`: an array of shape (n, width) and of `dtype`, zeros at first. `wire`: the dtype of values in messages.
     """
 
     def __init__(self, shape: tuple[int, int], dtype: np.dtype[np.generic], wire: np.dtype[np.generic]) -> None:
         self.values: Array = np.zeros(shape, dtype)
         self._sizes = np.zeros(shape[0])
-        """The Euclidean norm of each row as it would travel: one that would round to zeros stays."""
+        """The Euclidean norm of each row, rounded to the wire. A row that would be sent as zeros is not sent."""
         self._wire = wire
         self._rows_at_once = max(_BLOCK // shape[1], 1)
 
     def give(self, rows: Rows, source: Array) -> None:
-        """Add `rows` of `source`, an array of the same shape."""
+        """Add the given rows of `source`, an array of the same shape."""
         for some in self._blocks(rows):
             self.values[some] += source[some]
             self._measure(some)
 
     def restore(self, rows: Rows, values: Array) -> None:
-        """Set `rows` to `values`, as they were before something was given."""
+        """Set `rows` back to `values`, a copy from before `give`."""
         self.values[rows] = values
         for some in self._blocks(rows):
             self._measure(some)
 
     def largest(self, count: int) -> Rows:
-        """The rows of the `count` largest norms, none of zero, ascending; the lower row of equal ones."""
+        """Return the rows of the `count` largest norms above zero, ascending. Of equal norms the lower row wins."""
         waiting = np.flatnonzero(self._sizes)
         if len(waiting) <= count:
             return waiting
@@ -58,7 +58,7 @@ class Residual:
         return largest
 
     def sent(self, rows: Rows) -> None:
-        """`rows` have been sent, as far as the wire's dtype can hold them."""
+        """Mark `rows` as sent. Only the rounding error of the wire stays."""
         for some in self._blocks(rows):
             left = self._left(self.values[some])
             self.values[some] = left
@@ -68,21 +68,21 @@ class Residual:
         if values.dtype == self._wire:
             return np.zeros_like(values)
         with np.errstate(invalid="ignore"):
-            left: Array = values - self._travelling(values)  # exact: a rounding error fits the dtype that was rounded
-        left[~np.isfinite(left)] = 0  # an infinity or NaN has travelled as it is
+            left: Array = values - self._rounded(values)  # exact: the wider dtype holds the rounding error
+        left[~np.isfinite(left)] = 0  # an infinity or NaN was sent as it is
         return left
 
     def _measure(self, rows: Rows) -> None:
-        travelling = self._travelling(self.values[rows])
+        rounded = self._rounded(self.values[rows])
         with np.errstate(over="ignore"):
-            sizes = np.sqrt(np.einsum("ij,ij->i", travelling, travelling, dtype=np.float64))
+            sizes = np.sqrt(np.einsum("ij,ij->i", rounded, rounded, dtype=np.float64))
         vanished = sizes == 0
-        if vanished.any():  # squares too small for a float64
-            sizes[vanished] = np.abs(travelling[vanished]).max(axis=1)
+        if vanished.any():  # the squares underflow in float64
+            sizes[vanished] = np.abs(rounded[vanished]).max(axis=1)
         sizes[np.isnan(sizes)] = np.inf
         self._sizes[rows] = sizes
 
-    def _travelling(self, values: Array) -> Array:
+    def _rounded(self, values: Array) -> Array:
         if values.dtype == self._wire:
             return values
         rounded = np.empty(values.shape, self._wire)
@@ -94,7 +94,7 @@ class Residual:
 
 
 def nonzero_rows(values: Array) -> Rows:
-    """The rows of `values`, of shape (n, width), that are not all zero. *Local.*"""
+    """Return the rows of `values`, of shape (n, width), that are not all zero, ascending. Local."""
     step = max(_BLOCK // values.shape[1], 1)
     marks: NDArray[np.bool_] = np.empty(len(values), bool)
     for start in range(0, len(values), step):

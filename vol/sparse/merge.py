@@ -1,7 +1,7 @@
-"""Gather functions row by row: how messages of some rows merge into a rank's own array.
+"""Gather functions for rows: AVG, SUM, REPLACE and WEIGHTED, row by row. Pure.
 
-Each row merges what came for it, as vol.merge merges whole arrays: in the order of ranks, own included, divided last,
-float16 in float32. Where all rows come the result has the same bits. The cost is that of the rows that came.
+Each row merges the messages that hold it, as vol.merge merges whole arrays: in rank order with the own row, the
+division last, float16 in float32. Messages of all rows give the same bits as there. The cost follows the rows received.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from vol.sparse.wire import RowValues
 from vol.update import Array, Update
 
 _BLOCK = 65_536
-"""Elements merged at once: a block of each message and the sum stay in a core's cache."""
+"""Elements merged at once: a block of each message and the sum stay in the cache of a core."""
 _THIN = 64
-"""Rows are found by a table of places, or where they are thinner than one in so many, by bisection."""
+"""Rows are found by a table of positions, or by bisection if fewer than one in so many is there."""
 
 
 @dataclass(frozen=True, eq=False)
 class RowUpdate:
-    """What one message says of some rows."""
+    """One message of some rows."""
 
     sender: int
     step: int
@@ -34,11 +34,11 @@ class RowUpdate:
 
 
 RowMerge = Callable[[Own, Sequence[RowUpdate], Rows], None]
-"""Changes own.values, of shape (n, width), in the given rows: all that some update holds."""
+"""Changes own.values, of shape (n, width), in the given rows: the union of the rows of all updates."""
 
 
 def newest_by_row(updates: Sequence[RowUpdate]) -> list[RowUpdate]:
-    """The updates without the rows for which their sender has a newer one among them. *Local.*"""
+    """Return the updates without the rows that a newer update of the same sender holds. Local."""
     newest: list[RowUpdate] = []
     for update in sorted(updates, key=lambda one: one.step, reverse=True):
         content = update.content
@@ -50,7 +50,7 @@ def newest_by_row(updates: Sequence[RowUpdate]) -> list[RowUpdate]:
 
 
 def _average(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
-    """own[r] <- (own[r] + sum of received) / (1 + number of those who sent r)."""
+    """own[r] <- (own[r] + sum of received) / (1 + number of senders of r)."""
     _combine(AVG, own, newest_by_row(updates), rows)
 
 
@@ -60,12 +60,15 @@ def _sum(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
 
 
 def _weighted(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
-    """own[r] <- (w own[r] + sum of w_s received_s) / (w + sum of w_s), over those who sent r; all zero: own stays."""
+    """own[r] <- (w own[r] + sum of w_s received_s) / (w + sum of w_s), over the senders s of r.
+
+    If all weights are zero, own[r] stays.
+    """
     _combine(WEIGHTED, own, newest_by_row(updates), rows)
 
 
 def _replace(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
-    """own[r] <- what came with the highest step, then from the highest rank."""
+    """own[r] <- the received row of the highest step, then of the highest rank."""
     for update in sorted(updates, key=lambda one: (one.step, one.sender)):
         content = update.content
         block = _rows_at_once(own)
@@ -74,13 +77,13 @@ def _replace(own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
 
 
 ROW_MERGES: dict[GatherFunction, RowMerge] = {AVG: _average, SUM: _sum, REPLACE: _replace, WEIGHTED: _weighted}
-"""PUSH_SUM has none: each row would have a mass of its own, and every message would have to carry those."""
+"""PUSH_SUM is not among them: each row would need a mass of its own, which messages do not carry."""
 
 
 _Index = Rows | slice
 _ALL: _Index = slice(None)
 _Term = tuple[float, "RowValues | None"]
-"""A weight, and what is weighed: None is the own array."""
+"""(weight, rows); None stands for the own array."""
 
 
 def _combine(function: GatherFunction, own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
@@ -103,8 +106,11 @@ def _combine(function: GatherFunction, own: Own, updates: Sequence[RowUpdate], r
 def _combine_block(
     function: GatherFunction, target: Array, terms: Sequence[_Term], rows: Rows, total: Array, mine: Array
 ) -> None:  # fmt: skip
-    """target[rows] <- the sum of terms, divided by that of their weights but for SUM. `mine` has room for the rows."""
-    # -0.0 is what any number may be added to without changing a bit; a weighted sum starts from 0.0, as vol.merge's.
+    """target[rows] <- the sum of the terms, divided by the sum of their weights unless `function` is SUM.
+
+    `total` and `mine` are buffers of the shape of these rows.
+    """
+    # -0.0 + x has the bits of x for every x. A weighted sum starts from 0.0, as in vol.merge.
     total.fill(-0.0 if total.dtype.kind == "f" and function is not WEIGHTED else 0)
     everywhere, somewhere = 0.0, None
     place = _place(rows)
@@ -130,7 +136,7 @@ def _combine_block(
 
 
 def _part(content: RowValues, rows: Rows) -> tuple[_Index, Array]:
-    """Where in `rows` those of `content` stand, and their values."""
+    """Return the positions in `rows` of the rows of `content`, and the values of these."""
     first, last = np.searchsorted(content.rows, (rows[0], rows[-1] + 1))
     return _within(rows, content.rows[first:last]), content.part(first, last)
 
@@ -149,14 +155,14 @@ def _divide_by_row(target: Array, rows: Rows, total: Array, divisor: NDArray[np.
 
 
 def _taken(source: Array, place: _Index, out: Array) -> Array:
-    """source[place], as a view or in `out`: a third of the time that the index takes."""
+    """Return source[place], as a view or in `out`, in a third of the time of the index expression."""
     if isinstance(place, slice):
         return source[place]
-    return np.take(source, place, axis=0, out=out, mode="clip")  # "raise" would buffer; a set is within range
+    return np.take(source, place, axis=0, out=out, mode="clip")  # the mode "raise" would buffer; a set is within range
 
 
 def _store(target: Array, place: _Index, values: Array) -> None:
-    """target[place] = values: rows moved as single items, in a third of the time that the index takes."""
+    """target[place] = values. Each row moves as one item, in a third of the time of the index expression."""
     if isinstance(place, slice):
         target[place] = values
         return
@@ -170,12 +176,12 @@ def _rows_at_once(own: Own) -> int:
 
 
 def _place(rows: Rows) -> _Index:
-    """An index for `rows`: a slice where they follow one another."""
+    """Return an index for `rows`: a slice if they are consecutive."""
     return slice(rows[0], rows[-1] + 1) if rows[-1] - rows[0] + 1 == len(rows) else rows
 
 
 def _within(rows: Rows, some: Rows) -> _Index:
-    """Where in `rows` each of `some`, all of which are there, stands."""
+    """Return the positions in `rows` of `some`, a subset of it."""
     if len(some) == len(rows):
         return _ALL
     spread = int(rows[-1] - rows[0]) + 1

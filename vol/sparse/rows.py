@@ -1,4 +1,4 @@
-"""Row numbers: what a user names, checked; and the union of several sets. Pure: no MPI, no clock.
+"""Sets of rows: checked row numbers of users, and unions of sets. Pure.
 
 A set of rows is an ascending array of intp, each row once.
 """
@@ -14,15 +14,16 @@ from numpy.typing import NDArray
 Rows = NDArray[np.intp]
 
 _SHOWN = 5
-"""Offending rows that an error message lists."""
+"""The number of invalid rows that an error message lists."""
 _SORT_BELOW = 8
-"""Union by sorting where there are fewer rows than 1 / _SORT_BELOW of all, else by marks."""
+"""Below 1 / _SORT_BELOW of all rows a union sorts; above it uses a mark for each row."""
 
 
 def checked_rows(rows: Any, n: int) -> Rows:
-    """The set of rows that `rows` names: whole numbers in any order, or a mask of all n rows. A new array. *Local.*
+    """Return the set of rows that `rows` names, as a new array. Local.
 
-    ValueError lists what is out of range, negative, repeated or not whole. TypeError: not numbers.
+    `rows`: whole numbers in any order, or a mask of all n rows. ValueError: a number is out of range, repeated or not
+    whole; the message lists them. TypeError: `rows` does not hold numbers.
     """
     named = _as_array(rows)
     if named.dtype == bool:
@@ -48,17 +49,17 @@ def checked_rows(rows: Any, n: int) -> Rows:
 
 
 def is_set_of_rows(rows: NDArray[np.integer], n: int) -> bool:
-    """Whether `rows` ascend, each once, within 0 to n - 1. *Local.*"""
+    """Whether `rows` is a set of rows from 0 to n - 1. Local."""
     return not rows.size or bool(rows[0] >= 0 and rows[-1] < n and (rows[1:] > rows[:-1]).all())
 
 
 def union(sets: Sequence[Rows], n: int) -> Rows:
-    """The rows, of n, that are in any of `sets`, of which there is at least one; may be one of them. *Local.*"""
+    """Return the union of `sets`, at least one, of rows of n. Local. The result may be one of the sets, not a copy."""
     largest = max(sets, key=len)
     if len(largest) == n or len(sets) == 1:
         return largest
     if sum(map(len, sets)) * _SORT_BELOW < n:
-        ascending = np.sort(np.concatenate(sets), kind="stable")  # merges ascending runs
+        ascending = np.sort(np.concatenate(sets), kind="stable")  # a stable sort merges ascending runs
         first = np.ones(len(ascending), bool)
         np.not_equal(ascending[1:], ascending[:-1], out=first[1:])
         return ascending[first]
@@ -69,7 +70,7 @@ def union(sets: Sequence[Rows], n: int) -> Rows:
 
 
 def listed(rows: Any) -> str:
-    """The first of `rows`, for the end of an error message. *Local.*"""
+    """Return the end of an error message that lists the first of `rows`. Local."""
     shown = ", ".join(str(row) for row in list(rows)[:_SHOWN])
     return f"got {shown}{f' and {len(rows) - _SHOWN} more' if len(rows) > _SHOWN else ''}"
 
@@ -78,7 +79,7 @@ def _as_array(rows: Any) -> NDArray[Any]:
     if not isinstance(rows, np.ndarray) and hasattr(rows, "__iter__") and not isinstance(rows, (str, bytes)):
         rows = list(rows)
     named = np.asarray(rows)
-    if named.dtype == object and all(isinstance(row, int) for row in named.reshape(-1)):  # too long for 64 bits
+    if named.dtype == object and all(isinstance(row, int) for row in named.reshape(-1)):  # larger than 64 bits
         outside = [row for row in named.reshape(-1) if not -(2**63) <= row < 2**63]
         raise ValueError(f"rows must be from 0 up and there must be as many: {listed(outside)}")
     if named.dtype.kind not in "biufc":

@@ -1,4 +1,4 @@
-"""Sparse vectors: a dense local replica of which rows are sent, those that changed or those that are named."""
+"""Sparse vectors: a dense local replica whose messages hold rows, those that changed or those that are named."""
 
 from __future__ import annotations
 
@@ -24,21 +24,21 @@ from vol.vector import Vector
 
 @dataclass(frozen=True)
 class SentAs:
-    """How many messages a sparse vector has sent in each encoding."""
+    """The number of messages that a sparse vector has sent, by encoding."""
 
     rows: int = 0
-    """Row numbers and values."""
+    """Messages of rows and their numbers."""
     whole: int = 0
-    """The whole array and a mark for each row, where that is shorter."""
+    """Messages of the whole array and a mark for each row, sent if they are shorter."""
 
 
 class SparseVector(Vector):
-    """A vector of shape (n,) or (n, k) of which rows are sent. Collective; arguments as of Vector.
+    """A vector of shape (n,) or (n, k) whose messages hold rows. Collective. Further arguments are those of Vector.
 
-    `capacity`: the most rows of a message, all if None; where ranks may die, what came from others, and what is owed to
-    a new peer, goes as there is room. `wire`: the dtype of values on their way, the array's if None.
-    `top_k`: the array holds increments, and each scatter sends the so many largest rows of what has been given.
-    `track`: whether rows that changed are looked for.
+    `capacity`: the largest number of rows in a message; None for all. Where ranks may fail, two kinds of rows are
+    deferred until a message has capacity left: those received from others, and those that a new peer has not got.
+    `wire`: the dtype of values in messages; None for that of the array. `top_k`: the array holds increments, and each
+    scatter sends the `top_k` largest rows of those not sent yet. `track`: whether to find the rows that changed.
     """
 
     kind = "sparse"
@@ -59,12 +59,12 @@ class SparseVector(Vector):
         self._residuals: dict[tuple[int, ...], Residual] = {}
         self._dirty = DirtyRows(self._table, self._peers) if top_k is None and track else None
         self._travels_on = not _reaches_all(graph)
-        # What others put off, those who get it put off as well.
+        # Rows that a sender may have deferred are deferred here too: a message of them may exceed the capacity.
         self._defers = capacity < n and self._topology.may_grow
 
     @property
     def sent_as(self) -> SentAs:
-        """Messages sent, by encoding: a vector of which more than about half the rows change is sent whole."""
+        """The number of messages sent, by encoding. If over about half of its rows change, the whole array is sent."""
         return SentAs(self._sent[ROWS], self._sent[WHOLE])
 
     # -- sending ----------------------------------------------------------------------------------------------
@@ -76,26 +76,28 @@ class SparseVector(Vector):
         if named is not None:
             sent = self._send_parts([(named, peers)], self._table, step, weight)
             if self._dirty is not None:
-                self._dirty.settle_rows(peers, named)
+                self._dirty.mark_rows_sent(peers, named)
             return sent
         if self._dirty is None:
             raise ValueError(f"{self.name}: with track=False the rows to send are named: scatter(rows=...)")
-        self._dirty.look()
-        news = self._dirty.news()
-        pending = self._dirty.pending(peers, news, self._format.capacity)
+        self._dirty.find_changed()
+        changed = self._dirty.changed()
+        pending = self._dirty.pending(peers, changed, self._format.capacity)
         sent = self._send_parts(pending, self._table, step, weight)
-        self._dirty.settle(pending, news)
+        self._dirty.mark_sent(pending, changed)
         return sent
 
     def _mend(self, before: Neighbours) -> None:
         self._carry_residuals(before.outs)
         if self._dirty is not None:
-            # New peers are owed all that changed so far: more than a slot holds, perhaps, and nobody's mistake.
+            # All that changed so far is pending for a new peer. It may exceed a slot, so it is deferred, not an error.
             self._dirty.defer(set(self._topology.now.targets).difference(before.targets))
 
     def _carry_residuals(self, outs: Sequence[tuple[int, ...]]) -> None:
-        """What the peers of a scatter had not got is owed to those of them who live, and whoever takes the place of the
-        others. `outs`: the peers by phase before the graph was mended."""
+        """Move each residual to the live peers it was for, and to those that replace failed ones.
+
+        `outs`: the out-neighbours by phase before the graph was mended.
+        """
         failed, now = self._transport.view.failed, self._topology.now.outs
         carried: dict[tuple[int, ...], Residual] = {}
         for peers, residual in self._residuals.items():
@@ -109,7 +111,7 @@ class SparseVector(Vector):
         self._residuals = carried
 
     def _send_largest(self, peers: tuple[int, ...], named: Rows | None, step: int, weight: float) -> int:
-        """Give the named rows, or all that are not zero, to what these peers have not got; send the largest of that."""
+        """Add the named rows, or all nonzero ones, to the residual of these peers; send its largest rows."""
         if not peers or (named is not None and not len(named)):
             return self._send_parts([], self._table, step, weight)
         if peers not in self._residuals:
@@ -131,7 +133,7 @@ class SparseVector(Vector):
     def _send_parts(
         self, parts: Sequence[tuple[Rows, Sequence[int]]], values: Array, step: int, weight: float
     ) -> int:  # fmt: skip
-        """Send each set of rows of `values` to its peers; an empty one to nobody."""
+        """Send each set of rows of `values` to its peers; skip an empty set. Return the payload bytes sent."""
         longest = max((len(rows) for rows, _ in parts), default=0)
         if longest > self._format.capacity:
             raise ValueError(
@@ -162,7 +164,7 @@ class SparseVector(Vector):
     # -- receiving --------------------------------------------------------------------------------------------
 
     def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
-        return False  # an older message may hold rows that the newest does not: what is superseded is, row by row
+        return False  # an older message may hold rows that the newest one does not: rows are superseded one by one
 
     def _check_function(self, function: Any) -> None:
         super()._check_function(function)
@@ -181,26 +183,26 @@ class SparseVector(Vector):
         if isinstance(function, GatherFunction):
             rows = union([content.rows for content in contents], self._format.n)
             if self._dirty is not None:
-                self._dirty.note(rows)
+                self._dirty.check(rows)
             own = Own(self._rank, self._weight, self._mass, self._table)
             pairs = zip(messages, contents, strict=True)
             ROW_MERGES[function](
                 own, [RowUpdate(one.sender, one.step, one.weight, content) for one, content in pairs], rows
             )
         else:
-            rows = np.arange(self._format.n)  # it may have changed any
+            rows = np.arange(self._format.n)  # a user's function may have changed any row
             if self._dirty is not None:
-                self._dirty.look()
+                self._dirty.find_changed()
             updates = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
             apply_user_function(function, self._array, updates)
         if self._dirty is None:
             return
         if not self._travels_on:
-            self._dirty.ignore(rows)
+            self._dirty.skip(rows)
         elif self._defers:
             self._dirty.pass_on(rows)
         else:
-            self._dirty.note(rows)
+            self._dirty.check(rows)
 
     def _update(self, message: Message, content: RowValues) -> Update:
         values = content.part(0, len(content.rows)).astype(self._array.dtype)  # a copy
@@ -214,6 +216,6 @@ def _is_finite(content: RowValues) -> bool:
 
 
 def _reaches_all(graph: Graph) -> bool:
-    """Whether everyone has every update from its source: the graph "all", or "auto" where that is what it chose."""
+    """Whether every rank receives every update from its source: the graph "all", or an "auto" that chose it."""
     others = graph.size - 1
     return graph.name in ("all", "auto") and all(len(graph.out(rank)) == others for rank in range(graph.size))

@@ -1,11 +1,11 @@
-"""Rows as bytes: how a message of some rows of an array is written, checked and read. Pure: no MPI, no clock.
+"""The wire format of sparse vectors: messages of rows are encoded, checked and decoded here. Pure.
 
-Two encodings, of which a message takes the shorter; they carry the same rows and values:
+There are two encodings for the same rows and values. A message has the shorter one:
 
-    rows    the values of the rows, then their numbers, ascending, of 32 bits where n allows it, else 64
-    whole   the values of all n rows, then a mark for each, packed 8 to the byte, lowest bit first
+    rows    the values of the rows; then their numbers, ascending, 32 bits each if n allows it, else 64
+    whole   the values of all n rows; then a mark for each row, packed 8 to the byte, lowest bit first
 
-The stamp's word for the encoding holds the kind in its low byte and the number of rows above it.
+The header of a message has a word for the encoding: the kind in the low byte, the number of rows above it.
 """
 
 from __future__ import annotations
@@ -25,63 +25,64 @@ Bytes = NDArray[np.uint8]
 ROWS, WHOLE = 1, 2
 _COUNT_SHIFT = 8
 _SPARE = 4
-"""Staging that grows gets 1 / _SPARE more than is needed now."""
+"""A buffer of Staging that grows gets 1 / _SPARE more than it needs."""
 
 
 @dataclass(frozen=True)
 class RowFormat:
-    """How the rows of an array of shape (n, width) travel."""
+    """The format of messages of rows of an array of shape (n, width)."""
 
     n: int
     width: int
     dtype: np.dtype[np.generic]
-    """That of the values on the wire."""
+    """The dtype of the values in a message."""
     capacity: int
-    """The most rows of a message."""
+    """The largest number of rows in a message."""
 
     @property
     def index(self) -> np.dtype[np.generic]:
-        """That of a row's number."""
+        """The dtype of a row number."""
         return np.dtype(np.uint32 if self.n <= 1 << 32 else np.uint64)
 
     @property
     def row_nbytes(self) -> int:
-        """The values of one row."""
+        """The bytes of the values of one row."""
         return self.width * self.dtype.itemsize
 
     @property
     def whole_nbytes(self) -> int:
-        """A message of all values and a mark for each row."""
+        """The bytes of a message of all rows and a mark for each."""
         return self.n * self.row_nbytes + -(-self.n // 8)
 
     @property
     def slot_nbytes(self) -> int:
-        """The longest message."""
+        """The bytes of the longest message."""
         return self.nbytes(self.capacity)
 
     def rows_nbytes(self, count: int) -> int:
-        """A message of `count` rows and their numbers."""
+        """Return the bytes of a message of `count` rows and their numbers."""
         return count * (self.row_nbytes + self.index.itemsize)
 
     def nbytes(self, count: int) -> int:
-        """A message of `count` rows in the shorter encoding."""
+        """Return the bytes of a message of `count` rows in the shorter encoding."""
         return min(self.rows_nbytes(count), self.whole_nbytes)
 
     def kind(self, count: int) -> int:
-        """The encoding of a message of `count` rows: WHOLE only where that is shorter."""
+        """Return the encoding of a message of `count` rows: WHOLE if that is shorter, else ROWS."""
         return WHOLE if self.whole_nbytes < self.rows_nbytes(count) else ROWS
 
 
 class Encoded(NamedTuple):
-    """A message, ready to be put."""
+    """A message that is ready for a Put."""
 
     body: Bytes
     """The values."""
     tail: Bytes
-    """The rows' numbers, or the marks."""
+    """The row numbers, or the marks."""
     nbytes: int
-    """Of both."""
+    """The bytes of both."""
     encoding: int
+    """The encoding as the header has it: the kind and the number of rows."""
 
     @property
     def kind(self) -> int:
@@ -91,15 +92,16 @@ class Encoded(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RowValues:
-    """Rows and their values, as they came."""
+    """Rows and their values, as a message holds them."""
 
     rows: Rows
     values: Array
-    """Of shape (len(rows), width), or (n, width) where it is `whole`: a view of the message, of the wire's dtype."""
+    """The values, of the dtype of the wire; a view of the message. The shape is (len(rows), width), or (n, width)."""
     whole: bool = False
+    """Whether `values` holds all n rows."""
 
     def part(self, start: int, stop: int) -> Array:
-        """The values of rows[start:stop]: a view, or a new array out of a whole one."""
+        """Return the values of rows[start:stop]: a view, or a copy if `values` holds other rows too."""
         if not self.whole:
             return self.values[start:stop]
         if len(self.rows) == len(self.values):
@@ -107,7 +109,7 @@ class RowValues:
         return self.values[self.rows[start:stop]]
 
     def without(self, rows: Rows) -> RowValues:
-        """What is left without those of `rows`: itself, or a copy."""
+        """Return the rows that are not in `rows`: this object, or a copy."""
         if not len(rows) or not len(self.rows):
             return self
         place = np.searchsorted(rows, self.rows)
@@ -120,18 +122,18 @@ class RowValues:
 
 
 class Staging:
-    """Memory for messages under way, kept from one scatter to the next."""
+    """Buffers for the messages of a scatter, reused by the next one. Local."""
 
     def __init__(self) -> None:
         self._buffers: list[Bytes] = []
         self._taken = 0
 
     def clear(self) -> None:
-        """What was taken is free again."""
+        """Free all that was taken."""
         self._taken = 0
 
     def take(self, shape: tuple[int, ...], dtype: np.dtype[np.generic]) -> Array:
-        """An array that nobody else has until `clear`; what it holds is undefined."""
+        """Return an uninitialized array. Until `clear` no other call returns its memory."""
         nbytes = math.prod(shape) * dtype.itemsize
         if self._taken == len(self._buffers):
             self._buffers.append(np.empty(0, np.uint8))
@@ -143,17 +145,18 @@ class Staging:
 
 
 def encode(form: RowFormat, rows: Rows, values: Array, staging: Staging, saturate: bool = False) -> Encoded:
-    """The message of `rows` (a set, at least one, at most form.capacity) of `values`, of shape (n, width).
+    """Return the message of `rows` of `values`, an array of shape (n, width). Local.
 
-    It may use `staging`, or `values` itself where the whole array goes as it is: both stay until it is sent. Values
-    beyond a narrower wire: ValueError, or, with `saturate`, its largest.
+    `rows` is a set of 1 to form.capacity rows. The message may be a view of `staging`, or of `values` itself: change
+    neither until it is sent. With `saturate` a value beyond the range of a narrower wire becomes the largest of that
+    range. Without it: ValueError.
     """
     kind = form.kind(len(rows))
     encoding = len(rows) << _COUNT_SHIFT | kind
     body = values
     if kind == ROWS:
         body = staging.take((len(rows), form.width), values.dtype)
-        np.take(values, rows, axis=0, out=body, mode="clip")  # "raise" would buffer; a set is within range
+        np.take(values, rows, axis=0, out=body, mode="clip")  # the mode "raise" would buffer; a set is within range
     if values.dtype != form.dtype:
         wide, body = body, staging.take(body.shape, form.dtype)
         over = narrow(wide, body)
@@ -164,8 +167,11 @@ def encode(form: RowFormat, rows: Rows, values: Array, staging: Staging, saturat
 
 
 def narrow(values: Array, out: Array) -> NDArray[np.bool_] | None:
-    """Round `values` into `out`, of a narrower dtype, which gets its largest where they are beyond it; None, or where
-    that is. *Local.*"""
+    """Round `values` into `out`, of a narrower dtype. Local.
+
+    A finite value beyond the range of that dtype becomes its largest. Return a mask of these values, or None if all are
+    in range.
+    """
     with np.errstate(over="ignore", under="ignore"):
         out[...] = values
     over = np.isinf(out)
@@ -191,13 +197,13 @@ def _refuse_overflow(form: RowFormat, rows: Rows, over: NDArray[np.bool_]) -> No
 
 
 def decode(form: RowFormat, encoding: int, payload: Bytes) -> RowValues | None:
-    """The rows that `payload` holds, views of it; None where it is not a message of this format."""
+    """Return the rows and values that `payload` holds, the values as views; None if it is invalid. Local."""
     count, kind = encoding >> _COUNT_SHIFT, encoding & (1 << _COUNT_SHIFT) - 1
     if not 0 < count <= form.capacity or kind != form.kind(count) or payload.nbytes != form.nbytes(count):
         return None
     if kind == ROWS:
         split = count * form.row_nbytes
-        rows = payload[split:].view(form.index).astype(np.intp)  # the copy is checked: it cannot change any more
+        rows = payload[split:].view(form.index).astype(np.intp)  # check a copy, which the sender cannot overwrite
         return RowValues(rows, _values(form, payload[:split])) if is_set_of_rows(rows, form.n) else None
     split = form.n * form.row_nbytes
     marks = np.unpackbits(payload[split:], bitorder="little")

@@ -1,4 +1,4 @@
-"""Which rows are dirty for whom, against a twin that keeps a set for each peer."""
+"""The dirty rows of each peer are those of a slow twin, which keeps a set for each peer."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ PEERS = (1, 2, 4)
 
 
 class Twin:
-    """What each peer is owed, row by row: at once, or as there is room."""
+    """The dirty rows of each peer, as sets: pending ones and deferred ones."""
 
     def __init__(self, array):
         self.array, self.seen = array, array.copy()
-        self.news = set()
+        self.changed = set()
         self.pending = {peer: set() for peer in PEERS}
         self.late = {peer: set() for peer in PEERS}
 
-    def look(self, rows=None):
+    def find_changed(self, rows=None):
         for row in range(len(self.array)) if rows is None else rows:
             if self.array[row].tobytes() != self.seen[row].tobytes():
                 self.seen[row] = self.array[row]
-                self.news.add(row)
+                self.changed.add(row)
                 for peer in PEERS:
                     self.pending[peer].add(row)
 
-    def ignore(self, rows):
+    def skip(self, rows):
         for row in rows:
             self.seen[row] = self.array[row]
 
@@ -41,17 +41,17 @@ class Twin:
             if self.array[row].tobytes() != self.seen[row].tobytes():
                 self.seen[row] = self.array[row]
                 for peer in PEERS:
-                    if row not in self.news:
+                    if row not in self.changed:
                         self.late[peer].add(row)
 
     def defer(self, peers):
         for peer in peers:
-            self.late[peer] |= self.pending[peer] - self.news
-            self.pending[peer] &= self.news
+            self.late[peer] |= self.pending[peer] - self.changed
+            self.pending[peer] &= self.changed
 
     def sent(self, peers, rows):
-        self.look(rows)
-        self.news -= set(rows)
+        self.find_changed(rows)
+        self.changed -= set(rows)
         for peer in peers:
             self.pending[peer] -= set(rows)
             self.late[peer] -= set(rows)
@@ -61,29 +61,29 @@ def some_rows(rng, n):
     return np.flatnonzero(rng.random(n) < rng.choice([0.1, 0.5, 1.0]))
 
 
-def scatter_all(rows, twin, peers, room):
-    rows.look()
-    twin.look()
-    news = rows.news()
-    pending = rows.pending(peers, news, room)
-    assert news.tolist() == sorted(twin.news)
+def scatter_all(rows, twin, peers, capacity):
+    rows.find_changed()
+    twin.find_changed()
+    changed = rows.changed()
+    pending = rows.pending(peers, changed, capacity)
+    assert changed.tolist() == sorted(twin.changed)
     for some, theirs in pending:
         assert (np.diff(some) > 0).all()
         for peer in theirs:
             due, late = twin.pending[peer], twin.late[peer] - twin.pending[peer]
             assert due <= set(some.tolist()) <= due | late
-            assert len(some) == len(due) + min(len(late), max(room - len(due), 0))
+            assert len(some) == len(due) + min(len(late), max(capacity - len(due), 0))
             twin.late[peer] -= set(some.tolist())
             due.clear()
     assert sorted(peer for _, theirs in pending for peer in theirs) == sorted(peers)
-    rows.settle(pending, news)
-    twin.news.clear()
+    rows.mark_sent(pending, changed)
+    twin.changed.clear()
 
 
 @settings(max_examples=500)
 @given(
     st.lists(
-        st.sampled_from(["write", "all", "some", "named", "gather", "gather all", "pass on", "put off"]), max_size=25
+        st.sampled_from(["write", "all", "some", "named", "gather", "gather all", "pass on", "defer"]), max_size=25
     ),
     st.integers(0, 30), st.integers(1, 3), st.sampled_from(["f2", "f4", "f8", "i1"]), st.integers(0, 2**31),
 )  # fmt: skip
@@ -101,18 +101,18 @@ def test_as_a_set_for_each_peer(acts, n, width, dtype, seed):
         elif act == "some":
             scatter_all(rows, twin, peers, rng.integers(n + 1))
         elif act == "named":
-            rows.settle_rows(peers, chosen)
+            rows.mark_rows_sent(peers, chosen)
             twin.sent(peers, chosen.tolist())
-        elif act == "put off":
+        elif act == "defer":
             rows.defer(peers)
             twin.defer(peers)
         else:
-            rows.note(chosen)
-            twin.look(chosen.tolist())
+            rows.check(chosen)
+            twin.find_changed(chosen.tolist())
             array[chosen] += 1
             after = {
-                "gather": (rows.note, twin.look),
-                "gather all": (rows.ignore, twin.ignore),
+                "gather": (rows.check, twin.find_changed),
+                "gather all": (rows.skip, twin.skip),
                 "pass on": (rows.pass_on, twin.pass_on),
             }[act]
             after[0](chosen)
@@ -120,8 +120,8 @@ def test_as_a_set_for_each_peer(acts, n, width, dtype, seed):
 
 
 def dirty_rows(rows):
-    rows.look()
-    return rows.news().tolist()
+    rows.find_changed()
+    return rows.changed().tolist()
 
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
@@ -153,12 +153,12 @@ def test_more_than_a_block():
         changed = [0, dirty._BLOCK - 1, dirty._BLOCK, 2 * dirty._BLOCK + 3, n - 1]
         array[changed, -1] = 1
         assert dirty_rows(rows) == changed
-        rows.settle([(np.array(changed), PEERS)], np.array(changed))
+        rows.mark_sent([(np.array(changed), PEERS)], np.array(changed))
         array[::2] = 3
-        rows.note(np.arange(1, n, 2))
-        assert rows.news().tolist() == []
-        rows.note(np.arange(0, n - 1, 2))
-        assert rows.news().tolist() == list(range(0, n - 1, 2))
+        rows.check(np.arange(1, n, 2))
+        assert rows.changed().tolist() == []
+        rows.check(np.arange(0, n - 1, 2))
+        assert rows.changed().tolist() == list(range(0, n - 1, 2))
 
 
 def test_unaligned_memory():
@@ -170,21 +170,21 @@ def test_unaligned_memory():
     assert dirty_rows(rows) == [3]
 
 
-def test_all_peers_that_are_up_to_date_share_one_set():
+def test_peers_that_are_not_behind_share_one_set():
     array = np.zeros((5, 1))
     rows = DirtyRows(array, PEERS)
     array[2] = 1
-    rows.look()
-    pending = lambda: rows.pending(PEERS, rows.news(), 5)  # noqa: E731
+    rows.find_changed()
+    pending = lambda: rows.pending(PEERS, rows.changed(), 5)  # noqa: E731
     assert [peers for _, peers in pending()] == [list(PEERS)]
-    rows.settle(rows.pending([1, 2], rows.news(), 5), rows.news())
+    rows.mark_sent(rows.pending([1, 2], rows.changed(), 5), rows.changed())
     assert [(pending.tolist(), peers) for pending, peers in pending()] == [([], [1, 2]), ([2], [4])]
-    rows.settle(rows.pending([4], rows.news(), 5), rows.news())
+    rows.mark_sent(rows.pending([4], rows.changed(), 5), rows.changed())
     assert [peers for _, peers in pending()] == [list(PEERS)]
 
 
-def test_arrears_go_in_turns():
-    """Rows that change all the time do not keep others waiting."""
+def test_deferred_rows_go_in_turns():
+    """Rows that change all the time do not hold up the others."""
     array = np.zeros((10, 1))
     rows = DirtyRows(array, PEERS)
     array[:] = 1
@@ -193,7 +193,7 @@ def test_arrears_go_in_turns():
     for _ in range(5):
         array[:3] += 1
         rows.pass_on(np.arange(10))
-        pending = rows.pending([2], rows.news(), 2)
+        pending = rows.pending([2], rows.changed(), 2)
         sent.update(pending[1][0].tolist())
-        rows.settle(pending, rows.news())
+        rows.mark_sent(pending, rows.changed())
     assert sent == set(range(10))

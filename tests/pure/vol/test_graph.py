@@ -446,7 +446,7 @@ def test_a_graph_is_a_value() -> None:
     assert ring != graph("ring", 5) and ring != graph("torus", 4)
     with pytest.raises(AttributeError):
         ring.size = 5  # type: ignore[misc]
-    assert repr(graph("one-peer", 8).without([1])) == "Graph('one-peer', size=8, degree=1, period=3, dead=[1])"
+    assert repr(graph("one-peer", 8).without([1])) == "Graph('one-peer', size=8, degree=1, period=3, failed=[1])"
     assert repr(ring) == "Graph('ring', size=4, degree=1)"
 
 
