@@ -16,7 +16,8 @@ from pathlib import Path
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library
-from malt.runner.program import CONTROL_SERVER, JOB_DIR
+from malt.runner.program import JOB_DIR
+from malt.runner.reporting import CONTROL_SERVER
 
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
 """The variable that says that the others go on where a rank dies: 1; or best-effort: on any MPI, without a promise."""

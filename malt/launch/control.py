@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 from dstorm.transports.endpoints import own_addresses
 from dstorm.transports.server import AuthenticatedServer
-from malt.runner import program
+from malt.runner import reporting
 
 _NAME = re.compile(r"(finished|left|status|ready|lost|calls|begun)-\d+|rank-\d+\.txt")
 _LONGEST_NBYTES = 1 << 20
@@ -63,7 +63,7 @@ class ControlServer:
     def _write(self, name: str, text: str) -> None:
         with self._writing, contextlib.suppress(OSError):  # a full disk
             if not self._closed:
-                program.write(self._folder / name, text)
+                reporting.write(self._folder / name, text)
 
 
 def _reports(lines: BinaryIO) -> Iterator[tuple[str, str]]:

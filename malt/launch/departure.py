@@ -29,8 +29,10 @@ _FINALIZES_S = 1.0
 
 
 class Departure:
-    """The ranks of one job. `is_spread`: some may be where they cannot be told. `is_fault_tolerant`: one may end by
-    itself."""
+    """How the ranks of one job leave.
+
+    `is_spread`: some may be on hosts that the launcher cannot reach. `is_fault_tolerant`: a rank may end alone.
+    """
 
     def __init__(
         self, folder: Path, ranks: int, is_spread: bool = False, is_fault_tolerant: bool = False,

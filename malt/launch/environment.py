@@ -6,7 +6,8 @@ from collections.abc import Mapping
 
 from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.launch.command import RESTART, SURVIVE
-from malt.runner.program import CALL, CONTROL_SERVER, FAILURE_DIR, JOB_DIR
+from malt.runner.program import FAILURE_DIR, JOB_DIR
+from malt.runner.reporting import CALL, CONTROL_SERVER
 
 _OURS = (RANK_PROCESS, FAILURE_DIR, JOB_DIR, CONTROL_SERVER, CALL, SURVIVE, RESTART)
 _MPI = (

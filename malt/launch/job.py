@@ -17,7 +17,8 @@ from malt.launch.job_state import JobState, failed_with, ranks_with, report_ends
 from malt.launch.signals import Signals
 from malt.launch.streams.output import Output
 from malt.launch.supervisor import Supervised
-from malt.runner.program import CONTROL_SERVER, FAILURE_DIR, JOB_DIR, SESSION_BASE
+from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
+from malt.runner.reporting import CONTROL_SERVER
 
 GRACE_S = 10.0
 """How long ranks that are told to end may take to leave."""

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
-from malt.runner import program
+from malt.runner import reporting
 
 _LOOK_S = 0.002
 
@@ -75,5 +75,5 @@ class Rendezvous:
 
     def _write(self, name: str, text: str) -> Path:
         path = self._path(name)
-        program.write(path, text)
+        reporting.write(path, text)
         return path

@@ -26,7 +26,8 @@ from malt.resilience import hosts
 from malt.resilience.rendezvous import Rendezvous
 from malt.runner import exits
 from malt.runner.leaving import HOST_COUNTS, is_leaving
-from malt.runner.program import JOB_DIR, leave
+from malt.runner.program import JOB_DIR
+from malt.runner.reporting import report_to
 from malt.world.endings import TolerantEnding
 from malt.world.world import World
 
@@ -103,14 +104,14 @@ def _transport(
         return _of_mpi(comm, deadline_s, suspect_after_s)
     session = _name(mpi.members(comm))
     if folder:
-        leave(folder, f"memory-{os.getpid()}", "\n".join(shm_space.mapped()))
+        report_to(folder, f"memory-{os.getpid()}", "\n".join(shm_space.mapped()))
     if here:
         made = _of_one_host(Path(str(folder)), session, comm, deadline_s, suspect_after_s)
     else:
         _check_that_none_has_failed()
         made = hosts.transport(session, comm, deadline_s, suspect_after_s)
     if folder:
-        leave(folder, f"ready-{os.getpid()}", "")
+        report_to(folder, f"ready-{os.getpid()}", "")
     return made
 
 
@@ -123,7 +124,7 @@ def check_asked(survive: bool, world: World) -> None:
 def report_mpi_state() -> None:
     """Tell the launcher that MPI is loaded now, which waits for all ranks, if it has not been. Local."""
     if (folder := os.environ.get(JOB_DIR)) and "mpi4py.MPI" not in sys.modules:
-        leave(folder, f"calls-{os.getpid()}", "")
+        report_to(folder, f"calls-{os.getpid()}", "")
 
 
 def has_failed_ranks() -> bool:
@@ -221,7 +222,7 @@ def report(world: World, transport: SurvivingTransport, change: Change, vitals: 
 
         members = mpi.members(world.comm)
         for rank in fresh:  # whom the launcher may not see
-            leave(folder, f"lost-{members[rank]}", "")
+            report_to(folder, f"lost-{members[rank]}", "")
     living = sorted(set(range(world.size)) - world.lost.keys())  # also who has ended well by now
     if world.rank == living[0] and not is_leaving():
         # One that was lowest until now may have died before it told of those who had died before it.

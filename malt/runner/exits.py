@@ -21,7 +21,8 @@ from types import FrameType, TracebackType
 from typing import Any, NamedTuple, NoReturn
 
 from malt.runner.leaving import flush, is_leaving, skip_mpi_finalize
-from malt.runner.program import JOB_DIR, leave, leave_traceback, status_of
+from malt.runner.program import JOB_DIR, status_of
+from malt.runner.reporting import report_to, report_traceback
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
@@ -76,7 +77,7 @@ def _leave(status: int) -> None:
     """End this process, and leave nothing for MPI to wait for: it takes an exit for the end of the job. What it would
     have ended with is for the launcher to know, where nobody is left."""
     if folder := os.environ.get(JOB_DIR):
-        leave(folder, f"left-{_rank}", str(status))
+        report_to(folder, f"left-{_rank}", str(status))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
@@ -85,7 +86,7 @@ def leave_early() -> None:
     global _has_left
     _has_left = True
     if folder := os.environ.get(JOB_DIR):
-        leave(folder, f"left-{_rank}", "0")
+        report_to(folder, f"left-{_rank}", "0")
     else:
         skip_mpi_finalize(0)
 
@@ -118,7 +119,7 @@ def end_job_for(error: BaseException) -> None:
     else:
         with contextlib.suppress(Exception):
             traceback.print_exception(type(error), error, error.__traceback__)
-        leave_traceback(error)
+        report_traceback(error)
         status = 130 if isinstance(error, KeyboardInterrupt) else 1
     _end(status or 1)
 
@@ -163,7 +164,7 @@ def _after_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
         finally:
             if not issubclass(args.exc_type, SystemExit):  # a thread's own way to end
                 if args.exc_value is not None:
-                    leave_traceback(args.exc_value)
+                    report_traceback(args.exc_value)
                 _end(1)
 
     return report

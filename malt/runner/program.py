@@ -9,9 +9,9 @@ here it also holds before malt.init, and for programs that never call it:
   MPI_Init for ever. Its process manager ends the job at once when asked to over its own connection (PMI).
 - After MPI_Init both wait: an interpreter that exits finalizes MPI, which is collective. MPI_Abort ends both.
 
-It is started by its path and imports nothing of malt but malt/runner/leaving.py, by its path, too: the program finds
-the modules, sys.path and environment that it would find under plain Python, and its first line may still set what numpy
-reads when it is imported.
+It is started by its path. Of malt it loads only malt/runner/leaving.py and malt/runner/reporting.py, also by their
+paths. So the program finds the modules, sys.path and environment that it would find under plain Python, and its first
+line may still set what numpy reads when it is imported.
 """
 
 from __future__ import annotations
@@ -27,25 +27,28 @@ import builtins
 import contextlib
 import importlib.util
 import io
-import json
 import runpy
 import signal
 import stat
 import threading
 import time
-import traceback
 from collections.abc import Callable
 from types import CodeType, ModuleType, TracebackType
 from typing import TYPE_CHECKING, NoReturn
 
 if TYPE_CHECKING or __name__ != "__main__":
-    from malt.runner import leaving
+    from malt.runner import leaving, reporting
 else:
-    _spec = importlib.util.spec_from_file_location(
-        "malt.runner.leaving", os.path.join(os.path.dirname(os.path.abspath(__file__)), "leaving.py")
-    )
-    leaving = sys.modules[_spec.name] = importlib.util.module_from_spec(_spec)  # for malt, which asks it
-    _spec.loader.exec_module(leaving)
+
+    def _beside(name):
+        """The module malt.runner.`name`, loaded by its path. When malt imports it later, it gets the same module."""
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), f"{name}.py")
+        spec = importlib.util.spec_from_file_location(f"malt.runner.{name}", path)
+        module = sys.modules[spec.name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        return module
+
+    leaving, reporting = _beside("leaving"), _beside("reporting")
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
 """The variable that names the folder where a failing rank leaves its traceback, as rank-<r>.txt, for the launcher.
@@ -62,30 +65,17 @@ SESSION_BASE = "PRTE_MCA_prte_local_tmpdir_base"
 number: one that a killed job has left behind makes a later mpiexec of the same number give up ("The PMIx server's
 listener thread failed to start"). A rank takes it out of its environment, too."""
 
-CONTROL_SERVER = "MALT_RECEPTION"
-"""The variable that tells ranks on other hosts, which have no such folder, where to call the launcher: the name of its
-host, a token, a port, and addresses."""
-
-CALL = "MALT_CALL"
-"""The variable that holds the number of that connection, in such a rank."""
-
 PIPES = {1: "out", 2: "err"}
 """The pipes in that folder from which the launcher takes what ranks on its host print: out-<rank>, err-<rank>."""
 
 _exit = os._exit  # for the end that the launcher is told of here; the program's own calls are noted
 
-_RING_S, _LOOK_S = 5.0, 0.05
+_LOOK_S = 0.05
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
-_RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
 _DRAIN_S = 0.1
 """What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
 
-_LONGEST_TEXT = 100_000
-"""Of a longer traceback its end is what says most: the launcher takes lines of 1 MiB."""
-
-_reporting = threading.RLock()
 _folder: str | None = None
-_has_left_traceback = False
 _process = 0
 """The process that is a rank; a fork of it is none."""
 
@@ -93,11 +83,12 @@ _process = 0
 def main() -> None:
     """Run the program that sys.argv[1:] names. Returns when it has ended well; else the job has ended."""
     global _folder, _process
-    _folder, _process = os.environ.pop(FAILURE_DIR, None), os.getpid()
+    _process = os.getpid()
+    endpoint = os.environ.pop(reporting.CONTROL_SERVER, "").split()
+    _folder = reporting.start(os.environ.pop(FAILURE_DIR, None), endpoint)
     # for malt.runner.exits: what is known here of the launcher
     sys.modules["malt.runner.program"] = sys.modules[__name__]
     os.environ.pop(SESSION_BASE, None)
-    _call(os.environ.pop(CONTROL_SERVER, "").split())
     del sys.argv[0]
     kind = sys.argv.pop(0) if sys.argv[0] in ("-c", "-m") else ""
     program = sys.argv[0]
@@ -109,11 +100,11 @@ def main() -> None:
     _print_to_the_launcher()
     _write_whole_lines()
     _take_input()
-    leaving.take_signals(_folder, _rank(), _leave)
-    if CALL in os.environ:
-        threading.Thread(target=leaving.hear, args=[int(os.environ[CALL])], daemon=True).start()
+    leaving.take_signals(_folder, reporting.rank(), reporting.report)
+    if reporting.CALL in os.environ:
+        threading.Thread(target=leaving.hear, args=[int(os.environ[reporting.CALL])], daemon=True).start()
     else:
-        _leave(f"started-{_rank()}", leaving.process())
+        reporting.report(f"started-{reporting.rank()}", leaving.process())
     if JOB_DIR in os.environ:
         threading.Thread(target=_report_when_mpi_has_begun, daemon=True).start()
     atexit.register(_end)
@@ -150,7 +141,7 @@ def _exited(error: SystemExit) -> None:
         with contextlib.suppress(Exception):
             print(error.code, file=sys.stderr)
     if _folder is not None and _session_is_over():  # all ranks end here: the launcher knows the job's status, and
-        _leave(f"status-{status}", "")  # mpiexec has nothing to complain of
+        reporting.report(f"status-{status}", "")  # mpiexec has nothing to complain of
         return
     _end_job(status)
 
@@ -162,11 +153,11 @@ def _failed(error: BaseException) -> None:
     error.__traceback__ = _without_this_file(error.__traceback__)
     if leaving.is_leaving():
         if not isinstance(error, KeyboardInterrupt):
-            leave_traceback(error)  # the launcher prints the first
+            reporting.report_traceback(error)  # the launcher prints the first
         return
     if type(error).__name__ == "PeerLost" and leaving.follow_others():
         return
-    leave_traceback(error)
+    reporting.report_traceback(error)
     try:
         sys.excepthook(type(error), error, error.__traceback__)  # malt.init's hook ends the job itself
     except BaseException:
@@ -190,86 +181,20 @@ def _run(code: CodeType, module: ModuleType) -> None:
     exec(code, vars(module))
 
 
-def leave_traceback(error: BaseException) -> None:
-    """Leave the traceback for the launcher, if there is one, and none was left before. Local."""
-    global _has_left_traceback
-    if (rank := _rank()) != "?" and not _has_left_traceback:
-        _has_left_traceback = True
-        with contextlib.suppress(Exception):  # an error that cannot be printed
-            lines = traceback.format_exception(type(error), error, error.__traceback__)
-            _leave(f"rank-{rank}.txt", "".join(lines))
-
-
-def _leave(name: str, text: str) -> None:
-    if not name.endswith("-?"):  # not started as a rank
-        leave(_folder, name, text)
-
-
-def leave(folder: str | None, name: str, text: str) -> None:
-    """Leave word for the launcher, if there is one: a file in `folder`, whole or not at all, or over a connection."""
-    if _report(name, text) or not folder:
-        return
-    with contextlib.suppress(OSError):  # what it says was printed already, and the job must still end
-        write(os.path.join(folder, name), text)
-
-
-def write(path: str | os.PathLike[str], text: str) -> None:
-    """Make `path` a file of `text`, whole or not at all as long as the system runs. OSError. Local."""
-    with open(f"{path}.{os.getpid()}", "w", encoding="utf-8", errors="backslashreplace") as file:
-        file.write(text)
-    os.replace(file.name, path)
-
-
-def _report(name: str, text: str) -> bool:
-    """Tell the launcher, where this process is a rank on another host; whether it is."""
-    call = os.environ.get(CALL)
-    if call is not None:
-        # A line of its own, also after one that a signal handler's exception has cut off.
-        line = b"\n" + json.dumps([name, text[-_LONGEST_TEXT:]]).encode() + b"\n"
-        with _reporting, contextlib.suppress(OSError):  # the launcher has gone
-            while line:
-                line = line[os.write(int(call), line) :]
-    return call is not None
-
-
-def _call(words: list[str]) -> None:
-    """Call the launcher, where this is another host. Where that fails it knows nothing of this rank."""
-    global _folder
-    os.environ.pop(CALL, None)
-    if not words or words[0] == os.uname().nodename:
-        return
-    import socket  # 10 ms that ranks of the launcher's host need not wait
-
-    _folder = None
-    for address in words[3:]:
-        with contextlib.suppress(OSError):
-            connection = socket.create_connection((address, int(words[2])), _RING_S)
-            connection.settimeout(None)
-            connection.sendall(f"{words[1]} {_rank()}\n".encode())
-            os.environ[CALL] = str(connection.fileno())
-            # A child must not keep the connection, whose end tells of that of the rank.
-            os.register_at_fork(after_in_child=connection.close)
-            return
-
-
 def _take_input() -> None:
     """Standard input is rank 0's (malt/launch/streams/standard_input.py); the others read its end."""
-    given = os.path.join(_folder or "", leaving.INPUT) if _rank() == "0" else os.devnull
-    if _rank() != "?" and os.path.exists(given):
+    given = os.path.join(_folder or "", leaving.INPUT) if reporting.rank() == "0" else os.devnull
+    if reporting.rank() != "?" and os.path.exists(given):
         source = os.open(given, os.O_RDONLY)
         os.dup2(source, 0)
         os.close(source)
-
-
-def _rank() -> str:
-    return next((os.environ[name] for name in _RANKS if name in os.environ), "?")
 
 
 def _report_when_mpi_has_begun() -> None:
     """Where ranks may die: from here on the others need not wait in MPI_Init for one that does."""
     while (mpi := sys.modules.get("mpi4py.MPI")) is None or not getattr(mpi, "Is_initialized", bool)():
         time.sleep(_LOOK_S)
-    _leave(f"begun-{_rank()}", "")
+    reporting.report(f"begun-{reporting.rank()}", "")
 
 
 def _end() -> None:
@@ -282,7 +207,7 @@ def _end() -> None:
     if leaving.is_leaving() and JOB_DIR not in os.environ:
         leaving.wait_to_be_killed()
     elif not leaving.is_leaving() and (exits is None or not exits.has_left()):
-        _leave(f"finished-{_rank()}", "")
+        reporting.report(f"finished-{reporting.rank()}", "")
     if JOB_DIR in os.environ:
         leaving.skip_mpi_finalize(0)
 
@@ -292,7 +217,7 @@ def _end_job(status: int) -> NoReturn:
     on. Does not return."""
     alone = JOB_DIR in os.environ
     goes_on = alone and not _session_is_over()  # after it nobody does for this rank what it was about to
-    _leave(f"left-{_rank()}" if goes_on else f"status-{status}", str(status))
+    reporting.report(f"left-{reporting.rank()}" if goes_on else f"status-{status}", str(status))
     leaving.flush()
     time.sleep(_DRAIN_S)
     if alone:
@@ -346,7 +271,7 @@ def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[
             # SystemExit: a thread's way to end
             if not issubclass(args.exc_type, SystemExit) and os.getpid() == _process:
                 if args.exc_value is not None:
-                    leave_traceback(args.exc_value)
+                    reporting.report_traceback(args.exc_value)
                 if not leaving.is_leaving():
                     _end_job(1)
 
@@ -364,7 +289,8 @@ def _print_to_the_launcher() -> None:
     """Where the launcher is on this host, and listens: else to mpiexec, as ever."""
     for number, name in PIPES.items():
         with contextlib.suppress(OSError):
-            pipe = os.open(os.path.join(_folder or os.devnull, f"{name}-{_rank()}"), os.O_WRONLY | os.O_NONBLOCK)
+            path = os.path.join(_folder or os.devnull, f"{name}-{reporting.rank()}")
+            pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             os.set_blocking(pipe, True)
             os.dup(number)  # stays open: Open MPI's mpiexec complains where it is closed before the process ends
             os.dup2(pipe, number)

@@ -16,8 +16,8 @@ import pytest
 
 from malt.launch import control
 from malt.launch.control import ControlServer
-from malt.runner import leaving, program
-from malt.runner.program import CALL, CONTROL_SERVER
+from malt.runner import leaving, reporting
+from malt.runner.reporting import CALL, CONTROL_SERVER
 
 pytestmark = pytest.mark.serial
 PROGRAM = str(Path(__file__).parents[2] / "malt" / "runner" / "program.py")
@@ -97,7 +97,7 @@ def test_a_rank_whose_words_are_not_understood_has_not_ended(caller, tmp_path, m
     """A line that was cut off when a signal came, and one that is too long."""
     caller.sendall(b'["left-2", "3"' + b"\n" + b"[" * (1 << 21))
     monkeypatch.setenv(CALL, str(caller.fileno()))
-    program.leave(None, "rank-2.txt", "x" * (1 << 21) + "the error")
+    reporting.report_to(None, "rank-2.txt", "x" * (1 << 21) + "the error")
     wait_for("rank-2.txt", tmp_path)
     assert files(tmp_path) == ["elsewhere-2", "rank-2.txt"]
     assert (tmp_path / "rank-2.txt").read_text().endswith("xthe error")

@@ -111,7 +111,7 @@ def test_a_fork_that_fails_leaves_none(tmp_path, run):
 
 
 @pytest.mark.parametrize(
-    "environment", [{"MALT_FAILURE_DIR": "find_failed", "PMI_RANK": "1"}, {"MALT_FAILURE_DIR": "."}, {}], ids=str
+    "environment", [{"MALT_FAILURE_DIR": "no-such-folder", "PMI_RANK": "1"}, {"MALT_FAILURE_DIR": "."}, {}], ids=str
 )
 def test_nowhere_to_leave_it(tmp_path, run, environment):
     done = run("1 / 0", RUNNER, "program.py", **environment)
@@ -202,7 +202,7 @@ def test_the_launcher_learns_of_an_end_inside_mpi(tmp_path, run, how):
     (tmp_path / "mpi4py" / "MPI.py").write_text(MPI_STATES)
     left = tmp_path / "left"
     left.mkdir()
-    text, reports = INSIDE[how]
+    text, expected = INSIDE[how]
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
     reports = {path.name: path.read_text() for path in left.iterdir()}
-    assert reports.get("inside-3") == reports
+    assert reports.get("inside-3") == expected

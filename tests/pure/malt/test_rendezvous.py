@@ -12,7 +12,7 @@ import pytest
 from dstorm import DeadlinePassed
 from malt.resilience import rendezvous
 from malt.resilience.rendezvous import Members, Rendezvous
-from malt.runner import program
+from malt.runner import reporting
 
 pytestmark = pytest.mark.serial
 
@@ -41,7 +41,7 @@ def fault_tolerant(monkeypatch):
 
     shim = types.SimpleNamespace(replace=dying(os.replace), link=dying(os.link), getpid=threading.get_ident)
     monkeypatch.setattr(rendezvous, "os", shim)
-    monkeypatch.setattr(program, "os", shim)
+    monkeypatch.setattr(reporting, "os", shim)
     return lambda changes: setattr(left, "changes", changes)
 
 
