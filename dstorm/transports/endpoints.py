@@ -1,4 +1,4 @@
-"""Connections between ranks of different hosts: where one can be reached, and who calls."""
+"""Connections between ranks of different hosts, and the endpoints at which ranks listen."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from dstorm.transports.server import AuthenticatedServer, hello
 
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 _NAME_NBYTES = 15
-_RING_S = 2.0
+_ANSWER_S = 2.0
 """How long an address may take to answer."""
 _NAP_S = 0.02
 _MOST_ADDRESSES = 16
@@ -25,7 +25,7 @@ _YES = b"Y"
 
 
 class Endpoint(NamedTuple):
-    """Where a rank listens, and what a caller must know."""
+    """The addresses and the port at which a rank listens, and the token that a caller must send."""
 
     addresses: tuple[str, ...]
     port: int
@@ -33,41 +33,42 @@ class Endpoint(NamedTuple):
 
 
 def own_addresses() -> tuple[str, ...]:
-    """The IPv4 addresses of this host, but for that of itself. Local."""
+    """The IPv4 addresses of this host without the loopback addresses, at most 16. Local."""
     found = []
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
         for _, name in socket.if_nameindex():
-            with contextlib.suppress(OSError):  # one without an address
+            with contextlib.suppress(OSError):  # this interface has no address
                 request = struct.pack("256s", name.encode()[:_NAME_NBYTES])
                 found.append(socket.inet_ntoa(fcntl.ioctl(any_socket.fileno(), _SIOCGIFADDR, request)[20:24]))
     return tuple(address for address in found if not address.startswith("127."))[:_MOST_ADDRESSES]
 
 
 class Exchange:
-    """Where one rank calls and is called. It listens from the start; close it when all have called."""
+    """The end of one rank at which connections are made. It listens at `endpoint` from the start. Local."""
 
     def __init__(self, rank: int) -> None:
         self._rank = rank
-        self._server = AuthenticatedServer("malt dialing")
-        self.number = Endpoint(own_addresses(), self._server.port, self._server.token)
+        self._server = AuthenticatedServer("malt connect")
+        self.endpoint = Endpoint(own_addresses(), self._server.port, self._server.token)
 
     def connect(
-        self, numbers: Mapping[int, Endpoint], deadline_s: float
+        self, endpoints: Mapping[int, Endpoint], deadline_s: float
     ) -> tuple[dict[int, socket.socket], dict[int, socket.socket]]:  # fmt: skip
-        """A connection to, and one from, each rank of `numbers`, all of which do the same. Collective.
+        """The connections to, and those from, the ranks of `endpoints`, by rank. Collective: they do the same.
 
-        DeadlinePassed: some could not be reached, or did not call. Who has called and ended since is left out.
+        A rank that has ended before it called is left out. DeadlinePassed: a rank could not be reached, or did not
+        call. It stops listening at the end.
         """
         end = time.monotonic() + deadline_s
         into: dict[int, socket.socket] = {}
-        self._server.start(partial(_take, into, numbers.keys()))
+        self._server.start(partial(_take, into, endpoints.keys()))
         out: dict[int, socket.socket] = {}
-        while missing := [rank for rank in numbers if rank not in out]:
+        while missing := [rank for rank in endpoints if rank not in out]:
             for rank in missing:
                 with contextlib.suppress(OSError):
-                    out[rank] = _call(numbers[rank], self._rank)
+                    out[rank] = _call(endpoints[rank], self._rank)
             _check(end, missing, deadline_s)
-        while missing := [rank for rank in numbers if rank not in into and not _has_ended(out[rank])]:
+        while missing := [rank for rank in endpoints if rank not in into and not _has_ended(out[rank])]:
             _check(end, missing, deadline_s)
             time.sleep(_NAP_S)
         self._server.stop()
@@ -75,8 +76,11 @@ class Exchange:
 
 
 def _take(into: dict[int, socket.socket], known: Collection[int], rank: int, caller: socket.socket) -> bool:
-    """Take the connection of a rank that is `known` into `into`, unless it has given up meanwhile; whether it is."""
-    caller.settimeout(_RING_S)
+    """Add the connection of a rank to `into`; return whether it was added.
+
+    It is not where the rank is not `known`, or has given up meanwhile.
+    """
+    caller.settimeout(_ANSWER_S)
     if rank not in known or not caller.send(_YES) or caller.recv(1) != _YES:
         return False
     _prepare(caller)
@@ -84,14 +88,14 @@ def _take(into: dict[int, socket.socket], known: Collection[int], rank: int, cal
     return True
 
 
-def _call(number: Endpoint, rank: int) -> socket.socket:
-    """A connection to the rank of that number. OSError: none, at none of its addresses."""
-    for address in number.addresses:
+def _call(endpoint: Endpoint, rank: int) -> socket.socket:
+    """A connection of `rank` to the rank that listens at `endpoint`. OSError: none of its addresses answers."""
+    for address in endpoint.addresses:
         with contextlib.suppress(OSError):
-            made = close_in_children(socket.create_connection((address, number.port), _RING_S))
+            made = close_in_children(socket.create_connection((address, endpoint.port), _ANSWER_S))
             try:
-                made.sendall(hello(number.token, rank))
-                if made.recv(1) == _YES:  # else it is somebody else
+                made.sendall(hello(endpoint.token, rank))
+                if made.recv(1) == _YES:  # else another program answers there
                     made.sendall(_YES)
                     _prepare(made)
                     return made
@@ -108,7 +112,7 @@ def _prepare(connection: socket.socket) -> None:
 
 
 def _has_ended(connection: socket.socket) -> bool:
-    """Whether the other end is closed."""
+    """Whether the other end has closed the connection."""
     try:
         return connection.recv(1, socket.MSG_DONTWAIT | socket.MSG_PEEK) == b""
     except BlockingIOError:

@@ -1,14 +1,13 @@
-"""Puts to ranks of other hosts, over TCP connections of our own, for jobs whose ranks may die.
+"""Links: Puts to ranks of other hosts over TCP connections, in jobs that go on when a rank fails.
 
-MPI's do not outlive a death over TCP. With Open MPI 5.0.11 (osc rdma, btl tcp, ULFM) a Put or a flush towards the
-dead may hang, and with it those towards the living. A survivor whose answer to the dead still waits in its queue
-crashes: 7 jobs of 59 (btl_tcp_endpoint.c calls the callback that btl_base_am_rdma.c has set to NULL). And without ULFM
-the first call that sees the closed connection ends the job.
+MPI's own Puts do not survive a failure over TCP. With Open MPI 5.0.11 (osc rdma, btl tcp, ULFM) a Put or a flush to a
+failed rank may hang, and with it those to live ranks. A rank that has an answer to a failed one still in its queue
+crashes: 7 jobs of 59 (btl_tcp_endpoint.c calls the callback that btl_base_am_rdma.c has set to NULL). Without ULFM the
+first call that sees the closed connection ends the job.
 
-From each rank one connection goes to each rank of other hosts. It carries Puts and flushes there, a byte back for each
-flush that is complete, and others that say no more than that the rank lives. The system closes the connections of a
-process that ends; whoever is given up is cut off, so that nothing it still sends can arrive. What has arrived before is
-still written: `part` waits for that.
+Each rank has one connection to each rank of other hosts. It carries Puts and flushes there. Back come one byte for each
+complete flush, and heartbeats. When a process ends, the system closes its connections. A rank that is marked failed is
+cut off, so that nothing arrives that it sends later. What has arrived before is still written: `part` waits for that.
 """
 
 from __future__ import annotations
@@ -26,20 +25,20 @@ from dstorm.membership.view import View
 from dstorm.transport import Bytes, Put
 
 _HEAD = struct.Struct("<qqq")
-"""What follows: PUT, to an offset, so many bytes; FLUSH; or CUT: you are given up."""
+"""Kind, offset and length. Kinds: PUT, followed by the bytes; FLUSH; CUT: the receiver was marked failed."""
 _PUT, _FLUSH, _CUT = range(3)
 _DONE, _ALIVE = b"D", b"A"
 _BUFFER_NBYTES = 1 << 16
 _MOST_BUFFERS = 512
-"""Of one system call; IOV_MAX is 1024."""
+"""The most buffers of one system call; IOV_MAX is 1024."""
 HEARTBEAT_S = 0.25
-"""How often a rank says that it lives, and looks whom it has heard of."""
+"""Period of the heartbeats, and of the check for those of others."""
 _PART_S = 5.0
-"""How long what has arrived may take to be written: it is a system's buffer at most."""
+"""How long to wait until what has arrived is written. It is one socket buffer at most."""
 
 
 class _Out:
-    """The way to one rank. Broken: nothing goes there any more, and nothing waits for it."""
+    """The connection to one rank. Once it is `broken`, nothing is sent, and no call waits for the peer."""
 
     def __init__(self, peer: int, connection: socket.socket) -> None:
         self.peer = peer
@@ -50,12 +49,12 @@ class _Out:
         self._asked = self._done = 0
 
     def put(self, source: Bytes, offset: int) -> None:
-        """Let it be sent with the next `ask`."""
+        """Queue a Put, which the next `ask` sends."""
         with self.lock:
             self._waiting += (_HEAD.pack(_PUT, offset, source.nbytes), source)
 
     def ask(self) -> None:
-        """Send what waits, and ask to be told when it is there. The lock is held."""
+        """Send the queued Puts, and a flush that the peer answers. The caller holds the lock."""
         waiting, self._waiting = [*self._waiting, _HEAD.pack(_FLUSH, 0, 0)], []
         if not self.broken:
             with self._noting_loss():
@@ -63,23 +62,23 @@ class _Out:
                 self._asked += 1
 
     def is_done(self) -> bool:
-        """Whether all that was asked for is there, or the peer is lost."""
+        """Whether the peer has answered all flushes, or the connection is broken."""
         return self.broken or self._done >= self._asked
 
     def listen(self, flags: int = 0) -> bool:
-        """Take what was said of flushes; whether anything was said. The lock is held."""
-        reports = b""
+        """Receive answers and heartbeats; return whether any came. The caller holds the lock."""
+        received = b""
         if not self.broken:
             with self._noting_loss(), contextlib.suppress(BlockingIOError):
-                reports = self.connection.recv(_BUFFER_NBYTES, flags)
-                self.broken = not reports
-        self._done += reports.count(_DONE)
-        return bool(reports)
+                received = self.connection.recv(_BUFFER_NBYTES, flags)
+                self.broken = not received
+        self._done += received.count(_DONE)
+        return bool(received)
 
     def cut(self) -> None:
-        """Part from the peer, also while another thread waits for it."""
+        """Cut the peer off, also while another thread waits for it."""
         self.broken = True
-        if self.lock.acquire(blocking=False):  # else it is in the middle of a message
+        if self.lock.acquire(blocking=False):  # else another thread is in the middle of a message
             with contextlib.suppress(OSError):
                 self.connection.send(_HEAD.pack(_CUT, 0, 0), socket.MSG_DONTWAIT)
             self.lock.release()
@@ -96,11 +95,12 @@ class _Out:
 
 
 class Links:
-    """The ways to the ranks of other hosts, and what comes from them into `memory`, by threads. *One-sided*, all of it.
+    """The links to the ranks of other hosts. All methods are One-sided where they do not say otherwise.
 
-    `out`, `into`: a connection to and from each of those ranks that live. `view`: who does, on this host, too.
-    `find_failed`: ranks of other hosts that have ended before.
-    `leave(why)` ends this process: the others go on without it.
+    Threads write what these ranks put into `memory`. `out`, `into`: a connection to and from each live rank of another
+    host. `view`: the membership view, of the ranks of all hosts. `leave(why)`: ends this process when the others have
+    gone on without it. `suspect_after_s`: the heartbeat timeout. `find_failed`: ranks of other hosts that have failed
+    before.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Links:
         self._into = dict(into)
         self._heartbeat_timeout = HeartbeatTimeout(out, time.monotonic(), suspect_after_s)
         self._ended = set(find_failed)
-        """Whose connections have ended: found here, and for the view to say."""
+        """The ranks whose connections have ended. They are reported by `find_failed`; the view decides."""
         self._closed = False
         self._receivers = {
             peer: threading.Thread(target=self._receive, args=(peer, connection), name="malt link", daemon=True)
@@ -121,7 +121,7 @@ class Links:
         }
         for receiver in self._receivers.values():
             receiver.start()
-        threading.Thread(target=self._pulse, name="malt pulse", daemon=True).start()
+        threading.Thread(target=self._give_heartbeats, name="malt heartbeat", daemon=True).start()
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """As `Window.put`."""
@@ -133,7 +133,7 @@ class Links:
         return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Iterable[int]) -> None:
-        """As `Window.flush`; what was put to a rank that is lost is forgotten."""
+        """As `Window.flush`. Puts to failed ranks are dropped."""
         ways = [self._out[peer] for peer in peers if peer in self._out]
         for way in ways:
             with way.lock:
@@ -145,11 +145,14 @@ class Links:
                         self._hear(way.peer)
 
     def find_failed(self) -> Sequence[int]:
-        """Those whose processes have ended, or of whom nothing was heard for too long."""
+        """The ranks that have ended, or have given no heartbeat for the timeout. Local.
+
+        [] while this process may itself have been stopped.
+        """
         return list(self._ended) if self._heartbeat_timeout.is_awake(time.monotonic()) else []
 
     def cut(self, ranks: Iterable[int]) -> None:
-        """Part from `ranks`: what they send does not arrive any more, and they are told where that can be."""
+        """Cut `ranks` off: what they send does not arrive any more. They are notified where that is possible."""
         for rank in ranks:
             if rank in self._out:
                 self._out[rank].cut()
@@ -157,19 +160,21 @@ class Links:
                 _shut(self._into[rank])
 
     def part(self, ranks: Iterable[int]) -> None:
-        """As `cut`; on return nothing that `ranks` have sent is written any more. Local."""
+        """As `cut`. On return all that `ranks` have sent is written, and nothing more will be. Local."""
         ranks = set(ranks)
         self.cut(ranks)
         for rank in ranks & self._receivers.keys():
-            self._receivers[rank].join(_PART_S)  # it reads no more than what is here already
+            self._receivers[rank].join(_PART_S)  # it reads only what has arrived already
 
     def close(self) -> None:
-        """The job is over: nobody is watched any more. The connections last until the process ends, as others may still
-        be at their last flush. Local."""
+        """Stop giving and checking heartbeats, as the job is over. Local.
+
+        The connections last until the process ends, as other ranks may still be in their last flush.
+        """
         self._closed = True
 
     def _receive(self, peer: int, connection: socket.socket) -> None:
-        """Let what `peer` puts into memory, until it ends."""
+        """Write what `peer` puts into memory, until its connection ends."""
         with contextlib.suppress(OSError):
             for _ in _arrivals(connection, self._memory, lambda: self._hear(peer)):
                 self._go(f"rank {peer} has heard nothing of it for too long: the others go on without it")
@@ -178,29 +183,29 @@ class Links:
     def _hear(self, peer: int) -> None:
         self._heartbeat_timeout.heard(peer, time.monotonic())
 
-    def _pulse(self) -> None:
-        """Say that this rank lives, and see to those of whom nothing is heard."""
+    def _give_heartbeats(self) -> None:
+        """Give heartbeats to all ranks, and cut off those that give none."""
         while not self._closed:
             time.sleep(HEARTBEAT_S)
             stopped_s = self._heartbeat_timeout.was_stopped(time.monotonic())
             if stopped_s is not None:
-                self._go(f"it has stood still for {stopped_s:.1f} s: the others have gone on without it")
+                self._go(f"it was stopped for {stopped_s:.1f} s: the others have gone on without it")
             for peer, connection in self._into.items():
                 if peer not in self._ended:
                     with contextlib.suppress(OSError):
                         connection.send(_ALIVE, socket.MSG_DONTWAIT)
             for way in self._out.values():
-                if way.lock.acquire(blocking=False):  # else whoever waits there hears of it
+                if way.lock.acquire(blocking=False):  # else the thread that waits there receives them
                     if way.listen(socket.MSG_DONTWAIT):
                         self._hear(way.peer)
                     way.lock.release()
-            self._give_up_the_unresponsive()
+            self._cut_silent()
 
     def _go(self, why: str) -> None:
         if not self._closed:
             self._leave(why)
 
-    def _give_up_the_unresponsive(self) -> None:
+    def _cut_silent(self) -> None:
         ranks = set(self._view.alive) - self._ended
         silent = self._heartbeat_timeout.silent(ranks, time.monotonic())
         if not silent:
@@ -210,7 +215,7 @@ class Links:
             self._go(
                 f"it has heard nothing of ranks {sorted(silent)} for {seconds:g} s, who may be going on without it"
             )
-        self.cut(silent)  # whoever reads there comes to the end, and notes it as gone
+        self.cut(silent)  # their receivers come to the end, and add them to those that have ended
 
 
 def _send_all(connection: socket.socket, parts: Sequence[bytes | Bytes]) -> None:
@@ -224,8 +229,10 @@ def _send_all(connection: socket.socket, parts: Sequence[bytes | Bytes]) -> None
 
 
 def _arrivals(connection: socket.socket, memory: Bytes, hear: Callable[[], None]) -> Iterator[None]:
-    """Write into `memory` what is put, and answer flushes; yields where the peer has given this rank up. Returns at the
-    end of the connection. OSError."""
+    """Write Puts into `memory` and answer flushes, until the connection ends. OSError.
+
+    Yields where the peer has marked this rank failed. Calls `hear` whenever bytes have come.
+    """
     here = memory.data
     buffer = bytearray(_BUFFER_NBYTES)
     view = memoryview(buffer)
@@ -242,7 +249,7 @@ def _arrivals(connection: socket.socket, memory: Bytes, hear: Callable[[], None]
         kind, offset, nbytes = _HEAD.unpack_from(buffer, start)
         start += _HEAD.size
         if kind == _FLUSH:
-            with contextlib.suppress(OSError):  # it has died; what it has sent is still here to be read
+            with contextlib.suppress(OSError):  # the peer has failed, but what it has sent can still be read
                 connection.send(_DONE)
         elif kind == _CUT:
             yield

@@ -1,8 +1,7 @@
-"""MPI: the one module that calls it. Windows by Win.Allocate under one Lock_all for life; Put, Flush, Sync, and
-plain loads of one's own memory are all that moves data (MPI-4.1, chapter 12). No accumulate: it is where MPI
-libraries break.
+"""The transport over MPI: the one module that calls MPI. Importing it loads the MPI library and initializes it.
 
-Importing this module loads the MPI library and initializes it.
+A window is made by Win.Allocate, and lies under one Lock_all for its whole life. Put, Flush, Sync and plain loads of
+one's own memory are all that moves data (MPI-4.1, chapter 12). Accumulate is not used: MPI libraries break there.
 """
 
 from __future__ import annotations
@@ -32,24 +31,24 @@ from dstorm.transports.watchdog import Watchdog
 
 _is_finalize_noticed = False
 _MOST_NBYTES = 2**62
-"""No window is as large; a figure above it would not go into a message."""
+"""The largest size of a window that ranks exchange. It fits int64, and no window is as large."""
 _BROADCAST_NBYTES = 1 << 30
-"""What is broadcast at once: the most that every MPI counts is 2^31 - 1 bytes."""
+"""Bytes that are broadcast at once. Not every MPI counts beyond 2^31 - 1."""
 _REDUCE_NBYTES = 1 << 23
-"""What is reduced at once, so that buffers stay small."""
+"""Bytes that are reduced at once, so that buffers stay small."""
 _LEAST_BLOCK = 256
-"""Elements of a piece that one rank reduces, or all of them: fewer are not worth a message."""
+"""The fewest elements that one rank reduces, where a piece has as many. Fewer are not worth a message."""
 
 
 def library() -> str:
-    """The name and version of the MPI library, as "Open MPI 5.0.11" or "MPICH 5.0.2". Local."""
+    """The name and version of the MPI library, for example "Open MPI 5.0.11" or "MPICH 5.0.2". Local."""
     words = MPI.Get_library_version().replace(",", " ").replace("Version:", "").split()
     version = next(place for place, word in enumerate(words) if word.lstrip("v")[:1].isdigit())
     return " ".join([*words[:version], words[version].lstrip("v")])
 
 
 def check_usable() -> None:
-    """RuntimeError, with the remedy: MPI is not initialized, or not any more. Local."""
+    """Raise RuntimeError, with the remedy, where MPI is not initialized or has been finalized. Local."""
     if not MPI.Is_initialized():
         raise RuntimeError(
             "MPI is not initialized, as mpi4py.rc.initialize is False: call MPI.Init_thread() before the first call of "
@@ -60,8 +59,10 @@ def check_usable() -> None:
 
 
 def before_finalize(call: Callable[[], None]) -> None:
-    """When the program calls MPI.Finalize, `call()` runs first, while MPI still works (MPI-4.1, 11.2.4). Not where
-    mpi4py does so after the end of the interpreter. A second time it changes nothing. Local."""
+    """Have `call()` run when the program calls MPI.Finalize, while MPI still works (MPI-4.1, 11.2.4). Local.
+
+    It does not run where mpi4py calls MPI.Finalize after the end of the interpreter. Only the first `call` counts.
+    """
     global _is_finalize_noticed
     if not _is_finalize_noticed:
         _is_finalize_noticed = True
@@ -69,7 +70,7 @@ def before_finalize(call: Callable[[], None]) -> None:
 
 
 def members(comm: MPI.Intracomm) -> tuple[int, ...]:
-    """The ranks of MPI.COMM_WORLD that are those of `comm`, in its order. Local."""
+    """The ranks in MPI.COMM_WORLD of the members of `comm`, in the order of `comm`. Local."""
     group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
     found = MPI.Group.Translate_ranks(group, range(comm.size), world)
     group.Free()
@@ -78,21 +79,25 @@ def members(comm: MPI.Intracomm) -> tuple[int, ...]:
 
 
 def fence() -> Callable[[], None]:
-    """A call that orders what this process has loaded and stored in shared memory before it with what comes after it:
-    MPI_Win_sync (MPI-4.1, 12.5.4), on a window that no other process is part of. Local."""
+    """Return a function that orders the loads and stores of shared memory before its call with those after it. Local.
+
+    It is MPI_Win_sync (MPI-4.1, 12.5.4) on a window of this process alone.
+    """
     win = MPI.Win.Allocate(1, 1, comm=MPI.COMM_SELF)
     win.Lock_all(MPI.MODE_NOCHECK)
     return win.Sync
 
 
 def publish(name: str, text: str) -> None:
-    """Let all ranks of the job look `text`, of up to 1,000 characters, up under `name` (MPI-4.1, 11.4.4): by way of the
-    processes that have started them, so without a word to another rank. Local."""
+    """Publish `text`, of up to 1,000 characters, under `name` to all ranks of the job (MPI-4.1, 11.4.4). Local.
+
+    The processes of mpiexec answer, not other ranks.
+    """
     MPI.Publish_name(name, text)
 
 
 def look_up(name: str) -> str | None:
-    """What was published under `name`; None: nothing yet. Local."""
+    """The text that was published under `name`, or None where there is none yet. Local."""
     try:
         return MPI.Lookup_name(name)
     except MPI.Exception:
@@ -100,11 +105,15 @@ def look_up(name: str) -> str | None:
 
 
 def _nothing() -> None:
-    """There is nobody to flush."""
+    """The flush of no peers."""
 
 
 class MpiWindow:
-    """This rank's part of an MPI window. Where there is a `lock`, its calls of MPI hold it; who makes it holds it."""
+    """This rank's part of an MPI window. The constructor is Collective.
+
+    `watchdog`: watches the flushes. `clear`: whether the memory is zeroed. `lock`: held during each call of MPI; the
+    caller of the constructor holds it, too.
+    """
 
     def __init__(
         self, comm: MPI.Intracomm, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True,
@@ -115,7 +124,7 @@ class MpiWindow:
         self._win.Lock_all(MPI.MODE_NOCHECK)
         self.memory: Bytes = np.frombuffer(self._win.tomemory(), np.uint8)  # type: ignore[call-overload]
         if clear:
-            self.memory[:] = 0  # stamps must read EMPTY; and touched pages count in what /dev/shm has left
+            self.memory[:] = 0  # headers must read EMPTY, and pages that are touched count in free_nbytes()
         self._win.Sync()
         comm.Barrier()
         if lock is not None:
@@ -123,7 +132,7 @@ class MpiWindow:
 
     @property
     def model(self) -> str:
-        """The memory model: "unified", or "separate" (MPI-4.1 12.4)."""
+        """The memory model, "unified" or "separate" (MPI-4.1, 12.4). Local."""
         return "unified" if self._win.model == MPI.WIN_UNIFIED else "separate"
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
@@ -132,12 +141,12 @@ class MpiWindow:
         self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`: mpi4py need not look at the arguments each time. Local."""
+        """As `Window.prepared`. Local. mpi4py does not convert the arguments anew for each call."""
         nbytes = source.nbytes
         return partial(self._win.Put, [source.data, nbytes, MPI.BYTE], peer, (offset, nbytes, MPI.BYTE))
 
     def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`, on the watchdog's clock where peers are on other hosts. One-sided."""
+        """As `Window.flush`. One-sided. The watchdog watches it where ranks are on other hosts."""
         if self._watchdog is None:
             self._flush(peers)
         else:
@@ -176,9 +185,9 @@ class MpiWindow:
 
 
 class MpiTransport(Enrolled):
-    """The ranks of an MPI intracommunicator. Collective: it is duplicated, so that no traffic of others mixes in.
+    """The transport of the ranks of an MPI intracommunicator. The constructor is Collective.
 
-    `call`: in which its user makes it, for messages.
+    `comm` is duplicated, so that its other traffic does not interfere. `call`: the user's call, for errors.
     """
 
     def __init__(self, comm: MPI.Intracomm, deadline_s: float = 300.0, call: str = "MPI_Comm_dup") -> None:
@@ -207,11 +216,14 @@ class MpiTransport(Enrolled):
         self._barrier = Barrier(self, self._barrier_window, deadline_s)
         self._has_barrier = True
         if progress.spans_hosts(self.hosts):
-            self.barrier(call)  # in which each writes to all others: none of their threads runs yet
+            self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
             self._help_progress()
 
     def _find_hosts(self) -> tuple[str, ...]:
-        """Ranks that can share memory are on one host, whatever the host's name: containers may share that too."""
+        """The names of the hosts by rank. Ranks that can share memory are on one host, whatever its name is.
+
+        Containers of different hosts may have the same name.
+        """
         group = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         leader = np.array([self.rank])
         group.Bcast(leader)
@@ -219,14 +231,14 @@ class MpiTransport(Enrolled):
         return tuple(name.decode() for name in self.allgather(f"{MPI.Get_processor_name()}/{leader[0]}".encode()))
 
     def _take_turns(self) -> None:
-        """Where the thread level asks for it, have this rank's calls of MPI and those of its helper take turns."""
+        """Make the lock by which this rank and its helper take turns to call MPI, where the thread level needs it."""
         helps = progress.library_helps(self.library, os.environ)
         if MPI.Query_thread() == MPI.THREAD_SERIALIZED and not helps:
             self._lock = threading.RLock()
             self._poll = progress.unless_held(self._lock, self._comm.Iprobe)
 
     def _help_progress(self) -> None:
-        """Have what peers write arrive while this rank computes, as far as the thread level allows it."""
+        """Start the helper, by which Puts of peers complete while this rank computes, if the thread level allows it."""
         if self._poll is None or progress.library_helps(self.library, os.environ):
             return
         level = MPI.Query_thread()
@@ -236,7 +248,7 @@ class MpiTransport(Enrolled):
             print(progress.ADVICE[level == MPI.THREAD_SERIALIZED], file=sys.stderr)
 
     def _exchange(self, peers: Sequence[int]) -> None:
-        """Connect to those of `peers` to whom this rank is not connected yet."""
+        """Connect to the ranks of `peers` that this rank is not connected to yet."""
         fresh = [peer for peer in peers if peer not in self._connected]
         deadline_s = self._watchdog.deadline_s
         connections.exchange(self._comm, self.rank, fresh, deadline_s, self.clock, yield_core)
@@ -245,28 +257,32 @@ class MpiTransport(Enrolled):
     def connect(self, peers: Sequence[int]) -> None:
         """As `Transport.connect`. Collective."""
         if self.size <= connections.MOST_PAIRED or not progress.spans_hosts(self.hosts):
-            return  # all are connected, or need not be
+            return  # all ranks are connected, or need no connections
         with self._helper.calling if self._helper is not None else contextlib.nullcontext():
-            self.barrier("MPI's connections")  # from here on no rank's thread calls
+            self.barrier("MPI's connections")  # from here on no rank's helper calls MPI
             self._exchange(peers)
             self.barrier("MPI's connections")
 
     def window(self, nbytes: int) -> MpiWindow:
-        """As `Transport.window`. MemoryError, on all ranks alike, where a host's /dev/shm cannot hold its ranks'
-        parts: nothing has been allocated then."""
+        """As `Transport.window`. Collective.
+
+        MemoryError, on all ranks: the /dev/shm of a host cannot hold the parts of its ranks. Nothing is allocated then.
+        """
         wanted = np.array([min(nbytes, _MOST_NBYTES), shm_space.free_nbytes()], np.int64)
         table = np.empty((self.size, 2), wanted.dtype)
         with self._last_barrier("MPI_Allgather"):
             self._comm.Allgather(wanted, table)
         shm_space.check(self.hosts, table[:, 0].tolist(), table[:, 1].tolist())
-        # Inside a host a flush waits for nobody, and needs no watch.
+        # Inside a host a flush waits for no rank, and needs no watchdog.
         watchdog = self._watchdog if progress.spans_hosts(self.hosts) else None
         with self._calling("MPI_Win_allocate"):
             return MpiWindow(self._comm, nbytes, watchdog, lock=self._lock)
 
     def arena(self) -> MpiWindow:
-        """A window of half of what /dev/shm has free, divided by the ranks of the host; of the same size on all ranks.
-        Its memory reads as zeros, and what is never written to takes none. Collective."""
+        """A window of the same size on all ranks: half of the free /dev/shm, divided among a host's ranks. Collective.
+
+        It reads as zeros. Pages that are never written to take no memory.
+        """
         share = shm_space.share_nbytes(len(self.local_peers) + 1)
         nbytes = min(int(text) for text in self.allgather(str(share).encode()))
         with self._last_barrier("MPI_Win_allocate"):
@@ -286,7 +302,7 @@ class MpiTransport(Enrolled):
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
         """As `Transport.allreduce`. Collective."""
-        # Not by MPI_Allreduce, which may combine in any order, and round differently on each rank.
+        # MPI_Allreduce may combine in any order, and round differently on each rank.
         flat = array.reshape(-1)
         ranks = reduction.counting(weights, range(self.size))
         length = _REDUCE_NBYTES // array.itemsize
@@ -297,7 +313,7 @@ class MpiTransport(Enrolled):
     def _reduce(
         self, piece: NDArray[Any], ranks: Sequence[int], op: str, weights: Mapping[int, float] | None
     ) -> None:  # fmt: skip
-        """Reduce one piece: each rank is sent a block of it by all, combines them, and sends the result to all."""
+        """Reduce one piece. Each rank receives its block from all ranks, reduces it, and sends the result to all."""
         wide = piece.astype(reduction.accumulator(piece.dtype), copy=False)
         block = max(-(-piece.size // self.size), _LEAST_BLOCK)
         counts = np.diff(np.minimum(np.arange(self.size + 1) * block, piece.size))
@@ -323,7 +339,7 @@ class MpiTransport(Enrolled):
             self._comm.Barrier()
 
     def poll_failures(self, quietly: bool = False) -> None:
-        """Nothing: a death ends the job. Local."""
+        """Nothing: the failure of a rank ends the job. Local."""
 
     def depart(self) -> None:
         """As `Transport.depart`. One-sided."""
@@ -336,15 +352,17 @@ class MpiTransport(Enrolled):
 
     @contextlib.contextmanager
     def _last_barrier(self, call: str) -> Iterator[None]:
-        """All ranks come to a blocking collective `call` before any of them enters it: that wait has a deadline, and
-        leaves the core to ranks that are still training, neither of which is true of MPI's own."""
+        """Enter a barrier, then MPI's collective `call`.
+
+        The wait in the barrier has a deadline, and yields the core to ranks that still train. MPI's own does neither.
+        """
         self.barrier(call)
         with self._calling(call):
             yield
 
     @contextlib.contextmanager
     def _calling(self, call: str) -> Iterator[None]:
-        """In MPI's `call`: on the watchdog's clock, and never while the helper calls, where the two take turns."""
+        """Watch MPI's `call`, and hold the lock by which this rank and its helper take turns, where there is one."""
         with self._lock or contextlib.nullcontext(), self._watchdog.watching(call):
             yield
 
@@ -352,12 +370,12 @@ class MpiTransport(Enrolled):
 
     def pause(self, polls: int) -> None:
         """As `Transport.pause`. Local."""
-        if self._poll is not None:  # what is waited for may come over a network, and only while MPI is called
+        if self._poll is not None:  # what is awaited may come over a network, and only while MPI is called
             self._poll()
         yield_core(polls)
 
     def close(self) -> None:
-        """Give the communicator back. Collective."""
+        """Free the communicator. Collective, after all windows are freed."""
         with self._watchdog.watching("MPI_Win_free"):
             self._barrier_window.free()
         if self._helper is not None:

@@ -1,6 +1,7 @@
-"""A server of this process, for those who know its token: a thread for each caller, which first says who it is.
+"""A TCP server that is authenticated by a token. It has one thread for each caller.
 
-A caller's first line is the token and its number, as `hello` makes it. One that says anything else is sent away.
+The first line of a caller is the token and its number, as `hello` makes it. A caller that sends anything else is
+disconnected.
 """
 
 from __future__ import annotations
@@ -18,22 +19,24 @@ from dstorm.membership.children import close_in_children
 _TOKEN_NBYTES = 16
 _LONGEST_HELLO_NBYTES = 100
 _HELLO_S = 30.0
-"""How long a caller may take to say who it is."""
+"""How long a caller may take to send its first line."""
 _STOP_S = 5.0
 
 Serve = Callable[[int, socket.socket], object]
-"""What is done for a caller, in its thread, by its number and over its connection. That is closed afterwards, unless
-what is returned is true."""
+"""A function that serves one caller in its thread, given its number and its connection. The connection is closed
+afterwards, unless the function returns something true."""
 
 
 def hello(token: str, number: int) -> bytes:
-    """What a caller of that number says first."""
+    """The first line of the caller with this number."""
     return f"{token} {number}\n".encode()
 
 
 class AuthenticatedServer:
-    """Listens from the start, on all addresses, and answers once it is started; both Local. `port`, `token`: what a
-    caller must know. `name`: that of its threads."""
+    """A server that listens on all addresses from its construction on, and answers once it is started. Local.
+
+    A caller must know `port` and `token`. `name`: the name of the threads.
+    """
 
     def __init__(self, name: str) -> None:
         self.token = secrets.token_hex(_TOKEN_NBYTES)
@@ -44,29 +47,32 @@ class AuthenticatedServer:
         self._accepting: threading.Thread | None = None
 
     def start(self, serve: Serve) -> None:
-        """Answer, from here on, by `serve`. Local."""
+        """Answer callers by `serve` from now on. Local."""
         self._accepting = threading.Thread(target=self._accept, args=[serve], name=self._name, daemon=True)
         self._accepting.start()
 
     def send(self, data: bytes) -> None:
-        """Send a few bytes to all who are connected, and wait for none. Local."""
+        """Send a few bytes to all callers that are connected, without waiting. Local."""
         for caller, _ in list(self._callers):
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the caller has ended
                 caller.send(data, socket.MSG_DONTWAIT)
 
     def stop(self) -> None:
-        """Take no more callers; a second call does nothing. Local."""
+        """Take no more callers. Local. A second call does nothing."""
         with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that waits for one
+            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         self._listening.close()
         if self._accepting is not None:
             self._accepting.join(_STOP_S)
 
     def drain(self, patience_s: float) -> None:
-        """Once it is stopped: have callers served to the end of what they have said by now. Local."""
+        """Serve the callers to the end of what they have sent by now, for at most `patience_s`. Local.
+
+        The server must be stopped before.
+        """
         end = time.monotonic() + patience_s
         for caller, _ in self._callers:
-            with contextlib.suppress(OSError):  # it has ended
+            with contextlib.suppress(OSError):  # the caller has ended
                 caller.shutdown(socket.SHUT_RD)
         for _, thread in self._callers:
             thread.join(max(0.0, end - time.monotonic()))
@@ -92,7 +98,7 @@ class AuthenticatedServer:
 
 
 def _first_line(caller: socket.socket) -> bytes:
-    """Read byte by byte: what comes after it is left to who serves the caller. Empty: it is too long."""
+    """The first line of a caller; b"" where it is too long. It is read byte by byte, as `Serve` reads the rest."""
     line = b""
     while len(line) < _LONGEST_HELLO_NBYTES:
         byte = caller.recv(1)

@@ -45,7 +45,7 @@ def transport(
     if not mpi.library().startswith("Open MPI"):
         raise RuntimeError("survive=True is for ranks of one host with this MPI: run them on one, or without it")
     exchange = Exchange(comm.rank)
-    mine = [host_name(), this_process(), exchange.number, shm_space.free_nbytes()]
+    mine = [host_name(), this_process(), exchange.endpoint, shm_space.free_nbytes()]
     found = _all(f"malt-{os.environ.get('PMIX_NAMESPACE', '')}-{session}", comm.rank, comm.size, mine, deadline_s)
     place = SeveralHosts(comm.rank, [host for host, _, _, _ in found], mpi.library())
     leave = partial(_leave, comm.rank)

@@ -96,11 +96,11 @@ def several_hosts(folder):
     def run(body):
         name = uuid.uuid4().hex
         exchanges = [Exchange(rank) for rank in range(SIZE)]
-        numbers = {rank: one.number._replace(addresses=("127.0.0.1",)) for rank, one in enumerate(exchanges)}
+        endpoints = {rank: one.endpoint._replace(addresses=("127.0.0.1",)) for rank, one in enumerate(exchanges)}
 
         def make(rank):
             place = SeveralHosts(rank, hosts, "none")
-            far = {other: number for other, number in numbers.items() if other not in place.mates}
+            far = {other: endpoint for other, endpoint in endpoints.items() if other not in place.mates}
             out, into = exchanges[rank].connect(far, 30.0)
             mates = place.mates
             memory = SharedMemory(

@@ -50,11 +50,11 @@ def closed(monkeypatch):
 
 
 def connect_all(exchanges, ranks, deadline_s=10.0):
-    numbers = {rank: exchanges[rank].number for rank in ranks}
+    endpoints = {rank: exchanges[rank].endpoint for rank in ranks}
     found = {}
 
     def connect(rank):
-        others = {other: number for other, number in numbers.items() if other != rank}
+        others = {other: endpoint for other, endpoint in endpoints.items() if other != rank}
         try:
             found[rank] = exchanges[rank].connect(others, deadline_s)
         except DeadlinePassed as error:
@@ -99,13 +99,13 @@ def test_the_end_of_a_rank_shows_while_its_forked_child_lives(exchanges):
 
 def test_one_that_does_not_call_is_named(exchanges):
     exchanges[1]._server.stop()
-    numbers = {1: exchanges[1].number}
+    endpoints = {1: exchanges[1].endpoint}
     with pytest.raises(DeadlinePassed, match="TCP connections between hosts.*rank 1"):
-        exchanges[0].connect(numbers, 0.3)
+        exchanges[0].connect(endpoints, 0.3)
 
 
 def test_a_stranger_is_sent_away(exchanges):
-    port = exchanges[0].number.port
+    port = exchanges[0].endpoint.port
     strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
     strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
     strangers[1].sendall(hello("0" * 32, 1))
@@ -119,7 +119,7 @@ def test_a_stranger_is_sent_away(exchanges):
 
 
 def test_an_address_that_is_somebody_elses_is_passed_over(exchanges):
-    other, wanted = exchanges[2].number, exchanges[1].number
+    other, wanted = exchanges[2].endpoint, exchanges[1].endpoint
     exchanges[2]._server.start(lambda number, caller: None)
     with pytest.raises(OSError, match="nobody answers"):
         endpoints._call(other._replace(token=wanted.token), 0)

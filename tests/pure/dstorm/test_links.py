@@ -55,7 +55,7 @@ class Pair:
             for connection in way:
                 links._shut(connection)
         for thread in threading.enumerate():
-            if thread.name in ("malt link", "malt pulse"):
+            if thread.name in ("malt link", "malt heartbeat"):
                 thread.join(5)
         for way in self.ways:
             for connection in way:
@@ -212,7 +212,7 @@ def test_who_stands_still_leaves(make, monkeypatch):
     time.sleep(0.1)
     monkeypatch.setattr(links.time, "monotonic", lambda: real() + 10)
     until(lambda: pair.left)
-    assert "has stood still for 10" in pair.left[0]
+    assert "was stopped for 10" in pair.left[0]
 
 
 def test_a_beat_is_no_end_of_a_flush(make):
