@@ -1,8 +1,8 @@
-"""Reads idx files, the format of MNIST: a tensor of unsigned bytes behind a header of big-endian 32-bit numbers.
+"""Reads idx files, the format of MNIST: a header of big-endian 32-bit numbers, then a tensor of unsigned bytes.
 
     0x00000800 + number of dimensions, each dimension's length, then the bytes, the last dimension fastest
 
-After Y. LeCun's description of the format. All is *Local.*
+The source is Y. LeCun's description of the format. All functions are *Local.*
 """
 
 from __future__ import annotations
@@ -17,16 +17,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 UNSIGNED_BYTES: Final = 0x0800
-"""The first number of a file of unsigned bytes, less the number of dimensions."""
+"""The first number of a file of unsigned bytes, without the number of dimensions."""
 MAX_DEFLATION: Final = 1032
-"""Bytes that one byte of a gzip file can stand for, at most (zlib's own bound)."""
+"""The most bytes that one byte of a gzip file can expand to, a bound given by zlib."""
 
 
 def read(path: str, dimensions: int) -> NDArray[np.uint8]:
-    """The tensor in a file, plain or .gz: an array of so many dimensions, of the caller's own.
+    """The tensor in a file, plain or .gz: a new uint8 array of `dimensions` dimensions.
 
-    ValueError, which names the file: it is not such a tensor, or damaged, or longer or shorter than its header says,
-    which is found out before memory is taken for it. OSError: it cannot be read.
+    ValueError: the file is not such a tensor, is damaged, or is longer or shorter than its header says. The message
+    names the file. A header that promises more than the file can hold is refused before memory is allocated. OSError:
+    the file cannot be read.
     """
     most = os.stat(path).st_size * (MAX_DEFLATION if path.endswith(".gz") else 1)
     try:
@@ -44,8 +45,8 @@ def _read(file: BufferedIOBase, path: str, dimensions: int, most: int) -> NDArra
     shape = np.frombuffer(_exactly(file, 4 * dimensions, path), ">u4").tolist()
     nbytes = int(np.prod(shape, dtype=object))
     if nbytes > most:
-        reports = " x ".join(map(str, shape))
-        raise ValueError(f"{path}: its header tells of {reports} bytes, more than can be in it")
+        lengths = " x ".join(map(str, shape))
+        raise ValueError(f"{path}: its header tells of {lengths} bytes, more than can be in it")
     tensor = np.empty(shape, np.uint8)
     _fill(file, tensor, path)
     if file.read(1):

@@ -1,4 +1,4 @@
-"""One rank's replica of the network: how it learns, what it exchanges, how good it is."""
+"""One rank's replica of the network: its training, its exchanges, its evaluation."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from apps.mlp.optimizer import OPTIMIZERS
 from apps.mlp.pictures import Pictures
 
 EVALUATED_ROWS: Final = 1000
-"""Rows that are evaluated at once."""
+"""The number of rows that are evaluated at once."""
 
 
 class Learner:
-    """One rank's replica of the network; `vectors` carry it, a layer each, and are its weights."""
+    """One rank's replica of the network. Each of `vectors` carries one layer, and its array is that layer's weights."""
 
     def __init__(self, weights: Sequence[Weights], mine: Pictures, options: Namespace) -> None:
         self.weights, self._every = weights, options.exchange_every
@@ -35,12 +35,15 @@ class Learner:
         self._batches = 0
 
     def take(self, mine: Pictures) -> None:
-        """From here on `order` names examples of `mine`. Local."""
+        """Replace the pictures by `mine`, after rows were dealt anew. Local."""
         self._mine = mine
         self._chosen = np.empty((min(self._batch, len(mine)), mine.pixels.shape[1]), np.uint8)
 
     def learn(self, order: Array, step: float) -> None:
-        """Take one step on the examples named in `order`; exchange where that is due. One-sided."""
+        """Take one step of size `step` on the pictures in `order`. Then exchange, if that is due. One-sided.
+
+        FloatingPointError: the loss is not finite. Looked for when an exchange is due, before anything is sent.
+        """
         labels = self._show(order)
         logits = self._network.forward(len(order))
         self._batches += 1
@@ -50,13 +53,13 @@ class Learner:
         for layer in self._network.backward(labels):
             self._optimizers[layer].update(self._network.gradients[layer], step)
             if due:
-                self.vectors[layer].scatter()  # on its way while the layers below are computed
+                self.vectors[layer].scatter()  # travels while the gradients below are computed
         if due:
             for vector in reversed(self.vectors):
                 vector.gather(malt.AVG)
 
     def state(self) -> dict[str, Any]:
-        """What a learner of as many neurons, also on another number of ranks, goes on with: views."""
+        """What a learner of the same sizes can resume from, on any number of ranks: views. Local."""
         state: dict[str, Any] = {}
         for place, (layer, optimizer) in enumerate(zip(self.weights, self._optimizers, strict=True), 1):
             state[f"layer_{place}"] = layer
@@ -64,27 +67,27 @@ class Learner:
         return state
 
     def restore(self, state: Mapping[str, Any], epochs: int) -> None:
-        """Go on with `state`, the same on all ranks, after so many epochs."""
+        """Resume from `state`, the same on all ranks, after `epochs` epochs. Copies. Local."""
         for place, (layer, optimizer) in enumerate(zip(self.weights, self._optimizers, strict=True), 1):
             layer[:] = state[f"layer_{place}"]
             optimizer.restore({name: state[f"layer_{place}_{name}"] for name in optimizer.state()})
         self._batches = epochs * -(-len(self._mine) // self._batch)
 
     def finish(self) -> None:
-        """Make the weights one and the same on all ranks: the mean over those that have trained. Collective."""
+        """Make the weights the same on all ranks: the mean over the ranks that have trained. Collective."""
         for vector in self.vectors:
             vector.close()
         common_mean(self.weights, counts=self._batches > 0)
 
     def _show(self, order: Array) -> Any:
-        """Put the examples into the network; their labels."""
+        """Copy the pictures in `order` into the network. Returns their labels."""
         chosen = np.take(self._mine.pixels, order, axis=0, out=self._chosen[: len(order)], mode="clip")
         _show(self._network, chosen, self._mine.white)
         return self._mine.labels[order]
 
 
 def evaluate(weights: Sequence[Weights], some: Pictures) -> tuple[float, float]:
-    """Mean cross-entropy, and share of pictures that are told right."""
+    """The mean cross-entropy, and the share of pictures that are classified correctly. Local."""
     network = Network(weights)
     loss, right = 0.0, 0
     for start in range(0, len(some), EVALUATED_ROWS):
@@ -97,10 +100,10 @@ def evaluate(weights: Sequence[Weights], some: Pictures) -> tuple[float, float]:
 
 
 def too_large(step: str) -> str:
-    """What is said of a loss that is not finite."""
+    """The message for a loss that is not finite."""
     return f"the training loss is not finite: the step size, {step}, is too large"
 
 
 def _show(network: Network, pixels: Any, white: int) -> None:
-    """Put pictures into the network, their pixels scaled to 0..1."""
+    """Copy pictures into the network, with pixels scaled to 0..1."""
     np.multiply(pixels, np.float32(1 / white), out=network.inputs(len(pixels)), dtype=np.float32)

@@ -1,4 +1,4 @@
-"""The layers of a network in a file: .npz, from which nothing is unpickled. *Local.*"""
+"""Saves and loads the layers of a network as .npz. Nothing is unpickled. *Local.*"""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from malt.files import save_npz
 FORMAT: Final = 1
 PROGRAM: Final = "apps.mlp"
 _DAMAGES: Final = (zipfile.BadZipFile, zlib.error, EOFError, KeyError, NotImplementedError, RuntimeError, SyntaxError)
-"""What the reading of a file that is no .npz, or a damaged one, ends in."""
+"""The exceptions that NumPy raises for a file that is not .npz, or is damaged."""
 
 _Header = tuple[tuple[int, ...], np.dtype[Any]]
 
 
 def save(path: str, layers: Sequence[Weights]) -> None:
-    """Write the layers, complete or not at all: layer_1, layer_2..., each with its biases as the last row."""
+    """Write the layers as layer_1, layer_2..., complete or not at all. The last row of each holds the biases."""
     named: dict[str, Any] = {_name(place): layer for place, layer in enumerate(layers, 1)}
     save_npz(path, format=FORMAT, program=PROGRAM, **named)
 
 
 def load(path: str, sizes: Sequence[int]) -> list[Weights]:
-    """The layers of a network of so many neurons. What the file says of its arrays is checked before they are read.
+    """The layers of a network of `sizes` neurons. Shapes and dtypes in the file are checked before arrays are read.
 
-    ValueError, which names the file: it is no model, that of another program, or of a network of other sizes.
+    ValueError: the file is not a model, or a model of another program or other sizes. The message names the file.
     OSError: it cannot be read.
     """
     try:
@@ -51,7 +51,7 @@ def _read(archive: zipfile.ZipFile, sizes: Sequence[int]) -> list[Weights]:
         raise ValueError(f"a model of {PROGRAM}, but not of format {FORMAT}, which this version reads")
     layers = [headers[name] for name in map(_name, range(1, len(headers))) if name in headers]
     if layers != [((n_inputs + 1, n_outputs), np.dtype(np.float32)) for n_inputs, n_outputs in pairwise(sizes)]:
-        raise ValueError(f"a network of {_notified(layers)} neurons, not of {'-'.join(map(str, sizes))} as here")
+        raise ValueError(f"a network of {_sizes_of(layers)} neurons, not of {'-'.join(map(str, sizes))} as here")
     arrays = [np.ascontiguousarray(_array(archive, _name(place))) for place in range(1, len(layers) + 1)]
     if not all(np.isfinite(array).all() for array in arrays):
         raise ValueError("the model holds NaN or infinity")
@@ -75,7 +75,7 @@ def _array(archive: zipfile.ZipFile, name: str) -> Any:
         return npy.read_array(member, allow_pickle=False)
 
 
-def _notified(layers: Sequence[_Header]) -> str:
-    """Its sizes, as far as the layers fit together."""
+def _sizes_of(layers: Sequence[_Header]) -> str:
+    """The sizes in the file, as far as the layers fit together."""
     shapes = [shape for shape, _ in layers if len(shape) == 2]
     return "-".join([*(str(shape[0] - 1) for shape in shapes), *(str(shape[1]) for shape in shapes[-1:])])

@@ -3,8 +3,8 @@
     a_0 = x,   z_k = [a_(k-1), 1] W_k,   a_k = max(z_k, 0)
     loss = mean over rows of  log(sum of exp(z)) - z[label],   z the last layer's,   + l2/2 |W without bias rows|^2
 
-The weights of layer k, one array W_k of shape (inputs + 1, outputs) whose last row is the bias, are what trains and
-travels. float32, or float64 in all of it. Everything is computed into memory that is taken once. Pure; all is *Local.*
+The weights of layer k are one array W_k of shape (inputs + 1, outputs), whose last row is the bias. All arrays are
+float32, or all are float64. Results go into arrays that are allocated once. All functions are *Local.*
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ def first_weights(sizes: Sequence[int], generator: np.random.Generator) -> list[
 
 
 def cross_entropy(logits: Weights, labels: Labels) -> float:
-    """Sum over rows of log(sum of exp(z)) - z[label]. `logits`, (rows, classes), stay as they are.
+    """The sum over rows of log(sum of exp(z)) - z[label]. `logits`, (rows, classes), are not changed.
 
-    The largest of a row is taken out before exp: no finite logits overflow, and none underflow to log(0).
+    The largest logit of a row is subtracted before exp. So no finite logits overflow, and none give log(0).
     """
     shifted = logits - logits.max(axis=1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
@@ -42,7 +42,7 @@ def cross_entropy(logits: Weights, labels: Labels) -> float:
 
 
 def softmax(logits: Weights, scratch: Weights) -> None:
-    """logits <- exp(z) / sum of exp(z), by rows, in place, overflowing as little as `cross_entropy`.
+    """logits <- exp(z) / sum of exp(z), by rows, in place. Finite logits do not overflow.
 
     `scratch`: (rows, 1), overwritten.
     """
@@ -54,30 +54,30 @@ def softmax(logits: Weights, scratch: Weights) -> None:
 
 
 class Network:
-    """The layers `weights`, and what it takes to train them.
+    """A network with the layers `weights`, its forward and backward pass.
 
         network.inputs(rows)[:] = x
         logits = network.forward(rows)
         for layer in network.backward(labels):
             weights[layer] -= step * network.gradients[layer]
 
-    `weights` are used and never copied: whoever changes them changes the network.
+    `weights` are used in place and not copied: a change of the arrays changes the network.
     """
 
     def __init__(self, weights: Sequence[Weights], l2: float = 0.0) -> None:
         self.weights = weights
         self.gradients = [np.empty_like(layer) for layer in weights]
-        """Of the last backward pass; free to be overwritten."""
+        """The gradients of the last backward pass, a layer each. The caller may overwrite them."""
         self._l2 = weights[0].dtype.type(l2)
         self._shrunk = [np.empty_like(layer[:-1]) for layer in weights] if l2 else []
         self._passes: dict[int, _Pass] = {}
 
     def inputs(self, rows: int) -> Weights:
-        """Where the next `rows` rows go, (rows, inputs of the first layer): a view."""
+        """The array for the next `rows` rows, (rows, inputs of the first layer): a view to write into."""
         return self._pass(rows).outer[0]
 
     def forward(self, rows: int) -> Weights:
-        """The last layer's z of the rows in `inputs(rows)`, (rows, classes): good until the next pass of as many."""
+        """The last layer's z of the rows in `inputs(rows)`, (rows, classes): a view, valid until the next such pass."""
         now = self._pass(rows)
         for layer, weights in enumerate(self.weights[:-1]):
             outer = now.outer[layer + 1]
@@ -88,8 +88,8 @@ class Network:
     def backward(self, labels: Labels) -> Iterator[int]:
         """Yield each layer, from the last to the first, as soon as its gradient is in `gradients`.
 
-        After `forward(len(labels))`, once. A layer that was yielded is not read again: it may be changed at once, while
-        the gradients of those below are still to come.
+        Call it once after `forward(len(labels))`. A layer is not read again once it was yielded. So its weights may be
+        changed at once, before the gradients of the layers below are computed.
         """
         now = self._pass(len(labels))
         delta = now.deltas[-1]
@@ -122,16 +122,16 @@ class Network:
 
 
 class _Pass:
-    """The memory of a pass over so many rows."""
+    """The arrays of a pass over `rows` rows."""
 
     def __init__(self, rows: int, weights: Sequence[Weights]) -> None:
         dtype = weights[0].dtype
         self.inputs = [np.ones((rows, len(layer)), dtype) for layer in weights]
-        """What each layer multiplies by its weights; the last column is 1, for the bias."""
+        """The input of each layer, with a last column of ones for the bias."""
         self.outer = [array[:, :-1] for array in self.inputs]
-        """The same without that column: x, and what each layer but the last puts out."""
+        """Views of `inputs` without that column: x, and the outputs of all layers but the last."""
         self.deltas = [np.empty((rows, layer.shape[1]), dtype) for layer in weights]
-        """The derivative by each layer's z; the last one holds z itself before."""
+        """The derivative with respect to each layer's z. The last one first holds z itself."""
         self.active = [np.empty((rows, layer.shape[1]), np.bool_) for layer in weights[:-1]]
         self.rows = np.arange(rows)
         self.scratch = np.empty((rows, 1), dtype)

@@ -1,4 +1,4 @@
-"""How a layer's weights follow their gradient: momentum, Adam. In place, in memory that is taken once. *Local.*"""
+"""Optimizers of one layer: momentum and Adam. They work in place, in arrays that are allocated once. *Local.*"""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from numpy.typing import NDArray
 Weights = NDArray[np.floating[Any]]
 
 TINY: Final = 1e-30
-"""What fades and is smaller than this is set to 0. It would else come to the denormal numbers and stay there (0.9 times
-the least of them rounds to itself), and many processors take some hundred cycles to multiply one."""
+"""Smaller numbers in the state are set to 0. Otherwise they would decay to denormal numbers and stay there, as 0.9
+times the least of these rounds to itself. Many processors take some hundred cycles to multiply one."""
 SWEEP_EVERY: Final = 64
-"""Updates between two sweeps for tiny numbers: 0.9^64 TINY is far from the denormals, which begin at 1e-38."""
+"""Updates between two sweeps for tiny numbers. 0.9^64 TINY is far above the denormals, which begin at 1e-38."""
 
 
 class Optimizer(Protocol):
-    """One layer's. It holds the layer's weights, not a copy, and what it remembers of their gradients."""
+    """The optimizer of one layer. It holds the layer's weights, not a copy, and a state made of their gradients."""
 
     def update(self, gradient: Weights, step: float) -> None:
-        """Take a step of size `step` against `gradient`, of the weights' shape and dtype, which is overwritten."""
+        """Take a step of size `step` against `gradient`, which has the weights' shape and dtype, and is overwritten."""
 
     def state(self) -> dict[str, Any]:
-        """What it remembers, by name: views of the arrays, and numbers."""
+        """The state by name: views of the arrays, and numbers."""
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Go on with what `state` of such an optimizer returned."""
+        """Resume from what `state` of such an optimizer returned. Copies."""
 
 
 class Momentum:
     """v <- 0.9 v - step gradient;  w <- w + v  (Polyak 1964).
 
-    The step size is inside v: a step that shrinks does not shrink what is on its way already.
+    The step size is part of v: a smaller step does not shrink the velocity that is there already.
     """
 
     RATE: Final = 0.9
@@ -63,8 +63,8 @@ class Momentum:
 class Adam:
     """m <- 0.9 m + 0.1 g;  s <- 0.999 s + 0.001 g^2;  w <- w - step (m / (1 - 0.9^t)) / (sqrt(s / (1 - 0.999^t)) + eps)
 
-    at update t = 1, 2, 3...; eps = 1e-8 (Kingma and Ba 2015, algorithm 1, with its two corrections folded into the
-    step and eps, as section 2 has it).
+    at update t = 1, 2, 3...; eps = 1e-8 (Kingma and Ba 2015, algorithm 1). The two corrections are computed as part of
+    the step size and of eps, as in section 2 there.
     """
 
     MEAN, SQUARE, EPSILON = 0.9, 0.999, 1e-8
@@ -104,18 +104,18 @@ class Adam:
 
 
 class Kind(NamedTuple):
-    """An optimizer to choose."""
+    """An optimizer, and its default step size."""
 
     make: Callable[[Weights], Optimizer]
     step: float
-    """A first step size that does for most networks."""
+    """A first step size that suits most networks."""
 
 
 OPTIMIZERS: Final = {"momentum": Kind(Momentum, 0.1), "adam": Kind(Adam, 0.005)}
 
 
 def step_at(step: float, progress: float) -> float:
-    """The step size when the part `progress` of the training is over: from `step` down to 0, in a line."""
+    """The step size after the share `progress` of the training: it falls linearly from `step` to 0."""
     return step * (1 - progress)
 
 

@@ -1,4 +1,4 @@
-"""Pictures with labels to train a classifier on: a folder of idx files, or the digits of scikit-learn. *Local.*"""
+"""Reads pictures with labels: from a folder of idx files, or the digits of scikit-learn. *Local.*"""
 
 from __future__ import annotations
 
@@ -14,33 +14,33 @@ from apps.mlp import idx
 NAMES: Final = ("train", "t10k")
 _IMAGES, _LABELS, _ENDINGS = "images-idx3-ubyte", "labels-idx1-ubyte", ("", ".gz")
 TEST_SHARE: Final = 0.2
-"""Of the digits of scikit-learn, which come undivided."""
+"""The share of test pictures in the digits of scikit-learn, which come in one set."""
 
 
 @dataclass(frozen=True)
 class Pictures:
-    """Some pictures, a row each."""
+    """Pictures, a row each, and their labels."""
 
     pixels: NDArray[np.uint8]
     """(pictures, pixels), C-contiguous."""
     labels: NDArray[np.intp]
-    """From 0 up, one a picture."""
+    """(pictures,), from 0 up."""
     white: int
-    """The largest value that a pixel can have."""
+    """The largest possible value of a pixel."""
 
     def __len__(self) -> int:
         return len(self.labels)
 
     def chosen(self, rows: NDArray[np.int64]) -> Pictures:
-        """A copy of some of them, in that order."""
+        """The pictures in `rows`, in that order: a copy."""
         return Pictures(self.pixels[rows], self.labels[rows], self.white)
 
 
 def load(folder: str | None, seed: int) -> tuple[Pictures, Pictures]:
-    """To train and to test on: of the folder's idx files, or else the digits, divided by the seed.
+    """The training pictures and the test pictures: those of the folder, or the digits, divided at random by the seed.
 
-    ValueError: a file is not what it should be, or files do not fit together; or there is no scikit-learn. OSError: a
-    file is not there or cannot be read. Both name the file.
+    ValueError: a file is not valid, files do not fit together, or scikit-learn is not installed. OSError: a file cannot
+    be read. The messages name the file.
     """
     if folder is None:
         return _digits(seed)
@@ -52,7 +52,7 @@ def load(folder: str | None, seed: int) -> tuple[Pictures, Pictures]:
 
 
 def paths(folder: str | None) -> list[str]:
-    """The files of a folder that would be read, as far as they are there."""
+    """All file names that `load` looks for in the folder; empty if that is None."""
     names = [f"{name}-{rest}{ending}" for name in NAMES for rest in (_IMAGES, _LABELS) for ending in _ENDINGS]
     return [] if folder is None else [os.path.join(folder, name) for name in names]
 
@@ -70,7 +70,7 @@ def _of_folder(folder: str, name: str) -> Pictures:
 
 
 def _file(folder: str, name: str) -> str:
-    os.listdir(folder)  # an OSError of the folder, where that is what is wrong
+    os.listdir(folder)  # an OSError that names the folder, if that cannot be read
     found = [path for path in (os.path.join(folder, name + end) for end in _ENDINGS) if os.path.exists(path)]
     if not found:
         raise ValueError(f"{folder}: there is no file {name} or {name}.gz in it")

@@ -3,8 +3,8 @@
     python -m apps.mlp [FOLDER] ...               alone
     malt run -n 4 -m apps.mlp [FOLDER] ...        on four ranks
 
-Every rank trains on its own rows, and averages each layer with its peers every so many batches: as soon as a layer
-has taken its step it is sent, while the gradients of the layers below are still being computed.
+Every rank trains on its own rows, and averages each layer with its peers every --exchange-every batches. A layer is
+sent as soon as it has taken its step, while the gradients of the layers below are still being computed.
 """
 
 from __future__ import annotations
@@ -30,24 +30,24 @@ from apps.mlp.pictures import Pictures
 
 SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 5
-"""Of the weights, that a rank has in training: their gradients, what the optimizer keeps, one to merge with."""
+"""Arrays of the weights' size on a rank: weights, gradients, the state of the optimizer, one to merge."""
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """NumPy says nothing of a loss that is not finite: it is found and reported."""
+    """A context without NumPy's warnings of overflow. A loss that is not finite is raised as an error instead."""
     with np.errstate(over="ignore", invalid="ignore"):
         yield
 
 
 class Problem(harness.Problem):
-    """The pictures, those to train on and those to test with, and the size of the network."""
+    """The training pictures, the test pictures, and the size of the network."""
 
     def __init__(self, options: Namespace, train: Pictures, test: Pictures) -> None:
         self.options, self.train, self.test, self.rows = options, train, test, len(train)
         classes = 1 + int(max(train.labels.max(), test.labels.max()))
         self.sizes = [train.pixels.shape[1], *options.hidden, classes]
-        """How many neurons each layer has."""
+        """The number of neurons of each layer."""
 
     def memory(self) -> Need:
         options = self.options
@@ -84,7 +84,7 @@ class Problem(harness.Problem):
 
 
 class Trainer(harness.Trainer):
-    """One rank's pictures, and what learns from them."""
+    """One rank's pictures, and its learner."""
 
     def __init__(self, problem: Problem, start: Start, weights: Sequence[Weights]) -> None:
         options = problem.options
@@ -121,7 +121,7 @@ class Trainer(harness.Trainer):
 
     @_quiet()
     def measures(self, model: Mapping[str, Array]) -> Measures:
-        """Its mean cross-entropy over all training rows, its accuracy on others."""
+        """The mean cross-entropy over the training pictures, and the accuracy on the test pictures."""
         weights = list(model.values())
         loss, _ = evaluate(weights, self._problem.train)
         _, accuracy = evaluate(weights, self._problem.test)
@@ -171,7 +171,7 @@ class Program(harness.Program):
 
 
 def layer_sizes(text: str) -> list[int]:
-    """For argparse: "128", or "256,64"."""
+    """A type for argparse: whole numbers such as "128" or "256,64"."""
     sizes = [int(size) if size.isdecimal() else 0 for size in text.split(",")]
     if min(sizes) < 1:
         raise argparse.ArgumentTypeError(f"must be whole numbers from 1 up, with commas between them, got {text}")
@@ -179,5 +179,5 @@ def layer_sizes(text: str) -> list[int]:
 
 
 def run(arguments: Sequence[str]) -> None:
-    """The program, on every rank. Collective. BadInput, FloatingPointError: as the user must see it."""
+    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
     harness.run(Program(), arguments)

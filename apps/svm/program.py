@@ -28,7 +28,7 @@ from malt import files
 SUMMARY = str(__doc__).splitlines()[0]
 AVERAGES = ("model", "delta", "gradient", "none")
 _COPIES = 5
-"""Copies of the model on a rank: the trained one, the mean so far, the exchanged one, one to merge, one to keep."""
+"""Models on a rank: the trained one, the mean so far, the exchanged one, one to merge, one to keep."""
 
 
 class Problem(harness.Problem):
