@@ -1,1 +1,1 @@
-"""Receive queues over a window: the sending and the receiving end, and what decides."""
+"""Receive queues over a window: the sending end, the receiving end, and the pure modules that decide."""

@@ -1,9 +1,9 @@
-"""How long a gather or a scatter waits for its peers: data and decisions. Pure: no MPI, no clock.
+"""The consistency modes: how long a gather or a scatter waits for its peers. Pure: no MPI, no clock.
 
-asp         never waits
-ssp:S       a gather at step t waits for in-neighbours that have not reached step t - S
-bsp         a gather at step t waits for step t of its in-neighbours and merges exactly that; a scatter waits
-            until the slot that it reuses has been taken
+asp         no call waits
+ssp:S       a gather at step t waits until all in-neighbours have reached step t - S
+bsp         a gather at step t waits for step t of its in-neighbours, and merges the messages of that step alone; a
+            scatter waits until the slot that it reuses has been taken
 notify-ack  a scatter waits until its receivers have taken the previous message
 """
 
@@ -20,15 +20,15 @@ class Consistency:
 
     name: str
     staleness: int | None = None
-    """Steps that an in-neighbour may be behind at a gather; None: any number."""
+    """The most steps that an in-neighbour may be behind at a gather; None: no limit."""
     lockstep: bool = False
     """Whether a gather merges the messages of its own step alone."""
     in_flight: int | None = None
-    """Messages of one edge that may be sent and not taken; None: any number; 0: as many as there are slots."""
+    """The most messages of an edge that are sent and not taken; None: no limit; 0: as many as there are slots."""
 
     @property
     def acknowledges(self) -> bool:
-        """Whether receivers tell senders what they have taken, so that no slot in use is written to."""
+        """Whether receivers acknowledge the messages that they have taken, so that no slot in use is overwritten."""
         return self.in_flight is not None
 
     @property
@@ -37,11 +37,11 @@ class Consistency:
         return self.acknowledges or self.staleness is not None
 
     def unacknowledged(self, depth: int) -> int:
-        """How many messages of an edge may be under way with `depth` slots, where receivers acknowledge."""
+        """The most unacknowledged messages of an edge with `depth` slots, where receivers acknowledge."""
         return self.in_flight or depth
 
     def awaited_step(self, step: int) -> int:
-        """The step that each in-neighbour must have reached before a gather at `step` returns; 0: none."""
+        """The step that all in-neighbours must have reached before a gather at `step` returns; 0: it does not wait."""
         return 0 if self.staleness is None else max(step - self.staleness, 0)
 
 
@@ -51,7 +51,10 @@ NOTIFY_ACK = Consistency("notify-ack", in_flight=1)
 
 
 def parse(sync: str) -> Consistency:
-    """The rules that `sync` names. Local. ValueError lists the valid names; TypeError: not a string."""
+    """The consistency that `sync` names. Local.
+
+    ValueError lists the valid names. TypeError: `sync` is not a string.
+    """
     if not isinstance(sync, str):
         raise TypeError(f"sync must be a string, one of {VALID}; got {sync!r}")
     fixed = {mode.name: mode for mode in (ASP, BSP, NOTIFY_ACK)}

@@ -1,4 +1,4 @@
-"""What the counters of a vector say: frozen records. Pure: no MPI, no clock."""
+"""The counters of a vector, as frozen records. Pure: no MPI, no clock."""
 
 from __future__ import annotations
 
@@ -8,19 +8,22 @@ from dataclasses import dataclass, field
 
 @dataclass(frozen=True)
 class Lag:
-    """How many steps behind its receiver an update was when it was merged (negative: ahead)."""
+    """The lag of merged updates: the receiver's step - the update's step. It is negative for a sender ahead."""
 
     count: int = 0
-    """Updates merged."""
+    """Number of updates merged."""
     min: int = 0
+    """Smallest lag."""
     mean: float = 0.0
+    """Mean lag."""
     max: int = 0
+    """Largest lag."""
     last: int = 0
-    """That of the update merged last."""
+    """Lag of the update that was merged last."""
 
 
 class LagCounter:
-    """Makes the record, update by update."""
+    """A counter of lags, update by update. Local."""
 
     __slots__ = ("_count", "_last", "_max", "_min", "_sum")
 
@@ -28,7 +31,7 @@ class LagCounter:
         self._count = self._sum = self._min = self._max = self._last = 0
 
     def note(self, lag: int) -> None:
-        """Count one more update."""
+        """Count one more update, with this lag."""
         if not self._count or lag < self._min:
             self._min = lag
         if not self._count or lag > self._max:
@@ -38,46 +41,52 @@ class LagCounter:
         self._last = lag
 
     def record(self) -> Lag:
-        """What has been counted so far."""
+        """The lag of the updates counted so far."""
         mean = self._sum / self._count if self._count else 0.0
         return Lag(self._count, self._min, mean, self._max, self._last)
 
 
 @dataclass(frozen=True)
 class EdgeStatistics:
-    """Totals of the traffic with one peer, both ways."""
+    """Totals of the traffic with one peer, in both directions."""
 
     sent: int = 0
     """Messages published in the peer's memory."""
     gathered: int = 0
     """Messages from the peer that were merged."""
     overwritten: int = 0
-    """Messages from the peer that were never merged, because a newer one of its took their place."""
+    """Messages from the peer that were never merged, because a newer one of the peer took their place."""
     pending: int = 0
     """Messages from the peer that wait in this rank's memory."""
     torn_retries: int = 0
-    """Copies thrown away because the peer overwrote the slot meanwhile."""
+    """Copies that were discarded because the peer overwrote the slot meanwhile."""
     refused: int = 0
-    """Messages from the peer that failed a check: impossible length, encoding or row numbers, or not finite."""
+    """Messages from the peer that failed a check: wrong length, encoding or row numbers, or values not finite."""
     bytes_sent: int = 0
     """Payload bytes published in the peer's memory."""
     waited_s: float = 0.0
     """Seconds spent waiting for the peer."""
     lag: Lag = Lag()
-    """How old the merged updates were, in steps."""
+    """Lag of the merged updates, in steps."""
 
 
 @dataclass(frozen=True)
 class Statistics(EdgeStatistics):
-    """Totals of one vector on this rank: for each edge, once quiet, what the sender sent is what the receiver
-    gathered + overwritten + refused + pending, exactly."""
+    """Totals of one vector on this rank.
+
+    Once an edge is quiet, the sender's `sent` is exactly the receiver's gathered + overwritten + refused + pending.
+    """
 
     peers: Mapping[int, EdgeStatistics] = field(default_factory=dict)
-    """The same, by peer."""
+    """The totals by peer."""
 
 
 def total(peers: Mapping[int, EdgeStatistics], waited_s: float) -> Statistics:
-    """The sum over `peers`; `waited_s` is the time on the clock, in which several peers may have been awaited."""
+    """The totals over `peers`.
+
+    `waited_s`: the time that this rank has waited. It may be less than the sum over `peers`, as a wait may be for
+    several of them.
+    """
     edges = list(peers.values())
     return Statistics(
         sent=sum(edge.sent for edge in edges),

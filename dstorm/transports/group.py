@@ -1,12 +1,12 @@
-"""Simulated ranks, which take turns in one thread, and the Puts between them.
+"""A group of simulated ranks, which take turns in one thread, and the Puts between them.
 
-One rank runs at a time, so a seed replays the same interleaving every time. The turn may pass on at every Put, flush,
-sync, piece of a copy and pause. A Put is cut into pieces that arrive at any moment up to its flush, in any order, and
-is read from the caller's memory only then: all that the MPI standard allows, and no less. Time is virtual.
+One rank runs at a time, so a seed gives the same interleaving every time. The turn may change at every Put, flush,
+sync, piece of a copy and pause. A Put is cut into pieces. They arrive at any moment up to its flush, in any order, and
+are read from the caller's memory only then. That is all that the MPI standard allows, and no less. Time is virtual.
 
-Each rank is a greenlet: it has a stack and context variables of its own, and passing the turn on costs less than the
-system takes to wake a thread. What follows a turn is the work of the rank that gave it up, and of those that have Puts
-under way: it does not grow with the number of ranks.
+Each rank is a greenlet, with a stack and context variables of its own. A change of turn costs less than the system
+takes to wake a thread. Its work concerns the rank that gives up the turn and the ranks that have Puts under way: it
+does not grow with the number of ranks.
 """
 
 from __future__ import annotations
@@ -29,25 +29,25 @@ Result = TypeVar("Result")
 TICK_S = 1e-6
 """Virtual time between two turns."""
 _SWITCH_ODDS = 0.25
-"""How likely the turn passes on where it may."""
+"""Probability that the turn changes where it may."""
 
 
 class _Stopped(BaseException):
-    """Another rank failed, or the caller was interrupted: this one unwinds."""
+    """The run is over, by an error of another rank or an interrupt: this rank unwinds."""
 
 
 class _Killed(BaseException):
-    """This rank is dead: it unwinds, and nothing that it does on the way has any effect."""
+    """This rank has failed: it unwinds, and nothing that it does on the way has any effect."""
 
 
 class Collective:
-    """One collective call: what each rank called it, and gave."""
+    """One collective call: by rank, the name and the argument of each rank's call."""
 
     def __init__(self, size: int) -> None:
         self.calls: list[str | None] = [None] * size
         self.things: list[Any] = [None] * size
         self.result: Any = None
-        """What the ranks make of the things alike: the first of them does."""
+        """The result for all ranks. The first rank that resumes computes it."""
         self._is_one_call = True
         self._first: str | None = None
 
@@ -57,7 +57,7 @@ class Collective:
         self._is_one_call = self._is_one_call and call == self._first
 
     def check(self, rank: int, call: str) -> None:
-        """MismatchedCalls: one was in another call than `rank`."""
+        """MismatchedCalls: a rank made another call than `rank`."""
         if not self._is_one_call:
             for other, its in enumerate(self.calls):
                 if its not in (call, None):
@@ -65,10 +65,10 @@ class Collective:
 
 
 class Group:
-    """What the ranks share: the turn, the clock and the Puts under way.
+    """The shared state of the ranks: the turn, the clock and the Puts under way.
 
-    `failures`: ranks that die, and after how many of their turns. Of the Puts that a rank has under way then, any
-    pieces may still arrive, or none.
+    `failures`: the ranks that fail, and after how many of their turns. Any pieces of the Puts that a failed rank has
+    under way may still arrive, or none.
     """
 
     def __init__(self, size: int, seed: int = 0, failures: Mapping[int, int] | None = None) -> None:
@@ -78,15 +78,15 @@ class Group:
         self._turns_left = dict(failures or {})
         self.random = Random(seed)
         self.heard_at = [0.0] * size
-        """When each rank gave its last sign of life."""
+        """When each rank gave its last heartbeat."""
         self.pending: list[list[tuple[int, Bytes, Bytes]]] = [[] for _ in range(size)]
-        """Pieces of Puts that have not arrived, by origin: (peer, from, to)."""
+        """Pieces of Puts that have not arrived, by origin: (peer, source, target)."""
         self._sending: set[int] = set()
-        """The origins of such pieces."""
+        """The origins of pending pieces."""
         self._schedule = Schedule(size, self.random)
         self._collective = Collective(size)
         self._waiting: list[int] = []
-        """The ranks in it."""
+        """The ranks that have entered the collective call."""
         self._greenlets: list[Any] = []
         self._caller: Any = None
         """The greenlet that runs the others."""
@@ -95,16 +95,16 @@ class Group:
 
     @property
     def now(self) -> float:
-        """Virtual seconds."""
+        """The virtual time in seconds. Local."""
         return self._schedule.now
 
     # -- turns ------------------------------------------------------------------------------------------------
 
     def run(self, function: Callable[[int], Result]) -> list[Result]:
-        """function(rank) on every rank; the results by rank.
+        """Run function(rank) on every rank; return the results by rank.
 
-        The first failure of a rank is raised, as it was raised there: what caused it comes with it, and at the far end
-        of that chain an error that names the rank. ImportError: there is no greenlet.
+        The first error of a rank is raised again, with its causes. At the end of their chain stands an error that names
+        the rank. ImportError: greenlet is not installed.
         """
         results: list[Any] = [None] * self.size
 
@@ -135,11 +135,11 @@ class Group:
                 _root(error).__cause__ = RuntimeError(f"simulated rank {running} of {self.size} failed")
             raise
         finally:
-            self._greenlets.clear()  # what they hold is freed at once
+            self._greenlets.clear()  # frees at once what they hold
         return results
 
     def switch(self, rank: int, pause_s: float = 0.0) -> None:
-        """Let others run; return when it is this rank's turn again, `pause_s` of virtual time later at the earliest."""
+        """Let other ranks run. Return at the next turn of this rank, at least `pause_s` of virtual time later."""
         if rank in self.failed:
             raise _Killed
         self._check_turn()
@@ -152,13 +152,15 @@ class Group:
             self._wait_for_turn(rank)
 
     def maybe_switch(self, rank: int) -> None:
-        """A place where the turn may pass on; not in another thread that the rank has started."""
+        """Change the turn at random; never in a thread that the rank has started."""
         if self.size > 1 and self.random.random() < _SWITCH_ODDS and threading.get_ident() == self._thread:
             self.switch(rank)
 
     def gather(self, rank: int, call: str, thing: Any) -> Collective:
-        """What every rank gave: they all return only after the last has come. MismatchedCalls: another was in another
-        call."""
+        """Enter a collective call; return it when all ranks have entered. Collective.
+
+        `call`: the name of the call; `thing`: this rank's argument. MismatchedCalls: a rank made another call.
+        """
         self._check_turn()
         collective = self._collective if self.size > 1 else Collective(1)
         collective.add(rank, call, thing)
@@ -177,7 +179,7 @@ class Group:
         self._collective = Collective(self.size)
 
     def _start(self, live: Callable[[int], int | None]) -> None:
-        """Make the greenlets, each with the context variables of the caller. ImportError."""
+        """Create the greenlets, each with a copy of the caller's context variables. ImportError."""
         try:
             from greenlet import getcurrent, greenlet
         except ImportError:
@@ -194,11 +196,11 @@ class Group:
             try:
                 if not one.dead:
                     one.throw(_Stopped)
-            except BaseException:  # it has unwound; what it raised on the way is no news
+            except BaseException:  # it has unwound, and the first error is raised already
                 continue
 
     def _check_turn(self) -> None:
-        """RuntimeError: in a thread that the rank has started, which cannot wait for others."""
+        """RuntimeError: the caller is a thread that the rank has started, which cannot wait for other ranks."""
         if self._is_stopping:
             raise _Stopped
         if self.size > 1 and threading.get_ident() != self._thread:
@@ -211,9 +213,9 @@ class Group:
         if rank in self._turns_left:
             self._turns_left[rank] -= 1
             if self._turns_left[rank] <= 0:
-                self._die(rank)
+                self._fail(rank)
 
-    def _die(self, rank: int) -> None:
+    def _fail(self, rank: int) -> None:
         if rank not in self.failed:
             self.failed.add(rank)
             while self.pending[rank] and self.random.random() < 0.5:
@@ -224,7 +226,7 @@ class Group:
     # -- Puts -------------------------------------------------------------------------------------------------
 
     def send(self, origin: int, peer: int, source: Bytes, target: Bytes) -> None:
-        """Start a Put, in pieces."""
+        """Start a Put, in pieces. One-sided."""
         if origin in self.failed:
             raise _Killed
         cuts = sorted(self.random.randint(0, source.nbytes) for _ in range(self.random.randint(0, 2)))
@@ -233,7 +235,7 @@ class Group:
         self._sending.add(origin)
 
     def deliver(self, origin: int, peers: Collection[int]) -> None:
-        """Let every Put of `origin` towards `peers` arrive."""
+        """Complete all Puts of `origin` to `peers`. One-sided."""
         pieces = self.pending[origin]
         self.pending[origin] = [piece for piece in pieces if piece[0] not in peers]
         arriving = [piece for piece in pieces if piece[0] in peers]
@@ -254,7 +256,7 @@ class Group:
 
 
 def _root(error: BaseException) -> BaseException:
-    """The error that a traceback of `error` begins with."""
+    """The first error in the traceback of `error`."""
     chain = [error]
     while True:
         last = chain[-1]

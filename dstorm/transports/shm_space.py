@@ -1,5 +1,4 @@
-"""What /dev/shm can hold: MPI backs the windows of ranks that share a host with it, and dies of SIGBUS where it is
-too small."""
+"""The space in /dev/shm. Windows of ranks on one host lie there; MPI ends with SIGBUS where it is too small."""
 
 from __future__ import annotations
 
@@ -14,7 +13,7 @@ _LARGEST_SHARE_NBYTES = 1 << 36
 
 
 def free_nbytes() -> int:
-    """Bytes that /dev/shm has left; where there is no such folder, a number that nothing exceeds. Local."""
+    """Free bytes of /dev/shm; where there is no such folder, a number that nothing exceeds. Local."""
     try:
         room = os.statvfs(_FOLDER)
     except OSError:
@@ -23,24 +22,26 @@ def free_nbytes() -> int:
 
 
 def share_nbytes(ranks: int, free: int | None = None) -> int:
-    """What each of so many ranks of this host may take for all its vectors, where that is settled at the start: half
-    of what /dev/shm has left, divided among them, in whole pages. `free`: of another host, what it has left. Local."""
+    """Bytes that each of `ranks` ranks of a host gets for all its vectors, where that is fixed at the start. Local.
+
+    They share half of the free bytes of /dev/shm, in whole pages. `free`: the free bytes of another host.
+    """
     share = (free_nbytes() if free is None else free) // (2 * ranks)
     return min(share // mmap.PAGESIZE * mmap.PAGESIZE, _LARGEST_SHARE_NBYTES)
 
 
 def file_of(job: str, session: str) -> Path:
-    """The file that the ranks of a session share. `job`: a name of it that no other job has. Pure."""
+    """The file that the ranks of a session share. `job`: a name that no other job has. Pure."""
     return Path(_FOLDER, f"{job}-{session}")
 
 
 def files_of(job: str) -> list[Path]:
-    """The files of its sessions that were not removed. Local."""
+    """The files of the sessions of a job that were not removed. Local."""
     return list(Path(_FOLDER).glob(f"{job}-*"))
 
 
 def host_nbytes() -> int:
-    """Bytes of memory that this host has; where the system does not tell, a number that nothing exceeds. Local."""
+    """Bytes of memory of this host; where the system does not report it, a number that nothing exceeds. Local."""
     try:
         return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     except (AttributeError, ValueError, OSError):
@@ -48,7 +49,7 @@ def host_nbytes() -> int:
 
 
 def mapped(process: int | str = "self") -> list[str]:
-    """The files of MPI in /dev/shm that a process has mapped (Linux; elsewhere none are found). Local."""
+    """The files of MPI in /dev/shm that a process has mapped; [] where the system is not Linux. Local."""
     try:
         with open(f"/proc/{process}/maps") as file:
             paths = {line.split(maxsplit=5)[5].rstrip("\n") for line in file if _FOLDER in line}
@@ -58,9 +59,10 @@ def mapped(process: int | str = "self") -> list[str]:
 
 
 def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int]) -> None:
-    """Refuse windows of `wanted` bytes by rank, where the ranks of a host together want more than it has free.
+    """Raise MemoryError where the ranks of a host together want more than the host has free. Pure.
 
-    Pure: all ranks, given the same figures, agree. MemoryError names the host and both figures.
+    `hosts`, `wanted`, `free`: the host, the bytes of the window and the free bytes, by rank. Ranks that are given the
+    same values agree. The error names the host and both sizes.
     """
     for host in dict.fromkeys(hosts):
         ranks = [rank for rank, name in enumerate(hosts) if name == host]
@@ -74,9 +76,10 @@ def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int]) -> N
 
 
 def check_host(what: str, nbytes: int) -> None:
-    """MemoryError, with both figures, where `what` takes more than this host has. Local.
+    """Raise MemoryError, with both sizes, where `what` takes more memory than this host has. Local.
 
-    Asked before memory is taken: a system that overcommits gives what it does not have, and kills who uses it.
+    Call it before memory is taken: a system that overcommits gives memory that it does not have, and kills the process
+    that uses it.
     """
     if nbytes > host_nbytes():
         raise MemoryError(f"{what} takes {_mb(nbytes)}, and this host has {_mb(host_nbytes())}")

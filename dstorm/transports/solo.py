@@ -1,4 +1,4 @@
-"""The world of one: a program that was started alone, with an MPI library or without any. Nobody is waited for."""
+"""The transport of a single rank: a program that was started alone, with or without an MPI library."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from dstorm.wait import Wait
 
 
 def _nothing(*_: object) -> None:
-    """There is nobody to tell."""
+    """What needs other ranks does nothing."""
 
 
 class SoloWindow:
-    """Memory that no other rank writes to. All as in `Window`."""
+    """Memory that no other rank writes to. All methods are those of `Window`."""
 
     def __init__(self, nbytes: int) -> None:
         shm_space.check_host("the window", nbytes)
@@ -53,7 +53,7 @@ class SoloWindow:
 
 
 class SoloTransport:
-    """One rank with no peers, and real time. All as in `Transport`."""
+    """One rank without peers, in real time. All methods are those of `Transport`."""
 
     rank, size = 0, 1
     local_peers: frozenset[int] = frozenset()

@@ -271,7 +271,7 @@ def test_a_mended_edge_holds_nobody_up_at_the_end():
                 while 3 not in reports:
                     transport.pause(14)
                 transport._place._group._turns_left[1] = 1
-                transport._place._group._die(2)
+                transport._place._group._fail(2)
             v.gather()
         reports.append(transport.rank)
         transport.barrier("the end")
@@ -554,7 +554,7 @@ def test_who_had_died_is_parted_from_before_memory_serves_again(seed):
         transport.view.subscribe(lambda change: memory.fill(7))
         first.free()
         if transport.rank == 2:
-            transport._place._group._die(2)
+            transport._place._group._fail(2)
         again = transport.window(5000)
         assert again._start == first._start and not again.memory.any()
         return transport.view.failed
@@ -718,7 +718,7 @@ def test_statistics_tell_of_neighbours_and_of_those_who_were():
         v.scatter()
         transport.barrier()
         if transport.rank == 2:
-            transport._place._group._die(2)
+            transport._place._group._fail(2)
         while not transport.view.failed:
             transport.barrier()
         reports.append(sorted(v.statistics().peers))
