@@ -1,1 +1,1 @@
-"""How a session begins whose ranks may fail."""
+"""The begin of a session whose ranks may fail, and the reports about ranks that have failed."""

