@@ -1,12 +1,12 @@
 """Matrix factorization by stochastic gradient descent: the kernels, compiled.
 
-A rating, in units of the ratings' spread around their mean, is predicted as b_u + b_i + p_u . q_i. Of `rank` + 1
-columns, a row of a user or an item holds p or q, and b in the last. Minimised is, over the ratings,
+A rating, in units of the ratings' spread around their mean, is predicted as b_u + b_i + p_u . q_i. The row of a user
+or an item has `rank` + 1 columns: p or q, and b in the last. The objective, over the ratings, is
 
     sum of e^2 / 2 + l2_u / 2 (|p_u|^2 + b_u^2) + l2_i / 2 (|q_i|^2 + b_i^2),    l2_x = l2 (1 + PRIOR_RATINGS / n_x)
 
-with n_x the ratings of a user or an item. (l2 a rating is what ALS and SGD use: Zhou et al. 2008; the other part is
-l2 PRIOR_RATINGS a row, without which items that are rated once or twice learn their noise.)
+where n_x is the number of ratings of a user or an item. The first part, l2 for each rating, is that of ALS and SGD
+(Zhou et al. 2008). The second, l2 PRIOR_RATINGS for each row, keeps items with one or two ratings from learning noise.
 """
 
 from __future__ import annotations
@@ -22,22 +22,21 @@ from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 PRIOR_RATINGS: Final = 30.0
-"""Every row is held back as if it had so many ratings more."""
+"""Every row is regularized as if it had so many more ratings."""
 START_SPREAD: Final = 0.03
-"""The standard deviation of the first p and q: larger ones cost rarely rated items, smaller ones the first epochs."""
+"""The standard deviation of the first p and q. A larger one harms rarely rated items, a smaller the first epochs."""
 MAX_RANK: Final = 1024
 _AHEAD: Final = 16
-"""So many ratings before its turn an item's row is asked for from memory: 1.5 times as fast where rows do not fit in
-the cache."""
+"""The row of an item is prefetched so many ratings early: 1.5 times as fast if rows do not fit in the cache."""
 
 _LANES: Final = 16
-"""Floats that are multiplied at once; where the processor takes fewer, LLVM splits them."""
+"""The number of floats in a vector. LLVM splits it for processors with shorter vectors."""
 
 Rows = NDArray[np.float32]
 Numbers = NDArray[np.int32]
 
 _FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
-"""Fast arithmetic that still knows NaN and infinity: divergence is found by looking for them."""
+"""The flags of fast arithmetic that keep NaN and infinity, by which divergence is found."""
 _FLAGS: Final = tuple(sorted(_FAST))
 _TABLE: Final = types.Array(types.f4, 2, "C")
 _READ_TABLE: Final = types.Array(types.f4, 2, "C", readonly=True)
@@ -46,21 +45,21 @@ _READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", readonly=True) for kin
 
 
 class Shard(NamedTuple):
-    """The ratings of some users, read-only: user u, of these, has the ratings starts[u]:starts[u + 1]."""
+    """The ratings of some users, read-only. The user in place u has the ratings starts[u]:starts[u + 1]."""
 
     starts: NDArray[np.int64]
     items: Numbers
     ratings: Rows
-    """In units of the spread around the mean."""
+    """The ratings, in units of the spread around the mean."""
 
 
 _SHARD: Final[Any] = types.NamedTuple((_READ_I8, _READ_I4, _READ_F4), Shard)
 
 
 def shard(users: Numbers, items: Numbers, ratings: Rows, count: int, generator: np.random.Generator) -> Shard:
-    """The ratings of users 0 to count - 1, those of each shuffled. Copies.
+    """The ratings of users 0 to count - 1, with those of each user shuffled: copies. Local.
 
-    ValueError: the columns are not of one length, or a user is not from 0 to count - 1 (the kernels check nothing).
+    ValueError: the columns differ in length, or a user is not from 0 to count - 1 (the kernels check nothing).
     """
     if not len(users) == len(items) == len(ratings):
         raise ValueError(f"{len(users)} users, {len(items)} items and {len(ratings)} ratings")
@@ -73,24 +72,24 @@ def shard(users: Numbers, items: Numbers, ratings: Rows, count: int, generator: 
 
 
 def first_rows(count: int, rank: int, generator: np.random.Generator) -> Rows:
-    """Rows to begin with: small random numbers, and 0 for the bias."""
+    """The first rows, (count, rank + 1), float32: small random numbers, and 0 for the bias."""
     rows = np.zeros((count, rank + 1), np.float32)
     rows[:, :rank] = START_SPREAD * generator.standard_normal((count, rank), dtype=np.float32)
     return rows
 
 
 def penalties(counts: NDArray[np.integer[Any]], l2: float) -> Rows:
-    """l2 (1 + PRIOR_RATINGS / n) for rows of n ratings."""
+    """l2 (1 + PRIOR_RATINGS / n) for each row, where n is its number of ratings."""
     return (l2 * (1 + PRIOR_RATINGS / np.maximum(counts, 1))).astype(np.float32)
 
 
 def step_size(step: float, epoch: int, epochs: int) -> float:
-    """That of an epoch, from 0: it falls evenly, to 0 after the last, so that whatever the data the noise ends."""
+    """The step size of an epoch, from 0. It falls linearly to 0 after the last, so that the noise ends."""
     return step * (1 - epoch / epochs)
 
 
 class Kernels(NamedTuple):
-    """The compiled functions of one rank; see `kernels`."""
+    """The compiled kernels for rows of one length; see `kernels`."""
 
     train: Callable[..., bool]
     squares: Callable[..., float]
@@ -101,9 +100,10 @@ class Kernels(NamedTuple):
 def kernels(rank: int) -> Kernels:
     """The kernels for rows of `rank` + 1, compiled now or loaded from numba's cache.
 
-    Call it before the clock starts, on one rank of each host first, and on the others after a barrier. From then on
-    an argument of a wrong type is a TypeError, not another compilation. Training is fast as rows have a known length.
-    (A kernel may close over numbers only: what closes over another kernel is compiled anew in every process.)
+    Call it before the clock starts, on one rank of each host first, and on the others after a barrier. After it an
+    argument of a wrong type is a TypeError, and not another compilation. Rows of each length have their own training
+    kernel, as loops of known length are faster. A kernel may close over numbers only: numba does not cache one that
+    closes over another kernel.
     """
     train = _made(
         _train_kernel(rank), _SHARD, _READ_I4, _TABLE, _TABLE, _READ_F4, _READ_F4, types.f4, types.b1, _MARKS
@@ -115,32 +115,34 @@ def train(
     made: Kernels, data: Shard, order: Numbers, users: Rows, items: Rows, kept: tuple[Rows, Rows], step: float,
     touched: NDArray[np.bool_], biases: bool = True,
 ) -> None:  # fmt: skip
-    """Train the rows of `users` and `items` in place on all ratings of the users named in `order`, one at a time.
+    """Train the rows of `users` and `items`, in place, on all ratings of the users in `order`, one at a time. Local.
 
-    e = r - (b_u + b_i + p . q)      p <- kept_u p + step e q      q, b_u and b_i likewise. `kept`: `keeps` of the users
-    and of the items. `touched`: the items that were trained on are marked in it.
+    e = r - (b_u + b_i + p . q)      p <- kept_u p + step e q      and q, b_u and b_i likewise
 
-    FloatingPointError, naming the step size: the rows are no longer finite.
+    `kept` holds `keeps` of the users and of the items. Items that were trained on are marked in `touched`.
+    FloatingPointError: the rows are no longer finite. The message names the step size.
     """
     if not made.train(data, order, users, items, *kept, np.float32(step), biases, touched):
         raise FloatingPointError(f"the factors are not finite any more: the step size, {step:.3g}, is too large")
 
 
 def keeps(l2: Rows, step: float) -> Rows:
-    """What shrinking at one example leaves of a row: 1 / (1 + step l2), the implicit form, which never overshoots."""
+    """The factor of a row at one example: 1 / (1 + step l2). It is the implicit form, which never overshoots."""
     return 1 / (1 + np.float32(step) * l2)
 
 
 def squares(
     made: Kernels, users: Rows, items: Rows, whose: Numbers, which: Numbers, ratings: Rows, low: float, high: float
 ) -> float:  # fmt: skip
-    """The sum of the squared errors of predictions held between `low` and `high`. -1 for a user or an item that is
-    not known: its row counts as zeros."""
+    """The sum of the squared errors of predictions, which are clipped to `low` and `high`. Local.
+
+    An index of -1 is an unknown user or item, whose row counts as zeros.
+    """
     return float(made.squares(users, items, whose, which, ratings, np.float32(low), np.float32(high)))
 
 
 def predict(made: Kernels, users: Rows, items: Rows, whose: Numbers, which: Numbers) -> Rows:
-    """b_u + b_i + p . q for each pair; -1 for a user or an item that is not known."""
+    """b_u + b_i + p . q for each pair, float32. An index of -1 is an unknown user or item. Local."""
     out = np.empty(len(whose), np.float32)
     made.predict(users, items, whose, which, out)
     return out
@@ -161,7 +163,7 @@ def _compiled(function: Callable[..., Any]) -> Any:
 
 @intrinsic  # type: ignore[misc]
 def _prefetch(_context: Any, table: Any, row: Any, column: Any) -> Any:
-    """Ask for the memory of table[row, column], to be written; nothing waits for it."""
+    """Prefetch the memory of table[row, column] for writing."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         kind = signature.args[0]
@@ -183,8 +185,10 @@ def _prefetch(_context: Any, table: Any, row: Any, column: Any) -> Any:
 
 @intrinsic(prefer_literal=True)  # type: ignore[misc]
 def _inner(_context: Any, mine: Any, table: Any, row: Any, rank: Any) -> Any:
-    """mine[:rank] . table[row, :rank], as vectors of the processor: a loop of known length becomes single steps, which
-    take twice as long."""
+    """mine[:rank] . table[row, :rank], in vector instructions.
+
+    LLVM would unroll a loop of known length into scalar steps, which take twice as long.
+    """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         left, right = _addresses(context, builder, signature, arguments)
@@ -205,7 +209,7 @@ def _inner(_context: Any, mine: Any, table: Any, row: Any, rank: Any) -> Any:
 def _descend(
     _context: Any, mine: Any, table: Any, row: Any, rank: Any, keep_mine: Any, keep: Any, move: Any
 ) -> Any:  # fmt: skip
-    """p, q = mine[:rank], table[row, :rank] become keep_mine p + move q, keep q + move p: as vectors, as `_inner`."""
+    """p, q <- keep_mine p + move q, keep q + move p, in vector instructions; p, q = mine[:rank], table[row, :rank]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
         left, right = _addresses(context, builder, signature, arguments)
@@ -222,12 +226,12 @@ def _descend(
 
 
 def _pieces(rank: int) -> list[tuple[int, int]]:
-    """(start, width) of the vectors that make up `rank` floats."""
+    """The (start, width) of each vector that `rank` floats are cut into."""
     return [(start, min(_LANES, rank - start)) for start in range(0, rank, _LANES)]
 
 
 def _addresses(context: Any, builder: Any, signature: Any, arguments: Any) -> tuple[Any, Any]:
-    """Where mine[0] and table[row, 0] lie, the first three arguments of an intrinsic being mine, table, row."""
+    """The addresses of mine[0] and table[row, 0]. The first arguments of the intrinsic are mine, table, row."""
     zero = context.get_constant(types.intp, 0)
     row = context.cast(builder, arguments[2], signature.args[2], types.intp)
     found = []
@@ -238,7 +242,7 @@ def _addresses(context: Any, builder: Any, signature: Any, arguments: Any) -> tu
 
 
 def _piece(builder: Any, address: Any, start: int, width: int) -> Any:
-    """`address` moved on by `start` floats, as that of a vector."""
+    """The address of the vector of `width` floats that begins `start` floats after `address`."""
     moved = builder.gep(address, [cgutils.int32_t(start)])
     return builder.bitcast(moved, cgutils.ir.VectorType(cgutils.ir.FloatType(), width).as_pointer())
 
@@ -256,7 +260,7 @@ def _spread(builder: Any, value: Any, width: int) -> Any:
 
 
 def _train_kernel(rank: int) -> Any:
-    """Unsigned numbers spare numba the test for negative indices."""
+    """The kernel `train`, for rows of `rank` + 1. With unsigned indices numba does not test for negative ones."""
 
     def train(
         data: Shard, order: Numbers, users: Rows, items: Rows, keep_users: Rows, keep_items: Rows, step: Any,
@@ -320,7 +324,7 @@ def _predict(users: Any, items: Any, whose: Any, which: Any, out: Any) -> None:
 
 @cache
 def _prediction_kernels() -> tuple[Any, Any]:
-    """Compiled; of any rank: they take a small part of the time."""
+    """The compiled kernels `squares` and `predict`. They take rows of any length, as they need little time."""
     shared = (_READ_TABLE, _READ_TABLE, _READ_I4, _READ_I4)
     _made(_squares, *shared, _READ_F4, types.f4, types.f4)
     _made(_predict, *shared, types.Array(types.f4, 1, "C"))

@@ -1,7 +1,7 @@
-"""One rank's part in a factorization: the rows of its users, a replica of the items' rows, how they are trained.
+"""One rank's part of a factorization: the rows of its users, a replica of the items' rows, and their training.
 
-The distributed work: a sparse vector of the items' rows, scatter and gather where an exchange is due, and in the end
-the mean.
+The items' rows are a sparse vector, which is scattered and gathered when an exchange is due. At the end ranks take
+their mean.
 """
 
 from __future__ import annotations
@@ -20,23 +20,23 @@ from apps.mf.ratings import DealtRatings
 
 
 class Learner:
-    """This rank's users, whose rows nobody else needs, and a replica of the items' rows, a sparse vector.
+    """The rows of this rank's users, which no other rank needs, and a replica of all items' rows, a sparse vector.
 
-    Collective to make. `state`: rows of all users and items to go on with, the same on all ranks; empty: from the
-    start. ValueError: --graph or --sync.
+    The constructor is collective. `state` has the rows of all users and items to resume from, the same on all ranks. It
+    is empty if training starts from the beginning. ValueError: --graph or --sync is not valid.
     """
 
     def __init__(
         self, ratings: DealtRatings, options: Namespace, generator: np.random.Generator, state: Mapping[str, Any]
     ) -> None:  # fmt: skip
         self.ratings = ratings
-        """What all ranks know alike."""
+        """The ratings and their owners, the same on all ranks."""
         self._options, self._generator, self._state = options, generator, state
         self.kernels = factors.kernels(ratings.rank)
         self.mine = np.empty(0, np.intp)
-        """The numbers of this rank's users, ascending."""
+        """The indices of this rank's users, ascending."""
         self.users: Rows = np.empty((0, ratings.rank + 1), np.float32)
-        """Their rows."""
+        """The rows of `mine`, (users, rank + 1)."""
         self.take()
         first_items = ratings.first_items()
         if state:
@@ -49,12 +49,15 @@ class Learner:
         self.rows_sent = 0
 
     def take(self) -> Numbers:
-        """Take the users that are this rank's now. Those that it had keep their rows; the places of the others, whose
-        rows begin anew, or as in the checkpoint that this run goes on from. Local."""
+        """Take the users that this rank owns now. Returns the places of the new ones in `mine`. Local.
+
+        Users that it had keep their rows. The rows of new users come from the checkpoint that the run resumes from, or
+        are random.
+        """
         ratings, had, rows = self.ratings, self.mine, self.users
         self.mine = np.flatnonzero(ratings.owners == malt.rank())
         self.counts = ratings.user_counts[self.mine]
-        """How many ratings each has."""
+        """The number of ratings of each of `mine`."""
         self._exchanges = self._exchanges_of_an_epoch()
         self.data = self._shard()
         self.users = ratings.first_users(self.mine, self._generator)
@@ -63,7 +66,7 @@ class Learner:
         self.users[np.searchsorted(self.mine, had)] = rows
         self._l2 = [factors.penalties(counts, self._options.l2) for counts in (self.counts, ratings.item_counts)]
         self.is_shared = ratings.is_shared()
-        """Which items several ranks have ratings of."""
+        """Whether several ranks have ratings of an item, by item."""
         return np.flatnonzero(~np.isin(self.mine, had)).astype(np.int32)
 
     def _shard(self) -> factors.Shard:
@@ -75,18 +78,18 @@ class Learner:
         )  # fmt: skip
 
     def _exchanges_of_an_epoch(self) -> int:
-        """About --exchange-every ratings apart, never so few that a message would hold more rows than its slot. So it
-        changes with whose users are this rank's.
+        """The number of exchanges in an epoch, one about every --exchange-every ratings.
 
-        Where ranks meet after epochs, for checkpoints, they all make as many in one: a rank that waits in an exchange
-        for one that waits for a checkpoint would wait long.
+        There are enough of them for the rows of a message to fit in its slot. With checkpoints ranks synchronize after
+        each epoch, and all make the same number of exchanges. Otherwise a rank could wait in an exchange for one that
+        already waits for the checkpoint.
         """
         ratings = self.ratings.ratings_of_ranks()
         most = ratings[malt.rank()] if self._options.checkpoint is None else ratings.max()
         return int(-(-most // self._options.exchange_every))
 
     def order(self) -> list[Numbers]:
-        """The users in a new order, cut where an exchange is due."""
+        """The places of the users in a new random order, cut into parts. An exchange is due after each part."""
         order = self._generator.permutation(len(self.mine)).astype(np.int32)
         if not self._exchanges:
             return []
@@ -96,9 +99,10 @@ class Learner:
         return [part for part in np.split(order, cuts) if len(part) or self._options.checkpoint is not None]
 
     def learn(self, epoch: int, parts: Iterable[Numbers]) -> int:
-        """Train epoch number `epoch`, from 0, and exchange after each part; the number of ratings. One-sided.
+        """Train epoch number `epoch`, from 0, with an exchange after each part. One-sided.
 
-        FloatingPointError: the rows are no longer finite."""
+        Returns the number of ratings. FloatingPointError: the rows are no longer finite.
+        """
         steps, trained = self._steps(epoch), 0
         for part in parts:
             self._train(part, self.items.array, self._touched, *steps)
@@ -107,14 +111,14 @@ class Learner:
         return trained
 
     def catch_up(self, users: Numbers, epochs: Iterable[int]) -> None:
-        """Train these users, places in `mine`, as they would have been in these epochs, from 0, and no items. Local."""
+        """Train the users in these places of `mine` for these epochs, from 0. Items are not trained. Local."""
         for epoch in epochs:
             items = self.items.array.copy()
             self._train(self._generator.permutation(users), items, np.zeros(len(items), bool), *self._steps(epoch))
             malt.heartbeat()
 
     def _steps(self, epoch: int) -> tuple[tuple[Rows, Rows], float]:
-        """What is kept of rows at an example, and the step size."""
+        """The `keeps` of users and of items, and the step size."""
         step = factors.step_size(self._options.step, epoch, self._options.epochs)
         return (factors.keeps(self._l2[0], step), factors.keeps(self._l2[1], step)), step
 
@@ -126,9 +130,9 @@ class Learner:
         )  # fmt: skip
 
     def _exchange(self) -> None:
-        """Send the rows trained on since the last time, merge those that came: row by row the mean of own and theirs.
+        """Send the rows trained on since the last exchange, and merge those that came, by their mean with the own row.
 
-        A row that a rank does not train on it does not send, so that it dilutes nobody's.
+        A rank does not send rows that it does not train on: these would dilute the rows of others.
         """
         self._touched &= self.is_shared
         if malt.size() > 1:
@@ -139,10 +143,10 @@ class Learner:
         self._touched[:] = False
 
     def common(self) -> tuple[Rows, Rows]:
-        """The rows of all users, each from the rank that has it, and of all items: the mean of those of all ranks, by
-        their ratings of each. Collective.
+        """The rows of all users, each from its owner, and of all items. Collective.
 
-        FloatingPointError: they are not finite. Rows of users are zeros whose rank has failed meanwhile.
+        The row of an item is the mean over ranks, weighted by their ratings of it. Users whose owner has failed in the
+        meantime have rows of zeros. FloatingPointError: a row is not finite.
         """
         items = self._common_items()
         users = np.zeros((len(self.ratings.owners), self.ratings.rank + 1), np.float32)
@@ -162,5 +166,5 @@ class Learner:
         return items
 
     def put(self, users: Rows, items: Rows) -> None:
-        """Replace the rows by those of all users and items. Local."""
+        """Replace the rows by those given for all users and items. Local."""
         self.users, self.items.array[:] = users[self.mine], items

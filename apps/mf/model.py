@@ -1,4 +1,4 @@
-"""A trained factorization: what it predicts, and its file."""
+"""The trained factorization: its predictions and its file."""
 
 from __future__ import annotations
 
@@ -22,23 +22,24 @@ _DTYPES: Final = {
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """A rating is mean + spread (b_u + b_i + p_u . q_i), held between low and high."""
+    """A factorization. Its ratings are mean + spread (b_u + b_i + p_u . q_i), clipped to low and high. Local."""
 
     users: Rows
-    """Row by row p, and b in the last column."""
+    """(users, rank + 1): p, and b in the last column."""
     items: Rows
     user_ids: NDArray[Any]
-    """Whose row each is: ascending; whole numbers or bytes."""
+    """The id of each row of `users`, ascending: int64 or bytes."""
     item_ids: NDArray[Any]
     mean: float
-    """Of the ratings that it was trained on."""
+    """The mean of the training ratings."""
     spread: float
-    """Their standard deviation."""
+    """The standard deviation of the training ratings."""
     low: float
-    """The lowest of them, and the highest."""
+    """The lowest training rating."""
     high: float
+    """The highest training rating."""
     biases: bool
-    """Whether users and items have biases; if not, those columns are zeros."""
+    """Whether users and items have biases. Otherwise the last columns are zeros."""
 
     @property
     def rank(self) -> int:
@@ -46,19 +47,19 @@ class Model:
         return int(self.items.shape[1]) - 1
 
     def predict(self, user_ids: NDArray[Any], item_ids: NDArray[Any]) -> NDArray[np.float64]:
-        """The ratings of pairs of a user and an item. Of those that it does not know nothing is added to the mean."""
+        """The predicted rating of each pair of a user and an item, float64. Unknown ids add nothing to the mean."""
         whose, which = numbered(self.user_ids, user_ids), numbered(self.item_ids, item_ids)
         scaled = factors.predict(factors.kernels(self.rank), self.users, self.items, whose, which)
         return np.clip(self.mean + self.spread * scaled.astype(np.float64), self.low, self.high)
 
     def save(self, path: str) -> None:
-        """Write it as .npz, complete or not at all. OSError: the file cannot be written."""
+        """Write the model as .npz, complete or not at all. OSError: the file cannot be written."""
         files.save_npz(path, program=PROGRAM, format=FORMAT, **vars(self))
 
 
 def numbered(known: NDArray[Any], ids: NDArray[Any]) -> Numbers:
-    """Where each of `ids` stands in `known`, which ascends; -1 where it does not."""
-    if known.dtype.kind != ids.dtype.kind:  # numbers there, names here: as names
+    """The index of each of `ids` in `known`, which is ascending; -1 for an id that is not there. int32. Local."""
+    if known.dtype.kind != ids.dtype.kind:  # numbers in one, names in the other: compared as names
         names = known.astype("S")
         order = np.argsort(names)
         places = numbered(names[order], ids.astype("S"))
@@ -70,7 +71,7 @@ def numbered(known: NDArray[Any], ids: NDArray[Any]) -> Numbers:
 
 
 def load(path: str) -> Model:
-    """A model that `Model.save` wrote. OSError: the file cannot be read; ValueError: it is no such model."""
+    """The model that `Model.save` wrote to `path`. OSError: it cannot be read. ValueError: it is not such a model."""
     try:
         found: dict[str, Any] = files.load_npz(path)
         if str(found.pop("program")) != PROGRAM or int(found.pop("format")) != FORMAT:

@@ -1,4 +1,4 @@
-"""A problem whose solution is known: ratings out of factors of low rank, with noise."""
+"""Ratings with a known solution: made of factors of low rank, with noise."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ USERS: Final = 2000
 ITEMS: Final = 500
 RANK: Final = 4
 NOISE: Final = 0.3
-"""The root mean squared error of who knows the factors; the ratings spread by about 1."""
+"""The root mean squared error of the true factors. The ratings have a standard deviation of about 1."""
 RATED: Final = 0.2
-"""The share of all pairs of a user and an item that is rated."""
+"""The share of all pairs of a user and an item that are rated."""
 TESTED: Final = 0.1
 """The share of the ratings that is kept for the test."""
 
 
 def planted(seed: int) -> tuple[malt.Ratings, malt.Ratings]:
-    """Ratings to train on, and others to test with, about 3: the same wherever the seed is the same."""
+    """Training ratings and test ratings, around a mean of 3. The seed alone determines them. Local."""
     generator = np.random.default_rng(seed)
     user_rows = generator.standard_normal((USERS, RANK)) / RANK**0.25
     item_rows = generator.standard_normal((ITEMS, RANK)) / RANK**0.25

@@ -3,9 +3,9 @@
     python -m apps.mf [RATINGS] [--test TEST] ...               alone
     malt run -n 4 -m apps.mf [RATINGS] [--test TEST] ...        on four ranks
 
-Every rank trains on the ratings of its own users, whose rows nobody else needs. Rows of items that several ranks have
-ratings of are exchanged: those that a rank has trained on since the last time go to its peers, who take the mean of
-their own and what they got.
+Every rank trains on the ratings of its own users, whose rows no other rank needs. Rows of items that several ranks have
+ratings of are exchanged. A rank sends those that it has trained on since the last exchange, and its peers take the mean
+of their own rows and these.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ from apps.mf.snapshots import Snapshots
 
 SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 4
-"""Of all rows, that a rank has while the common model is made."""
+"""Copies of all rows on a rank while the common model is made."""
 
 
 class Problem(harness.Problem):
-    """The ratings, those to train on and those to test with, and where the factors begin."""
+    """The training ratings, the test ratings, and the first factors."""
 
     def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
         self.options, self.ratings = options, DealtRatings(options, train, test, start)
@@ -64,7 +64,7 @@ class Problem(harness.Problem):
         factors.kernels(self.ratings.rank)
 
     def shares(self) -> UserShares:
-        return UserShares(self.ratings, meets=self.options.checkpoint is not None)
+        return UserShares(self.ratings, synchronizes=self.options.checkpoint is not None)
 
     def trainer(self, start: Start) -> Trainer:
         return Trainer(self, start)
@@ -80,22 +80,22 @@ class Problem(harness.Problem):
 
 
 class Trainer(harness.Trainer):
-    """One rank's users, and what learns from their ratings."""
+    """One rank's users, and the learner of their ratings."""
 
     gathers_state = measures_together = True
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self._ratings, self._shares = problem.ratings, start.shares
         self._epochs, self._done = range(start.epoch, problem.options.epochs), start.epoch
-        """Those of this run, from 0, and how many have been trained."""
+        """The epochs of this run, from 0, and the number of epochs that are done."""
         self.learner = Learner(problem.ratings, problem.options, start.generator, start.state)
         self.vectors = [self.learner.items]
         self._snapshots = Snapshots(self.learner, self._epochs)
         self._model: Model | None = None
-        """The final one."""
+        """The final model, after `finish` or `restore`."""
 
     def take(self) -> None:
-        """Users that are new here are trained for as many epochs as have been, on items that stand."""
+        """Take the users that this rank owns now. New ones are trained for the past epochs, without changing items."""
         self._ratings.deal(self._shares.failed)
         new = self.learner.take()
         self._snapshots = Snapshots(self.learner, self._epochs)
@@ -122,7 +122,7 @@ class Trainer(harness.Trainer):
             found, alive = self._snapshots.measures(self.learner.users, self.learner.items.array)
             if alive == self._shares.alive:
                 return found
-            self._deal(alive)  # the errors of its users' ratings are missing: those who have them now find them
+            self._deal(alive)  # the new owners of a failed rank's users compute the missing errors
             self.learner.put(**self.model())
 
     def state(self) -> Mapping[str, Any]:
@@ -132,12 +132,12 @@ class Trainer(harness.Trainer):
         return {"users": users, "items": items}
 
     def _common(self) -> tuple[Rows, Rows]:
-        """The rows of all users and items. Collective. FloatingPointError: they are not finite."""
+        """The rows of all users and items. Collective. FloatingPointError: a row is not finite."""
         while True:
             alive = tuple(harness.by_rank(None))
             self._deal(alive)
             found = self.learner.common()
-            if tuple(harness.by_rank(None)) == alive:  # else the users of one may be missing
+            if tuple(harness.by_rank(None)) == alive:  # otherwise a rank failed, and its users may be missing
                 return found
 
     def _deal(self, alive: tuple[int, ...]) -> None:
@@ -196,5 +196,5 @@ class Program(harness.Program):
 
 
 def run(arguments: Sequence[str]) -> None:
-    """The program, on every rank. Collective. BadInput, FloatingPointError: as the user must see it."""
+    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
     harness.run(Program(), arguments)

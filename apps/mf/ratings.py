@@ -1,4 +1,4 @@
-"""What all ranks of a factorization know alike, and which ratings are whose."""
+"""The ratings, the same on all ranks, and which rank owns which users."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from apps.mf.model import Model, numbered
 from malt.data import owners
 
 RANK: Final = 16
-"""Factors, where neither the options nor a model to go on with say how many."""
+"""The number of factors, unless an option or a model to start from gives another."""
 
 
 class Pairs(NamedTuple):
-    """Ratings, in units of the spread around the mean, of users and items by their rows here; -1: none."""
+    """Ratings, in units of the spread around the mean, with the rows of their users and items; -1 for no row."""
 
     users: Numbers
     items: Numbers
@@ -29,7 +29,7 @@ class Pairs(NamedTuple):
 
 
 class DealtRatings:
-    """What all ranks know alike: the ratings, their scale, who has which users, and where the rows begin."""
+    """The ratings, their scale, the owners of the users and the first rows: the same on all ranks. Local."""
 
     def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
         self.options, self.train, self.test, self.start = options, train, test, start
@@ -41,20 +41,20 @@ class DealtRatings:
         if start:
             self.low, self.high = min(self.low, start.low), max(self.high, start.high)
         self.owners = owners(train)
-        """The rank of each user."""
+        """The rank that owns each user."""
         self.user_counts = np.bincount(train.users, minlength=train.user_ids.size)
         self.item_counts = np.bincount(train.items, minlength=train.item_ids.size)
 
     def deal(self, failed: Collection[int]) -> None:
-        """Give the users of the ranks that have failed to the others. Local."""
+        """Deal the users of the failed ranks to the others."""
         self.owners = owners(self.train, failed)
 
     def ratings_of_ranks(self) -> NDArray[np.int64]:
-        """How many each rank trains on, by rank."""
+        """The number of ratings that each rank trains on, by rank."""
         return np.bincount(self.owners, self.user_counts, malt.size()).astype(np.int64)
 
     def is_shared(self) -> NDArray[np.bool_]:
-        """Which items several ranks have ratings of."""
+        """Whether several ranks have ratings of an item, by item."""
         ranks = self.owners[self.train.users]
         lowest = np.full(len(self.item_counts), malt.size())
         highest = np.full(len(self.item_counts), -1)
@@ -64,16 +64,16 @@ class DealtRatings:
 
     @property
     def bounds(self) -> tuple[float, float]:
-        """The lowest and the highest rating, scaled."""
+        """The lowest and the highest rating, in units of the spread around the mean."""
         return (self.low - self.mean) / self.spread, (self.high - self.mean) / self.spread
 
     def scaled(self, ratings: NDArray[np.float32]) -> Rows:
-        """In units of the spread around the mean."""
+        """The ratings in units of the spread around the mean: a copy."""
         scaled: Rows = ((ratings - self.mean) / self.spread).astype(np.float32)
         return scaled
 
     def tests(self, users: NDArray[np.intp], rank: int) -> Pairs:
-        """The test ratings of the users with these numbers; on the lowest rank also of others."""
+        """The test ratings of these users; on the lowest rank also those of users without training ratings."""
         if self.test is None:
             return Pairs(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0, np.float32))
         whose = numbered(self.train.user_ids, self.test.user_ids)[self.test.users]
@@ -85,26 +85,26 @@ class DealtRatings:
         return Pairs(rows, which[mine], self.scaled(self.test.ratings[mine]))
 
     def tested_items(self) -> Numbers:
-        """The items of training that are in the test, ascending."""
+        """The training items that have test ratings, ascending."""
         if self.test is None:
             return np.empty(0, np.int32)
         found = numbered(self.train.item_ids, self.test.item_ids)
         return np.sort(found[found >= 0])
 
     def first_items(self) -> Rows:
-        """Rows of all items: the same on all ranks."""
+        """The first rows of all items, the same on all ranks."""
         rows = factors.first_rows(len(self.item_counts), self.rank, np.random.default_rng([self.options.seed, 0, 1]))
         start = (self.start.item_ids, self.start.items) if self.start else None
         return self._go_on(rows, self.train.item_ids, start)
 
     def first_users(self, users: NDArray[np.intp], generator: np.random.Generator) -> Rows:
-        """Rows of these users."""
+        """The first rows of these users."""
         rows = factors.first_rows(len(users), self.rank, generator)
         start = (self.start.user_ids, self.start.users) if self.start else None
         return self._go_on(rows, self.train.user_ids[users], start)
 
     def model(self, users: Rows, items: Rows) -> Model:
-        """One with these rows of all users and items."""
+        """The model with these rows of all users and items: views."""
         return Model(
             users, items, self.train.user_ids, self.train.item_ids, self.mean, self.spread,
             self.low, self.high, self.biases,
@@ -120,21 +120,21 @@ class DealtRatings:
 
 
 class UserShares(harness.Shares):
-    """The ratings of this rank, those of its users, over the epochs.
+    """The ratings of each rank, which are those of its users.
 
-    `meets`: all ranks come together after each epoch, for a checkpoint. They then must know of the same failures, for
-    them to make as many exchanges: `present` is collective.
+    `synchronizes`: all ranks synchronize after each epoch, for a checkpoint. `present` is then collective: ranks must
+    know of the same failures, to make the same number of exchanges.
     """
 
     unit = "ratings"
-    is_made_up = False  # users of a failed rank catch up at once
+    is_made_up = False  # new users are trained for the past epochs at once: Learner.catch_up
 
-    def __init__(self, ratings: DealtRatings, meets: bool) -> None:
-        self._ratings, self._meets = ratings, meets
+    def __init__(self, ratings: DealtRatings, synchronizes: bool) -> None:
+        self._ratings, self._synchronizes = ratings, synchronizes
         super().__init__(len(ratings.train.ratings))
 
     def rows(self, rank: int) -> int:
         return int(self._ratings.ratings_of_ranks()[rank])
 
     def present(self) -> tuple[int, ...]:
-        return tuple(harness.by_rank(None)) if self._meets else super().present()
+        return tuple(harness.by_rank(None)) if self._synchronizes else super().present()

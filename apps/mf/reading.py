@@ -1,4 +1,4 @@
-"""What apps.mf reads: ratings to train on and to test with, a model to go on with or to measure."""
+"""Reads the files of apps.mf: ratings to train and to test on, a model to start from or to measure."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from apps.mf.planted import planted
 
 
 def start(options: Namespace) -> Model | None:
-    """The model of --model, if there is one. Local.
+    """The model of --model, or None. Local.
 
-    OSError, ValueError: it cannot be read, or does not go with the other options."""
+    OSError, ValueError: the model cannot be read, or does not go with the other options.
+    """
     if options.rank and options.rank > factors.MAX_RANK:
         raise ValueError(f"--rank must be at most {factors.MAX_RANK}, got {options.rank}")
     if options.model is None:
@@ -32,7 +33,7 @@ def start(options: Namespace) -> Model | None:
 
 
 def ratings(options: Namespace) -> tuple[malt.Ratings, malt.Ratings | None]:
-    """To train on, and to test with. Collective. OSError, ValueError: a file cannot be read."""
+    """The training ratings, and the test ratings or None. Collective. OSError, ValueError: a file cannot be read."""
     if options.train is None:
         train, test = planted(options.seed)
         return train, malt.open_ratings(options.test) if options.test else test
@@ -40,7 +41,7 @@ def ratings(options: Namespace) -> tuple[malt.Ratings, malt.Ratings | None]:
 
 
 def measured(options: Namespace, model: Model) -> Measured:
-    """How good a saved model is, without training. Collective."""
+    """The saved model, and its error on the test ratings. Collective."""
     test = malt.open_ratings(options.test)
     compile_first(lambda: factors.kernels(model.rank))
     predicted = model.predict(test.user_ids[test.users], test.item_ids[test.items])

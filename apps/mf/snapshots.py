@@ -1,7 +1,7 @@
-"""How good a factorization was at the end of each epoch, found when all of it is over: nobody waits, no clock runs.
+"""Snapshots of the rows at the end of each epoch, evaluated after training: no rank waits, and no clock runs.
 
-A rank keeps the rows that the ratings of its own users take, and evaluates those. What it has not got are rows of
-items that no other of its ratings is of: items in the test that one other rank alone trains on, which come from there.
+A rank keeps the rows that the ratings of its own users need, and evaluates these ratings. It may lack the rows of test
+items that only one other rank trains on. That rank sends them.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from apps.mf.learner import Learner
 from apps.mf.ratings import Pairs
 
 NBYTES: Final = 1 << 29
-"""What a rank may keep; where that is not enough, only some epochs are measured, the last included."""
+"""The most bytes that a rank keeps. If they do not suffice, only some epochs are measured, the last among them."""
 
 
 class Snapshots:
-    """The rows of one rank by epoch, for those epochs, counted from 0, that it trains. Local, all but `measures`."""
+    """The rows of one rank at the end of each of `epochs`, counted from 0. Methods are local, except `measures`."""
 
     def __init__(self, learner: Learner, epochs: range) -> None:
         self._ratings, self._kernels, self._epochs = learner.ratings, learner.kernels, epochs
@@ -38,18 +38,20 @@ class Snapshots:
         self._mine = np.isin(self._lone, data.items)
         self._lone_seen = np.isin(self._lone, self._seen)
         self._kept: dict[int, tuple[Rows, Rows]] = {}
-        rows = len(ratings.user_counts) + len(ratings.item_counts)  # all of them: so it is the same on all ranks
+        rows = len(ratings.user_counts) + len(ratings.item_counts)  # of all ranks: they agree on the stride
         nbytes = rows * (ratings.rank + 1) * np.dtype(np.float32).itemsize
         self._stride = max(1, math.ceil(len(epochs) * nbytes / NBYTES))
 
     def keep(self, epoch: int, users: Rows, items: Rows) -> None:
-        """The rows as they are now, after `epoch`, counted from 0. Local."""
+        """Keep a copy of the rows at the end of `epoch`, counted from 0."""
         if (self._epochs.stop - 1 - epoch) % self._stride == 0:
             self._kept[epoch] = users.copy(), items[self._seen]
 
     def measures(self, users: Rows, items: Rows) -> tuple[list[Measures], tuple[int, ...]]:
-        """How good all ranks were at the end of each epoch, and, the last, with these rows; and whose errors are in it,
-        those of all who live. Collective."""
+        """The errors at the end of each epoch, then those of the rows given, and the ranks that took part. Collective.
+
+        These are the live ranks. Errors of a failed rank's users are missing.
+        """
         theirs = by_rank(sorted(self._kept))
         common = set.intersection(*map(set, theirs.values()))
         kept = [self._kept[epoch] if epoch in common else None for epoch in self._epochs]
@@ -67,7 +69,7 @@ class Snapshots:
         return found, tuple(reports)
 
     def _squares(self, users: Rows, items: Rows) -> tuple[float, float]:
-        """The sums of squared errors in training and test, of this rank's users. Collective."""
+        """The sums of squared errors of this rank's users, on training and test ratings. Collective."""
         items, (low, high) = self._completed(items), self._ratings.bounds
         trained, tested = (
             factors.squares(
@@ -78,7 +80,7 @@ class Snapshots:
         return trained, tested
 
     def _completed(self, items: Rows) -> Rows:
-        """The rows of `seen`, those that one rank alone trains on from there."""
+        """The rows `items`, with those that only one rank trains on taken from that rank. Collective."""
         lone = np.zeros((len(self._lone), items.shape[1] + 1), np.float32)
         lone[self._mine, :-1] = items[self._places(self._lone[self._mine])]
         lone[self._mine, -1] = 1
