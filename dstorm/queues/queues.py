@@ -1,7 +1,7 @@
-"""A segment: one receive queue for each in-neighbour, and the way into those of the out-neighbours.
+"""A segment: the receive queues of one vector on one rank.
 
-Its two ends, dstorm/queues/sender.py and dstorm/queues/receiver.py, drive the pure parts (layout, stamp, ring,
-consistency) over one window.
+It has two ends, dstorm/queues/sender.py and dstorm/queues/receiver.py. They apply the pure modules (layout, header,
+ring, consistency) to one window.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ _IDLE = EdgeStatistics()
 
 
 class Segment:
-    """One rank's end of the queues of one vector.
+    """The queues of one vector on one rank: those of its in-neighbours, and access to those of its out-neighbours.
 
-    Collective. All ranks pass the same layout, consistency and deadline.
+    The constructor is Collective. All ranks pass the same layout, consistency and deadline.
     """
 
     def __init__(
@@ -45,26 +45,26 @@ class Segment:
         self._step = 0
         self.closed = self._is_closing = False
         self.turn = Turn()
-        """Whoever sends or receives has it; also who closes, which other threads may do at any time."""
+        """The caller holds it while it sends or receives. `close` takes it, and any thread may close at any time."""
         if consistency.lockstep:
             transport.while_waiting.append(self._make_way)
 
     def prepare(self, outgoing: OutgoingMessage) -> None:
-        """From here on this very parcel, of a body alone, is sent in less time. Local."""
+        """Prepare the Puts of this message object, which has no tail: later sends of it take less time. Local."""
         self._out.prepare(outgoing)
 
     @interruption.message
     def send_each(
         self, outgoing: Iterable[OutgoingMessage], step: int, weight: float = 1.0, mass: float = 1.0
     ) -> tuple[int, float]:  # fmt: skip
-        """Publish each parcel to its peer, at most one to each, and `step` to all out-neighbours. One-sided.
+        """Publish each message to its peer, at most one a peer, and `step` to all out-neighbours. One-sided.
 
-        The payload bytes sent; and the share of `mass` that went with each message and is left to this rank:
-        mass / (messages + 1).
+        Returns the payload bytes sent, and a share of `mass`: mass / (messages + 1). That much went with each message,
+        and that much is left to this rank.
 
-        On return the data is in the peers' memory and the parcels' may change. Peers that have left are skipped.
-        Waits only where the consistency wants acknowledgements. DeadlinePassed, and PeerLost, where one that was waited
-        for died: nothing was sent.
+        On return the data is in the peers' memory, and the arrays of the messages may change. Peers that have closed
+        are skipped. It waits only where the consistency requires acknowledgements. DeadlinePassed; PeerLost: an awaited
+        rank has failed. Nothing was sent then.
         """
         try:
             sent = self._out.send(outgoing, step, weight, mass)
@@ -75,49 +75,55 @@ class Segment:
                 interruption.raise_pending()
 
     def sent_to(self, peers: Iterable[int]) -> int:
-        """Messages published so far in the memory of `peers`. Local."""
+        """The number of messages published so far to `peers`. Local."""
         return sum(self._out.edges[peer].ring.sent for peer in peers)
 
     def receive(
         self, sources: Callable[[], Iterable[int]], *, newest: bool, timeout_s: float | None = None
     ) -> list[Message]:
-        """The messages that a gather at this rank's step merges, by sender, then step, whatever they hold: `refuse`
-        what is wrong, and `acknowledge` when the merge is over. Local, but for its waits.
+        """The messages that a gather at this rank's step merges, ordered by sender, then step. Local.
 
-        Waits as the consistency wants it for `sources()`, the in-neighbours of this step, asked anew at each poll.
-        Messages come from all in-neighbours; under lockstep from `sources()` alone, and of this very step. `newest`:
-        only the newest message of each sender; those before it count as overwritten. DeadlinePassed: nothing was taken.
+        Their contents are not checked: the caller calls `refuse` for wrong ones, and `acknowledge` after the merge.
+        It waits as the consistency requires for `sources()`, the in-neighbours of this step, which is called at each
+        poll. Messages come from all in-neighbours; under lockstep, of this step and from its in-neighbours alone.
+        `newest`: only the newest message of each sender; earlier ones count as overwritten. DeadlinePassed: nothing was
+        taken.
         """
         self._in.wait(sources, self._step, timeout_s)
         return self._in.take(newest)
 
     def look(self, sources: Callable[[], Iterable[int]], timeout_s: float | None = None) -> list[Message] | None:
-        """The newest message of each sender where it lies, not taken, and perhaps overwritten while it is used: what
-        is made of them counts only where `look_again` agrees. None: one has an impossible length: `receive` refuses it.
+        """Views of the newest message of each sender, in its slot. Local.
 
-        Waits as `receive`. Not under lockstep. Local. DeadlinePassed.
+        The messages are not taken, and may be overwritten while they are used: a result of them is valid only if
+        `look_again` returns True. None: a message has a wrong length; `receive` refuses it. It waits as `receive`. Not
+        for lockstep. DeadlinePassed.
         """
         self._in.wait(sources, self._step, timeout_s)
         return self._in.look()
 
     def look_again(self) -> bool:
-        """Whether all messages of `look` are still whole; then they are taken, and merged. Else nothing is. Local."""
+        """Whether all messages of `look` are still whole. If so, they count as merged; else nothing changes. Local."""
         return self._in.look_again()
 
     def refuse(self, message: Message) -> None:
-        """What this message of the last `receive` holds cannot be: it counts as refused, not as gathered. Local."""
+        """Count this message of the last `receive` as refused, not as gathered, for its contents. Local."""
         self._in.refuse(message)
 
     def acknowledge(self) -> None:
-        """The merge is over: from here on the payloads of `receive` may be overwritten, and senders are told so where
-        the consistency wants it. One-sided."""
+        """End the merge: the payloads of `receive` may be overwritten from now on. One-sided.
+
+        Acknowledges the messages to their senders where the consistency requires it.
+        """
         self._in.merged()
         if self._consistency.acknowledges:
             self._in.acknowledge()
 
     def statistics(self, neighbours: Collection[int] | None = None) -> Statistics:
-        """Totals so far, overall and by peer: `neighbours`, all if None, and those with whom there was any traffic.
-        Local."""
+        """The totals so far, overall and by peer. Local.
+
+        The peers are `neighbours` (None: all) and those with which there was any traffic.
+        """
         self._window.sync()
         peers = sorted(self._out.edges.keys() | self._in.edges.keys())
         edges = {peer: self._edge_statistics(peer) for peer in peers}
@@ -126,13 +132,13 @@ class Segment:
         return total(edges, self._waiting.total_s)
 
     def _make_way(self) -> None:
-        """As `Inbox.make_way`, while any call of this rank waits; unless another thread is at work here."""
+        """As `Inbox.make_way`, during any wait of this rank; nothing while another thread sends or receives here."""
         with self.turn.lent() as is_free:
             if is_free:
                 self._in.make_way()
 
     def _notice(self) -> None:
-        """Between two polls of a wait."""
+        """Check, between two polls of a wait, whether another thread closes the segment. ClosedError."""
         if self._is_closing:
             raise ClosedError("it was closed, by another thread, while this call waited")
 
@@ -151,10 +157,10 @@ class Segment:
         )  # fmt: skip
 
     def close(self) -> None:
-        """Tell all neighbours that this rank has left: nobody waits for it, nobody sends to it. One-sided.
+        """Publish to all neighbours that this rank has closed: no rank waits for it or sends to it. One-sided.
 
-        What it sent can still be gathered. A second call does nothing. A call of another thread is over first; where it
-        waits it raises ClosedError.
+        What it has sent can still be gathered. A second call does nothing. A call of another thread ends first; where
+        it waits, it raises ClosedError.
         """
         self._is_closing = True
         with self.turn.lock:
@@ -172,7 +178,7 @@ class Segment:
         self._transport.closed()
 
     def free(self) -> None:
-        """Give the memory back. Collective, once all ranks have closed; views of it are dead. ClosedError: not yet."""
+        """Free the memory; views of it become invalid. Collective, once all ranks have closed. ClosedError: not yet."""
         if not self.closed:
             raise ClosedError("a segment is freed only after all ranks have closed it")
         with self.turn.lock:

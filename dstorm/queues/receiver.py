@@ -1,4 +1,4 @@
-"""The receiving end of a segment: one queue for each in-neighbour, in this rank's own memory."""
+"""The receiving end of a segment: a queue for each in-neighbour, in this rank's own memory."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Put, Transport, Window
 
 _TORN_RETRIES = 16
-"""Looks at one message that may fail before a gather leaves it to the next: a sender that never pauses must not
-hold a receiver."""
+"""How often a gather tries to copy a torn message before it leaves it to the next gather. A sender that never pauses
+must not hold a receiver up."""
 
 _HEAD_START = 1
-"""Steps that a rank under asp may be ahead of one on the same host before it gives way."""
+"""Steps that a rank under asp may be ahead of a local peer before it yields its core."""
 _PATIENCE_S = 0.05
-"""How long it gives way in all, over the life of a segment, while nobody fails."""
+"""How long a rank yields its core in all, over the life of a segment, while no rank fails."""
 
 
 class Message(NamedTuple):
-    """A whole message, out of the queue."""
+    """A whole message of a queue."""
 
     sender: int
     step: int
@@ -38,32 +38,36 @@ class Message(NamedTuple):
     weight: float
     share: float
     payload: Bytes
-    """A view, good until the segment's next `receive` or `look`."""
+    """A view, valid until the next `receive` or `look` of the segment."""
 
 
 @dataclass(eq=False)
 class InEdge:
-    """One peer's queue in this rank's memory."""
+    """The edge from one peer to this rank, and its queue in this rank's memory."""
 
     peer: int
     ring: ReceiveRing
     slots: list[int]
     progress: int
+    """Offset of the progress header."""
     cell: memoryview
-    """Staging for an acknowledgement on its way to the peer."""
+    """Buffer of the acknowledgement that is sent to the peer."""
     put_acknowledgement: Put
     step: int = 0
     """The newest step that the peer is known to have reached."""
     done: bool = False
+    """Whether the peer has closed its end."""
     acknowledged: int = 0
+    """The newest message that was acknowledged."""
     copies: list[Bytes] = field(default_factory=list)
+    """Buffers for copied payloads."""
     lag: LagCounter = field(default_factory=LagCounter)
     heard_at: float = 0.0
     waited_s: float = 0.0
 
 
 class Inbox:
-    """Receives along the in-edges of one rank. All is *Local* but where it says otherwise."""
+    """The in-edges of one rank. All methods are Local where they do not say otherwise."""
 
     def __init__(
         self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting
@@ -78,16 +82,16 @@ class Inbox:
         self._local_peers = (
             [] if consistency.waits else [edge for peer, edge in self.edges.items() if peer in transport.local_peers]
         )
-        self._living_rivals: dict[int, list[InEdge]] = {}
-        """By version of the view."""
-        self._given_s: defaultdict[int, float] = defaultdict(float)
-        """For how long it has given way, by version of the view: who fails holds others up before that is known."""
+        self._live_local_peers: dict[int, list[InEdge]] = {}
+        """The local peers that are alive, by version of the view."""
+        self._yielded_s: defaultdict[int, float] = defaultdict(float)
+        """How long it has yielded, by version of the view: a rank that fails holds others up before they know of it."""
         self._seen: list[tuple[InEdge, Header]] = []
         self._handed: list[Message] = []
-        """What the last `take` gave, without what was refused, until it is counted as merged."""
+        """The messages of the last `take` that were not refused, until they are counted as merged."""
         self._step = 0
         self._over = 0
-        """Under lockstep: the step up to which no gather merges messages any more; -1: one is at it."""
+        """Under lockstep: the last step whose messages no gather merges any more; -1: a gather is under way."""
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> InEdge:
         cell = np.zeros(header.NBYTES, np.uint8)
@@ -102,7 +106,7 @@ class Inbox:
         )
 
     def wait(self, sources: Callable[[], Iterable[int]], step: int, timeout_s: float | None) -> None:
-        """Wait for `sources()` as the consistency wants it at `step`, this rank's. DeadlinePassed."""
+        """Wait for `sources()` as the consistency requires it at `step` of this rank. DeadlinePassed."""
         self._step = step
         awaited = self._consistency.awaited_step(step)
         self._window.sync()
@@ -117,10 +121,10 @@ class Inbox:
             self._waiting.until_none("gather", missing, timeout_s)
 
     def take(self, newest: bool) -> list[Message]:
-        """After `wait`: as `Segment.receive`."""
+        """As `Segment.receive`, after `wait`."""
         if self._consistency.lockstep:
-            # All queues are looked at: what came along the edges of other steps, and was not gathered then, is in the
-            # way of its sender. Only this step's edges can hold a message of this step.
+            # Only edges of this step can hold a message of this step. But a message of another step that was not
+            # gathered then blocks its sender, so all queues are read.
             self._over = -1
             found = [self._take_step(edge) for edge in self.edges.values()] if self._step else []
             taken = [message for message in found if message is not None]
@@ -137,13 +141,13 @@ class Inbox:
         self.edges[message.sender].ring.refuse_taken()
 
     def merged(self) -> None:
-        """Count how old the messages of `take` were."""
+        """Count the lags of the messages of `take`."""
         for message in self._handed:
             self.edges[message.sender].lag.note(self._step - message.step)
         self._handed = []
 
     def look(self) -> list[Message] | None:
-        """After `wait`: as `Segment.look`."""
+        """As `Segment.look`, after `wait`."""
         self._seen.clear()
         found = []
         for edge in self.edges.values():
@@ -182,10 +186,11 @@ class Inbox:
         self._over = self._step
 
     def make_way(self) -> None:
-        """Under lockstep: skip messages of steps that are over, and acknowledge them. One-sided.
+        """Under lockstep: skip the messages of steps that are over, and acknowledge them. One-sided.
 
-        When the graph is mended a rank can get an in-neighbour that is `depth` or more steps behind. Its messages, of
-        which no gather here merges any, fill the slots: it would wait for them to be taken, and this rank for it.
+        When the graph is mended, a rank can get an in-neighbour that is `depth` or more steps behind. No gather of this
+        rank merges the messages of those steps, so they fill the slots. The neighbour would wait for free slots, and
+        this rank for the neighbour.
         """
         skipped = []
         for edge in self.edges.values():
@@ -197,12 +202,12 @@ class Inbox:
             self._window.flush(skipped)
 
     def leave(self, step: int) -> None:
-        """Tell all in-neighbours that this rank has left, at `step`; `flush` is the caller's. One-sided."""
+        """Put to all in-neighbours that this rank has closed, at `step`. The caller flushes. One-sided."""
         for edge in self.edges.values():
             self._put(edge, Header(edge.ring.taken, step, DONE))
 
     def outstanding(self, edge: InEdge) -> tuple[int, int]:
-        """(pending, overwritten so far) of an edge."""
+        """The counts (pending, overwritten) of an edge."""
         return edge.ring.outstanding([header.read(self._memory, offset) for offset in edge.slots])
 
     def _put(self, edge: InEdge, what: header.Fields) -> None:
@@ -210,7 +215,7 @@ class Inbox:
         edge.put_acknowledgement()
 
     def _has_reached(self, edge: InEdge, step: int) -> bool:
-        """Whether the peer has published `step`, or has left. Looks no further than it must."""
+        """Whether the peer has published `step` or closed. Reads no more headers than it must."""
         if edge.step >= step or edge.done:
             return True
         self._window.sync()
@@ -225,27 +230,27 @@ class Inbox:
         return edge.step >= step or edge.done
 
     def _yield_core(self) -> None:
-        """Yield the core to ranks of this host that have fallen behind, where nothing else ever waits for them.
+        """Yield the core to local peers that are behind, under asp, where no call ever waits for them.
 
-        No wait for a message: what it evens out is the system's scheduling, whose time slices are as long as a short
-        training. When the patience is used up, one yield a gather is all.
+        This is not a wait for a message. It evens out the system's scheduling, whose time slices may be as long as a
+        short training. Once _PATIENCE_S is used up, a gather yields once.
         """
         step = self._step - _HEAD_START
         version = self._view.version
-        local_peers = self._living_rivals.get(version)
+        local_peers = self._live_local_peers.get(version)
         if local_peers is None:
-            local_peers = self._living_rivals[version] = self._view.to_living(self._local_peers)
+            local_peers = self._live_local_peers[version] = self._view.to_living(self._local_peers)
         behind = [edge for edge in local_peers if not self._has_reached(edge, step)]
         if not behind:
             return
         start, polls = self._transport.clock(), 0
-        left_s = _PATIENCE_S - self._given_s[version]
+        left_s = _PATIENCE_S - self._yielded_s[version]
         while behind and (polls == 0 or self._transport.clock() - start < left_s):
             self._transport.pause(polls)
             self._waiting.notice()
             polls += 1
             behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]
-        self._given_s[version] += self._transport.clock() - start
+        self._yielded_s[version] += self._transport.clock() - start
 
     def _note_step(self, edge: InEdge, seen: Header | None) -> None:
         if seen is None or seen.state == WRITING:
@@ -256,7 +261,7 @@ class Inbox:
             edge.heard_at = self._transport.clock()
 
     def _skip(self, edge: InEdge) -> int:
-        """Settle the peer's messages of steps that are over, as far as they are here; the newest of them, or 0."""
+        """Settle the peer's messages of steps that are over; return the number of the newest, or 0."""
         number = 0
         while True:
             seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
@@ -267,7 +272,7 @@ class Inbox:
             edge.ring.skip(number)
 
     def _take_step(self, edge: InEdge) -> Message | None:
-        """The peer's message of this rank's step, or None where it sent none then. Older ones are skipped."""
+        """The peer's message of this rank's step; None where it sent none. Older messages are skipped."""
         polls = 0
         while True:
             seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
@@ -278,7 +283,7 @@ class Inbox:
                 self._window.sync()
                 try:
                     self._waiting.poll(edge, polls)
-                except PeerLost:  # over the stamp
+                except PeerLost:  # it failed while it wrote the header
                     return None
                 polls += 1
                 continue
@@ -287,11 +292,11 @@ class Inbox:
             if seen.step < self._step:
                 edge.ring.skip(seen.number)
                 continue
-            # In place: nobody writes to the slot before it is acknowledged.
+            # The payload is used in place: its sender does not write to the slot before it is acknowledged.
             return self._taken(edge, seen, self._payload(edge, seen))
 
     def _take_all(self, edge: InEdge) -> list[Message]:
-        """The peer's waiting messages, oldest first: at most as many as there are slots."""
+        """The pending messages of the peer, oldest first; at most as many as there are slots."""
         taken: list[Message] = []
         tries = 0
         while len(taken) < len(edge.slots) and tries < _TORN_RETRIES:
@@ -309,7 +314,7 @@ class Inbox:
         return taken
 
     def _take_newest(self, edge: InEdge) -> list[Message]:
-        """The peer's newest waiting message, if there is one."""
+        """The newest pending message of the peer; [] where there is none."""
         for _ in range(_TORN_RETRIES):
             seen = edge.ring.newest([header.read(self._memory, offset) for offset in edge.slots])
             if seen is None:
@@ -322,7 +327,7 @@ class Inbox:
         return []
 
     def _taken(self, edge: InEdge, seen: Header, payload: Bytes) -> Message | None:
-        """Settle a message that is whole; None where its length cannot be, and it is refused."""
+        """Settle a whole message and return it; None where its length is wrong, and it is refused."""
         if not edge.ring.is_sound(seen):
             self._note_step(edge, seen)
             edge.ring.refuse(seen.number)
@@ -338,12 +343,12 @@ class Inbox:
         return Message(edge.peer, seen.step, seen.encoding, seen.weight, seen.share, payload)
 
     def _payload(self, edge: InEdge, seen: Header) -> Bytes:
-        """The payload in place."""
+        """A view of the payload in its slot."""
         start = edge.slots[(seen.number - 1) % len(edge.slots)] + header.NBYTES
         return self._window.memory[start : start + max(0, min(seen.nbytes, edge.ring.capacity))]
 
     def _copied(self, edge: InEdge, slot: int, seen: Header, place: int) -> bool:
-        """Copy a slot's payload, and look again whether it is the whole message that was seen first."""
+        """Copy the payload of a slot; return whether the copy is the whole message whose header was read before."""
         if place == len(edge.copies):
             edge.copies.append(np.empty(edge.ring.capacity, np.uint8))
         if not edge.ring.is_sound(seen):

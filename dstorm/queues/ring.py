@@ -1,10 +1,11 @@
-"""The two ends of a ring of slots: which slot, whole or torn, taken or lost. Pure: no MPI, no clock.
+"""The two ends of a ring of slots. They decide which message is whole, taken or overwritten. Pure: no MPI, no clock.
 
-The sender numbers its messages 1, 2, 3... and writes number m into slot (m - 1) mod depth in three stages, each
-complete in the receiver's memory before the next starts: the slot's stamp says WRITING m, the payload, the stamp
-says WHOLE m. The receiver looks at the stamp, copies, looks again, and uses the copy only where both looks saw the
-same WHOLE m: a payload byte of a later message can only have been copied after the mark of that message arrived,
-and the second look then sees that mark or something newer.
+The sender numbers its messages 1, 2, 3... and writes message m into slot (m - 1) mod depth, in three stages: the header
+WRITING m, the payload, the header WHOLE m. Each stage is complete in the receiver's memory before the next starts.
+
+The receiver reads the header, copies the payload, and reads the header again. It uses the copy only where it has read
+the same WHOLE m twice. For a payload byte of a later message can only be copied after the WRITING header of that
+message has arrived, and the second read then finds that header or a newer one.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dstorm.header import WHOLE, Header
 
 
 class SendRing:
-    """The sender's end of an edge: numbers given out, and taken as far as the receiver has said."""
+    """The sender's end of an edge: the numbers of the newest messages sent and acknowledged."""
 
     __slots__ = ("depth", "sent", "taken")
 
@@ -30,26 +31,26 @@ class SendRing:
         return self.sent % self.depth
 
     def acknowledged(self, number: int) -> None:
-        """Note that the receiver has taken all up to `number`; an older word, or an impossible one, is ignored."""
+        """Note that the receiver has taken all messages up to `number`. An older or impossible number is ignored."""
         if self.taken < number <= self.sent:
             self.taken = number
 
     def may_send(self, in_flight: int) -> bool:
-        """Whether one more message leaves at most `in_flight` that are not taken."""
+        """Whether at most `in_flight` messages are not taken after one more is sent."""
         return self.sent < self.taken + in_flight
 
 
 class Decision(Enum):
-    """What the first look at the awaited message's slot says."""
+    """The state of the slot of the awaited message, by its header."""
 
     NOTHING = "not published yet"
-    READY = "whole: copy it, then look again"
-    LOST = "a later message took its slot; what is awaited has moved on"
-    TORN = "the stamp is being rewritten: look again"
+    READY = "whole: copy it, then read the header again"
+    LOST = "a later message has taken its slot; another message is awaited now"
+    TORN = "the header is being rewritten: read it again"
 
 
 class ReceiveRing:
-    """The receiver's end of an edge: what is awaited, and the account of what came.
+    """The receiver's end of an edge: the awaited message, and counts of those that came.
 
     Once the edge is quiet, sent = gathered + overwritten + refused + pending.
     """
@@ -60,7 +61,7 @@ class ReceiveRing:
         self.depth = depth
         self.capacity = capacity
         self.taken = 0
-        """The newest number that is settled: gathered, overwritten or refused."""
+        """The newest message that is settled: gathered, overwritten or refused."""
         self.gathered = 0
         self.overwritten = 0
         self.refused = 0
@@ -68,11 +69,14 @@ class ReceiveRing:
 
     @property
     def next_slot(self) -> int:
-        """The slot of the awaited message, number taken + 1."""
+        """The slot of the awaited message, whose number is taken + 1."""
         return self.taken % self.depth
 
     def look(self, seen: Header | None) -> Decision:
-        """Judge the stamp of the awaited message's slot; LOST settles what can no longer come."""
+        """The state of the awaited message's slot, whose header is `seen`.
+
+        On LOST the messages that can no longer come are settled as overwritten.
+        """
         if seen is None:
             return Decision.TORN
         awaited = self.taken + 1
@@ -80,49 +84,49 @@ class ReceiveRing:
             return Decision.NOTHING
         if seen.number == awaited:
             return Decision.READY if seen.state == WHOLE else Decision.NOTHING
-        # Message k in this slot means that k - depth and all before it are gone; k - depth + 1 may still be whole.
+        # Message k in this slot has overwritten k - depth, and the slots of older ones too; k - depth + 1 may be whole.
         self._lose_up_to(seen.number - self.depth)
         return Decision.LOST
 
     def look_again(self, first: Header, second: Header | None) -> bool:
-        """Whether what was copied between two looks is the whole message; a failure is counted."""
+        """Whether the copy made between reading the headers `first` and `second` is whole. Counts a torn one."""
         if first == second:
             return True
         self.torn_retries += 1
         return False
 
     def newest(self, seen: list[Header | None]) -> Header | None:
-        """The newest whole message not yet settled among the stamps of all slots, or None."""
+        """The newest whole message that is not settled, among the headers of all slots; None where there is none."""
         waiting = [one for one in seen if one is not None and one.state == WHOLE and one.number > self.taken]
         return max(waiting, default=None)
 
     def is_sound(self, first: Header) -> bool:
-        """Whether a payload of the length that the stamp gives fits the slot."""
+        """Whether a payload of the length in the header fits into the slot."""
         return 0 <= first.nbytes <= self.capacity
 
     def take(self, number: int) -> None:
-        """Settle message `number` as gathered; those before it that were never merged count as overwritten."""
+        """Settle message `number` as gathered. Earlier messages that are not settled count as overwritten."""
         self._lose_up_to(number - 1)
         self.taken = number
         self.gathered += 1
 
     def refuse(self, number: int) -> None:
-        """Settle message `number` as refused: taken out of the queue, and not merged."""
+        """Settle message `number` as refused. Earlier messages that are not settled count as overwritten."""
         self._lose_up_to(number - 1)
         self.taken = number
         self.refused += 1
 
     def refuse_taken(self) -> None:
-        """A message that was taken is refused after all, by what it holds."""
+        """Count a message that was settled as gathered as refused instead, for what it holds."""
         self.gathered -= 1
         self.refused += 1
 
     def skip(self, number: int) -> None:
-        """Settle everything up to `number` as overwritten: superseded before it was merged."""
+        """Settle all messages up to `number` as overwritten."""
         self._lose_up_to(number)
 
     def outstanding(self, seen: list[Header | None]) -> tuple[int, int]:
-        """(pending, overwritten so far), counting what the stamps of all slots show. Changes nothing."""
+        """The counts (pending, overwritten), with the messages in the slots, of headers `seen`. Changes nothing."""
         published = max((one.number for one in seen if one is not None and one.state == WHOLE), default=0)
         unsettled = max(published - self.taken, 0)
         pending = sum(one is not None and one.state == WHOLE and one.number > self.taken for one in seen)

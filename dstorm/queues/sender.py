@@ -1,6 +1,6 @@
-"""The sending end of a segment: the way into the queue of each out-neighbour.
+"""The sending end of a segment: it writes into the queue of each out-neighbour.
 
-One scatter costs three flushes, shared by all its peers: mark, payload, publish.
+One scatter takes three flushes, which all its peers share: mark, payload, publish.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Put, Transport, Window
 
 _STATE = 2 * 8
-"""Where the low byte of a stamp's state lies in it."""
+"""Offset of the low byte of the state in a header."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -29,11 +29,11 @@ class OutgoingMessage(NamedTuple):
 
     peer: int
     body: Bytes
-    """C-contiguous, as the tail is; neither may change until `send` returns."""
+    """The payload, or its first part. C-contiguous, like `tail`; neither may change until `send` returns."""
     tail: Bytes | None
-    """What follows the body in the payload."""
+    """The second part of the payload; None: there is none."""
     nbytes: int
-    """Of both."""
+    """Length of body and tail in bytes."""
     encoding: int = 0
 
 
@@ -42,27 +42,29 @@ _NONE = OutgoingMessage(-1, np.empty(0, np.uint8), None, 0)
 
 @dataclass(eq=False)
 class OutEdge:
-    """This rank's way into one peer's queue."""
+    """The edge from this rank to one peer, and the peer's queue for it."""
 
     peer: int
     ring: SendRing
     slots: list[int]
     acknowledgement: int
-    """Offset in this rank's memory."""
+    """Offset of the peer's acknowledgement in this rank's memory."""
     state_at: int
-    """Where the low byte of its state lies."""
+    """Offset of the low byte of the acknowledgement's state."""
     cell: memoryview
-    """Staging for a stamp on its way to this peer."""
+    """Buffer of the header that is sent to this peer."""
     put_header: list[Put]
-    """Of the cell, into each slot."""
+    """Puts of the cell into each slot."""
     put_progress: Put
+    """The Put of the cell into the progress header."""
     message: OutgoingMessage = _NONE
-    """What goes with the scatter under way."""
+    """The message of the scatter under way."""
     slot: int = 0
-    """Where it goes."""
+    """The slot of that message."""
     lasting: OutgoingMessage | None = None
-    """What goes with most of them, and is prepared."""
+    """The message that was given to `prepare`."""
     put_lasting: list[Put] = field(default_factory=list)
+    """Puts of its body into each slot."""
     step: int = 0
     """The peer's step when it last acknowledged."""
     done: bool = False
@@ -72,7 +74,7 @@ class OutEdge:
 
 
 class Outbox:
-    """Sends along the out-edges of one rank. All is *One-sided* but where it says otherwise."""
+    """The out-edges of one rank. All methods are One-sided where they do not say otherwise."""
 
     def __init__(
         self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting
@@ -101,7 +103,7 @@ class Outbox:
         )
 
     def prepare(self, message: OutgoingMessage) -> None:
-        """From here on this very parcel, of a body alone, is sent in less time. Local."""
+        """As `Segment.prepare`. Local."""
         edge = self.edges[message.peer]
         edge.lasting = message
         edge.put_lasting = [self._window.prepared(message.body, edge.peer, slot + header.NBYTES) for slot in edge.slots]
@@ -136,24 +138,24 @@ class Outbox:
         return nbytes, share
 
     def _put_step(self, step: int, without: Sequence[OutEdge]) -> None:
-        """The step alone, to those who get no message."""
+        """Send the step alone to the peers that get no message."""
         for edge in self.edges.values():
             if edge not in without:
                 header.write(edge.cell, 0, (edge.ring.sent, step, WHOLE, 0, 0, 1.0, 0.0))
                 edge.put_progress()
 
     def leave(self, step: int) -> None:
-        """Tell all out-neighbours that this rank has left, at `step`; `flush` is the caller's."""
+        """Put to all out-neighbours that this rank has closed, at `step`. The caller flushes."""
         for edge in self.edges.values():
             header.write(edge.cell, 0, Header(edge.ring.sent, step, DONE))
             edge.put_progress()
 
     def _ready(self, messages: Iterable[OutgoingMessage]) -> list[OutEdge]:
-        """The edges that a scatter goes along, each with its parcel, once they may be sent to."""
+        """The edges of a scatter, each with its message, once the consistency allows them to send."""
         edges = []
         for message in messages:
             edge = self.edges[message.peer]
-            if not (edge.done or (self._memory[edge.state_at] == DONE and self._has_left(edge))):
+            if not (edge.done or (self._memory[edge.state_at] == DONE and self._has_closed(edge))):
                 edge.message = message
                 edges.append(edge)
         if self._acknowledged:
@@ -177,8 +179,8 @@ class Outbox:
         if edges:
             self._window.flush([edge.peer for edge in edges])
 
-    def _has_left(self, edge: OutEdge) -> bool:
-        """Whether the peer, as it seems, has closed its end."""
+    def _has_closed(self, edge: OutEdge) -> bool:
+        """Whether the peer has closed its end, as far as this rank knows."""
         self._note_acknowledgement(edge)
         return edge.done
 

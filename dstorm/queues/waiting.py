@@ -1,4 +1,4 @@
-"""Waiting for peers, with a deadline: who is awaited, since when they were silent, and how long it took."""
+"""Waits for peers, with a deadline. They name the missing ranks, and count the time waited."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from dstorm.transport import Transport
 from dstorm.wait import Wait
 
 _YIELD_POLLS = 2_000
-"""Polls of a wait that only yield the core; those after them sleep."""
+"""Number of polls of a wait that only yield the core. Later polls sleep."""
 _NAP_S = 2e-4
-"""Short: after a barrier the ranks start as far apart as they slept."""
+"""The sleep. It is short, as after a barrier ranks may start as far apart as they slept."""
 
 
 def yield_core(polls: int) -> None:
-    """Let other processes of this host run between two polls of a wait, longer after so many polls. Local."""
+    """Let other processes of this host run between two polls of a wait, for longer after many polls. Local."""
     if polls < _YIELD_POLLS:
         os.sched_yield()
     else:
@@ -31,29 +31,30 @@ class Awaited(Protocol):
 
     peer: int
     step: int
-    """The peer's newest step that is known."""
+    """The newest step that the peer is known to have reached."""
     heard_at: float
-    """When it last made one."""
+    """When it reached that step, by this rank's clock."""
     waited_s: float
+    """Seconds spent waiting for the peer."""
 
 
 class Waiting:
-    """All waits of one segment."""
+    """The waits of one segment."""
 
     def __init__(self, transport: Transport, deadline_s: float, notice: Callable[[], None]) -> None:
         self._transport, self._view = transport, transport.view
         self.notice = notice
-        """To be called between two polls: raises where there is nothing to wait for any more."""
+        """Called between two polls. It raises where there is nothing to wait for any more."""
         self._deadline_s = deadline_s
         self.total_s = 0.0
-        """Time on the clock, in which several peers may have been awaited."""
+        """Seconds waited. It may be less than the sum over the edges, as a wait may be for several peers."""
 
     def check_alive(self, edges: Iterable[Awaited]) -> None:
         """PeerLost: the peer of one of `edges` has failed. Local."""
-        self._view.check_alive((edge.peer for edge in edges), "it died while this rank waited for it")
+        self._view.check_alive((edge.peer for edge in edges), "it failed while this rank waited for it")
 
     def poll(self, edge: Awaited, polls: int) -> None:
-        """Wait for what `edge` is about to hold, after so many polls. PeerLost: nothing more comes. Local."""
+        """Pause once while the peer of `edge` writes a message, after `polls` polls. PeerLost: it has failed. Local."""
         if polls:
             self.check_alive([edge])
         self._transport.pause(polls)
@@ -63,8 +64,11 @@ class Waiting:
     def until_none(
         self, what: str, missing: Callable[[], Sequence[Awaited]], timeout_s: float | None = None
     ) -> bool:  # fmt: skip
-        """Poll until no edge to a rank that has not failed is lacking; whether any was. DeadlinePassed: `timeout_s` is
-        over, or an awaited rank has given no sign of life for the deadline of the session."""
+        """Poll until `missing()` has no edge whose peer is alive; return whether it had any edge at first. One-sided.
+
+        `what`: the call that waits, for errors. DeadlinePassed: `timeout_s` is over, or an awaited rank has given no
+        heartbeat for the deadline of the session.
+        """
         edges = missing()
         if not edges:
             return False
