@@ -1,4 +1,4 @@
-"""A step that fails on one rank fails on all, with the same error of the same kind."""
+"""A step that raises on one rank raises on all, with the same error of the same type."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ pytestmark = pytest.mark.serial
 
 
 class Odd(Exception):
-    """No error of Python's own."""
+    """An error that is not built in."""
 
 
 def raising(error):
@@ -65,7 +65,7 @@ def test_an_os_error_names_the_host_where_there_are_several():
     assert str(error) == "[Errno 13] Permission denied on host b: 'data.svm'"
 
 
-def test_any_other_error_is_told_too():
+def test_any_other_error_is_raised_too():
     error = failing(1, Odd("half a file"))
     assert type(error) is RuntimeError and str(error) == "Odd: half a file"
 
@@ -76,7 +76,7 @@ def test_the_cause_of_an_unforeseen_error_is_kept():
     assert isinstance(caught.value.__cause__, Odd)
 
 
-def test_where_work_raised_its_own_error_comes_out():
+def test_a_rank_that_raised_raises_its_own_error():
     mine = KeyError("weights")
     with pytest.raises(KeyError) as caught:
         run_alone(lambda transport: succeed(transport, raising(mine)))
@@ -84,7 +84,7 @@ def test_where_work_raised_its_own_error_comes_out():
 
 
 def refused(rank, error, size=3):
-    """What all ranks raise where the check of `rank`, or of all, raises."""
+    """What all ranks raise if the check of `rank`, or of all ranks, raises."""
 
     def work(transport):
         def check():
@@ -98,7 +98,7 @@ def refused(rank, error, size=3):
 
 
 @pytest.mark.parametrize("kind", [KeyError, OverflowError, ZeroDivisionError, RuntimeError, AttributeError])
-def test_a_check_that_raises_what_nobody_foresaw(kind):
+def test_a_check_that_raises_an_unforeseen_error(kind):
     error = refused(1, kind("odd"))
     assert type(error) is ValueError
     assert str(error) == f"malt.thing: on rank 1: {kind.__name__}: {kind('odd')}"
@@ -109,11 +109,11 @@ def test_a_check_that_runs_out_of_memory():
     assert type(error) is MemoryError and str(error) == "malt.thing: on rank 2: too large"
 
 
-def test_a_check_that_fails_alike_everywhere():
+def test_a_check_that_fails_on_all_ranks():
     assert str(refused(None, TypeError("bad"))) == "malt.thing: bad"
 
 
-def test_what_json_cannot_say():
+def test_what_json_cannot_express():
     def work(transport):
         return agree(transport, "malt.thing", lambda: (1, {"shape": {3} if transport.rank else [3]}))
 

@@ -1,4 +1,4 @@
-"""The file of a checkpoint: it comes back as it went, or it is refused."""
+"""The file of a checkpoint: it is read as it was written, or refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def same(one, other):
     return one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
 
 
-def test_comes_back_as_it_went(path):
+def test_what_is_written_is_read(path):
     turned = {"turned": np.arange(6.0).reshape(2, 3).T, "sparse": np.arange(10)[::3]}
     checkpoint.write(path, Content("a program", {"l2": 0.1, "layers": [1, 2]}, ARRAYS | turned))
     program, description, arrays = checkpoint.read(path)
@@ -77,7 +77,7 @@ class TestDamage:
             with pytest.raises(ValueError, match=f"^{re.escape(path)}: a damaged checkpoint"):
                 checkpoint.read(path)
 
-    def test_something_behind_it(self, path, whole):
+    def test_bytes_behind_the_end(self, path, whole):
         Path(path).write_bytes(whole + b"\0")
         with pytest.raises(ValueError, match="a damaged checkpoint"):
             checkpoint.read(path)
@@ -93,7 +93,7 @@ class TestDamage:
 
 
 @pytest.mark.parametrize("content", [b"", b"text", bytes(1000)], ids=len)
-def test_something_else(path, content):
+def test_a_file_of_another_kind(path, content):
     Path(path).write_bytes(content)
     with pytest.raises(ValueError, match=f"^{re.escape(path)}: not a checkpoint of malt: name another file$"):
         checkpoint.read(path)
@@ -139,7 +139,7 @@ def refused_without_memory(path):
 
 
 class TestForged:
-    """What somebody made, with a checksum that is right."""
+    """Forged files with a correct checksum."""
 
     @pytest.fixture
     def forge(self, path):
@@ -160,7 +160,7 @@ class TestForged:
 
     ABOUT = np.array('{"format": 1, "program": "p", "description": {}}')
 
-    def test_one_that_is_right(self, forge, path):
+    def test_a_correct_file(self, forge, path):
         forge({"malt.about": self.ABOUT, "w": np.arange(2)})
         assert checkpoint.read(path).arrays["w"].tolist() == [0, 1]
 
@@ -183,7 +183,7 @@ class TestForged:
         forge({"malt.about": self.ABOUT, "w": head("(1,)") + bytes(16)})
         refused_without_memory(path)
 
-    def test_nor_do_sizes_that_the_directory_makes_up(self, forge, path):
+    def test_sizes_that_the_directory_makes_up_take_no_memory(self, forge, path):
         forge({"malt.about": self.ABOUT, "w": head("(100000000,)")})
         whole = bytearray(Path(path).read_bytes())
         entry = whole.rindex(b"PK\x01\x02")

@@ -1,4 +1,4 @@
-"""Collectives of ranks in one process: in any order of their turns, and where a rank fails at any of its own."""
+"""Collectives of ranks in one process: in any order of turns, and with a rank that fails at any of its turns."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.serial
 
 
 class TestSimulated:
-    def test_ranks_in_process_come_to_the_same(self):
+    def test_ranks_in_process_get_the_same(self):
         def live(rank):
             array = np.random.default_rng(rank).normal(size=300).astype(np.float16)
             malt.allreduce(array, weight=rank)
@@ -38,15 +38,15 @@ class TestSimulated:
     @pytest.mark.parametrize("call", [
         lambda: malt.broadcast(np.ones(3)), lambda: malt.allgather(1), lambda: malt.together(int), malt.barrier,
     ])  # fmt: skip
-    def test_ranks_in_different_calls_are_told_by_the_names_that_users_know(self, call):
+    def test_ranks_in_different_calls_are_reported_by_the_names_that_users_know(self, call):
         name = r"malt\.(broadcast|allgather|together|barrier)"
         with pytest.raises(MismatchedCalls, match=rf"malt\.allreduce while .* {name}|{name} while .* malt\.allreduce"):
             malt.simulate(lambda rank: malt.allreduce(np.ones(3)) if rank == 0 else call(), 3)
 
 
 def run(size, seed, failures, live):
-    """live(rank) in a session of ranks of which some fail, each after so many turns; the results by rank, and who has
-    failed."""
+    """Run live(rank) in a session of ranks of which some fail, each after so many turns: the results by rank, and the
+    failed ranks."""
     group = Group(size, seed, failures)
 
     def start(rank):

@@ -1,4 +1,4 @@
-"""Arrays are found where the loop keeps them, or the error says which are not what they were."""
+"""Arrays are found where the loop keeps them, or the error names those that have changed."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ OTHER = [
 
 
 @pytest.mark.parametrize(("change", "message"), OTHER, ids=[message[:13] for _, message in OTHER])
-def test_what_is_not_as_it_was(change, message):
+def test_parameters_that_have_changed(change, message):
     params = a_dict()
     parameters = Parameters(params)
     before = list(parameters.arrays)
@@ -37,7 +37,7 @@ def test_what_is_not_as_it_was(change, message):
     assert all(one is other for one, other in zip(parameters.arrays, before, strict=True))
 
 
-def test_entries_are_told_by_their_keys_not_by_their_order():
+def test_entries_are_found_by_keys_not_by_order():
     params = a_dict()
     parameters = Parameters(params)
     params["w"] = params.pop("w") + 5
@@ -47,7 +47,7 @@ def test_entries_are_told_by_their_keys_not_by_their_order():
 
 
 @pytest.mark.parametrize("structure", [dict, OrderedDict, lambda p: list(p.values()), lambda p: tuple(p.values())])
-def test_set_is_given_private_copies_in_the_structure_that_was_got(structure):
+def test_set_is_given_private_copies_in_the_same_structure(structure):
     given = []
     kept = structure(a_dict())
     parameters = Parameters(lambda: kept, set=given.append)
@@ -62,7 +62,7 @@ def test_set_is_given_private_copies_in_the_structure_that_was_got(structure):
         assert not np.shares_memory(first[key], kept[key]) and not np.shares_memory(first[key], second[key])
 
 
-def test_what_set_takes_may_come_from_where_nothing_can_be_written():
+def test_with_set_arrays_may_be_read_only():
     given = []
     kept = np.broadcast_to(np.float32(3), (2, 2)).T
     parameters = Parameters(lambda: kept, set=given.append)

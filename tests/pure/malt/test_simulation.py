@@ -1,4 +1,4 @@
-"""Simulated ranks: the same seed, the same everything; other seeds, other interleavings."""
+"""Simulated ranks: the same seed gives the same run; other seeds give other interleavings."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.serial
 
 
 def train(rank):
-    """A bit of asynchronous work; everything that an interleaving can change."""
+    """Some asynchronous work. Returns everything that an interleaving can change."""
     v = malt.vector(np.full(20, float(rank)), graph="exponential")
     seen = []
     for _ in range(10):
@@ -53,8 +53,8 @@ def test_sixty_four_ranks_end_with_one_model():
     assert {sent for _, sent in first} == {4 * 6 * 30 * 4}  # exchanges x log2(64) peers x bytes
 
 
-def test_a_vector_asks_for_the_neighbours_of_few():
-    """Of its own rank and of its neighbours, in whose windows it has its places."""
+def test_a_vector_asks_the_graph_for_few_ranks():
+    """It asks for its own neighbours and for those of its neighbours, in whose windows it has slots."""
 
     def live(rank):
         mesh = malt.Graph("its own", 64, (Circulant(64, [1, 5]),))
@@ -165,7 +165,7 @@ except KeyboardInterrupt:
         ("malt.Replica", lambda path: malt.Replica(np.zeros(3))),
     ],
 )
-def test_ranks_in_two_calls_are_told_so_by_the_names_that_they_used(tmp_path, name, call):
+def test_ranks_in_two_calls_are_reported_by_the_names_that_they_used(tmp_path, name, call):
     def live(rank):
         return malt.vector(3) if rank else call(tmp_path / "file")
 
@@ -181,7 +181,7 @@ def test_a_collective_that_some_never_make():
         malt.simulate(lambda rank: malt.barrier() if rank else None, 3)
 
 
-def test_without_its_library(monkeypatch):
+def test_without_greenlet(monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
     with pytest.raises(ImportError, match=r"^malt.simulate needs .* greenlet: pip install 'malt\[simulate\]'$"):
         malt.simulate(lambda rank: rank, 2)
@@ -240,7 +240,7 @@ def test_ranks_unwind_where_one_has_failed():
 
 
 def test_the_work_of_a_turn_does_not_grow_with_the_ranks(monkeypatch):
-    """The ranks with Puts under way, which are looked at in each turn, are few, however many ranks there are."""
+    """A turn checks the ranks with Puts under way. They are few, however many ranks there are."""
     looked_at, deliver_some = [], Group._deliver_some
 
     def counted(group):
@@ -285,7 +285,7 @@ def test_numbers_of_numpy():
 
 
 def test_a_put_arrives_in_pieces_and_not_before_its_flush_at_the_latest():
-    """What a receiver can see between a Put and its flush: old and new bytes, mixed."""
+    """Between a Put and its flush a receiver can see old and new bytes, mixed."""
 
     def live(seed):
         group = Group(2, seed)

@@ -1,4 +1,4 @@
-"""Ranks that die, at any moment: the others agree on who is dead, and their collective calls come to the same."""
+"""Ranks that fail at any moment: the others agree on who has failed, and their collectives give the same results."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ARENA = 1 << 23
 
 
 def run(size, seed, failures, live):
-    """live(transport) on each rank; the results by rank, None of those who died, and who did."""
+    """Run live(transport) on each rank: the results by rank, None for failed ranks, and the failed ranks."""
     group = Group(size, seed, failures)
 
     def start(rank):
@@ -43,14 +43,14 @@ def run(size, seed, failures, live):
 
 
 def doomed(size, seed):
-    """Up to size - 1 ranks that die, each after so many of its turns: early, late, or never."""
+    """Up to size - 1 ranks that fail, each after so many of its turns: early, late, or never."""
     choose = random.Random(seed)
     ranks = choose.sample(range(size), choose.randrange(1, size))
     return {rank: int(2 ** choose.uniform(3, 9)) for rank in ranks}
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_meeting_ends_with_the_same_list_of_the_dead(seed):
+def test_all_leave_a_barrier_with_the_same_failed_ranks(seed):
     size = 2 + seed % 4
 
     def live(transport):
@@ -63,8 +63,8 @@ def test_a_meeting_ends_with_the_same_list_of_the_dead(seed):
 
 
 @pytest.mark.parametrize("seed", range(12))
-def test_whoever_decides_may_die_at_any_moment(seed):
-    """Rank 0 decides; where it dies rank 1 does, who may die a little later: at every turn of both."""
+def test_the_rank_that_decides_may_fail_at_any_moment(seed):
+    """Rank 0 decides. If it fails rank 1 decides, which may fail a little later: at every turn of both."""
 
     def live(transport):
         return [transport._barrier.enter("a test") for _ in range(3)]
@@ -77,7 +77,7 @@ def test_whoever_decides_may_die_at_any_moment(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_allgather_gives_all_the_same(seed):
+def test_allgather_returns_the_same_on_all_ranks(seed):
     size = 2 + seed % 4
 
     def live(transport):
@@ -92,7 +92,7 @@ def test_allgather_gives_all_the_same(seed):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_mean_and_broadcast_are_those_of_the_living(seed, monkeypatch):
+def test_mean_and_broadcast_are_those_of_the_live_ranks(seed, monkeypatch):
     monkeypatch.setattr("dstorm.membership.collectives.PIECE_NBYTES", 64)  # many rounds
     size = 2 + seed % 4
 
@@ -117,8 +117,8 @@ def test_mean_and_broadcast_are_those_of_the_living(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(30))
-def test_a_mean_is_that_of_those_who_are_to_count(seed, monkeypatch):
-    """Where none of them is left, of all who live."""
+def test_a_mean_is_over_the_ranks_that_count(seed, monkeypatch):
+    """If all of them have failed, it is over all live ranks."""
     monkeypatch.setattr("dstorm.membership.collectives.PIECE_NBYTES", 64)
     size = 3 + seed % 3
     among = {0, seed % size}
@@ -127,7 +127,7 @@ def test_a_mean_is_that_of_those_who_are_to_count(seed, monkeypatch):
         array = np.full(50, 2.0**transport.rank if transport.rank in among else np.inf, np.float32)
         try:
             transport.allreduce(array, weights=dict.fromkeys(among, 1.0))
-        except ValueError:  # on all ranks alike: none of them is left
+        except ValueError:  # on all ranks: all of them have failed
             transport.allreduce(array)
         return array
 
@@ -141,8 +141,8 @@ def test_a_mean_is_that_of_those_who_are_to_count(seed, monkeypatch):
 
 
 @pytest.mark.parametrize("seed", range(40))
-def test_who_has_come_to_the_last_meeting_is_not_lost(seed):
-    """Though it has ended by the time that others leave it."""
+def test_a_rank_that_entered_the_last_barrier_has_not_failed(seed):
+    """Its process may end before the others leave the barrier."""
     reports = {}
 
     def live(transport):
@@ -167,8 +167,8 @@ def test_who_has_come_to_the_last_meeting_is_not_lost(seed):
 
 
 @pytest.mark.parametrize("seed", range(60))
-def test_a_checkpoint_is_loaded_by_all_who_live(tmp_path, seed):
-    """Whole, whoever dies while it is read and sent on, and whether the others know it yet or not."""
+def test_all_live_ranks_load_a_checkpoint(tmp_path, seed):
+    """It is whole, whichever rank fails while it is read and sent, and whether the others know that or not."""
     size = 2 + seed % 4
     path = tmp_path / "state.ckpt"
     checkpoint.write(str(path), Content("", {}, {"w": np.arange(3000.0), "epoch": np.array(7)}))
@@ -183,7 +183,7 @@ def test_a_checkpoint_is_loaded_by_all_who_live(tmp_path, seed):
 
 
 @pytest.mark.parametrize("turns", range(1, 40, 3))
-def test_the_last_checkpoint_is_written_also_where_the_lowest_rank_dies_before(tmp_path, turns):
+def test_the_last_checkpoint_is_written_though_the_lowest_rank_fails_before(tmp_path, turns):
     file = tmp_path / "state.ckpt"
     options = Namespace(checkpoint=str(file), checkpoint_every=60.0, resume=False, epochs=7)
 
@@ -207,7 +207,7 @@ def make_vector(transport, sync, size=3, graph="all"):
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("graph", ["all", "ring", "exponential"])
 @pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack", "asp"])
-def test_nobody_waits_for_one_that_dies_at_any_moment(sync, graph, seed):
+def test_no_rank_waits_for_one_that_fails_at_any_moment(sync, graph, seed):
     def live(transport):
         vector = make_vector(transport, sync, graph=graph)
         for _ in range(15):
@@ -220,10 +220,10 @@ def test_nobody_waits_for_one_that_dies_at_any_moment(sync, graph, seed):
 
 
 @pytest.mark.parametrize(("graph", "depth", "doomed"), [("ring", 2, 1), ("ring", 1, 3), ("star", 1, 0)])
-def test_a_mended_edge_holds_nobody_up(graph, depth, doomed):
+def test_a_mended_edge_delays_no_rank(graph, depth, doomed):
     """Under bsp a new in-neighbour may be many steps behind: what it sends fills the slots, and is of no use here.
 
-    One rank is slow, so that those behind it wait for one another when another dies.
+    One rank is slow, so that those behind it wait for one another when another fails.
     """
     size, steps = 5, 8
 
@@ -250,15 +250,15 @@ def test_a_mended_edge_holds_nobody_up(graph, depth, doomed):
         for rank, (_, takes, seen, peers) in ends.items():
             for step, merged in enumerate(seen, 1):
                 assert {at for _, at in merged} <= {step}
-                for peer in left.into(rank, step):  # once this rank knew of the death, and that one sent along the edge
+                for peer in left.into(rank, step):  # once this rank knew of the failure, and the peer sent there
                     assert (peer, step) in merged or not (takes and takes <= step and 0 < ends[peer][0] <= step)
             for peer in ends.keys() & peers.keys():
                 mine = peers[peer]
                 assert ends[peer][3][rank].sent == mine.gathered + mine.overwritten + mine.refused + mine.pending
 
 
-def test_a_mended_edge_holds_nobody_up_at_the_end():
-    """One that has made all its steps waits for the others elsewhere than in a gather."""
+def test_a_mended_edge_delays_no_rank_at_the_end():
+    """A rank that has made all its steps waits for the others outside a gather."""
     reports = []
 
     def live(transport):
@@ -283,8 +283,8 @@ def test_a_mended_edge_holds_nobody_up_at_the_end():
 
 @pytest.mark.parametrize("seed", range(10))
 @pytest.mark.parametrize("graph", ["all", "ring"])
-def test_what_was_left_for_later_is_still_sent_after_a_death(graph, seed):
-    """Of top_k: all that was given to a peer reaches it, though others to whom it was given have died."""
+def test_pending_rows_are_sent_after_a_failure(graph, seed):
+    """With top_k all rows pending for a peer reach it, though other peers of the same rows have failed."""
     n = 50
 
     def live(transport):
@@ -311,8 +311,8 @@ def test_what_was_left_for_later_is_still_sent_after_a_death(graph, seed):
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_half_a_stamp_of_one_that_died_is_no_message(seed):
-    """Under bsp, where the receiver would wait for the rest of it."""
+def test_half_a_header_of_a_failed_rank_is_no_message(seed):
+    """Under bsp the receiver would wait for the rest of it."""
 
     def live(transport):
         vector = make_vector(transport, "bsp")
@@ -323,7 +323,7 @@ def test_half_a_stamp_of_one_that_died_is_no_message(seed):
                 edge_window = vector._segment._window
                 edge_window.put(np.frombuffer(edge.cell, np.uint8)[:40], 0, edge.slots[3 % 2])
                 edge_window.flush([0])
-                while True:  # until it is dead
+                while True:  # until it has failed
                     transport.pause(10)
             vector.array[:] = transport.rank
             vector.scatter()
@@ -339,7 +339,7 @@ class Reported(Exception):
 
 
 def with_callbacks(transport, monkeypatch):
-    """A session on `transport` in which two callbacks raise; whom they are called with."""
+    """A session on `transport` with two callbacks that raise, and the ranks that they are called with."""
     monkeypatch.setattr("malt.resilience.start._reason", lambda world, rank: "it was to die")
     world, reports = World(transport, 5.0), []
     session.enter_simulation(world)
@@ -356,7 +356,7 @@ def with_callbacks(transport, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_callbacks_may_raise_before_anything_is_sent(seed, monkeypatch):
-    """All are called; the first error comes out of one scatter."""
+    """All are called; one scatter raises the first error."""
 
     def live(transport):
         reports, raised = with_callbacks(transport, monkeypatch), []
@@ -375,7 +375,7 @@ def test_callbacks_may_raise_before_anything_is_sent(seed, monkeypatch):
     assert failed == {1} and lists[0] == lists[2] == (60, ["first"], [("first", 1), ("second", 1)])
 
 
-def test_who_is_lost_is_told_with_the_reason(monkeypatch):
+def test_failed_ranks_are_reported_with_the_reason(monkeypatch):
     def live(transport):
         with_callbacks(transport, monkeypatch)
         assert malt.init().survive and malt.lost_ranks() == []
@@ -391,7 +391,7 @@ def test_who_is_lost_is_told_with_the_reason(monkeypatch):
 
 @pytest.mark.parametrize("seed", range(10))
 def test_callbacks_are_called_in_no_collective_call(seed, monkeypatch):
-    """Where one raised in the making of a vector, memory would lie elsewhere than on the others."""
+    """If one raised while a vector is made, its memory would lie elsewhere than on the other ranks."""
 
     def live(transport):
         reports, places, raised = with_callbacks(transport, monkeypatch), [], 0
@@ -415,8 +415,8 @@ def test_callbacks_are_called_in_no_collective_call(seed, monkeypatch):
 
 @pytest.mark.parametrize("named", [False, True])
 @pytest.mark.parametrize("seed", range(30))
-def test_one_that_dies_while_a_scatter_waits_for_it(seed, named):
-    """Is told to whom named it; to all, the message goes to those who live."""
+def test_a_rank_that_fails_while_a_scatter_waits_for_it(seed, named):
+    """A scatter that names it raises PeerLost; one to all sends to the live ranks."""
 
     def live(transport):
         vector = make_vector(transport, "notify-ack")
@@ -466,8 +466,8 @@ def test_windows_are_dealt_out_of_the_arena(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_windows_that_were_freed_serve_again(seed):
-    """Each puts into all the windows that it holds, then all free one of them, now of one size, now of another."""
+def test_the_memory_of_freed_windows_is_used_again(seed):
+    """Each rank puts into all its windows; then all free one of them. Sizes vary."""
     size = 2 + seed % 4
     choose = random.Random(seed)
     plan = [(choose.randrange(3), choose.choice([1, 5000, 40_000])) for _ in range(12)]
@@ -499,8 +499,8 @@ def test_windows_that_were_freed_serve_again(seed):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_vectors_that_were_closed_make_room_for_others(seed):
-    """Each rank closes its own when it likes; some vectors do not fit; ranks die meanwhile."""
+def test_the_memory_of_closed_vectors_is_used_again(seed):
+    """Each rank closes its own at any time; some vectors do not fit; ranks fail meanwhile."""
     size = 2 + seed % 3
 
     def live(transport):
@@ -532,7 +532,7 @@ def test_vectors_that_were_closed_make_room_for_others(seed):
     assert len(set(ends[0])) < len(ends[0])
 
 
-def test_one_that_is_freed_twice_is_freed_once():
+def test_a_window_that_is_freed_twice_is_freed_once():
     def live(transport):
         first = transport.window(100)
         first.free()
@@ -545,8 +545,8 @@ def test_one_that_is_freed_twice_is_freed_once():
 
 
 @pytest.mark.parametrize("seed", range(10))
-def test_who_had_died_is_parted_from_before_memory_serves_again(seed):
-    """A subscriber of the view has to see to it that nothing of the dead arrives any more; until then it may."""
+def test_links_to_failed_ranks_are_cut_before_memory_is_used_again(seed):
+    """A subscriber of the view cuts links to failed ranks; until then what they sent may arrive."""
 
     def live(transport):
         first = transport.window(5000)
@@ -563,7 +563,7 @@ def test_who_had_died_is_parted_from_before_memory_serves_again(seed):
 
 
 def evicting(size, live, deadline_s=5.0):
-    """live(transport) on ranks that may be evicted; who was. Their ends are seen a second later."""
+    """Run live(transport) on ranks that may be evicted: the evicted ranks. Their ends are found a second later."""
     group, killed_at = Group(size, 0), {}
 
     def start(rank):
@@ -582,13 +582,13 @@ def evicting(size, live, deadline_s=5.0):
 
 
 def compute(transport, until_s=math.inf):
-    """Without any call of malt."""
+    """Run without any call of malt."""
     while transport.clock() < until_s:
         transport._place.pause(30)
 
 
 @pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack", "asp"])
-def test_who_gives_no_sign_of_life_is_evicted(sync):
+def test_a_rank_without_heartbeats_is_evicted(sync):
     def live(transport):
         v = DenseVector(np.zeros(3), transport, as_graph("ring", 4), parse(sync), deadline_s=5.0)
         if transport.rank == 2:
@@ -604,8 +604,8 @@ def test_who_gives_no_sign_of_life_is_evicted(sync):
     assert evicting(4, live) == {2}
 
 
-def test_who_waits_or_gives_signs_of_life_is_not_evicted():
-    """Rank 0 waits for 1, which waits for 2, which is at work for three deadlines."""
+def test_a_rank_that_waits_or_has_heartbeats_is_not_evicted():
+    """Rank 0 waits for rank 1, which waits for rank 2, which works for three deadlines."""
 
     def live(transport):
         v = DenseVector(np.zeros(3), transport, as_graph({0: [1, 2], 1: [0], 2: [1]}, 3), parse("bsp"), deadline_s=5.0)
@@ -619,7 +619,7 @@ def test_who_waits_or_gives_signs_of_life_is_not_evicted():
     assert evicting(3, live) == set()
 
 
-def test_a_circle_of_waits_evicts_nobody():
+def test_a_circle_of_waits_evicts_no_rank():
     def live(transport):
         v = DenseVector(np.zeros(3), transport, as_graph("all", 2), parse("notify-ack"), deadline_s=5.0)
         v.scatter()
@@ -629,7 +629,7 @@ def test_a_circle_of_waits_evicts_nobody():
     assert evicting(2, live) == set()
 
 
-def test_the_last_meeting_evicts_nobody():
+def test_the_last_barrier_evicts_no_rank():
     def live(transport):
         v = DenseVector(np.zeros(3), transport, as_graph("all", 2), parse("asp"))
         if transport.rank == 1:
@@ -644,7 +644,7 @@ def test_the_last_meeting_evicts_nobody():
 
 
 @pytest.mark.parametrize("sync", ["bsp", "ssp:1", "notify-ack"])
-def test_heartbeats_are_signs_of_life_for_waits_of_vectors(sync):
+def test_heartbeats_count_in_waits_of_vectors(sync):
     def live(transport):
         v = DenseVector(np.zeros(3), transport, as_graph("all", 2), parse(sync), deadline_s=5.0)
         while transport.rank == 1 and transport.clock() < 16:
@@ -658,7 +658,7 @@ def test_heartbeats_are_signs_of_life_for_waits_of_vectors(sync):
     assert min(run(2, 0, {}, live)[0]) > 15
 
 
-def test_an_arena_that_is_full_says_so():
+def test_a_full_arena_is_an_error():
     def live(transport):
         with pytest.raises(MemoryError, match="in one piece of what was set aside"):
             transport.window(ARENA)
@@ -674,9 +674,9 @@ def largest(own, updates):
 @pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize("graph", ["ring", "one-peer", "star", "exponential"])
 @pytest.mark.parametrize("function", [largest, malt.AVG])
-def test_what_new_peers_are_owed_goes_as_there_is_room(graph, function, seed):
-    """Whom a death makes a neighbour is owed all that changed before, many times the capacity; nothing fails, and all
-    who live come to have all rows. What the user changes must fit, as ever."""
+def test_pending_rows_of_new_peers_are_sent_within_the_capacity(graph, function, seed):
+    """All rows that changed before are pending for a rank that becomes a neighbour when another fails: many times the
+    capacity. Nothing raises, and all live ranks get all rows. What the user changes must fit, as ever."""
     size, n = 3 + seed % 3, 60
 
     def live(transport):
@@ -711,7 +711,7 @@ def test_what_new_peers_are_owed_goes_as_there_is_room(graph, function, seed):
         assert all(min(ends[0][rank::size]) > rank for rank in range(size) if rank not in failed)
 
 
-def test_statistics_tell_of_neighbours_and_of_those_who_were():
+def test_statistics_list_neighbours_and_former_neighbours():
     def live(transport):
         v = DenseVector(np.zeros(3), transport, as_graph("ring", 5), parse("asp"))
         reports = [sorted(v.statistics().peers)]
@@ -734,7 +734,7 @@ def test_statistics_tell_of_neighbours_and_of_those_who_were():
 
 @pytest.mark.parametrize("seed", range(30))
 @pytest.mark.parametrize("kind", ["svmlight", "ratings"])
-def test_those_who_live_load_the_whole_file_whoever_dies_meanwhile(tmp_path, kind, seed):
+def test_live_ranks_load_the_whole_file_whichever_rank_fails_meanwhile(tmp_path, kind, seed):
     path = tmp_path / "rows"
     if kind == "svmlight":
         path.write_text("".join(f"{1 if row % 3 else -1} {row % 7 + 1}:1 9:{row}\n" for row in range(50)))
@@ -751,7 +751,7 @@ def test_those_who_live_load_the_whole_file_whoever_dies_meanwhile(tmp_path, kin
     assert any(rank not in failed for rank in range(4))
 
 
-def test_the_parts_of_those_who_live_when_they_load_are_all_rows(tmp_path):
+def test_the_parts_of_the_live_ranks_are_all_rows(tmp_path):
     path = tmp_path / "rows"
     path.write_text("".join(f"{1 if row % 3 else -1} 1:{row}\n" for row in range(50)))
 
