@@ -1,1 +1,1 @@
-"""The launcher of `malt run`."""
+"""The launcher: what `malt run` runs in its own process."""

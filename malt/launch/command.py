@@ -1,6 +1,6 @@
-"""Composes the mpiexec line of a job. Pure: what it depends on, the library, machine and environment, is passed in.
+"""The mpiexec line of a job. Pure: the MPI library, the machine and the environment are arguments.
 
-What is set is what newcomers trip over, only where it is needed, and never over the user's own setting.
+A variable or option is set only where it is needed, and never over the user's own setting.
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from malt.runner.program import JOB_DIR
 from malt.runner.reporting import CONTROL_SERVER
 
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
-"""The variable that says that the others go on where a rank dies: 1; or best-effort: on any MPI, without a promise."""
+"""The variable that lets live ranks go on when a rank fails. 1: where MPI promises it. best-effort: on any MPI."""
 
 
 def survive_of(environ: Mapping[str, str]) -> str | None:
-    """What the environment asks for of --survive. LaunchError: it says something else."""
+    """Return the value of MALT_SURVIVE, or None if it is unset, empty or 0. LaunchError: another value."""
     value = environ.get(SURVIVE, "")
     if value not in ("", "0", "1", BEST_EFFORT):
         raise LaunchError(f"{SURVIVE} must be 1, 0 or {BEST_EFFORT}, got {value!r}")
@@ -35,10 +35,10 @@ SEVERAL_HOSTS = (
     "MPI's transfers between hosts do not outlive the death of a rank: run on one host, or let ranks open TCP "
     "connections of their own, in the clear, with --survive=best-effort"
 )
-"""Why ranks of several hosts go on only where that is asked for."""
+"""Why ranks on several hosts outlive a failure only with best-effort."""
 
 RUNNER = str(Path(__file__).parents[1] / "runner" / "program.py")
-"""What each rank runs, and what runs the program: malt/runner/program.py."""
+"""The file that each rank starts with, which then runs the program."""
 
 THREADS = {
     "OMP_NUM_THREADS": False,
@@ -49,10 +49,10 @@ THREADS = {
     "VECLIB_MAXIMUM_THREADS": False,
     "NUMBA_NUM_THREADS": False,
 }
-"""The variables that set how many threads a rank computes with, and whether OMP_NUM_THREADS stands in for each."""
+"""The variables that set how many threads a rank computes with. True: OMP_NUM_THREADS replaces the variable."""
 
 RESTART = "MALT_RESTART"
-"""The variable by which ranks know that their job is run again, in place of one that died: which time it is, from 1."""
+"""The variable that holds the number of the restart, from 1. It is unset in the first run of a job."""
 
 _HERE = ("localhost", "127.0.0.1", os.uname().nodename)
 _BINDING_POLICIES = ("PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy")
@@ -60,11 +60,11 @@ _BINDING_POLICIES = ("PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_ba
 
 @dataclass(frozen=True)
 class Host:
-    """A machine to start ranks on."""
+    """A host to start ranks on."""
 
     name: str
     slots: int | None = None
-    """How many ranks it takes; None: as many as its share."""
+    """The number of ranks it takes. None: its share of the ranks."""
 
     def __str__(self) -> str:
         return self.name if self.slots is None else f"{self.name}:{self.slots}"
@@ -76,54 +76,56 @@ class Job:
 
     ranks: int
     program: tuple[str, ...]
-    """PROGRAM ARGS..., or -m MODULE ARGS..."""
+    """PROGRAM ARGS..., -m MODULE ARGS... or -c CODE ARGS..."""
     hosts: tuple[Host, ...] = ()
-    """None: this machine, or what the batch system has granted."""
+    """Empty: this machine, or the hosts that the batch system has granted."""
     survive: str | None = None
-    """What MALT_SURVIVE is to be, if anything."""
+    """The value of MALT_SURVIVE. None: unset."""
     label: bool = False
-    """Whether what ranks print is to be prefixed by their numbers."""
+    """Whether each line of output begins with the rank that printed it."""
 
 
 @dataclass(frozen=True)
 class Machine:
-    """What is known about the machines that the ranks run on, which are taken to be alike."""
+    """The machine that the ranks run on. Several machines are assumed to be alike."""
 
     cores: int
+    """The number of ranks that can compute at the same time."""
     fabrics: Collection[str] = ()
-    """Its fast networks, as malt/launch/machine/network.py names them."""
+    """The fast networks, by the names of malt/launch/machine/network.py."""
     root: bool = False
+    """Whether the user is root."""
     nodes: int = 1
-    """How many of them the batch system has granted."""
+    """The number of machines that the batch system has granted."""
     terminal: bool = True
-    """Whether what is printed goes to one."""
+    """Whether standard output is a terminal."""
 
 
 @dataclass(frozen=True)
 class Line:
-    """A command line, and the variables to be added to the environment for it."""
+    """A command line, and the variables that it adds to the environment."""
 
     settings: dict[str, str]
     arguments: list[str]
     ranks: int = 0
-    """How many it starts."""
+    """The number of ranks that it starts."""
     forwards_signals: bool = False
-    """Whether it ends with n, not 128 + n, where signal n has killed a rank."""
+    """Whether it ends with status n, not 128 + n, after signal n has killed a rank."""
     label: bool = False
-    """Whether what ranks print is to be prefixed by their numbers."""
+    """Whether each line of output begins with the rank that printed it."""
     fault_tolerant_ranks: int = 0
-    """How many ranks it starts, where they may die and the others go on."""
+    """The number of ranks, if live ranks go on when one fails; else 0."""
     is_spread: bool = False
-    """Whether some of them may be on hosts that the launcher does not see."""
+    """Whether some ranks may be on other hosts."""
 
     def __str__(self) -> str:
-        """As a shell takes it."""
+        """The line in the syntax of a shell."""
         settings = [f"{name}={shlex.quote(value)}" for name, value in self.settings.items()]
         return " ".join([*settings, shlex.join(self.arguments)])
 
 
 def this_machine(environ: Mapping[str, str]) -> Machine:
-    """The machine that the launcher runs on. Local."""
+    """Return what is known of the launcher's machine. Local."""
     nodes = environ.get("SLURM_JOB_NUM_NODES", "")
     return Machine(
         cores=usable_cores(),
@@ -135,7 +137,7 @@ def this_machine(environ: Mapping[str, str]) -> Machine:
 
 
 def hosts(text: str) -> tuple[Host, ...]:
-    """The hosts of `h1,h2:slots`. ValueError: it is not of that form."""
+    """Return the hosts of `h1,h2:slots`. ValueError: the text has another form."""
     return tuple(_host(word) for word in text.split(","))
 
 
@@ -149,7 +151,7 @@ def _host(word: str) -> Host:
 
 
 def check_program(program: Sequence[str]) -> None:
-    """LaunchError: `program` names no file or module, which every rank would otherwise report. Imports nothing."""
+    """Raise LaunchError if `program` names no file or module: otherwise every rank would. Imports nothing."""
     if program[0] == "-c":
         if len(program) < 2:
             raise LaunchError("-c needs the text of a program")
@@ -163,7 +165,7 @@ def check_program(program: Sequence[str]) -> None:
 
 
 def _is_module(name: str) -> bool:
-    """Whether `python -m name` finds it, going by what is on disk: an import could start MPI here, in the launcher."""
+    """Whether `python -m name` finds the module, judged by the files: an import could start MPI in the launcher."""
     path = [os.getcwd(), *sys.path]
     try:
         for end in range(1, name.count(".") + 2):
@@ -175,7 +177,7 @@ def _is_module(name: str) -> bool:
             path = list(spec.submodule_search_locations)
         return _find(f"{name}.__main__", path) is not None
     except (ImportError, KeyError, ValueError):
-        return True  # a namespace inside another needs the import; the ranks will tell
+        return True  # a namespace inside another needs the import: the ranks report the error, if there is one
 
 
 def _find(name: str, path: list[str]) -> ModuleSpec | None:
@@ -184,7 +186,10 @@ def _find(name: str, path: list[str]) -> ModuleSpec | None:
 
 
 def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ: Mapping[str, str]) -> Line:
-    """The line that starts `job` with the mpiexec of `library`. LaunchError: the hosts cannot take it."""
+    """Return the line that starts `job` with `mpiexec`, that of `library`. Pure.
+
+    LaunchError: the hosts have too few slots, or this MPI does not let ranks survive as asked.
+    """
     placed = _placed(job)
     per_machine = min(job.ranks, max((host.slots or 0 for host in placed), default=-(-job.ranks // machine.nodes)))
     crowded = per_machine > machine.cores
@@ -218,16 +223,16 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
 
 
 def _labelling(library: Library) -> list[str]:
-    """What makes mpiexec name the ranks on other hosts; the launcher puts all names into one form."""
+    """Options that make mpiexec prefix lines by their rank. The launcher gives all prefixes the same form."""
     if library.family != "openmpi":
         return ["-l"]
     return ["--output", "tag"] if library.version[0] >= 5 else ["--tag-output"]
 
 
 def _surviving(how: str, library: Library) -> list[str]:
-    """LaunchError: with this MPI a death ends the job."""
+    """Options that let live ranks go on when one fails. LaunchError: with this MPI a failure ends the job."""
     if library.survives_failures:
-        # Not --with-ft ulfm: survivors call nothing of MPI that it would help, and it warns about what they do call.
+        # Not --with-ft ulfm: the live ranks call no MPI function that needs it, and it warns about those they call.
         return ["--rtos", "recoverable,error-nonzero-status=0"]
     if how != BEST_EFFORT:
         raise LaunchError(
@@ -238,7 +243,7 @@ def _surviving(how: str, library: Library) -> list[str]:
 
 
 def _placed(job: Job) -> tuple[Host, ...]:
-    """The hosts, each with its slots. Open MPI takes a host without a number for one slot, MPICH goes round."""
+    """The hosts, each with a number of slots: without one Open MPI assumes 1 slot, and MPICH deals ranks in turn."""
     given = sum(host.slots or 0 for host in job.hosts)
     sharing = sum(host.slots is None for host in job.hosts)
     if job.hosts and not sharing and given < job.ranks:
@@ -252,7 +257,7 @@ def _joined(hosts: Sequence[Host]) -> str:
 
 
 def _threads(threads: int, environ: Mapping[str, str]) -> dict[str, str]:
-    """Settings that let the ranks of a machine share its cores; what the user says of OpenMP goes for the others."""
+    """Variables that limit each rank to `threads` threads. The user's OMP_NUM_THREADS holds for the other libraries."""
     wanted = (name for name, follows in THREADS.items() if not (follows and "OMP_NUM_THREADS" in environ))
     return dict.fromkeys(wanted, str(threads))
 
@@ -266,8 +271,8 @@ def _openmpi_settings(library: Library, machine: Machine, crowded: bool, alone: 
     elif crowded:
         settings["OMPI_MCA_rmaps_base_oversubscribe"] = "1"
     if crowded:
-        # Open MPI sees by itself only that ranks outnumber the machine's cores, not those of a quota or an affinity
-        # mask; a rank that waits without yielding then keeps the one it waits for off its core (barriers of 5 ms).
+        # Open MPI compares the ranks with the cores of the machine, not with a quota or an affinity mask. A rank that
+        # waits without yielding then keeps the rank that it waits for off its core (a barrier takes 5 ms).
         settings["OMPI_MCA_mpi_yield_when_idle"] = "1"
     return settings
 
@@ -275,13 +280,13 @@ def _openmpi_settings(library: Library, machine: Machine, crowded: bool, alone: 
 def _openmpi_options(environ: Mapping[str, str]) -> list[str]:
     if any(policy in environ for policy in _BINDING_POLICIES):
         return []
-    # By default a rank, with all its threads, is bound to one core: the same core in each job on the machine, and even
-    # one outside the launcher's affinity mask.
+    # By default Open MPI binds a rank and all its threads to one core. It is the same core in each job on the machine,
+    # and may lie outside the launcher's affinity mask.
     return ["--bind-to", "none"]
 
 
 def _openmpi_hosts(placed: Sequence[Host], exported: Sequence[str]) -> list[str]:
-    """`exported`: the variables that other hosts are to have; by itself Open MPI sends its own only."""
+    """Options for the hosts. `exported`: the variables to pass on to them; Open MPI itself passes on only its own."""
     if not placed:
         return []
     return ["--host", _joined(placed), *(word for name in exported for word in ("-x", name))]

@@ -1,9 +1,10 @@
-"""What ranks on other hosts say to the launcher: over a connection each, instead of files in the folder of the job.
+"""The control server: it receives the reports of ranks on other hosts, which cannot see the folder of the job.
 
-A rank says lines of JSON, [name, text], which become the files that it would leave here (malt/launch/job_state.py). The
-connection ends with the process: so the launcher knows of those that die, too.
+Each rank has one connection. It sends lines of JSON, [name, text], and each line becomes the file that a rank on this
+host would write (malt/launch/job_state.py). The connection closes when the process ends, however it ends. The control
+server writes two more files:
 
-elsewhere-<rank>  a rank on another host has called
+elsewhere-<rank>  the rank, on another host, has connected
 ended-<rank>      its process has ended
 """
 
@@ -26,26 +27,27 @@ from malt.runner import reporting
 _NAME = re.compile(r"(finished|left|status|ready|lost|calls|begun)-\d+|rank-\d+\.txt")
 _LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0
-"""How long what has arrived may take to be written at the end."""
+"""How long `close` waits for reports that have arrived to be written."""
 
 
 class ControlServer:
-    """Listens from the start. `number` is what a rank must know to call."""
+    """A control server, which listens from its construction on. `folder`: that of the job."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._server = AuthenticatedServer("malt reception")
         self.number = " ".join([os.uname().nodename, self._server.token, str(self._server.port), *own_addresses()])
+        """What a rank needs to connect: host name, token, port and IP addresses."""
         self._writing = threading.Lock()
         self._closing = self._closed = False
         self._server.start(self._listen)
 
     def report(self, number: int) -> None:
-        """Tell all who have called to leave, by the signal of that number. Local."""
+        """Ask all connected ranks to leave, by the signal `number`. Local."""
         self._server.send(b"%d\n" % number)
 
     def close(self) -> None:
-        """Take no more calls. What has arrived by now is written first, and nothing once this has returned. Local."""
+        """Accept no more connections. Writes the reports that have arrived; none is written after the return. Local."""
         self._closing = True  # from here on the end of a connection is not that of a rank
         self._server.stop()
         self._server.drain(_CLOSE_S)
@@ -67,8 +69,10 @@ class ControlServer:
 
 
 def _reports(lines: BinaryIO) -> Iterator[tuple[str, str]]:
-    """What is said until the connection ends. A line that is too long, or none of ours, is passed over: only the end
-    of the connection is that of the rank."""
+    """The reports, name and text, until the connection closes.
+
+    A line that is too long, or no report, is skipped: the rank has ended only when its connection has closed.
+    """
     while line := lines.readline(_LONGEST_NBYTES):
         if not line.endswith(b"\n"):
             while (rest := lines.readline(_LONGEST_NBYTES)) and not rest.endswith(b"\n"):

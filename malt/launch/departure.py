@@ -1,14 +1,14 @@
-"""How the ranks of a job leave that is told to end: each is sent the signal once, and ends by itself.
+"""The departure of all ranks of a job that a signal ends: each rank gets the signal once, and ends by itself.
 
-In the folder of the job:
+Files in the folder of the job:
 
-signal-<n>       the launcher sends signal n: a rank that is sent it by others is not leaving
-closing-<rank>   where ranks may not die: its program has ended, and its interpreter ends; it is removed then
-stopped-<rank>   its program has ended: once the interpreter has, too, it waits to be killed, as an exit would end the
-                 others, too
-at-<rank>.txt    what it was doing when the signal came
+signal-<n>       the launcher sends signal n; without this file a rank was signalled by others, and does not leave
+closing-<rank>   the program of the rank has ended, its interpreter not yet; only where no rank may fail
+stopped-<rank>   the program of the rank has ended; after its interpreter the process waits to be killed, as its exit
+                 would make mpiexec end the others
+at-<rank>.txt    where the program was when the signal came
 
-On other hosts it is told only over a connection (malt/launch/control.py).
+Ranks on other hosts get the signal over their connection (malt/launch/control.py).
 """
 
 from __future__ import annotations
@@ -19,19 +19,19 @@ import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from dstorm.membership import processes as vitals
+from dstorm.membership.processes import Process, has_ended
 from dstorm.transports import shm_space
 from malt.launch.control import ControlServer
 from malt.launch.job_state import ranks_with, started
 
 _FINALIZES_S = 1.0
-"""A rank that has come to its end so long ago waits in MPI_Finalize, where it sees no signal."""
+"""A rank that finished longer ago than this waits in MPI_Finalize, where no signal handler runs."""
 
 
 class Departure:
-    """How the ranks of one job leave.
+    """The departure of the ranks of one job.
 
-    `is_spread`: some may be on hosts that the launcher cannot reach. `is_fault_tolerant`: a rank may end alone.
+    `is_spread`: some ranks may be on hosts that the launcher cannot reach. `is_fault_tolerant`: a rank may end alone.
     """
 
     def __init__(
@@ -43,12 +43,12 @@ class Departure:
         self._notified: set[int] = set()
 
     def report(self, number: int) -> None:
-        """Tell all who have come to Python by now, and were not told yet. Local."""
+        """Send signal `number` to all ranks that run Python by now and were not notified yet. Local."""
         if not self._notified:
             (self.folder / f"signal-{number}").touch()
         here = started(self.folder)
         fresh = here.keys() - self._notified - ranks_with(self.folder, "finished")
-        # One that misses who was told before it may leave first, and would not close its files if it were told then.
+        # A rank may leave because one that was notified before is missing: a signal would keep it from closing files.
         self._send(number, (here[rank] for rank in fresh if not (self.folder / f"stopped-{rank}").exists()))
         elsewhere = ranks_with(self.folder, "elsewhere") - self._notified
         if self._control_server is not None and elsewhere:
@@ -60,38 +60,42 @@ class Departure:
         self._send(number, started(self.folder).values())
 
     def is_over(self) -> bool:
-        """Whether all have left who can be told. While some have come to Python the others may, too. Local."""
+        """Whether all ranks that can be notified have left. Local.
+
+        As soon as one rank has started, the others on this host are waited for, too.
+        """
         known = set(started(self.folder)) | ranks_with(self.folder, "elsewhere")
         return (known if self.is_spread or not known else self._all) <= self._left()
 
     def slow(self) -> list[int]:
-        """Those who were told and have not left."""
+        """Return the ranks that were notified and have not left, in ascending order. Local."""
         return sorted(self._notified - self._left())
 
     def shared(self) -> set[str]:
-        """The files in /dev/shm that MPI has made for them, and leaves there where they are killed."""
+        """Return the files in /dev/shm that the ranks have mapped. MPI leaves them if ranks are killed. Local."""
         return {name for process in started(self.folder).values() for name in shm_space.mapped(process.number)}
 
     def sessions(self) -> set[int]:
-        """Those that processes of ranks may lead."""
+        """Return the sessions that ranks may lead, by the process numbers of the ranks. Local."""
         return {process.number for process in started(self.folder).values()}
 
     def _left(self) -> set[int]:
-        left = {rank for rank, process in started(self.folder).items() if vitals.has_ended(process)}
+        left = {rank for rank, process in started(self.folder).items() if has_ended(process)}
         left |= ranks_with(self.folder, "ended")
         if not self._is_fault_tolerant:
             stopped = ranks_with(self.folder, "stopped")
-            left |= stopped - ranks_with(self.folder, "closing")  # read later than it is written
+            left |= stopped - ranks_with(self.folder, "closing")  # a rank writes closing before stopped
             left |= {rank for rank in ranks_with(self.folder, "finished") if self._finalizes(rank)}
         return left
 
     def _finalizes(self, rank: int) -> bool:
+        """Whether `rank`, which has finished, waits in MPI_Finalize."""
         with contextlib.suppress(OSError):
             return time.time() - (self.folder / f"finished-{rank}").stat().st_mtime > _FINALIZES_S
         return True
 
-    def _send(self, number: int, processes: Iterable[vitals.Process]) -> None:
+    def _send(self, number: int, processes: Iterable[Process]) -> None:
         for process in processes:
-            if not vitals.has_ended(process):
+            if not has_ended(process):
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(process.number, number)

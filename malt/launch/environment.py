@@ -1,4 +1,4 @@
-"""What of the environment belongs to one job, so that a job that a rank starts does not take itself for it. Pure."""
+"""The variables that belong to one job, and that a job which a rank starts must not inherit. Pure."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ _MPI = (
     "PMIX_NAMESPACE", "PMIX_PARAM_", "PMIX_RANK", "PMIX_SECURITY_", "PMIX_SERVER_", "PMIX_SYSTEM_", "PMIX_VERSION",
     "PRTE_LAUNCHED", "PRTE_SHARED_FS", "PMI_", "PMI2_", "MPI_LOCAL", "HYDI_",
 )  # fmt: skip
-"""How the variables begin that mpiexec gives to ranks. What users set begins alike: OMPI_MCA_btl stays."""
+"""Prefixes of the variables that mpiexec sets for ranks. Those that users set remain: OMPI_MCA_btl."""
 
 
 def outside(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ`, in a rank without what says so; elsewhere as it is."""
+    """Return a copy of `environ`, in a rank without the variables of its job. Pure."""
     if not any(name in environ for name in (RANK_PROCESS, *RANKS)):
         return dict(environ)
     return {name: value for name, value in environ.items() if name not in _OURS and not name.startswith(_MPI)}

@@ -1,4 +1,4 @@
-"""Runs a composed mpiexec line as a job, to its end, and leaves nothing of it behind."""
+"""A job from the start of its mpiexec to its end, after which nothing of it is left."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 from malt.runner.reporting import CONTROL_SERVER
 
 GRACE_S = 10.0
-"""How long ranks that are told to end may take to leave."""
+"""How long ranks may take to leave after a signal to the launcher."""
 
 _KILLING = {
     getattr(signal, name)
     for name in ("SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGPIPE", "SIGALRM",
                  "SIGTERM", "SIGUSR1", "SIGUSR2", "SIGXCPU", "SIGXFSZ", "SIGSYS")
 }  # fmt: skip
-"""What kills a Python process, if not 1 to 3, with which mpiexec itself ends."""
+"""Signals that kill a Python process, without 1 to 3, with which mpiexec itself ends."""
 
 
 class End(NamedTuple):
@@ -36,56 +36,56 @@ class End(NamedTuple):
 
     status: int
     is_notified: bool = False
-    """Whether a signal told the launcher to end it."""
+    """Whether the job was ended by a signal to the launcher."""
 
 
 def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End:
-    """Run `line` to its end; on failure print the traceback of the rank that failed first, again."""
+    """Run `line` to its end and return how it ended. After a failure print the traceback of the first failed rank."""
     with Signals() as signals, tempfile.TemporaryDirectory(prefix="malt-") as name:
         folder = Path(name)
         ours = {SESSION_BASE: name, **environ, **line.settings, FAILURE_DIR: name}
-        roll = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
-        for variable in (JOB_DIR, CONTROL_SERVER):  # of a job that this one is started by
+        state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
+        for variable in (JOB_DIR, CONTROL_SERVER):  # of the job that starts this one
             ours.pop(variable, None)
-        control_server = ControlServer(folder) if roll is not None and line.is_spread else None
-        if roll is not None:
+        control_server = ControlServer(folder) if state is not None and line.is_spread else None
+        if state is not None:
             ours[JOB_DIR] = name
         if control_server is not None:
             ours[CONTROL_SERVER] = control_server.number
-        departure = Departure(folder, line.ranks, line.is_spread, roll is not None, control_server)
+        departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
         output = Output(folder, line.ranks, line.label)
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output)
         output.start()
-        failure, is_ending = (partial(failed_with, folder), bool) if roll is None else (roll.status, roll.is_ending)
+        failure, is_ending = (partial(failed_with, folder), bool) if state is None else (state.status, state.is_ending)
         status = job.wait(failure, is_ending)
         banners, is_notified = output.close(), False
         if control_server is not None:
             control_server.close()
-        if roll is not None:
-            status = status or roll.end()
-            roll.clean()
+        if state is not None:
+            status = status or state.end()
+            state.clean()
         elif signals.first is None:
             if line.forwards_signals and _was_killed(folder, status):
                 status += 128
             status, is_notified = report_ends_inside_mpi(folder, status)
-        if roll is not None or status != 0:
-            job.kill_leftovers()  # children of ranks that died
+        if state is not None or status != 0:
+            job.kill_leftovers()  # children of failed ranks
         reports = (_notified(folder, signals.first) or first_failure(folder)) if status != 0 else ""
         if not (reports or is_notified):
             print(banners.decode(errors="replace"), end="", file=sys.stderr, flush=True)
-        if status != 0 and roll is not None and signals.first is None:
-            roll.report_early_failures()
+        if status != 0 and state is not None and signals.first is None:
+            state.report_early_failures()
         print(reports, end="", file=sys.stderr, flush=True)
     return End(status, signals.first is not None)
 
 
 def _was_killed(folder: Path, status: int) -> bool:
-    """Whether that is the number of the signal that has killed a rank. Where one exits by itself it says so."""
+    """Whether `status` is the number of a signal that has killed a rank. A rank that exits by itself reports that."""
     return status in _KILLING and failed_with(folder) is None and not ranks_with(folder, "quit")
 
 
 def first_failure(folder: Path) -> str:
-    """What is printed at the very end: of the files rank-<r>.txt in `folder` the oldest, or nothing."""
+    """Return the text that ends the output: the oldest of the files rank-<r>.txt in `folder`, or "" without one."""
     failures = sorted(folder.glob("rank-*.txt"), key=lambda path: path.stat().st_mtime_ns)
     if not failures:
         return ""
@@ -96,7 +96,7 @@ def first_failure(folder: Path) -> str:
 
 
 def _notified(folder: Path, number: int | None) -> str:
-    """What is printed where a signal has ended the job: one line, as each rank was somewhere else."""
+    """The text that ends the output of a job that a signal has ended: where rank 0 was, or "" without a signal."""
     if number is None or any(folder.glob("rank-*.txt")):
         return ""
     at = folder / "at-0.txt"

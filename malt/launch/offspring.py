@@ -1,5 +1,7 @@
-"""The processes that have come from a job: children of this one, or those that have become so as a parent of theirs
-ended (a subreaper, see prctl(2)). Linux; elsewhere none are found."""
+"""The processes that a job has started: the children of this process, and orphans that it inherits from them.
+
+It inherits them as a subreaper (prctl(2)), on Linux only. Elsewhere no processes are found.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ from typing import NamedTuple
 from dstorm.membership.processes import stat_fields
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36  # <linux/prctl.h>
-_KILLED_S, _LOOK_S = 5.0, 0.01
-"""How long a killed process may take to end: one that waits for a disk or a file server may take for ever."""
+_KILLED_S, _POLL_S = 5.0, 0.01
+"""How long to wait for killed processes, and the interval of the checks. One that waits for a disk may never end."""
 
 
 class _Child(NamedTuple):
@@ -27,17 +29,17 @@ class _Child(NamedTuple):
 
 
 class Offspring:
-    """What comes to this process from now on."""
+    """The children that this process gets from now on."""
 
     def __init__(self) -> None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._before = {(child.number, child.started) for child in _children()}
-        """Not of the job: a shell that has become this program by exec leaves it its own."""
+        """Children that are not of the job: a shell that called exec leaves its own to this process."""
 
     def kill(self, sessions: Iterable[int]) -> list[int]:
-        """Kill it until there is none: children of a killed one are found the next time. Returns those that do not end.
+        """Kill them all, and the orphans that appear as they end. Returns the processes that do not end. Local.
 
-        `sessions`: those of the job's processes. Where there were children before the job, others may be theirs.
+        `sessions`: the sessions of the job. They tell its processes from others, if this process had children before.
         """
         end = time.monotonic() + _KILLED_S
         ours = set(sessions)
@@ -48,7 +50,7 @@ class Offspring:
             for child in found:
                 with contextlib.suppress(ChildProcessError):
                     os.waitpid(child, os.WNOHANG)
-            time.sleep(_LOOK_S)
+            time.sleep(_POLL_S)
         return found
 
     def _found(self, sessions: set[int]) -> list[int]:
@@ -57,7 +59,7 @@ class Offspring:
 
 
 def end_with_parent() -> None:
-    """Have this process sent SIGTERM when its parent ends: for a new one to call. Local."""
+    """Make the system send SIGTERM to this process when its parent ends. Call it in the new process. Local."""
     _prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 

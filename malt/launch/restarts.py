@@ -1,4 +1,4 @@
-"""Jobs that died altogether and are run again: `malt run --restarts`."""
+"""Restarts: a job that failed as a whole is run again (`malt run --restarts`)."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ def run(
     compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str], restarts: int,
     grace_s: float = job.GRACE_S,
 ) -> int:  # fmt: skip
-    """Run the line that compose(environ) gives, and again where the job died, `restarts` times at most; the status.
+    """Run the line that compose(environ) returns, and again after a failure, at most `restarts` times.
 
-    A job that was told to end, by a signal to the launcher, has not died. RESTART in the environment tells the ranks
-    of the second and later ones which it is, from 1 on.
+    Returns the status of the last run. A job that a signal to the launcher has ended is not run again, nor one that
+    ended with BAD_INPUT. The variable RESTART holds the number of the restart, from 1.
     """
     try:
         for attempt in range(restarts + 1):
@@ -29,5 +29,5 @@ def run(
             print(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}",
                   file=sys.stderr, flush=True)  # fmt: skip
         return end.status
-    except KeyboardInterrupt:  # between two jobs: in one it is passed on
+    except KeyboardInterrupt:  # between two runs; during a run Signals handles it
         return 128 + signal.SIGINT

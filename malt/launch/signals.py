@@ -1,4 +1,4 @@
-"""What signals tell the launcher, from the start of a job until nothing is left of it."""
+"""The signals that the launcher gets while a job runs."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from typing import Any
 
 _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _TWICE_S = 0.5
-"""The same signal again within this time is the same one: timeout(1) sends it to the process and to its group."""
+"""A signal that comes again within this time counts once: timeout(1) sends it to the process and to its group."""
 _OFTEN = 5
-"""Told so many times the launcher ends at once, whatever it leaves behind."""
+"""The launcher ends at once after this many signals, even if processes of the job remain."""
 
 
 class Signals:
-    """Takes down signals while it is entered, instead of ending this process. Main thread only."""
+    """A context in which signals are noted instead of ending this process. Main thread only."""
 
     def __init__(self) -> None:
         self.first: int | None = None
-        """The signal that told the launcher to end the job."""
+        """The first signal that ends the job. None: none has come."""
         self.forwarded_at = 0.0
-        """When that was, on the clock of time.monotonic."""
+        """When it came, by time.monotonic."""
         self.times = 0
-        """How many times it was told."""
+        """How many such signals have come."""
         self.suspend: Callable[[int], None] = lambda number: None
-        """suspend(SIGSTOP) and suspend(SIGCONT): what Ctrl-Z and fg are to do to the job."""
+        """Called with SIGSTOP on Ctrl-Z, and with SIGCONT on fg."""
         self._last = (0, 0.0)
         self._previous: dict[int, Any] = {}
 
@@ -37,7 +37,7 @@ class Signals:
                 self._set(number, self._note)
         if signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL:
             self._set(signal.SIGTSTP, self._stop)
-        self._set(signal.SIGCHLD, signal.SIG_DFL)  # where it is ignored nobody learns how a child has ended
+        self._set(signal.SIGCHLD, signal.SIG_DFL)  # if it is ignored, the status of a child is not kept
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -60,7 +60,7 @@ class Signals:
             os.kill(os.getpid(), number)
 
     def _stop(self, number: int, frame: FrameType | None) -> None:
-        """Ctrl-Z: the job is out of reach of the terminal."""
+        """Stop the job, then this process, on Ctrl-Z: the terminal's signals do not reach the job."""
         self.suspend(signal.SIGSTOP)
         os.kill(os.getpid(), signal.SIGSTOP)
         self.suspend(signal.SIGCONT)

@@ -1,14 +1,16 @@
-"""An mpiexec under supervision: it ends, or is ended, and nothing of it is left behind.
+"""The supervisor of an mpiexec: it waits for the end of the job or brings it about, and kills what is left.
 
-What each mpiexec does when it is told to end: a terminal's Ctrl-C makes MPICH's pass it on and wait, for ever where
-ranks are inside MPI, which does not look at signals; SIGTERM makes both end all ranks within a second. A killed Open
-MPI one leaves its ranks running. So mpiexec runs in a session of its own, where a terminal's signals do not reach it.
-The launcher tells the ranks to leave (malt/launch/departure.py); once they have, or take too long, or it is told again,
-it sends mpiexec a SIGTERM. Where that does not do, and where mpiexec itself was killed, all that came from it is
-killed.
+Each mpiexec reacts to signals in its own way. On Ctrl-C MPICH's forwards the signal and waits: for ever, if ranks are
+inside MPI, where no handler runs. On SIGTERM both end all ranks within a second. If Open MPI's is killed, its ranks run
+on. So:
 
-Open MPI's can also crash, or wait for ever, when a rank ends while others connect to it in MPI_Init. So a failing rank
-says so in a file, with its status (malt/runner/program.py): where mpiexec does not end the job, it is ended from here.
+1. mpiexec runs in a session of its own, which the terminal's signals do not reach.
+2. After a signal the launcher asks the ranks to leave (malt/launch/departure.py).
+3. When they have left, or take too long, or a second signal comes, the launcher sends SIGTERM to mpiexec.
+4. If mpiexec does not end then, or was killed itself, the launcher kills all processes that came from it.
+
+Open MPI's mpiexec can also crash, or wait for ever, when a rank ends while others connect to it in MPI_Init. So a
+failed rank reports its status in a file (malt/runner/program.py), and the launcher ends the job if mpiexec does not.
 """
 
 from __future__ import annotations
@@ -33,14 +35,14 @@ from malt.launch.streams.standard_input import StandardInput
 END_S = 5.0
 """How long mpiexec may take to end its ranks before everything is killed."""
 
-_LOOK_S = 0.05
-"""How often to look whether a rank has failed."""
+_POLL_S = 0.05
+"""The interval of the checks for a failed rank."""
 FAILED_S = 2.0
-"""How long mpiexec may take then to end the job by itself."""
+"""How long mpiexec may take to end the job by itself after a rank has failed."""
 
 
 class Supervised:
-    """An mpiexec and everything that it starts. LaunchError: it cannot be started."""
+    """An mpiexec and the processes that it starts. LaunchError: it cannot be started."""
 
     def __init__(
         self, arguments: list[str], environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float,
@@ -62,10 +64,10 @@ class Supervised:
         signals.suspend = self._suspend
 
     def wait(self, failure: Callable[[], int | None], is_ending: Callable[[], bool] = bool) -> int:
-        """Return the job's status once it has ended, or 128 + the number of the signal that ended it.
+        """Wait for the end of the job. Returns its status, or 128 + the number of the signal that ended it. Local.
 
-        failure(): the status that a rank has failed with, or None. It is the job's, whatever became of mpiexec.
-        is_ending(): where that is 0, whether ranks still run to their end.
+        failure(): the status of a failed rank, or None. It is the status of the job, whatever mpiexec ends with.
+        is_ending(): whether ranks still run to their end. It is called when failure() returns 0.
         """
         status = self._wait(failure, is_ending)
         if status < 0:
@@ -73,11 +75,11 @@ class Supervised:
         self._input.close()
         if self._signals.first is not None:
             return 128 + self._signals.first
-        reports = failure()
-        return reports if reports is not None else 128 - status if status < 0 else status
+        failed_with = failure()
+        return failed_with if failed_with is not None else 128 - status if status < 0 else status
 
     def kill_leftovers(self) -> None:
-        """Kill what the job that has ended left running."""
+        """Kill the processes that the ended job left running, and remove the shared memory of its ranks. Local."""
         left = self._offspring.kill({self._process.pid, *self._departure.sessions()})
         for name in self._shared:
             with contextlib.suppress(OSError):
@@ -87,31 +89,31 @@ class Supervised:
             print(f"malt run: killed, but not gone yet: process {names}", file=sys.stderr, flush=True)
 
     def _wait(self, failure: Callable[[], int | None], is_ending: Callable[[], bool]) -> int:
-        """What mpiexec ends with, or is ended with where it is time."""
+        """Wait for mpiexec, and end it when it is time to. Returns its status, or -n after signal n."""
         failed_s = 0.0
         while not self._is_time_to_kill() and failed_s <= FAILED_S:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(_LOOK_S)
+                return self._process.wait(_POLL_S)
             status = failure()
             if status is not None and (status or (_is_read() and not is_ending())):
-                failed_s += _LOOK_S
+                failed_s += _POLL_S
         self._shared = self._departure.shared()
-        # Once all have left there is nothing that mpiexec could do but complain of how they end.
+        # When all ranks have left, mpiexec could only complain of how they ended: it is killed.
         has_ended = self._signals.first is not None and self._departure.is_over() and not self._departure.is_spread
         for end in (self._process.kill if has_ended else self._process.terminate, self._process.kill):
             end()
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return self._process.wait(END_S)
-        return -signal.SIGKILL  # it waits for a disk or a file server
+        return -signal.SIGKILL  # mpiexec waits for a disk or a file server
 
     def _is_time_to_kill(self) -> bool:
-        """Whether ranks that were told to leave have left, or had their time."""
+        """Whether a signal ends the job, and its ranks have left or had the time to. Notifies the ranks."""
         number = self._signals.first
         if number is None:
             return False
         if self._signals.times > 1:
             return True
-        self._departure.report(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)  # a terminal has gone, say
+        self._departure.report(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)  # SIGHUP as SIGTERM
         if self._departure.is_over():
             return True
         if time.monotonic() - self._signals.forwarded_at <= self._grace_s:
@@ -121,13 +123,13 @@ class Supervised:
         return True
 
     def _suspend(self, number: int) -> None:
-        """SIGSTOP: everything stands still; SIGCONT: it goes on."""
+        """Stop the ranks and mpiexec (SIGSTOP), or let them go on (SIGCONT)."""
         self._departure.send(number)
         self._process.send_signal(number)
 
 
 def _is_read() -> bool:
-    """Whether there is room in stdout and stderr, so that mpiexec need not keep what ranks have printed."""
+    """Whether stdout and stderr can be written to, so that mpiexec holds back no output of the ranks."""
     try:
         return len(select.select([], [1, 2], [], 0)[1]) == 2
     except OSError:  # closed

@@ -70,7 +70,7 @@ PIPES = {1: "out", 2: "err"}
 
 _exit = os._exit  # for the end that the launcher is told of here; the program's own calls are noted
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _DRAIN_S = 0.1
 """What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
@@ -193,7 +193,7 @@ def _take_input() -> None:
 def _report_when_mpi_has_begun() -> None:
     """Where ranks may die: from here on the others need not wait in MPI_Init for one that does."""
     while (mpi := sys.modules.get("mpi4py.MPI")) is None or not getattr(mpi, "Is_initialized", bool)():
-        time.sleep(_LOOK_S)
+        time.sleep(_POLL_S)
     reporting.report(f"begun-{reporting.rank()}", "")
 
 

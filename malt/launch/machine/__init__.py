@@ -1,1 +1,1 @@
-"""What of this machine a job may use."""
+"""The cores, memory and networks that a job may use on this machine."""

@@ -1,4 +1,4 @@
-"""The control groups of this process, version 1 or 2: where Linux says what they grant. *Local.*"""
+"""The folders of the control groups of this process, in which Linux keeps their limits. Versions 1 and 2."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ MOUNT: Final = Path("/sys/fs/cgroup")
 
 
 def folders(mount: Path, membership: str, controller: str) -> Iterator[Path]:
-    """The folders of the groups that this process is in and that `controller` may bound: each of them counts.
+    """Yield the folders of the groups in which `controller` may limit this process. The limits of all of them hold.
 
-    `membership`: the lines `id:controllers:path` of /proc/self/cgroup. Inside a container the path can be one of the
-    host's, which is not there: then the mount itself is the container's own group.
+    `membership`: the lines `id:controllers:path` of /proc/self/cgroup. In a container the path may be one of the host,
+    which does not exist there. Then the mount itself is the group of the container.
     """
     for line in membership.splitlines():
         _, controllers, path = line.split(":", 2)
@@ -25,12 +25,12 @@ def folders(mount: Path, membership: str, controller: str) -> Iterator[Path]:
 
 
 def membership() -> str:
-    """Which groups this process is in; empty where the system has none."""
+    """Return the lines of /proc/self/cgroup, or "" if the system has no control groups. Local."""
     return read(Path("/proc/self/cgroup"))
 
 
 def read(path: Path) -> str:
-    """The text of a file; empty where there is none, or none to be read."""
+    """Return the stripped text of a file, or "" if it cannot be read. Local."""
     try:
         return path.read_text().strip()
     except OSError:

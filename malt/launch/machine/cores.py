@@ -1,6 +1,6 @@
-"""The cores that this process may keep busy: those of its affinity mask, at most its control group's share of time.
+"""The cores that this process may use: those of its affinity mask, at most the quota of its control groups.
 
-Hardware threads of one core count once: they share its arithmetic units, and Open MPI counts its slots so too.
+The hardware threads of a core count as one: they share its arithmetic units. Open MPI counts slots in the same way.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ TOPOLOGY = Path("/sys/devices/system/cpu")
 
 
 def usable_cores() -> int:
-    """How many ranks or threads can compute at the same time without taking turns; at least 1. Local."""
+    """Return how many ranks or threads can compute at the same time, at least 1. Local."""
     quota = min(_quotas(MOUNT, membership()), default=math.inf)
     return max(1, int(min(_physical(_allowed(), TOPOLOGY), quota)))
 
@@ -27,18 +27,18 @@ def _allowed() -> set[int]:
 
 
 def _physical(processors: set[int], topology: Path) -> int:
-    """Cores that have one of `processors`; a processor of unknown siblings counts as a core."""
+    """The number of cores with one of `processors`. A processor with unknown siblings counts as a core."""
     siblings = {n: read(topology / f"cpu{n}" / "topology" / "thread_siblings_list") or str(n) for n in processors}
     return len(set(siblings.values()))
 
 
 def _quotas(mount: Path, groups: str) -> list[float]:
-    """What the control groups of this process grant, in cores."""
+    """The quotas of the control groups of this process, in cores."""
     return [quota for folder in folders(mount, groups, "cpu") for quota in _quota(folder)]
 
 
 def _quota(folder: Path) -> list[float]:
-    """The cores that this one group grants; empty where it sets no bound."""
+    """The quota of one group, in cores; empty if it sets none."""
     version2 = read(folder / "cpu.max").split()
     version1 = [read(folder / f"cpu.cfs_{name}_us") for name in ("quota", "period")]
     for quota, period in (version2 or ["", ""], version1):

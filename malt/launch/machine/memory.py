@@ -1,4 +1,4 @@
-"""How much memory this host has free: of the whole machine, and of what the control groups grant. *Local.*"""
+"""The memory that is free on this host: of the machine, and within the limits of the control groups."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ _VERSIONS: Final = (
     ("memory.max", "memory.current", "inactive_file"),
     ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
 )
-"""Of groups of version 2 and 1: the files of the limit and of what is used, and what of that is a cache."""
+"""For control groups of version 2 and 1: the files of the limit and of the usage, and the cache in memory.stat."""
 
 
 def free_memory() -> int | None:
-    """The bytes that all processes of this host together can still take; None where the system does not say. Local."""
+    """Return the bytes that the processes of this host together can still allocate, or None if unknown. Local."""
     return min([*_available(read(_MEMINFO)), *_left(MOUNT, membership())], default=None)
 
 
 def shown(nbytes: int) -> str:
-    """As "1.2 GB"."""
+    """Return `nbytes` as text: "1.2 GB". Pure."""
     return f"{nbytes / 1e9:,.1f} GB" if nbytes >= 1e8 else f"{nbytes / 1e6:,.1f} MB"
 
 
 def _available(meminfo: str) -> list[int]:
-    """What the kernel takes for available, its caches included (proc_meminfo(5))."""
+    """MemAvailable in bytes, which includes caches (proc_meminfo(5)); empty if it is not there."""
     return [int(kib) << 10 for kib in re.findall(r"^MemAvailable:\s+(\d+) kB$", meminfo, re.MULTILINE)]
 
 
 def _left(mount: Path, groups: str) -> list[int]:
-    """What each group that sets a limit has left."""
+    """The bytes that are left in each group with a limit."""
     left = []
     for folder in folders(mount, groups, "memory"):
         for limit, used, cache in _VERSIONS:

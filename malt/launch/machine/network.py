@@ -1,10 +1,10 @@
-"""The fast networks of this machine, and what Open MPI is told where there is none.
+"""The fast networks of this machine, and the settings of Open MPI where there is none.
 
-By itself it looks for them in each process: MPI_Init then takes a second longer, which btl/ofi sleeps where it finds no
-device (Open MPI 5.0.11), and each window complains that osc/ucx finds none.
+By itself each process of Open MPI 5.0.11 searches for such networks. Without one, btl/ofi sleeps for a second in
+MPI_Init, and osc/ucx prints a warning for each window. So both are switched off.
 
-In a world of one btl/sm makes a file of 16 MB in /dev/shm, for peers that there are not, and MPI_Finalize leaves it
-there (Open MPI 5.0.11): it is told not to.
+In a world of one rank btl/sm creates a file of 16 MB in /dev/shm, which MPI_Finalize does not remove (Open MPI 5.0.11).
+So it is switched off, too.
 """
 
 from __future__ import annotations
@@ -21,27 +21,29 @@ PROCESS_COUNTS = (
     "MV2_COMM_WORLD_SIZE",
     "SLURM_STEP_NUM_TASKS",
 )
-"""Where launchers tell a process how many they started."""
+"""The variables in which launchers report how many processes they have started."""
 
 _CLASSES = Path("/sys/class")
 _UCX, _OFI = {"infiniband"}, {"infiniband", "cxi"}
-"""Devices that the two libraries drive: what is called infiniband is also RoCE, Omni-Path and EFA, cxi is Slingshot."""
+"""The devices that UCX and OFI use. infiniband: also RoCE, Omni-Path and EFA; cxi: Slingshot."""
 
 
 def found(classes: Path = _CLASSES) -> frozenset[str]:
-    """The kinds of devices that are there. Local."""
+    """Return the kinds of devices that this machine has. Local."""
     return frozenset(kind for kind in _UCX | _OFI if any(classes.glob(f"{kind}/*")))
 
 
 def is_alone(environ: Mapping[str, str]) -> bool:
-    """Whether nobody, or an mpiexec for one rank, has started this process, as far as the environment tells. Pure."""
+    """Whether this process is the only rank, by the variables of its launcher. Without a launcher it is. Pure."""
     counts = [environ[name] for name in PROCESS_COUNTS if name in environ]
     return set(counts) == {"1"} if counts else not any(name.startswith(("PMI_", "PMIX_")) for name in environ)
 
 
 def settings(kinds: Collection[str], alone: bool = False) -> dict[str, str]:
-    """What Open MPI is to be told, as variables of the environment, where there are these `kinds` of devices; `alone`:
-    in a world of one. Pure."""
+    """Return the variables for Open MPI on a machine with devices of these `kinds`. Pure.
+
+    `alone`: whether the world has one rank.
+    """
     osc = {} if _UCX & set(kinds) else {"OMPI_MCA_osc": "^ucx"}
     unwanted = ["sm"] * alone + ["ofi"] * (not _OFI & set(kinds))
     return osc | ({"OMPI_MCA_btl": f"^{','.join(unwanted)}"} if unwanted else {})
@@ -49,7 +51,10 @@ def settings(kinds: Collection[str], alone: bool = False) -> dict[str, str]:
 
 @contextmanager
 def settled() -> Iterator[None]:
-    """Load MPI in here: it is told, but for what the user has set. Local; leaves the environment as it was."""
+    """A context in which to load MPI: it sets the variables of `settings`, except those that the user has set. Local.
+
+    The environment is restored at the end.
+    """
     added = {name: value for name, value in settings(found(), is_alone(os.environ)).items() if name not in os.environ}
     os.environ.update(added)
     try:

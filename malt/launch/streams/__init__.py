@@ -1,1 +1,1 @@
-"""What a job reads and prints."""
+"""The standard streams of a job: its input and its output."""

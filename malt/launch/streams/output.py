@@ -26,7 +26,7 @@ from malt.runner.program import PIPES
 
 _PART_S = 0.25
 """How long a part of a line is held back: its rank may be off its core in the midst of it."""
-_LOOK_S, _GATHER_S = 0.1, 0.01
+_POLL_S, _GATHER_S = 0.1, 0.01
 """How often to look at what was held back; and how long to let a rank go on that has begun to say something, so that
 its traceback comes in one piece."""
 _DRAIN_S = 5.0
@@ -192,7 +192,7 @@ class Output:
     def _run(self) -> None:
         is_full = False
         while not self._ended.is_set():
-            ready = self._selector.select(_LOOK_S)
+            ready = self._selector.select(_POLL_S)
             if ready and not is_full:
                 time.sleep(_GATHER_S)
             is_full = self._read() >= _PIECE_NBYTES

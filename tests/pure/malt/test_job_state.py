@@ -319,7 +319,7 @@ def test_whenever_a_rank_ends_while_the_launcher_looks(how, has_begun, tmp_path,
         real = os.listdir
         with monkeypatch.context() as patched:
             patched.setattr(job_state.os, "listdir", lambda path: real(look()))  # noqa: B023
-            patched.setattr(job_state.vitals, "has_ended", lambda process: look() and not left)  # noqa: B023
+            patched.setattr(job_state.system, "has_ended", lambda process: look() and not left)  # noqa: B023
             roll = JobState(folder, 1, is_spread=elsewhere)
             assert roll.status() in (None, status), moments
             looks = 7
@@ -333,7 +333,7 @@ def test_a_rank_that_was_taken_for_dead_and_is_not_is_not_told(tmp_path, monkeyp
         (tmp_path / f"started-{rank}").write_text(here())
     roll = JobState(tmp_path, 2)
     with monkeypatch.context() as patched:
-        patched.setattr(job_state.vitals, "has_ended", lambda process: True)
+        patched.setattr(job_state.system, "has_ended", lambda process: True)
         (tmp_path / "finished-0").write_text("")
         assert roll._found() == 0
     assert roll.status() is None
