@@ -1,1 +1,1 @@
-"""Programs that measure MALT; each prints a table, and writes a page of docs/."""
+"""Programs that measure MALT. Each prints a table and can write a page of docs/."""

@@ -1,9 +1,9 @@
-"""Measures MALT against its peers, each pair in the same run, in turns.
+"""Measures MALT against other libraries. Both sides of a comparison run in turns, in the same run.
 
     python -m bench [--quick] [--only PART ...] [--json bench/results.json] [--page docs/benchmarks.md]
     python -m bench compare OLD.json NEW.json
 
-The MPI is the one of this environment; results of the other one in the file are kept.
+The MPI library is that of the environment. Results of the other library in the file are kept.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ PAGE = Path(__file__).with_name("page.md")
 
 
 def _on_ranks(module: str, ranks: int) -> Callable[[bool], list[Row]]:
-    """The rows that a program of ranks writes."""
+    """A part that runs `module` on `ranks` ranks and reads the rows that it writes."""
 
     def run(quick: bool) -> list[Row]:
         with tempfile.TemporaryDirectory() as folder:
@@ -52,7 +52,7 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
 
 
 def measure(options: argparse.Namespace) -> None:
-    """Run the parts, tell, and write."""
+    """Run the parts, print their table, and write the files that were asked for."""
     made: list[Row] = []
     for name in options.only or PARTS:
         print(f"... {name}", file=sys.stderr, flush=True)
@@ -75,17 +75,17 @@ def _write(path: Path, family: str, name: str, made: Sequence[Row], quick: bool)
 
 
 def page(path: Path) -> str:
-    """The page of docs/ that a results file makes."""
+    """The text of docs/benchmarks.md for a results file."""
     stored = json.loads(path.read_text())
-    reports = []
+    sections = []
     for part in stored["results"].values():
-        reports.append(f"## {part['mpi']}\n\n{part['machine']}{', a quick run' if part['quick'] else ''}.\n")
-        reports.append(table.table(table.from_json(part["rows"])) + "\n")
-    return PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(reports))
+        sections.append(f"## {part['mpi']}\n\n{part['machine']}{', a quick run' if part['quick'] else ''}.\n")
+        sections.append(table.table(table.from_json(part["rows"])) + "\n")
+    return PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(sections))
 
 
 def machine() -> str:
-    """What it was measured on, in one line."""
+    """A description of this machine, in one line."""
     model = next(
         (line.partition(":")[2].strip() for line in _lines("/proc/cpuinfo") if line.startswith("model name")), "?"
     )
@@ -99,7 +99,7 @@ def _lines(path: str) -> list[str]:
 
 
 def compare(old: Path, new: Path) -> None:
-    """Print what changed beyond noise."""
+    """Print the rows that changed by more than noise."""
     before, after = table.read(old), table.read(new)
     for mpi in sorted(before.keys() & after.keys()):
         lines = table.compare(before[mpi], after[mpi])

@@ -1,8 +1,8 @@
-"""What ranks may exchange, compared: models, their changes, gradients; all weights, or those that were touched.
+"""Compares what ranks can exchange: models, changes of models, gradients; all weights, or those that were touched.
 
     python -m bench.averages [--ranks 4] [--write docs/averages.md]
 
-apps.svm on rcv1-ccat, or on the embedded data where that is not at hand, under bsp: the same every time.
+It runs apps.svm on rcv1-ccat, or on the embedded data if that is missing. Under bsp every run has the same results.
 """
 
 from __future__ import annotations
@@ -20,25 +20,27 @@ from bench.training import DATA, L2
 EPOCHS = (1, 2, 5, 10)
 PAGE = """# What to exchange
 
-apps.svm on {data}, hinge loss, l2 {l2:g}, {ranks} ranks, bsp, an exchange every 1000 examples: the objective of
-rank 0's model after so many epochs, of the final model, and the bytes that all ranks sent in ten epochs. Made by
+apps.svm on {data}, hinge loss, l2 {l2:g}, {ranks} ranks, bsp, an exchange every 1000 examples. The table shows
+the objective of rank 0's model after each number of epochs, that of the final model, and the bytes that all ranks sent
+in ten epochs. It is made by
 
     python -m bench.averages --write docs/averages.md
 
 {table}
 
-- *model*: every rank descends on its own, and models are averaged. *delta*: the same with the changes since the last
-  exchange, added to what was then; under bsp on the graph "all" it is the same sum, and its results differ by rounding.
-  Under asp a model that comes late is one more opinion, while a change that is lost is lost for good: average models.
-- *gradient*: one step along the mean subgradient of the examples of all ranks. Steps are few, so it learns more slowly
-  by the example; it is what to take where a model cannot be averaged.
-- *sparse* sends the weights of features that were in the rows since the last exchange: the same result, for fewer bytes
-  where features are many and rows short.
+- *model*: every rank trains on its own, and ranks average their models.
+- *delta*: ranks average the changes since the last exchange, and add the mean to the model of then. Under bsp on the
+  graph "all" this is the same sum, and results differ by rounding. Under asp a late model is still a model to average,
+  but an overwritten change is never made up for: average models.
+- *gradient*: ranks take one step along the mean subgradient of their examples. It takes fewer steps, and so learns more
+  slowly by the example. It is for models that cannot be averaged.
+- *sparse* sends only the weights of features in the rows since the last exchange. The result is the same, for fewer
+  bytes if there are many features and rows are short.
 """
 
 
 def measure(average: str, vector: str, ranks: int) -> dict[str, Any]:
-    """The report of a run."""
+    """The JSON report of a run of apps.svm."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "report.json")
         data = [str(DATA), "--no-intercept"] if DATA.exists() else []
@@ -50,7 +52,7 @@ def measure(average: str, vector: str, ranks: int) -> dict[str, Any]:
 
 
 def table(ranks: int) -> str:
-    """A line a run, as Markdown."""
+    """A table in Markdown, with a line per run."""
     titles = [f"{epoch} epoch{'s'[: epoch > 1]}" for epoch in EPOCHS]
     lines = [
         "| exchanged | vector | " + " | ".join(titles) + " | final | bytes sent |", "|---|---|" + "---|" * 6
@@ -59,8 +61,8 @@ def table(ranks: int) -> str:
         for vector in ("dense", "sparse"):
             report = measure(average, vector, ranks)
             objectives = [report["epochs"][epoch - 1]["objective"] for epoch in EPOCHS]
-            reports = " | ".join(f"{one:.4f}" for one in [*objectives, report["final"]["objective"]])
-            lines.append(f"| {average} | {vector} | {reports} | {report['epochs'][-1]['bytes_sent']:,} |")
+            shown = " | ".join(f"{one:.4f}" for one in [*objectives, report["final"]["objective"]])
+            lines.append(f"| {average} | {vector} | {shown} | {report['epochs'][-1]['bytes_sent']:,} |")
     return "\n".join(lines)
 
 

@@ -1,4 +1,4 @@
-"""Matrix factorization against LIBMF, two threads against two ranks, on epinions and jester."""
+"""Matrix factorization against LIBMF: two ranks against two threads, on epinions and jester."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from malt.data.textfile import read_chunks
 DATA = Path(__file__).parents[2] / "shared" / "data"
 RANK, THREADS = 16, 2
 STEPS, L2S, ITERATIONS = (0.05, 0.1), (0.05, 0.1, 0.3), (1, 2, 3, 5, 8, 12, 20)
-"""What LIBMF is tried with: its best test error is the one to reach."""
+"""The settings that LIBMF is tried with. Its best test error is the target."""
 OUR_STEPS, OUR_L2S, OUR_EPOCHS = (0.04, 0.08), (0.02, 0.05), (4, 8, 20)
-"""What apps.mf is tried with: what reaches that error soonest is timed."""
+"""The settings that apps.mf is tried with. The one that reaches the target first is timed."""
 
 
 class Setting(NamedTuple):
-    """What a training is run with."""
+    """The options of a training."""
 
     step: float
     l2: float
@@ -40,7 +40,7 @@ class Setting(NamedTuple):
 
 
 def rows(quick: bool) -> list[Row]:
-    """Time to LIBMF's best test error, and ratings a second."""
+    """The rows of both data sets: time to LIBMF's best test error, and ratings per second."""
     made = []
     for name in ("epinions", "jester"):
         what = f"MF on {name}, rank {RANK}"
@@ -79,22 +79,22 @@ def _compared(name: str, what: str, peer: Any, quick: bool) -> list[Row]:
         iteration_s = _iteration_s(peer, train, their_best)
         their_times.append(their_best.epochs * iteration_s)
         their_rates.append(len(train) / iteration_s)
-    reports = f"LIBMF's best: {their_best}; ours: {our_best}"
+    note = f"LIBMF's best: {their_best}; ours: {our_best}"
     speed = statistics.median(mine / other for mine, other in zip(rates, their_rates, strict=True))
     return [
-        timed(f"{what}: time to test RMSE {target:.4f}", "LIBMF, 2 threads", 3, times, their_times, reports),
+        timed(f"{what}: time to test RMSE {target:.4f}", "LIBMF, 2 threads", 3, times, their_times, note),
         Row(f"{what}: ratings/s", "LIBMF, 2 threads", speed, 3, statistics.median(rates),
             statistics.median(their_rates), "1/s"),
     ]  # fmt: skip
 
 
 def _seconds_to(target: float, report: dict[str, Any]) -> float:
-    """Of training, until the test error of an epoch is as good; infinite where none is."""
+    """Seconds of training until an epoch reaches the target error; infinity if none does."""
     return next((epoch["seconds"] for epoch in report["epochs"] if epoch["test_rmse"] <= target), math.inf)
 
 
 def _triples(path: Path) -> np.ndarray[Any, Any]:
-    """(user, item, rating), users and items counted from 0."""
+    """An array of (user, item, rating) rows, float64, with users and items counted from 0."""
     text = b"".join(read_chunks(str(path)))
     table = np.array(text.split(), np.float64).reshape(-1, 3)
     table[:, :2] -= 1
@@ -111,19 +111,19 @@ def _fitted(peer: Any, train: Any, setting: Setting) -> Any:
 
 
 def _error(model: Any, train: Any, test: Any) -> float:
-    """The test RMSE, of its factors (predict() of the package gives other numbers than they do)."""
+    """The test RMSE, computed from the factors. The predict() of the package gives other numbers."""
     P, Q = model.p_factors(), model.q_factors()
     users, items = test[:, 0].astype(int), test[:, 1].astype(int)
     known = (users < len(P)) & (items < len(Q))
-    reports = np.full(len(test), np.nan)
-    reports[known] = np.einsum("ij,ij->i", P[users[known]], Q[items[known]])
-    reports = np.where(np.isnan(reports), train[:, 2].mean(), reports)
-    reports = np.clip(reports, train[:, 2].min(), train[:, 2].max())
-    return float(np.sqrt(np.mean((reports - test[:, 2]) ** 2)))
+    predicted = np.full(len(test), np.nan)
+    predicted[known] = np.einsum("ij,ij->i", P[users[known]], Q[items[known]])
+    predicted = np.where(np.isnan(predicted), train[:, 2].mean(), predicted)
+    predicted = np.clip(predicted, train[:, 2].min(), train[:, 2].max())
+    return float(np.sqrt(np.mean((predicted - test[:, 2]) ** 2)))
 
 
 def _iteration_s(peer: Any, train: Any, setting: Setting) -> float:
-    """Seconds of one of its iterations, without what it takes to set up."""
+    """Seconds of one iteration of LIBMF, without its set-up."""
     taken = []
     for iterations in (2, 12):
         start = time.perf_counter()

@@ -1,9 +1,9 @@
-"""Graphs compared: what an exchange costs and how fast the model improves, on simulated ranks.
+"""Compares graphs on simulated ranks: the cost of an exchange, and how fast the model improves.
 
     python -m bench.graphs [--ranks 4 16 64] [--seed 0] [--write docs/graphs.md]
 
-The training loop of apps.svm on the embedded data, each rank on its own rows, on ranks simulated in one process: the
-same seed gives the same bits.
+It runs the training loop of apps.svm on the embedded data, each rank on its own rows. All ranks are simulated in one
+process, so that the same seed gives the same bits.
 """
 
 from __future__ import annotations
@@ -23,25 +23,26 @@ from apps.svm import learners, linear, reading
 
 GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
 TARGET = 0.362
-"""The objective to reach, 3 % above the optimum."""
+"""The objective to reach. It is 3 % above the optimum."""
 ROUNDS, EXCHANGE_EVERY = 240, 50
 INTRODUCTION = """# Graphs compared
 
 The training loop of apps.svm (hinge, l2 1e-4) on the embedded data, {rows:,} rows dealt to simulated ranks, {rounds}
 exchanges of the 496-byte model, one every {every} examples, bsp, seed {seed}. *Rounds* are exchanges until rank 0's
-model has an objective of at most {target:.3f} over all rows. Bytes are what a rank sends on average. Made by
+model has an objective of at most {target:.3f} over all rows. Bytes are those that a rank sends on average. The page is
+made by
 
     python -m bench.graphs --write docs/graphs.md
 
 {table}
 
-{verdict}
+{costs}
 """
 
 
 @dataclass(frozen=True)
 class Result:
-    """One training run."""
+    """The results of one training run."""
 
     graph: str
     ranks: int
@@ -52,7 +53,7 @@ class Result:
 
 
 class Training:
-    """The data, and what is trained on it."""
+    """The data and the objective of the runs."""
 
     def __init__(self) -> None:
         self.data = malt.open_svmlight(reading.EMBEDDED / "train.svm.xz")
@@ -87,14 +88,14 @@ class Training:
 
 
 def _parts(count: int, generator: np.random.Generator) -> Iterator[linear.Order]:
-    """The examples up to each exchange, epoch after epoch."""
+    """Yield the rows to train on before each exchange, epoch after epoch."""
     while True:
         order = linear.visiting_order(count, generator)
         yield from np.split(order, range(EXCHANGE_EVERY, len(order), EXCHANGE_EVERY))[: len(order) // EXCHANGE_EVERY]
 
 
 def table(results: Sequence[Result]) -> str:
-    """A line a run, as Markdown."""
+    """A table in Markdown, with a line per run."""
     lines = [
         "| graph | ranks | peers | spectral gap | bytes a rank | rounds to the target | objective at the end |",
         "|---|---|---|---|---|---|---|",
@@ -109,13 +110,13 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
-def decision(results: Sequence[Result]) -> str:
-    """How the bytes of an exchange grow with the ranks."""
+def costs_by_graph(results: Sequence[Result]) -> str:
+    """A list in Markdown: for each graph, how the bytes of an exchange grow with the ranks."""
     lines = []
     for graph in dict.fromkeys(one.graph for one in results):
         costs = [(one.ranks, one.bytes_a_rank / ROUNDS) for one in results if one.graph == graph]
-        reports = ", ".join(f"{cost:,.0f} at {ranks}" for ranks, cost in costs)
-        lines.append(f"- {graph}: bytes a rank sends in an exchange: {reports}.")
+        shown = ", ".join(f"{cost:,.0f} at {ranks}" for ranks, cost in costs)
+        lines.append(f"- {graph}: bytes a rank sends in an exchange: {shown}.")
     return "\n".join(lines)
 
 
@@ -133,7 +134,7 @@ def main() -> None:
             print(results[-1], flush=True)
     page = INTRODUCTION.format(
         rows=len(training.data.y), rounds=ROUNDS, every=EXCHANGE_EVERY, seed=options.seed, target=TARGET,
-        table=table(results), decision=decision(results),
+        table=table(results), costs=costs_by_graph(results),
     )  # fmt: skip
     print(page)
     if options.write:

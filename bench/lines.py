@@ -1,4 +1,4 @@
-"""What it takes to make the programs of examples/ parallel: lines added and changed.
+"""Counts the lines that make the programs of examples/ parallel, and writes docs/examples.md.
 
     python -m bench.lines [--write]
 
@@ -18,15 +18,15 @@ ROOT = Path(__file__).parents[1]
 
 
 class Example(NamedTuple):
-    """A pair of programs, and what they print at the end."""
+    """A serial and a parallel program, and the results that they print."""
 
     title: str
     means: str
-    """What the ranks exchange through."""
+    """The means by which ranks exchange, for the page."""
     measure: str
     serial: float
     parallel: float
-    """On two ranks."""
+    """The result on two ranks."""
 
 
 EXAMPLES = {
@@ -67,7 +67,7 @@ SECTION = """
 
 
 class Change(NamedTuple):
-    """From a serial program to its parallel twin, in lines of code."""
+    """The lines of code of a serial and a parallel program, and their difference."""
 
     serial: int
     parallel: int
@@ -76,26 +76,26 @@ class Change(NamedTuple):
 
 
 def source(name: str, kind: str) -> str:
-    """The text of a program; `kind` is "serial" or "parallel"."""
+    """The text of a program of examples/. `kind` is "serial" or "parallel"."""
     return (ROOT / "examples" / f"{name}_{kind}.py").read_text(encoding="utf-8")
 
 
 def code(text: str) -> list[str]:
-    """The lines of a program, without blank lines, docstrings and comments."""
+    """The lines of code of a program, without blank lines, docstrings and comments. Pure."""
     prose = set(_docstrings(text))
     lines = [line.split("  #")[0].rstrip() for number, line in enumerate(text.splitlines(), 1) if number not in prose]
     return [line for line in lines if line and not line.lstrip().startswith("#")]
 
 
 def _docstrings(text: str) -> Iterator[int]:
-    """The numbers of their lines."""
+    """Yield the line numbers of all docstrings."""
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, (ast.Module, ast.FunctionDef, ast.ClassDef)) and ast.get_docstring(node) is not None:
             yield from range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1)
 
 
 def change(serial: str, parallel: str) -> Change:
-    """How many lines of code are new in `parallel`, and how many stand in the place of others. Pure."""
+    """The number of lines of code that `parallel` adds to `serial`, and of those that it changes. Pure."""
     before, after = code(serial), code(parallel)
     added = changed = 0
     for kind, first, last, start, stop in difflib.SequenceMatcher(None, before, after, autojunk=False).get_opcodes():
@@ -106,7 +106,7 @@ def change(serial: str, parallel: str) -> Change:
 
 
 def listing(serial: str, parallel: str) -> str:
-    """Both programs in one. Lines of `serial` alone begin with "-", those of `parallel` alone with "+". Pure."""
+    """Both programs in one text. Lines only in `serial` begin with "-", lines only in `parallel` with "+". Pure."""
     before, after = serial.splitlines(), parallel.splitlines()
     whole = len(before) + len(after)
     _, _, _, *lines = difflib.unified_diff(before, after, n=whole, lineterm="")  # the first three are a header
@@ -114,7 +114,7 @@ def listing(serial: str, parallel: str) -> str:
 
 
 def table() -> str:
-    """An example a line, as Markdown."""
+    """A table in Markdown, with a line per example."""
     lines = [TITLES, "|---|---|---|---|---|---|---|"]
     for name, one in EXAMPLES.items():
         counts = " | ".join(map(str, change(source(name, "serial"), source(name, "parallel"))))
@@ -123,7 +123,7 @@ def table() -> str:
 
 
 def page() -> str:
-    """docs/examples.md."""
+    """The text of docs/examples.md."""
     sections = [
         SECTION.format(
             title=one.title, name=name, means=one.means,
@@ -135,7 +135,7 @@ def page() -> str:
 
 
 def readme(text: str) -> str:
-    """README.md with its table as it has to be. Pure."""
+    """`text`, that of README.md, with its table brought up to date."""
     before, _, after = text.partition(TITLES)
     return before + table() + "\n\n" + after.partition("\n\n")[2]
 

@@ -1,4 +1,9 @@
-"""Scatter, gather and exchange against raw MPI. Run on 2 ranks: malt run -n 2 -m bench.messages OUT [--quick]"""
+"""Measures scatter, gather and exchange against raw MPI, on 2 ranks.
+
+    malt run -n 2 -m bench.messages OUT [--quick]
+
+It writes its rows to OUT, as JSON.
+"""
 
 from __future__ import annotations
 
@@ -23,7 +28,7 @@ ROUNDS = 15
 
 
 def puts(comm: MPI.Intracomm, quick: bool) -> list[Row]:
-    """scatter to one peer against Put + Flush of the same bytes."""
+    """Rows: scatter to one peer against Put and Flush of the same bytes. Collective."""
     rows = []
     for floats, calls, goal in ((10, 2000, 0.25), (1_000_000, 20, 0.95), (16_000_000, 2, 0.95)):
         v = malt.vector(floats, graph={0: [1], 1: [0]})
@@ -34,7 +39,7 @@ def puts(comm: MPI.Intracomm, quick: bool) -> list[Row]:
         place = [0]
 
         def put(v=v, raw=raw, place=place):
-            place[0] = v.array.nbytes - place[0]  # as a scatter does, into one of two places in turn
+            place[0] = v.array.nbytes - place[0]  # alternates between two places, as a scatter does
             raw.Put(v.array, 1 - comm.rank, (place[0], v.array.nbytes, MPI.BYTE))
             raw.Flush(1 - comm.rank)
 
@@ -51,7 +56,7 @@ def puts(comm: MPI.Intracomm, quick: bool) -> list[Row]:
 
 
 def exchanges(comm: MPI.Intracomm, quick: bool) -> list[Row]:
-    """scatter + gather(AVG) against Allreduce, and against gloo where torch is there."""
+    """Rows: scatter and gather(AVG) against Allreduce, and against gloo if torch is installed. Collective."""
     gloo = _gloo(comm)
     rows = []
     goals = {1_000: (0.5, 20), 100_000: (1.5, 8), 1_000_000: (0.9, 2), 10_000_000: (0.9, 1.5)}
@@ -80,7 +85,7 @@ def exchanges(comm: MPI.Intracomm, quick: bool) -> list[Row]:
 
 
 def _gloo(comm: MPI.Intracomm) -> Callable[[int], Callable[[], object]] | None:
-    """all_reduce of torch.distributed over gloo, by the number of floats; None: torch is not installed."""
+    """A function that makes an all_reduce over gloo for a number of floats, or None without torch. Collective."""
     try:
         import torch
         import torch.distributed as dist
@@ -100,9 +105,9 @@ def _gloo(comm: MPI.Intracomm) -> Callable[[int], Callable[[], object]] | None:
 
 
 def gathers(comm: MPI.Intracomm, quick: bool) -> list[Row]:
-    """gather(AVG) of what several senders left, against the memory-copy rate.
+    """Rows: gather(AVG) of the messages of several senders, against the rate of memory copies. Collective.
 
-    The senders are simulated ranks, in this process: the same code and memory, and no MPI.
+    The senders are ranks simulated in the process of rank 0. They run the same code, without MPI.
     """
     rows = []
     if comm.rank == 0:
@@ -115,7 +120,7 @@ def gathers(comm: MPI.Intracomm, quick: bool) -> list[Row]:
 
 
 def _gather(floats: int, messages: int, rate: float, rounds: int) -> Row:
-    """asp, whose gathers must prove each message whole: the dearer case."""
+    """The row of one gather under asp, the more expensive mode: it must check that each message is whole."""
     taken: list[float] = []
 
     def on_rank(rank: int) -> None:
@@ -139,10 +144,10 @@ def _gather(floats: int, messages: int, rate: float, rounds: int) -> Row:
 
 
 def svm_exchange(comm: MPI.Intracomm, quick: bool) -> list[Row]:
-    """One exchange of a model of 47,237 floats from a training loop, asp."""
+    """One row: an exchange of a model of 47,237 floats under asp. Collective."""
     w = np.zeros(47_237, np.float32)
     replica = malt.Replica(w, graph="all", sync="asp")
-    w += 1  # as a loop does: what never changes is warned about
+    w += 1  # as a training loop would: a replica that never changes is warned about
     replica.step()
     times = alternate({"malt": replica.step}, rounds=5 if quick else ROUNDS, calls=200, comm=comm)["malt"]
     replica.finish()
@@ -150,7 +155,7 @@ def svm_exchange(comm: MPI.Intracomm, quick: bool) -> list[Row]:
 
 
 def memory(comm: MPI.Intracomm, quick: bool) -> list[Row]:
-    """What a vector takes, against in-degree x depth x slot + one staging copy."""
+    """One row: the memory of a vector, against in-degree x depth x slot plus one staging copy. Collective."""
     del quick
     floats, depth = 8_000_000, 2
     before = _resident()
@@ -169,7 +174,7 @@ def memory(comm: MPI.Intracomm, quick: bool) -> list[Row]:
 
 
 def _resident() -> float:
-    """Bytes of this process in memory; of pages that ranks share, its part."""
+    """The bytes of this process in memory, with its share of the pages that ranks share."""
     lines = Path("/proc/self/smaps_rollup").read_text().splitlines()
     return 1024 * float(next(line.split()[1] for line in lines if line.startswith("Pss:")))
 

@@ -1,4 +1,4 @@
-"""A row of the table: what was measured, against what, and whether the goal is reached."""
+"""Rows of the results table: what was measured, against what, and whether the goal is reached. Local."""
 
 from __future__ import annotations
 
@@ -16,25 +16,26 @@ class Row:
     name: str
     against: str
     ratio: float | None
-    """Ours over theirs, so that more is better; None: not measured, and `note` says why."""
+    """How many times better ours is than theirs. None means not measured, and `note` says why."""
     goal: float
-    """The ratio that is wanted at least."""
+    """The least ratio that is wanted."""
     ours: float = 0.0
     theirs: float = 0.0
     unit: str = "s"
     spread: float = 0.0
-    """Of ours: the distance of the quartiles, as a share of the median."""
+    """The interquartile range of ours, as a share of the median."""
     note: str = ""
 
     @property
-    def decision(self) -> str:
+    def outcome(self) -> str:
+        """Whether the goal is reached, as the table shows it."""
         if self.ratio is None:
             return "not measured"
         return "reached" if self.ratio >= self.goal else "**not reached**"
 
 
 def timed(name: str, against: str, goal: float, ours: Sequence[float], theirs: Sequence[float], note: str = "") -> Row:
-    """The row of two lists of times, taken in turns."""
+    """The row of two lists of times in seconds, taken in turns. The ratio is the median over pairs."""
     pairs = [other / mine for other, mine in zip(theirs, ours, strict=True)]
     middle = statistics.median(ours)
     quartiles = statistics.quantiles(ours, n=4) if len(ours) > 1 else [middle] * 3
@@ -43,33 +44,35 @@ def timed(name: str, against: str, goal: float, ours: Sequence[float], theirs: S
 
 
 def to_json(rows: Sequence[Row]) -> list[dict[str, object]]:
+    """The rows as values that JSON can represent."""
     return [asdict(row) for row in rows]
 
 
 def from_json(rows: Sequence[dict[str, object]]) -> list[Row]:
+    """The rows that `to_json` represented."""
     return [Row(**row) for row in rows]  # type: ignore[arg-type]
 
 
 def read(path: Path) -> dict[str, list[Row]]:
-    """The rows of a results file, by MPI."""
+    """The rows of a results file, by MPI library."""
     stored = json.loads(path.read_text(encoding="utf-8"))
     return {mpi: from_json(part["rows"]) for mpi, part in stored["results"].items()}
 
 
 def table(rows: Sequence[Row]) -> str:
-    """As Markdown."""
+    """A table in Markdown, with a line per row."""
     lines = ["| what | against | ours | theirs | ratio | goal | |", "|---|---|---|---|---|---|---|"]
     for row in rows:
-        reports = "-" if row.ratio is None else f"{row.ratio:.2f} x"
+        ratio = "-" if row.ratio is None else f"{row.ratio:.2f} x"
         lines.append(
-            f"| {row.name} | {row.against} | {shown(row.ours, row.unit)} | {shown(row.theirs, row.unit)} | {reports} "
-            f"| {row.goal:g} x | {row.decision}{': ' + row.note if row.note else ''} |"
+            f"| {row.name} | {row.against} | {shown(row.ours, row.unit)} | {shown(row.theirs, row.unit)} | {ratio} "
+            f"| {row.goal:g} x | {row.outcome}{': ' + row.note if row.note else ''} |"
         )
     return "\n".join(lines)
 
 
 def shown(value: float, unit: str) -> str:
-    """A figure with its unit, of a size that reads well."""
+    """A number with its unit. Seconds are shown as s, ms, us or ns."""
     if not value:
         return "-"
     if unit != "s":
@@ -81,7 +84,7 @@ def shown(value: float, unit: str) -> str:
 
 
 def compare(before: Sequence[Row], after: Sequence[Row]) -> list[str]:
-    """What changed between two results by more than the spread of either, a line each."""
+    """A line for each row whose ratio changed by more than 5 % and more than the spread of either result."""
     old = {(row.name, row.against): row for row in before}
     lines = []
     for row in after:

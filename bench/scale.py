@@ -1,4 +1,4 @@
-"""How exchanges along graphs of logarithmic degree scale, on simulated ranks: bytes a rank, and rounds to a target."""
+"""Measures how exchanges scale along graphs of logarithmic degree: bytes per rank, and rounds to a target."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from bench.rows import Row
 
 
 def rows(quick: bool) -> list[Row]:
-    """Bytes a rank against log2 N, and rounds against those of the graph "all"."""
+    """Rows on simulated ranks: bytes per rank against log2 N, and rounds against those of the graph "all"."""
     training = graphs.Training()
     made = []
     sizes = (16,) if quick else (16, 64, 256)

@@ -1,7 +1,9 @@
-"""One of four ranks is three times as slow: asp against a blocking Allreduce. malt run -n 4 -m bench.straggler OUT
+"""Measures asp against a blocking Allreduce, on four ranks of which one is three times as slow.
 
-A rank takes 3 ms for the examples between two exchanges, the slow one 9 ms: what training leaves of that is slept, so
-that four ranks on fewer cores are as fast as on cores of their own.
+    malt run -n 4 -m bench.straggler OUT [--quick]
+
+A rank takes 3 ms for the examples between two exchanges, and the slow rank 9 ms. It sleeps for what training leaves of
+this time, so that four ranks on fewer cores are as fast as on cores of their own.
 """
 
 from __future__ import annotations
@@ -24,7 +26,7 @@ EPOCHS = 25
 
 
 def time_to_target(data: malt.Dataset, blocking: bool, seed: int) -> float:
-    """Seconds until rank 0's model is as good; what finds that out is not counted. Collective."""
+    """Seconds until rank 0's model reaches the target, without those of its evaluation. Collective."""
     comm = MPI.COMM_WORLD
     dealt = np.random.default_rng(seed).permutation(len(data.y))
     problem = linear.Problem("hinge", training.L2, False)

@@ -1,4 +1,4 @@
-"""Fair pairs of times: what is compared takes turns in one run, and medians are told."""
+"""Times of contenders that take turns in one run, and their medians."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ Work = Callable[[], object]
 def alternate(
     contenders: Mapping[str, Work], *, rounds: int, calls: int = 1, comm: MPI.Intracomm | None = None
 ) -> dict[str, list[float]]:  # fmt: skip
-    """Seconds a call, by contender, one figure a round. Collective where `comm` is given: all ranks do the same work.
+    """The seconds per call of each contender, one number per round. Collective if `comm` is given.
 
-    In every round each contender makes `calls` calls, one after the other, its first two rounds being warm-up; the
-    order turns from round to round. Ranks start together, and a round takes as long as rank 0's.
+    In every round each contender makes `calls` calls. The order of contenders rotates from round to round. Two further
+    rounds at the start are warm-up, and dropped. With `comm` all ranks do the same work, and start each turn together.
     """
     taken: dict[str, list[float]] = {name: [] for name in contenders}
     names = list(contenders)
@@ -36,12 +36,12 @@ def alternate(
 
 
 def ratio(theirs: Sequence[float], ours: Sequence[float]) -> float:
-    """How many times faster ours is: the median over rounds, each a pair taken one after the other."""
+    """How many times faster ours is than theirs: the median over rounds."""
     return statistics.median(other / mine for other, mine in zip(theirs, ours, strict=True))
 
 
 def copy_rate(nbytes: int) -> float:
-    """Bytes a second that one core copies in blocks of `nbytes`: the best of several."""
+    """The bytes per second that one core copies in blocks of `nbytes`: the best of ten."""
     source, target = np.ones(nbytes, np.uint8), np.zeros(nbytes, np.uint8)
     best = 0.0
     for _ in range(10):

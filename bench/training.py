@@ -1,4 +1,4 @@
-"""Training against what a user would take instead, on rcv1-ccat: scikit-learn, LIBLINEAR, and a blocking Allreduce."""
+"""Measures apps.svm against scikit-learn and LIBLINEAR, on rcv1-ccat."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ from bench.timing import copy_rate
 
 DATA = Path(__file__).parents[2] / "shared" / "data" / "rcv1-ccat" / "train.svm.xz"
 TARGET, L2 = 0.1905, 1e-4
-"""An objective one percent above the optimum, hinge loss, no intercept."""
+"""The target objective, one percent above the optimum for hinge loss and no intercept, and the l2 of all runs."""
 NO_DATA = "needs the data set rcv1-ccat in ../shared/data"
 _TRAINING = ["--l2", str(L2), "--no-intercept"]
 
 
 def rows(quick: bool) -> list[Row]:
-    """All comparisons of this module; those that lack their data or their peer say so."""
+    """All rows of this module. Those that lack their data or their peer are not measured, with a note."""
     if not DATA.exists():
         return [Row("SVM on rcv1-ccat", "all peers", None, 1, note=NO_DATA)]
     rounds = 2 if quick else 7
@@ -57,7 +57,7 @@ def rows(quick: bool) -> list[Row]:
 
 
 def _report(ranks: int, *options: object) -> dict[str, Any]:
-    """What apps.svm reports of a run on rcv1-ccat."""
+    """The JSON report of apps.svm on rcv1-ccat."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "report.json")
         words = ["-m", "apps.svm", str(DATA), *_TRAINING, "--json", str(file), *map(str, options)]
@@ -68,14 +68,14 @@ def _report(ranks: int, *options: object) -> dict[str, Any]:
 
 
 def _time_to_target(ranks: int, seed: int) -> float:
-    """Seconds of training until rank 0's model is as good, and those that the choice of the first step takes."""
+    """Seconds of training until rank 0's model reaches the target, with those of the choice of the first step."""
     report = _report(ranks, "--epochs", 14, "--seed", seed)
     reached = [epoch["seconds"] for epoch in report["epochs"] if epoch["objective"] <= TARGET]
     return (reached[0] if reached else float("inf")) + _step_search(ranks)
 
 
 def _step_search(ranks: int) -> float:
-    """Seconds that the choice of the first step takes of each rank: they share it."""
+    """Seconds that the choice of the first step takes on each rank, as the ranks divide the work."""
     data = malt.open_svmlight(DATA)
     problem = linear.Problem("hinge", L2, False)
     linear.compile_kernels()
@@ -95,8 +95,10 @@ def _objective(data: malt.Dataset, weights: np.ndarray[Any, Any]) -> float:
 
 
 def _sklearn(data: malt.Dataset) -> float | None:
-    """Seconds of epochs of partial_fit, each with scikit-learn's own schedule, until the target; averaged weights or
-    not, whichever is sooner."""
+    """Seconds of partial_fit until the target, with plain or averaged weights, whichever is faster.
+
+    It returns None if scikit-learn is not installed, and infinity if the target is not reached.
+    """
     try:
         from scipy.sparse import csr_matrix
         from sklearn.linear_model import SGDClassifier
@@ -117,7 +119,7 @@ def _sklearn(data: malt.Dataset) -> float | None:
 
 
 def _liblinear(data: malt.Dataset) -> float | None:
-    """Seconds of the run whose tolerance is the loosest that reaches the target."""
+    """Seconds of the run with the loosest tolerance that reaches the target; None if LIBLINEAR is not installed."""
     try:
         from liblinear.liblinearutil import parameter, problem, train
     except ImportError:
@@ -139,7 +141,7 @@ def _liblinear(data: malt.Dataset) -> float | None:
 
 
 def _rates(data: malt.Dataset, quick: bool) -> list[Row]:
-    """Examples a second: two ranks against one, and one core against the rate at which memory is copied."""
+    """Rows of examples per second: two ranks against one, one core against the copy rate and scikit-learn."""
     one, two = [], []
     for _ in range(2 if quick else 5):
         for ranks, rates in ((1, one), (2, two)):

@@ -29,8 +29,8 @@ def test_contenders_take_turns_and_are_timed_alike():
 
 def test_a_row_is_the_median_of_pairs():
     row = timed("what", "whom", 2.0, ours=[1.0, 1.0, 10.0], theirs=[3.0, 2.0, 20.0])
-    assert (row.ratio, row.ours, row.theirs, row.decision) == (2.0, 1.0, 3.0, "reached")
-    assert timed("what", "whom", 2.5, [1.0], [2.0]).decision == "**not reached**"
+    assert (row.ratio, row.ours, row.theirs, row.outcome) == (2.0, 1.0, 3.0, "reached")
+    assert timed("what", "whom", 2.5, [1.0], [2.0]).outcome == "**not reached**"
 
 
 def test_a_peer_that_is_missing_is_told():
