@@ -1,4 +1,4 @@
-"""Training data: files read once, by all ranks together, and mapped into memory from then on."""
+"""Training data: files that all ranks parse once, together, and later map into memory."""
 
 from malt.data.dataset import Dataset, load_svmlight, open_svmlight
 from malt.data.ratings import Ratings, load_ratings, open_ratings, owners

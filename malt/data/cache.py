@@ -1,15 +1,15 @@
-"""Where the stores of a file are kept: beside it, or in the user's cache where its folder cannot be written.
+"""The cache of a file: the folder of its stores, beside the file, or in the cache of the user.
 
-The cache of DIR/NAME is the folder DIR/.NAME.malt-cache, or ~/.cache/malt/NAME-(hash of the path). In it each state of
-the file (size and modification time) has a store of its own name. A new one is made under a name that nobody else
-uses, mapped by all who need it, and only then given that name. So
+The cache of DIR/NAME is the folder DIR/.NAME.malt-cache; if DIR is not writable, ~/.cache/malt/NAME-(hash of the path).
+Each state of the file, which is its size and modification time, has a store of its own name. A new store is written
+under a unique name. It gets its final name once all ranks that need it have mapped it. So:
 
-- whatever has the final name is complete, on the disk too;
-- of two jobs that make the same one, the first to give it the name wins; the other keeps its maps, whose file lives on
-  without a name, and no rank has yet to open a file that may vanish;
-- nothing that a running job has mapped is written to again, nor replaced.
+- A store with its final name is complete, on the disk too.
+- If two jobs make the same store, the first to give the name wins. The ranks of the other job keep their maps, whose
+  file stays in use without a name. No rank opens a file that may be deleted before that.
+- No store that a running job has mapped is written to or replaced.
 
-A file that is replaced by another of the very same size and modification time is not noticed.
+The cache does not notice a new file of the same size and modification time.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from malt.data.store import Contents, Store
 from malt.files import atomic
 
 ABANDONED_AFTER_S: Final = 3600.0
-"""A store that is unfinished, or of another state of the file, is deleted when it is so old.
+"""The age at which a store is deleted if it is unfinished, or of another state of the file.
 
-Not at once: its maker may still be at it, or another host may not have seen yet that the file has changed."""
+It is not deleted earlier: a job may still be writing it, or another host may not have seen yet that the file has
+changed."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """A state of a file."""
+    """A file in one state."""
 
     path: str
     size: int
@@ -44,7 +45,10 @@ class Source:
 
     @classmethod
     def of(cls, path: str) -> Source:
-        """The present state of a regular file that can be read. Local. Raises OSError, ValueError."""
+        """Return the present state of a file. Local.
+
+        OSError: it cannot be read. ValueError: it is empty, or not a regular file.
+        """
         status = os.stat(path)
         if stat.S_ISDIR(status.st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -56,27 +60,27 @@ class Source:
             return cls(path, status.st_size, status.st_mtime_ns)
 
     def key(self, kind: str) -> str:
-        """The name of the store of this state."""
+        """Return the name of the store of this state. Local."""
         return f"{kind}-{store.VERSION}-{self.size}-{self.mtime_ns}"
 
     @property
     def state(self) -> dict[str, int]:
-        """What a store says of its file."""
+        """The state, as the description of a store holds it."""
         return {"size": self.size, "mtime_ns": self.mtime_ns}
 
 
 def places(path: str) -> list[str]:
-    """The two folders that may be the cache of a file, the better first."""
+    """Return the two folders that may be the cache of a file, the preferred one first. Local."""
     folder, name = os.path.split(os.path.abspath(path))
     tag = hashlib.sha256(os.fsencode(os.path.join(folder, name))).hexdigest()[:16]
     caches = os.environ.get("XDG_CACHE_HOME", "")
-    if not os.path.isabs(caches):  # to be ignored, says the XDG Base Directory Specification
+    if not os.path.isabs(caches):  # such a path is to be ignored (XDG Base Directory Specification)
         caches = os.path.join(os.path.expanduser("~"), ".cache")
     return [os.path.join(folder, f".{name}.malt-cache"), os.path.join(caches, "malt", f"{name}-{tag}")]
 
 
 def find(source: Source, kind: str, part: int = 0, parts: int = 1) -> Store | None:
-    """The store of that state of the file, where a cache has it; share `part` of `parts` is verified. Local."""
+    """Return the store of this state of the file, or None without one. Local. Verifies share `part` of `parts`."""
     for place in places(source.path):
         found = store.read(os.path.join(place, source.key(kind)), kind, source.state, part, parts)
         if found is not None:
@@ -85,7 +89,7 @@ def find(source: Source, kind: str, part: int = 0, parts: int = 1) -> Store | No
 
 
 def begin(source: Source, kind: str, place: str, contents: Contents) -> str:
-    """Create a store in `place` that nobody else knows of, and return its path. Local. Raises OSError."""
+    """Create a store under a unique name in the folder `place`; return its path. Local. Raises OSError."""
     os.makedirs(os.path.dirname(place), exist_ok=True)
     with suppress(FileExistsError):
         os.mkdir(place, _folder_mode(source.path))
@@ -99,13 +103,13 @@ def begin(source: Source, kind: str, place: str, contents: Contents) -> str:
 
 
 def _folder_mode(path: str) -> int:
-    """For whoever may read the file, and nobody else."""
+    """Return the mode of a folder for those who may read the file, and nobody else."""
     mode = os.stat(path).st_mode & 0o666
     return 0o700 | mode | (mode & 0o444) >> 2
 
 
 def publish(source: Source, kind: str, unfinished: str) -> None:
-    """Give a sealed store its final name, unless another job has been faster. Local; an OSError is no matter."""
+    """Give a sealed store its final name, unless another job was faster. Local. An OSError is ignored."""
     place, key = os.path.dirname(unfinished), source.key(kind)
     final = os.path.join(place, key)
     with suppress(OSError):
@@ -115,14 +119,14 @@ def publish(source: Source, kind: str, unfinished: str) -> None:
 
 
 def discard(path: str) -> None:
-    """Delete a store, or the folder in which an earlier version kept one, as far as it is there. Local."""
+    """Delete a store, or the folder of one of an earlier version, if it exists. Local."""
     with suppress(OSError):
         os.unlink(path)
     shutil.rmtree(path, ignore_errors=True)
 
 
 def _sweep(place: str, kind: str, key: str) -> None:
-    """Delete what earlier jobs have left in `place`."""
+    """Delete the abandoned stores in the folder `place`."""
     with suppress(OSError):
         for entry in list(os.scandir(place)):
             is_ours = entry.name.startswith((f"{kind}-", "making-")) and entry.name != key  # making-: of version 2

@@ -1,4 +1,4 @@
-"""Training data: labelled sparse rows, read once and mapped into memory from then on."""
+"""Labelled sparse rows of svmlight files: parsed once, later mapped into memory."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from malt.session import session
 from malt.world.agreement import agree, exchange, succeed
 
 RAW: Final = "raw"
-"""For labels that stay as they are in the file."""
+"""The value of `labels` for labels that stay as in the file."""
 MAX_WIDTH: Final = MAX_INDEX + 1
-"""The most features: int32 can number them, and count them."""
+"""The largest number of features. int32 holds it, and each index."""
 
 _DEPTH: Final = 2
-"""Messages that wait from each sender, as in malt.vector."""
+"""The default depth of malt.vector: messages that may wait from each sender."""
 _STRAY: Final = 1000
-"""A feature looks stray where there are as many times more columns than non-zeros, and more columns than _WIDE."""
+"""The largest feature looks stray if columns outnumber _WIDE, and non-zeros by more than this factor."""
 _WIDE: Final = 1 << 20
 
 Features = scipy.sparse.csr_array
@@ -38,27 +38,30 @@ Array = TypeVar("Array", bound=NDArray[Any])
 
 @dataclass(frozen=True, eq=False)
 class Dataset:
-    """Rows of a file. All arrays are read-only: `data` and `indices` of X are views of pages that ranks share."""
+    """Rows of an svmlight file.
+
+    All arrays are read-only. `data` and `indices` of X are views of memory that the ranks of a host share.
+    """
 
     X: Features
-    """The features, float32, a row for each of `rows`; indices int32, ascending in a row."""
+    """The features: float32, of shape (len(y), columns). The indices are int32, ascending in each row."""
     y: NDArray[np.float32]
-    """The labels: -1 or +1, or as in the file."""
+    """The labels: -1 or +1, or those of the file."""
     rows: slice
-    """Which rows of the file these are, from 0: start and stop."""
+    """The row numbers in the file, from 0: start and stop."""
     labels: tuple[float, ...] | str
-    """The labels in the file that became -1 and +1; or the only one; or "raw" where they stay as they are there."""
+    """The labels of the file that became -1 and +1, or its only label; "raw" if the labels are those of the file."""
     zero_based: bool
-    """Whether the file counts features from 0. Column j of X is feature j, else j + 1."""
+    """Whether the file counts features from 0: column j of X is then feature j, else feature j + 1."""
     largest_line: int = 0
-    """The first line of the file, from 1, that its largest feature is in; 0 where there is none."""
+    """The first line of the file, from 1, with its largest feature; 0 without features."""
     nonzeros: int = 0
-    """Those of the whole file."""
+    """The number of non-zeros in the whole file."""
 
 
 @dataclass(frozen=True)
 class Request:
-    """The arguments of a load, checked."""
+    """The checked arguments of load_svmlight."""
 
     path: str
     n_features: int | None
@@ -70,23 +73,27 @@ def load_svmlight(
     path: str | os.PathLike[str], n_features: int | None = None, labels: Sequence[float] | str | None = None, *,
     transport: Transport | None = None, zero_based: bool | None = None,
 ) -> Dataset:  # fmt: skip
-    """This rank's rows of an svmlight file: of n rows, rank * n // size up to (rank + 1) * n // size, where none of the
-    ranks has died; else as if there were only those that live. Collective.
+    """Return this rank's rows of an svmlight file. Collective.
 
-    `path`: plain text, or .gz, .bz2 or .xz. It is parsed once, a part by each rank of a host, and kept
-    beside it (or in ~/.cache/malt, or else in memory); later loads map that into memory until the file's size or time
-    changes. `n_features`: columns of X, by default as many as the whole file needs. `zero_based`: whether the file
-    counts features from 0, by default whether index 0 occurs in it. `labels`: the two labels that become -1 and +1,
-    by default the smaller and the larger in the file; a single one becomes +1 if it is above 0, else -1. Where the file
-    has more than two they stay as they are there, rounded to float32, and with "raw" always.
+    Of n rows, rank r of N gets those from r * n // N up to (r + 1) * n // N. If ranks have failed, only the live ranks
+    count, in rank order.
 
-    Test data is to be read as the training data was:
+    `path`: plain text, or .gz, .bz2 or .xz. The ranks of a host parse it once, a part each, and keep the result beside
+    the file, or else in ~/.cache/malt, or else in memory. Later loads map that into memory, until the size or the time
+    of the file changes.
+    `n_features`: the number of columns of X; by default what the whole file needs.
+    `labels`: the two labels that become -1 and +1; by default the smaller and the larger label of the file. An only
+    label becomes +1 if it is above 0, else -1. With "raw", or by default with more than two labels, y holds the labels
+    of the file as float32.
+    `zero_based`: whether the file counts features from 0; by default whether index 0 occurs in it.
+
+    Load test data with the arguments of the training data:
         test = load_svmlight("test.svm", train.X.shape[1], zero_based=train.zero_based, labels=train.labels)
 
-    The same error on all ranks: OSError, the file cannot be read; ValueError, it is not svmlight (the message starts
-    with FILE:LINE), is empty, differs between hosts, or does not fit the arguments, or those are bad or differ between
-    ranks. RuntimeWarning, on the lowest rank: no `n_features` was given, and one feature, whose FILE:LINE it names,
-    makes X so wide that models of that width do not fit in memory, or that it looks stray.
+    All ranks raise the same error. OSError: the file cannot be read. ValueError: it is not svmlight (the message starts
+    with FILE:LINE), is empty, differs between hosts or does not fit the arguments; or an argument is bad or differs
+    between ranks. RuntimeWarning, on the lowest rank, without `n_features`: because of one feature, whose FILE:LINE it
+    gives, models as wide as X do not fit in memory, or X has far more columns than the file has non-zeros.
     """
     transport = transport or session.world().transport
     with transport.calling("malt.load_svmlight"):
@@ -104,14 +111,17 @@ def open_svmlight(
     path: str | os.PathLike[str], n_features: int | None = None, labels: Sequence[float] | str | None = None, *,
     transport: Transport | None = None, zero_based: bool | None = None,
 ) -> Dataset:  # fmt: skip
-    """All rows of an svmlight file, in memory that the ranks of a host share. Collective. Else as `load_svmlight`."""
+    """Return all rows of an svmlight file, in memory that the ranks of a host share. Collective.
+
+    Arguments and errors are those of `load_svmlight`.
+    """
     transport = transport or session.world().transport
     with transport.calling("malt.open_svmlight"):
         return _load(path, n_features, transport, zero_based, labels, rank=0, size=1)
 
 
 def _too_wide(part: Dataset, transport: Transport, ranks: Sequence[int]) -> str:
-    """What is wrong with the width of X, if something is. Local."""
+    """Return what is wrong with the width of X, for the warning, or "". Local."""
     width = part.X.shape[1]
     beside = sum(transport.hosts[rank] == transport.hosts[transport.rank] for rank in ranks)
     senders = min(transport.size - 1, max(3, (transport.size - 1).bit_length()))  # as in the graph "auto"
@@ -127,7 +137,7 @@ def _too_wide(part: Dataset, transport: Transport, ranks: Sequence[int]) -> str:
 def _load(
     path: Any, n_features: Any, transport: Transport, zero_based: Any, labels: Any, rank: int, size: int
 ) -> Dataset:
-    """Rows number `rank` of `size` parts of the file."""
+    """Return part `rank` of `size` of the rows of the file. Collective."""
 
     def check() -> tuple[Request, dict[str, Any]]:
         request = _request(path, n_features, zero_based, labels)
@@ -167,7 +177,7 @@ def _known(labels: Any) -> tuple[float, ...] | str:
 
 
 def _dataset(stored: StoredRows, request: Request, first: int, last: int) -> Dataset:
-    """Rows first:last, as views where there are maps to view."""
+    """Return rows first:last, as views if the columns are mapped. Local."""
     zero_based = stored.summary.zero_based if request.zero_based is None else request.zero_based
     labels = request.labels or (stored.summary.labels if len(stored.summary.labels) <= 2 else RAW)
     written = stored.rows.labels[first:last]
@@ -185,7 +195,7 @@ def _dataset(stored: StoredRows, request: Request, first: int, last: int) -> Dat
 
 def _features(stored: StoredRows, request: Request, zero_based: bool, first: int, last: int) -> Features:
     summary, rows = stored.summary, stored.rows
-    shift = int(zero_based) - int(summary.zero_based)  # the store counts as the file itself does
+    shift = int(zero_based) - int(summary.zero_based)  # column 0 of the store: feature 0 if present, else 1
     width = _checked_width(request, zero_based, summary.columns + shift if summary.nonzeros else 0)
     begin, end = int(rows.indptr[first]), int(rows.indptr[last])
     values, indices = rows.values[begin:end], rows.indices[begin:end]
@@ -193,7 +203,7 @@ def _features(stored: StoredRows, request: Request, zero_based: bool, first: int
         raise ValueError(f"{request.path}: feature 0 is in the file, so it cannot be read with zero_based=False")
     if shift > 0:
         indices = _frozen(indices + np.int32(shift))
-    if not stored.is_mapped and last - first < summary.rows:  # a view would keep all rows in memory
+    if not stored.is_mapped and last - first < summary.rows:  # a view would keep all rows in memory; this is a copy
         values, indices = _frozen(values.copy()), _frozen(indices.copy())
     return _csr(values, indices, rows.indptr[first : last + 1] - begin, width)
 
@@ -209,13 +219,15 @@ def _checked_width(request: Request, zero_based: bool, needed: int) -> int:
 
 
 def _csr(values: Any, indices: Any, indptr: NDArray[np.int64], width: int) -> Features:
-    """The matrix of these very arrays. Its constructor would copy views of much larger arrays, and with a 64-bit
-    indptr make the indices 64-bit too."""
+    """Return the matrix of these arrays, without copies.
+
+    The constructor of csr_array would copy views of much larger arrays, and make the indices 64-bit if indptr is.
+    """
     matrix: Any = scipy.sparse.csr_array((indptr.size - 1, width), dtype=np.float32)
     fits = indptr[-1] <= np.iinfo(np.int32).max
     matrix.data, matrix.indices = values, indices
     matrix.indptr = _frozen(indptr.astype(np.int32) if fits else indptr)
-    matrix.has_canonical_format = True  # scipy need not look whether it is
+    matrix.has_canonical_format = True  # so scipy does not check it
     return cast(Features, matrix)
 
 
@@ -227,7 +239,7 @@ def _path(path: Any) -> str:
 
 
 def _singles(labels: NDArray[np.float64], path: str, first: int) -> NDArray[np.float32]:
-    """The labels of rows from `first` on as float32."""
+    """Return `labels`, those of the rows from `first` on, as float32. ValueError: a label is too large."""
     with np.errstate(over="ignore"):
         singles = labels.astype(np.float32)
     large = np.flatnonzero(~np.isfinite(singles))
@@ -238,7 +250,7 @@ def _singles(labels: NDArray[np.float64], path: str, first: int) -> NDArray[np.f
 
 
 def _signs(labels: NDArray[np.float64], known: tuple[float, ...], path: str, first: int) -> NDArray[np.float32]:
-    """-1 and +1 for the labels of rows from `first` on."""
+    """Return -1 and +1 for `labels`, those of the rows from `first` on. ValueError: a label is not in `known`."""
     *lower, upper = known
     low = lower[0] if lower else upper
     strange = np.flatnonzero((labels != low) & (labels != upper))

@@ -1,7 +1,7 @@
-"""The store of a text file for all ranks: from its cache, or parsed and put there by the ranks of each host.
+"""Loading the store of a text file on all ranks: from the cache, or parsed and stored by the ranks of each host.
 
-All ranks go through the same collective calls; those of a host that has its cache just have nothing to do. What a
-host made is used by its ranks only, and that all hosts have the same columns is checked at the end.
+All ranks make the same collective calls; on a host whose cache has the store they have no work. The ranks of a host use
+the store of that host. At the end all ranks check that all hosts have the same columns.
 """
 
 from __future__ import annotations
@@ -20,34 +20,35 @@ from malt.data.team import Incomplete, Team, with_a_team
 from malt.world.agreement import succeed
 
 CLOCK_TICK_NS: Final = 20_000_000
-"""More than a tick of any kernel's file clock (10 ms): what is written later than that has another time."""
+"""More than a tick of the file clock of any kernel (10 ms). A file written later than that gets another time."""
 PLACES: Final = 2
 Part = TypeVar("Part")
 
 
 @dataclass(frozen=True)
 class Format(Generic[Part]):
-    """How text becomes columns. All of it is local."""
+    """The functions that turn a text file into the columns of a store. All are local."""
 
     kind: str
-    """The name of its stores, the same for no other format."""
+    """The kind of its stores, unique to the format."""
     read: Callable[[str, int, int], Part]
-    """read(path, part, parts): part `part` of `parts` of a file, parsed. Raises OSError, ValueError."""
+    """read(path, part, parts) returns part `part` of `parts` of a file, parsed. Raises OSError, ValueError."""
     report: Callable[[Part], Any]
-    """What the other ranks need to know of a part: what JSON can say."""
+    """report(part) returns what the other ranks need to know of a part, as a JSON-like value."""
     combine: Callable[[str, list[Any]], Contents]
-    """combine(path, reports): what the columns of all parts are, in their order. ValueError: a part has a bad line."""
+    """combine(path, reports) returns the contents of the store of all parts. ValueError: a part has a bad line."""
     pieces: Callable[[Part, Contents, list[Any]], Iterator[Piece]]
-    """pieces(part, contents, reports): what a part puts into the columns, behind the parts that were reported."""
+    """pieces(part, contents, reports) yields the values of a part. `reports` are those of all parts before it."""
     check: Callable[[Store], object]
-    """Raises one of store.DAMAGES where a store is not as those of this format."""
+    """check(store) raises one of store.DAMAGES if the store does not fit this format."""
 
 
 def shared(path: str, form: Format[Any], transport: Transport) -> Store:
-    """The columns of a file, the same on all ranks; mapped, and shared within a host, where a cache can be. Collective.
+    """Return the store of a file, with the same columns on all ranks. Collective.
 
-    On all ranks alike: OSError, where the file cannot be read; ValueError, where it is not in that format, has nothing
-    in it, changes meanwhile or is not the same on all hosts.
+    The ranks of a host share one mapped file. If no folder can be the cache, each rank has the columns in memory. All
+    ranks raise the same error. OSError: the file cannot be read. ValueError: it is not of that format, is empty,
+    changes meanwhile or differs between hosts.
     """
     return with_a_team(transport, lambda team: _of_team(path, form, team))
 
@@ -55,9 +56,9 @@ def shared(path: str, form: Format[Any], transport: Transport) -> Store:
 def _of_team(path: str, form: Format[Any], team: Team) -> Store:
     source = succeed(team.transport, lambda: Source.of(path))
     found = succeed(team.transport, lambda: _find(source, form, team))
-    reports = team.exchange(found and found.identity())
-    if any(reports[rank] is None or reports[rank] != reports[ranks[0]] for ranks in team.hosts for rank in ranks):
-        is_cached = len({reports[rank] for rank in team.ranks}) == 1
+    stores = team.exchange(found and found.identity())
+    if any(stores[rank] is None or stores[rank] != stores[ranks[0]] for ranks in team.hosts for rank in ranks):
+        is_cached = len({stores[rank] for rank in team.ranks}) == 1
         found = _build(source, form, team, found if is_cached else None)
     assert found is not None
     team.check_same(path, found.identity())
@@ -75,11 +76,14 @@ def _find(source: Source, form: Format[Any], team: Team) -> Store | None:
 
 
 def _build(source: Source, form: Format[Any], team: Team, stored: Store | None) -> Store:
-    """Parse the file and keep it if there is a place; with `stored`, only take part in the calls. Collective."""
+    """Parse the file, write the store if a folder can hold it, and return it. Collective.
+
+    With `stored`, only take part in the collective calls.
+    """
     part = succeed(team.transport, lambda: None if stored else _parse(source, form, team.index, team.size))
     reports = team.exchange(None if stored else [form.report(part)])
     contents = None
-    for ranks in team.hosts:  # also of the others, for an error to be the same on all ranks
+    for ranks in team.hosts:  # those of other hosts too, so that all ranks raise the same error
         if all(reports[rank] for rank in ranks):
             combined = form.combine(source.path, [reports[rank][0] for rank in ranks])
             contents = combined if ranks == team.ranks else contents
@@ -94,9 +98,12 @@ def _build(source: Source, form: Format[Any], team: Team, stored: Store | None) 
 
 
 def _parse(source: Source, form: Format[Part], part: int, parts: int) -> Part:
-    """Part `part` of `parts` of the file, which stays in the state `source` meanwhile. Raises OSError, ValueError."""
+    """Return part `part` of `parts` of the file, parsed. Local.
+
+    OSError: the file cannot be read. ValueError: it is not of that format, or is no longer in the state `source`.
+    """
     if 0 <= time.time_ns() - source.mtime_ns < CLOCK_TICK_NS:
-        # Written to just now, and so again without a new time: the cache could not tell one from the other.
+        # The file was written just now. Another write could leave the same time, which the cache would not notice.
         time.sleep(CLOCK_TICK_NS / 1e9)
     before = Source.of(source.path)
     result = form.read(source.path, part, parts)
@@ -106,7 +113,7 @@ def _parse(source: Source, form: Format[Part], part: int, parts: int) -> Part:
 
 
 def _in_memory(source: Source, form: Format[Any], whole: Any) -> Store:
-    """The columns in memory of this process: every rank parses all of the file that has not yet."""
+    """Return the columns in memory of this process. Local. `whole`: the whole file, if this rank has parsed it."""
     whole = whole or _parse(source, form, 0, 1)
     contents = form.combine(source.path, [form.report(whole)])
     return store.in_memory(contents, form.pieces(whole, contents, []))
@@ -114,7 +121,10 @@ def _in_memory(source: Source, form: Format[Any], whole: Any) -> Store:
 
 @dataclass
 class _Writing:
-    """How the ranks of a host write a store together; each step gets what the last one gave, by rank there."""
+    """The steps in which the ranks of a host write a store together.
+
+    Each step gets the results of the step before, in the order of the ranks of this host.
+    """
 
     source: Source
     kind: str
@@ -154,7 +164,10 @@ class _Writing:
 
 
 def _written(writing: _Writing | None, team: Team) -> Store | None:
-    """Take all steps of `writing`, or only take part in the calls. None where a step failed. Collective."""
+    """Take all steps of `writing`, and return the store; None if a step failed. Collective.
+
+    Without `writing`, only take part in the collective calls.
+    """
     given: list[Any] | None = []
     try:
         for step in (_Writing.begin, _Writing.write, _Writing.take_checksums, _Writing.seal):

@@ -1,8 +1,8 @@
-"""Numbers in text, all at once: where the marks between the digits stand, which may follow which, what they are worth.
+"""A parser of the numbers in a text, all at once: the marks between digits, their order, and the values of the numbers.
 
-A mark is a byte that is no digit. A text is taken apart at its marks, which are checked against a table of what may
-follow what, and the digits of all numbers are added up together, place by place. Whoever reads a format with it says
-which marks begin and end a number there.
+A mark is a byte that is not a digit. The text is split at its marks. A table says which mark may follow which. The
+digits of all numbers are added up together, place by place. The reader of a format says which marks begin and end a
+number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 Flags = NDArray[np.bool_]
 Positions = NDArray[np.intp]
 Rules = Mapping[int, Mapping[int, tuple[int, ...]]]
-"""Which marks may follow a mark, and with how many digits between: NONE, SOME or ANY number."""
+"""For each mark: the marks that may follow it, and how many digits are between them: NONE, SOME or ANY number."""
 
 NEWLINE, SPACE, COLON, SIGN, POINT, EXPONENT, EXPONENT_SIGN, DIGIT = range(8)
 _MARKS: Final = {ord(mark): kind for mark, kind in zip("\n :+-.eE", (0, 1, 2, 3, 3, 4, 5, 5), strict=True)}
@@ -29,13 +29,13 @@ _INT64_DIGITS: Final = 18
 _INT64_POWERS: Final = 10 ** np.arange(_INT64_DIGITS + 1, dtype=np.int64)
 _EXPONENT_DIGITS: Final = 4
 _EXACT: Final = 2**53
-"""Up to here every integer is a double."""
+"""Every integer up to this one is a double."""
 _EXACT_POWERS: Final = np.array([10.0**power for power in range(23)])
-"""The powers of ten that are doubles."""
+"""The powers of ten that are doubles, 10**0 to 10**22."""
 
 
 def number_rules(*ends: int) -> dict[int, dict[int, tuple[int, ...]]]:
-    """What may follow what inside a decimal number that one of the marks `ends` ends."""
+    """Return the rules inside a decimal number that ends at one of the marks `ends`. Local."""
     return {
         SIGN: {POINT: ANY, EXPONENT: SOME, **dict.fromkeys(ends, SOME)},
         POINT: {EXPONENT: ANY, **dict.fromkeys(ends, ANY)},
@@ -45,7 +45,10 @@ def number_rules(*ends: int) -> dict[int, dict[int, tuple[int, ...]]]:
 
 
 def table(rules: Rules) -> Flags:
-    """`rules` as an array: may, after mark i and no (0) or some (1) digits k, mark j follow? [i, j, k]"""
+    """Return `rules` as an array. Local.
+
+    Element [i, j, 0] is True if mark j may follow mark i directly, [i, j, 1] if it may follow after digits.
+    """
     allowed = np.zeros((DIGIT, DIGIT, 2), dtype=bool)
     for left, rights in rules.items():
         for right, digits in rights.items():
@@ -54,20 +57,20 @@ def table(rules: Rules) -> Flags:
 
 
 class Marks:
-    """The marks of a text that ends in a newline, in their order; a newline is taken to stand before the text."""
+    """The marks of a text, in order. Local. The text ends in a newline; a newline before its start is assumed."""
 
     def __init__(self, text: bytes) -> None:
         self.text = text
         self.raw = np.frombuffer(text, dtype=np.uint8)
         kinds = np.frombuffer(text.translate(_KINDS), dtype=np.uint8)
         self.ends = np.flatnonzero(kinds != DIGIT)
-        """Where the marks stand: there the digits before them end."""
+        """The position of each mark, at which the digits before it end."""
         self.lengths = np.diff(self.ends, prepend=-1) - 1
         """The number of digits before each mark."""
         self.right = kinds[self.ends]
-        """What each mark is."""
+        """The kind of each mark."""
         self.left = np.full_like(self.right, NEWLINE)
-        """What the mark before it is."""
+        """The kind of the mark before each mark."""
         self.left[1:] = self.right[:-1]
         self._distinguish_signs()
 
@@ -83,11 +86,11 @@ class Marks:
         return not text.translate(None, _KNOWN)
 
     def follow(self, allowed: Flags) -> bool:
-        """Whether each mark may follow the one before it, with the digits between, by `table(rules)`."""
+        """Whether each mark may follow the one before it. `allowed`: the rules, as `table` returns them."""
         return bool(allowed[self.left, self.right, (self.lengths > 0).view(np.uint8)].all())
 
     def digits(self, chosen: Positions) -> NDArray[np.int64]:
-        """The integers before the chosen marks, 0 where there are no digits, nonsense where more than 18."""
+        """Return the integers before the chosen marks: 0 without digits, undefined with more than 18."""
         ends, lengths = self.ends[chosen], self.lengths[chosen]
         longest, shortest = int(lengths.max(initial=0)), lengths.min(initial=_INT64_DIGITS)
         result = np.zeros(ends.size, dtype=np.int64)
@@ -102,16 +105,16 @@ class Marks:
         return result
 
     def numbers(self, begins: Flags, ends: Flags) -> NDArray[np.float64] | None:
-        """The decimal numbers, bit for bit as float() reads them; None where one has no digits at all.
+        """Return the decimal numbers, with the bits that float() gives; None if one has no digits.
 
-        `begins` chooses the first mark after the start of each number (its sign, point, exponent or end), `ends` the
-        mark that ends it; the marks follow `number_rules`.
+        `begins` is a mask of the first mark after the start of each number: its sign, point, exponent or end. `ends` is
+        a mask of the mark that ends it. The marks follow `number_rules`.
 
-        An integer up to 2**53 times or over a power of ten up to 10**22 is rounded once, and so right (W. Clinger,
-        "How to read floating point numbers accurately", 1990). Of numbers with more digits float() is asked.
+        An integer up to 2**53, times or over a power of ten up to 10**22, is rounded once and so correctly (W. Clinger,
+        "How to read floating point numbers accurately", 1990). float() reads all other numbers.
         """
         leads = np.flatnonzero((begins & (self.right != SIGN)) | (self.left == SIGN))
-        owner: Positions = np.cumsum(ends) - ends  # the number that each mark is part of
+        owner: Positions = np.cumsum(ends) - ends  # for each mark, the index of its number
         mantissas, lengths = self.digits(leads), self.lengths[leads]
         powers = np.zeros(mantissas.size, dtype=np.int64)
         self._add_fractions(owner, mantissas, lengths, powers)
@@ -129,7 +132,7 @@ class Marks:
     def _add_fractions(
         self, owner: Positions, mantissas: NDArray[np.int64], lengths: Positions, powers: NDArray[np.int64]
     ) -> None:
-        """Put the digits behind points into the mantissas, lengths and powers of their numbers."""
+        """Add the digits after points to the mantissas, lengths and powers of their numbers."""
         chosen = np.flatnonzero(self.left == POINT)
         if chosen.size:
             whose, places = owner[chosen], self.lengths[chosen]
@@ -143,11 +146,14 @@ class Marks:
         chosen = np.flatnonzero(after_sign | ((self.left == EXPONENT) & (self.right != EXPONENT_SIGN)))
         if chosen.size:
             exponents = self.digits(chosen)
-            exponents[self.lengths[chosen] > _EXPONENT_DIGITS] = 10**_EXPONENT_DIGITS  # float() will be asked
+            exponents[self.lengths[chosen] > _EXPONENT_DIGITS] = 10**_EXPONENT_DIGITS  # left to float()
             powers[owner[chosen]] += np.where(self._follow_minus(chosen), -exponents, exponents)
 
     def _follow_minus(self, chosen: Positions) -> Flags:
-        """Whether the digits before each chosen mark follow a minus. (Before the text: its last byte, a newline.)"""
+        """Return whether the digits before each chosen mark follow a minus.
+
+        Index -1, before the text, is its last byte, a newline.
+        """
         return np.asarray(self.raw[self.ends[chosen] - self.lengths[chosen] - 1] == ord("-"))
 
     def _read_singly(self, which: Positions, begins: Flags, ends: Flags, result: NDArray[np.float64]) -> None:
@@ -157,7 +163,7 @@ class Marks:
 
 
 def _scaled(mantissas: NDArray[np.float64], powers: NDArray[np.int64]) -> NDArray[np.float64]:
-    """mantissas * 10**powers, rounded once: where the power is negative that is a division."""
+    """Return mantissas * 10**powers, rounded once: a negative power is a division."""
     scales: NDArray[np.float64] = _EXACT_POWERS[np.abs(powers)]
     if (powers <= 0).all():
         return mantissas / scales

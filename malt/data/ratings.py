@@ -1,4 +1,4 @@
-"""Ratings of items by users, read once and mapped into memory from then on."""
+"""Ratings of items by users: files parsed once, later mapped into memory."""
 
 from __future__ import annotations
 
@@ -22,32 +22,39 @@ from malt.world.agreement import agree, exchange
 
 @dataclass(frozen=True, eq=False)
 class Ratings:
-    """Some ratings of a file, or all, by user, those of each in the order of the file. All arrays are read-only."""
+    """Ratings of a file, some or all. They are sorted by user; those of a user are in the order of the file.
+
+    All arrays are read-only.
+    """
 
     users: NDArray[np.int32]
-    """Who rated: a number in `user_ids`; ascending."""
+    """The user of each rating, as an index of `user_ids`; ascending."""
     items: NDArray[np.int32]
-    """What was rated: a number in `item_ids`."""
+    """The item of each rating, as an index of `item_ids`."""
     ratings: NDArray[np.float32]
+    """The value of each rating."""
     user_ids: Ids
-    """Every user of the whole file as named there, the same on all ranks: ascending; int64 where all are whole
-    numbers, else the bytes of their names."""
+    """The ids of all users of the file, ascending, the same on all ranks. int64 if all are whole numbers, else the
+    bytes of their names."""
     item_ids: Ids
-    """Every item, likewise."""
+    """The ids of all items of the file, likewise."""
 
 
 def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = None) -> Ratings:
-    """This rank's ratings of a file: all those of some users, dealt so that ranks have about equally many. Collective.
+    """Return this rank's ratings of a file: all ratings of its users. Collective.
 
-    A line is `user item rating`, with white space, tabs, commas or `::` between: one of them in all of a file, found
-    from its first lines. A fourth word, a timestamp, is left out, and so is a first line whose third word is no number.
-    Users and items may be called anything without that separator. A rating has a decimal point: what looks like a
-    decimal comma is an error.
-    `path`: plain text, or .gz, .bz2 or .xz. It is parsed once and kept beside the file (or in ~/.cache/malt, or else
-    in memory); later loads map that into memory until the file's size or time changes.
+    Users are dealt to ranks so that all have about the same number of ratings. Users of failed ranks are dealt to the
+    live ones.
 
-    The same error on all ranks: OSError, the file cannot be read; ValueError, a line is no rating or the rating not
-    finite (the message starts with FILE:LINE), the file is empty, or differs between hosts.
+    A line is `user item rating`, separated by white space, tabs, commas or `::`. A file has one separator, found from
+    its first lines. A fourth word, the timestamp, is ignored, and so is a first line whose third word is not a number.
+    Names of users and items may hold anything but the separator. A rating has a decimal point: a decimal comma is an
+    error.
+    `path`: plain text, or .gz, .bz2 or .xz. It is parsed once, and the result is kept beside the file, or else in
+    ~/.cache/malt, or else in memory. Later loads map that into memory, until the size or the time of the file changes.
+
+    All ranks raise the same error. OSError: the file cannot be read. ValueError: a line is not a rating or its rating
+    is not finite (the message starts with FILE:LINE), or the file is empty or differs between hosts.
     """
     transport = transport or session.world().transport
     with transport.calling("malt.load_ratings"):
@@ -57,7 +64,10 @@ def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
 
 
 def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = None) -> Ratings:
-    """All ratings of a file, in memory that the ranks of a host share. Collective. Else as `load_ratings`."""
+    """Return all ratings of a file, in memory that the ranks of a host share. Collective.
+
+    The format and the errors are those of `load_ratings`.
+    """
     transport = transport or session.world().transport
 
     def check() -> tuple[str, dict[str, Any]]:
@@ -70,19 +80,21 @@ def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
 
 
 def owners(ratings: Ratings, failed: Collection[int] = ()) -> NDArray[np.int32]:
-    """The rank to which `load_ratings` deals each user, once the ranks of `failed` have failed. Local, once
-    initialized."""
+    """Return the rank to which `load_ratings` deals each user, once the ranks of `failed` have failed. Local.
+
+    The session is initialized.
+    """
     ranks = session.size()
     return inherit(shares(ratings, ranks), failed, ranks)
 
 
 def shares(ratings: Ratings, ranks: int) -> NDArray[np.int32]:
-    """The rank of each user, by which `load_ratings` deals. Local."""
+    """Return the rank to which `load_ratings` deals each user, without failures. Local."""
     return deal(np.bincount(ratings.users, minlength=ratings.user_ids.size), ranks)
 
 
 def of_users(ratings: Ratings, chosen: NDArray[np.bool_]) -> Ratings:
-    """The ratings of the chosen users, a mask of all: copies. Local."""
+    """Return the ratings of the chosen users, as copies. Local. `chosen` is a mask of all users."""
     mine = chosen[ratings.users]
     users, items, values = ratings.users[mine], ratings.items[mine], ratings.ratings[mine]
     for column in (users, items, values):
@@ -91,7 +103,7 @@ def of_users(ratings: Ratings, chosen: NDArray[np.bool_]) -> Ratings:
 
 
 def _numbered(lines: Lines) -> Ratings:
-    """All ratings of a file, the users and items numbered by their ids in ascending order. Local."""
+    """Return all ratings of a file, with users and items numbered by their ids in ascending order. Local."""
     user_ids, users = np.unique(lines.users, return_inverse=True)
     item_ids, items = np.unique(lines.items, return_inverse=True)
     order = np.argsort(users.reshape(-1), kind="stable")
@@ -100,12 +112,15 @@ def _numbered(lines: Lines) -> Ratings:
 
 
 def _read(path: str, part: int, parts: int) -> Ratings | None:
-    """The first part is all of the file: the number of a user is known only when all ids are. Local."""
+    """Return all ratings as part 0, None as any other part. Local.
+
+    The number of a user depends on all ids of the file.
+    """
     return _numbered(ratingtext.read(path)) if part == 0 else None
 
 
 def _report(part: Ratings | None) -> dict[str, list[Any]]:
-    """dtype and length of each column."""
+    """Return the dtype and length of each column of a part."""
     return {} if part is None else {name: [array.dtype.str, array.size] for name, array in vars(part).items()}
 
 
@@ -115,7 +130,7 @@ def _pieces(part: Ratings | None, contents: Contents, before: list[Any]) -> Iter
 
 
 def _checked(store: Store) -> Ratings:
-    """The ratings in a store. Raises ValueError, TypeError where they are none."""
+    """Return the ratings in `store`. Local. ValueError, TypeError: its columns are not of ratings."""
     ratings = Ratings(**store.columns)
     numbers = (ratings.users, ratings.items, ratings.ratings)
     if [column.dtype.str for column in numbers] != ["<i4", "<i4", "<f4"] or len({each.size for each in numbers}) > 1:

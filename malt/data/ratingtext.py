@@ -1,14 +1,15 @@
-"""Ratings out of text: a line a rating, `user item rating [timestamp]`, between white space, tabs, commas or `::`.
+"""The text format of ratings. A line is `user item rating [timestamp]`, separated by white space, tabs, commas or `::`.
 
-What is between the words is the same in all of a file, and is found from its first lines (`form_of`). So a name may
-hold what is no separator there: `u1,movie 17,4.5` is a rating of "movie 17".
+A file has one separator, which `form_of` finds from its first lines. A name may hold the other ones: `u1,movie 17,4.5`
+is a rating of "movie 17".
 
-There are two readers, as in svmlight.py: `_read_lines` decides what a line means and says what is wrong with it;
-`_read_chunk` reads many lines at once, where it has proved that the other would say the same, and else gives None:
+There are two readers, as in svmlight.py. `_read_lines` reads line by line; it defines what a line means, and what is
+wrong with it. `_read_chunk` reads many lines at once. It returns None unless it has proved that the other one would
+return the same:
 
-- separators become one space each, white space around them is left out, and so a missing word shows;
-- every line is digits, digits, one decimal number and perhaps digits, which is looked for mark by mark;
-- user and item are written as int() would write them, so that the number stands for the text.
+- Each separator becomes one space, and white space around it is removed. So a missing word shows.
+- The marks show that every line is digits, digits, one decimal number, and digits if there is a timestamp.
+- User and item are written as int() would write them. So the number stands for the text.
 """
 
 from __future__ import annotations
@@ -26,9 +27,9 @@ from malt.data.svmlight import BadLine, finite, shown
 from malt.data.textfile import read_chunks
 
 MAX_ID_NBYTES: Final = 256
-"""A longer name of a user or an item is refused: each of them would take as much memory as the longest."""
+"""The longest name of a user or an item. In memory every name takes as much as the longest one."""
 _ID_DIGITS: Final = 18
-"""So many fit in 64 bits."""
+"""The number of digits that fit in 64 bits."""
 
 _RATING: Final = {SPACE: SOME, NEWLINE: SOME, SIGN: NONE, POINT: ANY, EXPONENT: SOME}
 _ALLOWED: Final = table({NEWLINE: {SPACE: SOME}, SPACE: _RATING, **number_rules(SPACE, NEWLINE)})
@@ -38,24 +39,24 @@ _SEPARATORS: Final = {
     b",": re.compile(rb"[ \t]*,[ \t]*"),
     b" ": re.compile(rb"[ \t]+"),
 }
-"""What may be between the words; of those by which as many first lines are ratings, the first."""
+"""The separators. The one that makes ratings of the most first lines is chosen; of equal ones the first."""
 _NAMES: Final = {b"::": "::", b"\t": "tabs", b",": "commas", b" ": "white space"}
 _FIRST_LINES: Final = 10
-"""So many are looked at to find it."""
+"""The number of lines from which the separator is found."""
 _SHORT_TIME: Final = 2
-"""A last word of so few digits may be the decimals of a rating, `4,5`, that is written with a comma."""
+"""A last word of up to so many digits may be the decimals of a rating with a decimal comma, as `4,5`."""
 _STRAY: Final = re.compile(rb"^(?:,|::)|(?:,|::)$")
-"""A separator at either end of a word, where white space is between them."""
+"""A separator at the start or end of a word, in a file separated by white space."""
 _DECIMAL_COMMA: Final = re.compile(rb"[+-]?[0-9]*,[0-9]+")
 _WHOLE: Final = re.compile(rb"0|-?[1-9][0-9]{0,17}")
 
 Ids = NDArray[Any]
-"""int64 where each is a whole number as int() writes it, of up to 18 digits; else the bytes of the text."""
+"""int64 if each id is a whole number of up to 18 digits, written as by int(); else the bytes of the text."""
 
 
 @dataclass(frozen=True, eq=False)
 class Lines:
-    """Some ratings, as they stand in the file."""
+    """Some ratings, in the order of the file."""
 
     users: Ids
     items: Ids
@@ -64,20 +65,20 @@ class Lines:
 
 @dataclass(frozen=True)
 class Form:
-    """How a file is written."""
+    """The separator of a file, and whether it has titles."""
 
     separator: bytes
-    """What is between the words: one of b"::", b"\\t", b",", or b" " for white space."""
+    """The separator: b"::", b"\\t", b",", or b" " for white space."""
     titles: int = 0
-    """How many words its first line has that is not blank, if that is a line of titles; else 0."""
+    """The number of words in the line of titles; 0 without one. It is the first line that is not blank."""
 
     def words(self, line: bytes) -> list[bytes]:
-        """The words of a line."""
+        """Return the words of a line. Local."""
         return _SEPARATORS[self.separator].split(line.strip(b" \r\n") if self.separator == b"\t" else line.strip())
 
 
 def form_of(text: bytes) -> Form | None:
-    """How a file is written that begins with these whole lines; None where they are blank."""
+    """Return the form of a file that begins with these whole lines; None if all are blank. Local."""
     lines: list[bytes] = []
     for match in re.finditer(rb"[^\n]*\S[^\n]*\n", text):
         lines.append(match.group())
@@ -104,7 +105,7 @@ def _are_titles(words: list[bytes]) -> bool:
 
 
 def _is_number(word: bytes) -> bool:
-    """Whether it is one, be it NaN."""
+    """Whether `word` is a number; NaN and infinity count."""
     try:
         finite(word, "")
     except ValueError as error:
@@ -113,9 +114,10 @@ def _is_number(word: bytes) -> bool:
 
 
 def read(path: str) -> Lines:
-    """All ratings of a file. Local.
+    """Return all ratings of a file. Local.
 
-    Raises OSError where it cannot be read; ValueError, which starts with FILE:LINE, where a line is not a rating.
+    OSError: the file cannot be read. ValueError: it has no ratings, or a line is not a rating (the message starts with
+    FILE:LINE).
     """
     chunks, lines, form = [], 0, None
     for text in read_chunks(path):
@@ -135,10 +137,10 @@ def read(path: str) -> Lines:
 
 
 def parse(text: bytes, form: Form | None = None, is_head: bool = False) -> Lines:
-    """The ratings of some whole lines, the last newline included. Raises BadLine.
+    """Return the ratings of `text`, whole lines with their newlines. Local. Raises BadLine.
 
-    `form`: how they are written, else found from them. `is_head`: they are the first of the file that are not blank, so
-    that there may be a line of titles.
+    `form`: the form of the file, by default found from `text`. `is_head`: whether `text` has the first line of the file
+    that is not blank. That line may hold titles.
     """
     titles = _titles_nbytes(text) if is_head and form and form.titles else 0
     chunk = _read_chunk(text[titles:], form)
@@ -146,7 +148,7 @@ def parse(text: bytes, form: Form | None = None, is_head: bool = False) -> Lines
 
 
 def as_text(ids: Ids) -> Ids:
-    """The ids as bytes."""
+    """Return the ids as bytes: a copy, or `ids` itself. Local."""
     return ids if ids.dtype.kind == "S" else ids.astype("S")
 
 
@@ -157,7 +159,7 @@ def _joined(parts: list[Ids]) -> Ids:
 
 
 def _titles_nbytes(text: bytes) -> int:
-    """How many bytes the line of titles, and blank lines before it, take."""
+    """Return the number of bytes of the line of titles and the blank lines before it."""
     blank = len(text) - len(text.lstrip())
     return text.index(b"\n", blank) + 1
 
@@ -166,7 +168,7 @@ def _titles_nbytes(text: bytes) -> int:
 
 
 def _read_chunk(text: bytes, form: Form | None = None) -> Lines | None:
-    """The ratings of `text`, or None where that takes the careful reader."""
+    """Return the ratings of `text`, or None if `_read_lines` must read it."""
     form = form or form_of(text) or Form(b" ")
     tidied = _tidied(text, form.separator)
     if not tidied or not Marks.are_known(tidied):
@@ -175,7 +177,7 @@ def _read_chunk(text: bytes, form: Form | None = None) -> Lines | None:
     if not marks.follow(_ALLOWED):
         return None
     ends = np.flatnonzero(marks.right == NEWLINE)
-    first = np.append(0, ends[:-1] + 1)  # the mark that ends the user; the next one ends the item
+    first = np.append(0, ends[:-1] + 1)  # the mark that ends the user; the next mark ends the item
     if (ends - first < 2).any() or (marks.right[first] != SPACE).any() or (marks.right[first + 1] != SPACE).any():
         return None
     begins, is_end = np.zeros((2, marks.right.size), dtype=bool)
@@ -188,8 +190,10 @@ def _read_chunk(text: bytes, form: Form | None = None) -> Lines | None:
 
 
 def _tidied(text: bytes, separator: bytes) -> bytes | None:
-    """The same ratings with one space between words and no blank lines; where a word is missing, that shows. None where
-    there are spaces within words."""
+    """Return the same ratings with one space between words and no blank lines. A missing word shows.
+
+    Return None if there are spaces within words.
+    """
     text = text.replace(b"\r\n", b"\n")
     if separator != b"\t":
         text = text.replace(b"\t", b" ")
@@ -199,7 +203,7 @@ def _tidied(text: bytes, separator: bytes) -> bytes | None:
     while b"\n\n" in text:
         text = text.replace(b"\n\n", b"\n")
     text = text.lstrip(b" \n")
-    if separator == b" ":  # commas and colons that are left are no marks between words
+    if separator == b" ":  # the commas and colons that are left do not separate words
         return text
     if b" " in text:
         text = text.replace(separator + b" ", separator).replace(b" " + separator, separator)
@@ -207,7 +211,7 @@ def _tidied(text: bytes, separator: bytes) -> bytes | None:
 
 
 def _times(marks: Marks, first: NDArray[np.intp], ends: NDArray[np.intp]) -> NDArray[np.intp] | None:
-    """1 for a line with a timestamp of digits, 0 for one without; None where there is more behind the rating."""
+    """Return for each line 1 with a timestamp of digits, 0 without one; None if other words follow a rating."""
     before = np.cumsum(marks.right == SPACE)
     spaces = before[ends] - before[first] + 1
     has_time = spaces == 3
@@ -218,7 +222,7 @@ def _times(marks: Marks, first: NDArray[np.intp], ends: NDArray[np.intp]) -> NDA
 
 
 def _may_be_decimals(marks: Marks, times: NDArray[np.intp], form: Form) -> bool:
-    """Whether among the words behind ratings there are some that the careful reader may take for their decimals."""
+    """Whether `_read_lines` may take a word after a rating for its decimals."""
     return times.size > 0 and form.titles < 4 and (form.titles > 0 or int(marks.lengths[times].min()) <= _SHORT_TIME)
 
 
@@ -244,7 +248,7 @@ def _numbers(
 
 
 def _read_lines(text: bytes, skipped: int, form: Form | None = None) -> Lines:
-    """The ratings of `text` but for its first `skipped` lines, read line by line. Raises BadLine."""
+    """Return the ratings of `text` without its first `skipped` lines, read line by line. Raises BadLine."""
     found = list(_triples(text, skipped, form or form_of(text) or Form(b" ")))
     return Lines(
         _ids([user for user, _, _ in found]),
@@ -283,7 +287,7 @@ def _triple(words: list[bytes], form: Form) -> tuple[bytes, bytes, float]:
 
 
 def _refuse_decimal_comma(words: list[bytes], form: Form) -> None:
-    """Where commas are between the words it looks like a timestamp."""
+    """ValueError: a rating has a decimal comma. In a file separated by commas its decimals look like a timestamp."""
     if form.separator != b",":
         if _DECIMAL_COMMA.fullmatch(words[2]):
             raise ValueError(f"rating {shown(words[2])} has a decimal comma: write a point")

@@ -1,4 +1,4 @@
-"""Rows of an svmlight file as columns of a store: labels, indptr, indices (counted from 0) and values."""
+"""The columns of a store of svmlight rows: labels, indptr, indices (from 0) and values."""
 
 from __future__ import annotations
 
@@ -17,25 +17,26 @@ from malt.data.svmlight import MAX_INDEX, Part, Rows
 
 DTYPES: Final = {"labels": "<f8", "indptr": "<i8", "indices": "<i4", "values": "<f4"}
 REPORTED_LABELS: Final = 3
-"""As many different labels tell two classes from more."""
+"""The number of different labels that a rank reports: enough to distinguish two classes from more."""
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What there is to know of all rows of a file."""
+    """Facts about all rows of a file."""
 
     rows: int
     nonzeros: int
     zero_based: bool
     """Whether index 0 occurs."""
     columns: int
-    """The largest column + 1: the fewest features that the rows can have."""
+    """The largest column + 1: the smallest possible number of features."""
     labels: tuple[float, ...]
-    """The three smallest different labels, or fewer if there are fewer."""
+    """The smallest different labels, ascending; up to REPORTED_LABELS."""
     largest_line: int = 0
-    """The first line of the file, from 1, that the largest column is in; 0 where there is none."""
+    """The first line of the file, from 1, with the largest column; 0 without columns."""
 
     def contents(self) -> Contents:
+        """Return the columns and facts of a store of these rows. Local."""
         lengths = {"labels": self.rows, "indptr": self.rows + 1, "indices": self.nonzeros, "values": self.nonzeros}
         columns = {name: [dtype, lengths[name]] for name, dtype in DTYPES.items()}
         return Contents(columns, {**vars(self), "labels": list(self.labels)})
@@ -43,7 +44,7 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class StoredRows:
-    """All rows of a file: read-only views of a map, or of arrays of this process."""
+    """All rows of a file. The arrays are read-only: views of a mapped file, or of memory of this process."""
 
     rows: Rows
     summary: Summary
@@ -51,7 +52,7 @@ class StoredRows:
 
     @classmethod
     def of(cls, store: Store) -> StoredRows:
-        """Those in a store. Raises ValueError, TypeError, KeyError where it is not one of rows."""
+        """Return the rows in `store`. Local. ValueError, TypeError, KeyError: its columns are not of rows."""
         facts = store.contents.facts
         summary = Summary(**{**facts, "labels": tuple(facts["labels"])})
         if store.contents != summary.contents() or not 0 <= summary.columns <= MAX_INDEX + 1:
@@ -64,23 +65,25 @@ class StoredRows:
 
 @dataclass(frozen=True)
 class Report:
-    """What a rank tells of the part that it has parsed."""
+    """What a rank reports of the part that it has parsed."""
 
     lines: int
     rows: int
     nonzeros: int
     smallest: int | None
-    """The smallest index, and the largest."""
+    """The smallest index; None without indices."""
     largest: int | None
+    """The largest index; None without indices."""
     largest_line: int
-    """Where that is, counted from 1 in this part."""
+    """The first line with the largest index, from 1 in this part."""
     labels: list[float]
-    """The three smallest different ones."""
+    """The smallest different labels, ascending; up to REPORTED_LABELS."""
     problem: tuple[int, str] | None
-    """The bad line, counted from 1 in this part, and what is wrong with it."""
+    """The first bad line, from 1 in this part, and what is wrong with it."""
 
     @classmethod
     def of(cls, part: Part) -> Report:
+        """Return the report of a part. Local."""
         filled = [chunk.indices for chunk in part.chunks if chunk.indices.size]
         labels = [np.unique(chunk.labels)[:REPORTED_LABELS] for chunk in part.chunks]
         return cls(
@@ -96,7 +99,7 @@ class Report:
 
 
 def shared_rows(path: str, transport: Transport) -> StoredRows:
-    """All rows of a file, the same on all ranks. Collective. Errors as `loading.shared`."""
+    """Return all rows of a file, the same on all ranks. Collective. Raises the errors of `loading.shared`."""
     return StoredRows.of(loading.shared(path, FORMAT, transport))
 
 
@@ -117,7 +120,7 @@ def _combine(path: str, parts: Sequence[Any]) -> Contents:
 
 
 def _raise_first_problem(path: str, reports: Sequence[Report]) -> None:
-    """ValueError for the first bad line, or where there are no rows."""
+    """Raise a ValueError for the first bad line of the file, or if the file has no rows."""
     lines = 0
     for report in reports:
         if report.problem:

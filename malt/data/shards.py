@@ -1,4 +1,4 @@
-"""Which rows are mine."""
+"""Shards: the rows of each rank."""
 
 from __future__ import annotations
 
@@ -14,54 +14,64 @@ from vol import arguments
 
 
 def bounds(count: int, rank: int, size: int) -> tuple[int, int]:
-    """First and last-plus-one of `rank`'s rows of `count`: contiguous, and at most one apart in number. Pure."""
+    """Return the first of the rows of `rank`, of `count` rows, and the one after the last. Local.
+
+    The numbers of rows of two ranks differ by at most one.
+    """
     return count * rank // size, count * (rank + 1) // size
 
 
 def living_rows(count: int, rank: int, size: int, failed_ranks: Collection[int]) -> NDArray[np.intp]:
-    """The rows of `rank`, ascending, after the ranks of `failed_ranks` have died: its own, and a part of those of each
-    of them, dealt to the living alike. Who died first does not matter. Pure."""
+    """Return the rows of `rank`, ascending, once the ranks of `failed_ranks` have failed. Local.
+
+    These are its own rows, and an equal part of the rows of each failed rank. The order of failures does not matter.
+    """
     return _joined([bounds(count, rank, size), *_inherited(count, rank, size, failed_ranks)])
 
 
 def _inherited(count: int, rank: int, size: int, failed_ranks: Collection[int]) -> list[tuple[int, int]]:
-    """First and last-plus-one of what `rank` has of the rows of each of `failed_ranks`."""
+    """Return, for each of `failed_ranks`, the first of its rows that `rank` has, and the one after the last."""
     living = sorted(set(range(size)) - set(failed_ranks))
     place = living.index(rank)
     parts = []
-    for lost in sorted(failed_ranks):
-        first, last = bounds(count, lost, size)
+    for failed in sorted(failed_ranks):
+        first, last = bounds(count, failed, size)
         start, stop = bounds(last - first, place, len(living))
         parts.append((first + start, first + stop))
     return parts
 
 
 def _joined(parts: Collection[tuple[int, int]]) -> NDArray[np.intp]:
-    """The rows of all parts, ascending."""
+    """Return the rows of all parts, ascending."""
     return np.sort(np.concatenate([np.arange(*part) for part in parts]))
 
 
 def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.intp]:
-    """The row numbers that malt.shard deals to `rank`, ascending, once the ranks of `failed` have failed; not shuffled.
-    Local, once initialized. ValueError: `rank` is among `failed`."""
+    """Return the row numbers that malt.shard gives to `rank`, once the ranks of `failed` have failed. Local.
+
+    They are ascending: not shuffled. The session is initialized. ValueError: `rank` is in `failed`.
+    """
     return living_rows(count, rank, session.size(), failed)
 
 
 def shard(rows: Any, *, shuffle: bool = False, seed: int = 0) -> Any:
-    """This rank's part of `rows`. Local, once initialized.
+    """Return this rank's part of `rows`. Local. The session is initialized.
 
-    Of a number of rows: a slice; shuffled, or once a rank has died, an array of row numbers. Of an array, a data frame,
-    or anything that has a length and can be sliced: its rows, a view where slicing gives one; shuffled, or once a rank
-    has died, a copy (of a range an array, of another sequence a list). The parts of all who live cover each row once,
-    so call it again every epoch. More ranks than rows: some parts are empty.
+    `rows`: a number of rows, an array, a data frame, or any sequence that can be sliced. For a number the part is a
+    slice of row numbers. For the others it is the rows of that slice, a view if slicing gives one. With `shuffle`, and
+    once a rank has failed, the part of a number or a range is an array of row numbers, that of an array a copy, and
+    that of another sequence a list. With more ranks than rows some parts are empty.
 
-    `shuffle`: deal them in a random order, which is one and the same for a number of rows and a `seed`: X and y that
-    are sharded apart still match. For rows that stand in an order, of label say.
+    The parts of all live ranks cover each row once. Call it again every epoch, as ranks may fail.
 
-    All ranks must give the same array: its length, dtype and a checksum of some elements are compared at the collective
-    calls that follow, which then raise a ValueError on all ranks; of the first 16 arrays.
+    `shuffle`: deal the rows in a random order, for rows that are sorted, by label for example. The order depends on
+    the number of rows and `seed` alone. So X and y still match if each is sharded by a call of its own.
 
-    TypeError: neither a number nor what can be sliced by rows; ValueError: a negative number; `shuffle`, `seed`.
+    All ranks must pass the same array. The collective calls that follow compare the length, the dtype and a checksum of
+    some elements, for the first 16 arrays. If they differ, all ranks raise a ValueError there.
+
+    TypeError: `rows` is neither a number nor can be sliced by rows, or `shuffle` or `seed` has a wrong type.
+    ValueError: `rows` or `seed` is negative.
     """
     world = session.world()
     world.transport.poll_failures()
@@ -82,7 +92,7 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0) -> Any:
 
 
 def _count(rows: Any, what: str) -> tuple[int, bool]:
-    """How many rows there are, and whether they are but a number."""
+    """Return the number of rows, and whether `rows` is only that number."""
     if isinstance(rows, (str, bytes, Mapping, Set)):
         raise TypeError(what)
     is_count = hasattr(rows, "__index__") and not getattr(rows, "shape", ())
@@ -102,10 +112,10 @@ def _checked_seed(shuffle: Any, seed: Any) -> int:
 
 
 def _picked(rows: Any, part: Any, what: str) -> Any:
-    """Those `rows` that `part` names: a slice, or an array of row numbers."""
+    """Return the rows in `part`, which is a slice or an array of row numbers."""
     try:
-        if not isinstance(part, slice) and isinstance(rows, Sequence):  # takes slices, but no array of row numbers
+        if not isinstance(part, slice) and isinstance(rows, Sequence):  # it takes no array of row numbers
             return rows.start + rows.step * part if isinstance(rows, range) else [rows[row] for row in part.tolist()]
-        return getattr(rows, "iloc", rows)[part]  # a data frame takes row numbers for names of columns
-    except (TypeError, KeyError):  # a generator with a length, a sparse matrix in coordinates
+        return getattr(rows, "iloc", rows)[part]  # a data frame would take row numbers for names of columns
+    except (TypeError, KeyError):  # for example a sparse matrix in coordinate format
         raise TypeError(what + ", which cannot be sliced") from None

@@ -1,16 +1,16 @@
-"""A store: one file of columns, which is mapped into memory.
+"""A store: one file of columns that is mapped into memory.
 
-    columns      arrays, one after the other, each from a multiple of ALIGNMENT on
-    description  JSON: version, kind and source; dtype and length of each column; facts about them; CRC-32 of each
-                 block of BLOCK_NBYTES of all columns
+    columns      arrays, one after another, each at a multiple of ALIGNMENT
+    description  JSON: version, kind and source; dtype and length of each column; facts about the columns; the CRC-32
+                 of each block of BLOCK_NBYTES
     tail         SHA-256 of the description, its length as 8 bytes (little-endian), MAGIC
 
-The ranks of one host write a store together: one creates it in the size of its columns; each writes its pieces; each
-takes the checksums of some blocks; one seals it with description and tail. A file without a tail is no store.
+The ranks of a host write a store together. One rank creates it in the size of its columns. Each writes its pieces, and
+computes the checksums of some blocks. One rank seals it with description and tail. A file without a tail is no store.
 
-Reading checks the description, the size of the file and, by reading them, up to VERIFY_NBYTES of blocks on each rank
-(the ranks of a host share the blocks out among them): with CRC-32 at some 4 GB/s that is a quarter of a second at most.
-Of a store below ranks x VERIFY_NBYTES it is every block. Of a larger one it is blocks spread evenly over it.
+Reading checks the description, the size of the file and the checksums of some blocks. The ranks of a host share the
+blocks; each reads up to VERIFY_NBYTES, which takes at most a quarter of a second with CRC-32 at some 4 GB/s. So a store
+below ranks x VERIFY_NBYTES is checked completely. Of a larger one the blocks checked are spread evenly over it.
 """
 
 from __future__ import annotations
@@ -32,29 +32,29 @@ ALIGNMENT: Final = 64
 BLOCK_NBYTES: Final = 1 << 22
 VERIFY_NBYTES: Final = 1 << 30
 MAX_DESCRIPTION_NBYTES: Final = 1 << 26
-"""A longer description is not read: this one would be of some 20 TB."""
+"""The longest description that is read. It would belong to a store of some 20 TB."""
 DAMAGES: Final = (OSError, ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError)
-"""What the reading of a file that is no store, or a damaged one, ends in."""
+"""The errors that reading a damaged store, or another file, may raise."""
 
 _LENGTH_NBYTES: Final = 8
 _DIGEST_NBYTES: Final = hashlib.sha256().digest_size
 _TAIL_NBYTES: Final = _DIGEST_NBYTES + _LENGTH_NBYTES + len(MAGIC)
 
 Piece = tuple[str, int, NDArray[Any]]
-"""Values of the column of that name from that element on."""
+"""(name of a column, first element, values): values of consecutive elements."""
 
 
 @dataclass(frozen=True)
 class Contents:
-    """What is in a store."""
+    """The contents of a store, without the values."""
 
     columns: Mapping[str, Sequence[Any]]
-    """By name: dtype as NumPy writes it, "<f4" for one, and length."""
+    """By name: dtype as NumPy writes it, for example "<f4", and length."""
     facts: Mapping[str, Any]
-    """About the columns: what JSON can say."""
+    """Facts about the columns, as a JSON-like value."""
 
     def places(self) -> dict[str, tuple[np.dtype[Any], int, int]]:
-        """By name: dtype, length and the first byte. ValueError, TypeError: there can be no such column."""
+        """Return dtype, length and first byte of each column, by name. Local. ValueError, TypeError: a bad dtype."""
         places, begin = {}, 0
         for name, (kind, length) in self.columns.items():
             dtype = np.dtype(kind)
@@ -66,11 +66,11 @@ class Contents:
         return places
 
     def nbytes(self) -> int:
-        """The size of all columns together, with what is between them."""
+        """Return the bytes of all columns, with the padding between them. Local."""
         return max(begin + length * dtype.itemsize for dtype, length, begin in self.places().values())
 
     def views(self, buffer: NDArray[np.uint8]) -> dict[str, NDArray[Any]]:
-        """The columns in the bytes of all."""
+        """Return the columns, by name, as views of `buffer`, the bytes of all columns. Local."""
         return {
             name: buffer[begin : begin + length * dtype.itemsize].view(dtype)
             for name, (dtype, length, begin) in self.places().items()
@@ -79,7 +79,7 @@ class Contents:
 
 @dataclass(frozen=True, eq=False)
 class Store:
-    """The columns that were parsed: read-only views of a map, or of memory of this process."""
+    """The columns of a store. They are read-only: views of a mapped file, or of memory of this process."""
 
     contents: Contents
     columns: Mapping[str, NDArray[Any]]
@@ -87,21 +87,21 @@ class Store:
     is_mapped: bool
 
     def identity(self) -> str:
-        """The same where, and only where, the columns and the facts are the same."""
-        reports = json.dumps([vars(self.contents), self.checksums], sort_keys=True)
-        return hashlib.sha256(reports.encode()).hexdigest()
+        """Return a hash of facts, dtypes, lengths and checksums: the same for the same columns and facts. Local."""
+        text = json.dumps([vars(self.contents), self.checksums], sort_keys=True)
+        return hashlib.sha256(text.encode()).hexdigest()
 
 
 def create(path: str, contents: Contents) -> None:
-    """Make the file with columns of their final sizes. Local. Raises OSError."""
+    """Create the file, in the size of its columns. Local. Raises OSError."""
     with open(path, "xb") as file:
         file.truncate(contents.nbytes())
 
 
 def write(path: str, contents: Contents, pieces: Iterable[Piece]) -> None:
-    """Write pieces of the columns through to the disk. Local. Raises OSError.
+    """Write pieces of the columns, and sync them to the disk. Local. Raises OSError.
 
-    With write() and not through a map: on a full disk a map ends the process with SIGBUS.
+    It uses write() and not a map: on a full disk a map ends the process with SIGBUS.
     """
     places = contents.places()
     with open(path, "r+b") as file:
@@ -113,7 +113,7 @@ def write(path: str, contents: Contents, pieces: Iterable[Piece]) -> None:
 
 
 def in_memory(contents: Contents, pieces: Iterable[Piece]) -> Store:
-    """A store without a file: memory of this process. Local."""
+    """Return a store in memory of this process, without a file. Local."""
     buffer = np.zeros(contents.nbytes(), np.uint8)
     columns = contents.views(buffer)
     for name, first, values in pieces:
@@ -123,24 +123,24 @@ def in_memory(contents: Contents, pieces: Iterable[Piece]) -> Store:
 
 
 def map_columns(path: str, contents: Contents) -> NDArray[np.uint8]:
-    """A read-only map of all columns. Local. Raises OSError; ValueError where the file is too short."""
+    """Return the bytes of all columns, mapped read-only. Local. Raises OSError. ValueError: the file is too short."""
     return np.asarray(np.memmap(path, np.uint8, "r", shape=(contents.nbytes(),)))
 
 
 def mapped(buffer: NDArray[np.uint8], contents: Contents, checksums: Sequence[int]) -> Store:
-    """The store of which `buffer` is the map. Local."""
+    """Return the store of a mapped file: its columns are views of `buffer`. Local."""
     return Store(contents, contents.views(buffer), checksums, is_mapped=True)
 
 
 def take_checksums(buffer: NDArray[np.uint8], part: int = 0, parts: int = 1) -> list[int]:
-    """The checksums of every `parts`-th block from block `part` on. Local."""
+    """Return the checksums of every `parts`-th block from block `part` on. Local."""
     return [zlib.crc32(_block(buffer, number).data) for number in _numbers(buffer)[part::parts]]
 
 
 def seal(path: str, kind: str, source: Any, contents: Contents, checksums: Sequence[int]) -> None:
-    """Describe the file, which makes it a store. Local. Raises OSError.
+    """Append description and tail, which makes the file a store. Local. Raises OSError.
 
-    `kind`: what it is a store of. `source`: which state of which file was parsed, in JSON.
+    `kind`: the format of the store. `source`: the state of the file that was parsed, as a JSON-like value.
     """
     about = {"version": VERSION, "kind": kind, "source": source, "checksums": checksums}
     text = json.dumps({**about, **vars(contents)}).encode()
@@ -150,9 +150,9 @@ def seal(path: str, kind: str, source: Any, contents: Contents, checksums: Seque
 
 
 def read(path: str, kind: str, source: Any, part: int = 0, parts: int = 1) -> Store | None:
-    """The store in a file if it is whole, of that kind and parsed from `source`, else None. Local.
+    """Return the store in a file; None if it is damaged, of another kind or not parsed from `source`. Local.
 
-    Of the checksums, this checks those of share `part` of `parts`.
+    This checks the checksums of share `part` of `parts`.
     """
     try:
         contents, checksums = _read_description(path, kind, source)
@@ -165,7 +165,7 @@ def read(path: str, kind: str, source: Any, part: int = 0, parts: int = 1) -> St
 
 
 def _read_description(path: str, kind: str, source: Any) -> tuple[Contents, list[int]]:
-    """Raises one of DAMAGES."""
+    """Return the contents and the checksums. Raises one of DAMAGES."""
     with open(path, "rb") as file:
         end = file.seek(-_TAIL_NBYTES, os.SEEK_END)
         tail = file.read(_TAIL_NBYTES)
@@ -186,7 +186,7 @@ def _read_description(path: str, kind: str, source: Any) -> tuple[Contents, list
 
 
 def _is_damaged(buffer: NDArray[np.uint8], checksums: Sequence[int], part: int, parts: int) -> bool:
-    """Whether a block of share `part` of `parts`, as far as VERIFY_NBYTES go, is not what it was."""
+    """Whether a block of share `part` of `parts` has changed. Reads up to VERIFY_NBYTES."""
     numbers = _numbers(buffer)
     if len(numbers) != len(checksums):
         return True

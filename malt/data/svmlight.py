@@ -1,13 +1,13 @@
-"""Rows out of svmlight text: a line a row, `label [qid:n] index:value index:value ... [# comment]`.
+"""The svmlight text format. A line is a row: `label [qid:n] index:value index:value ... [# comment]`.
 
-There are two readers. `_read_lines` goes line by line: it decides what a line means and says what is wrong with it.
-`_read_chunk` reads many lines at once, some twenty times as fast. It answers only where it has proved that the other
-would say the same, and else with None; then the careful reader reads the chunk. The proof:
+There are two readers. `_read_lines` reads line by line; it defines what a line means, and what is wrong with it.
+`_read_chunk` reads many lines at once, some twenty times as fast. It returns None unless it has proved that the other
+one would return the same. The proof:
 
-- `_tidied` leaves out what means nothing: comments, queries, blank lines, white space but single spaces.
-- Every byte that is left is a digit or a mark, and the marks follow each other as in `label( index:value)*`, with
-  nothing but digits between a space and a colon, and nothing but one decimal number everywhere else (`_ALLOWED`).
-- Every number has a digit, is finite as a float32 and, an index, small enough; no index is in a row twice.
+- `_tidied` removes what has no meaning: comments, query numbers, blank lines, and white space but for single spaces.
+- Every byte left is a digit or a mark. The marks are in the order of `label( index:value)*`: only digits are between a
+  space and a colon, and one decimal number is between other marks (`_ALLOWED`).
+- Every number has a digit and is finite as a float32. Every index is small enough, and occurs once in its row.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from malt.data.marks import ANY, COLON, EXPONENT, NEWLINE, NONE, POINT, SIGN, SO
 from malt.data.textfile import read_chunks
 
 MAX_INDEX: Final = 2**31 - 2
-"""The largest index: columns are int32, and so is their number."""
+"""The largest index: columns, and their number, are int32."""
 MAX_INDEX_DIGITS: Final = 10
 SHOWN_CHARACTERS: Final = 60
-"""How much of a bad line, and of a bad word, an error shows."""
+"""The number of characters of a bad line, or a bad word, that an error shows."""
 
 _NUMBER: Final = {SIGN: NONE, POINT: ANY, EXPONENT: SOME, SPACE: SOME, NEWLINE: SOME}
 _ALLOWED: Final = table({NEWLINE: _NUMBER, COLON: _NUMBER, SPACE: {COLON: SOME}, **number_rules(SPACE, NEWLINE)})
-"""A label starts behind a newline, a value behind a colon, an index behind a space."""
+"""A label starts after a newline, a value after a colon, an index after a space."""
 _COMMENT: Final = re.compile(rb"#[^\n]*")
 _QUERY: Final = re.compile(rb" qid:[0-9]+(?=[ \n])")
 _DECIMAL: Final = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)?")
@@ -40,17 +40,17 @@ _DECIMAL: Final = re.compile(rb"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]+)
 
 @dataclass(frozen=True, eq=False)
 class Rows:
-    """Some rows, as they stand in the file: row i has the non-zeros indptr[i]:indptr[i + 1]."""
+    """Some rows, in the order of the file. Row i has the non-zeros indptr[i]:indptr[i + 1]."""
 
     labels: NDArray[np.float64]
     indptr: NDArray[np.int64]
     indices: NDArray[np.int32]
-    """As written, or columns once the base of the file is known; ascending in a row, none twice."""
+    """The indices as written, or the columns, from 0. They are ascending in each row, each once."""
     values: NDArray[np.float32]
 
 
 class BadLine(ValueError):
-    """A line is not svmlight: `line`, counted from 1 in the text that was read, and `what` is wrong with it."""
+    """A line is not of the format. `line` is its number in the text, from 1; `what` says what is wrong."""
 
     def __init__(self, line: int, what: str) -> None:
         super().__init__(f"line {line}: {what}")
@@ -60,21 +60,23 @@ class BadLine(ValueError):
 
 @dataclass
 class Part:
-    """What one rank read of a file."""
+    """The part of a file that one rank has read."""
 
     chunks: list[Rows] = field(default_factory=list)
     lines: int = 0
-    """Lines read, blank ones and comments too."""
+    """The number of lines read, with blank lines and comments."""
     problem: BadLine | None = None
-    """The first bad line of this part, counted from the part's first; nothing was read behind it."""
+    """The first bad line, from 1 in this part. Nothing after it was read."""
     largest: int = -1
-    """The largest index; -1 where there is none."""
+    """The largest index; -1 without indices."""
     largest_line: int = 0
-    """The first line that it is in, counted from 1 at the part's first."""
+    """The first line with the largest index, from 1 in this part."""
 
     def note_largest(self, text: bytes, rows: Rows) -> None:
-        """Take down the largest index of the next chunk, before its lines are counted. A line is looked for only where
-        one is larger than all before."""
+        """Update `largest` and `largest_line` by `rows`, the rows of the next chunk `text`. Local.
+
+        Call it before `lines` counts the lines of that chunk.
+        """
         largest = int(rows.indices.max(initial=-1))
         if largest > self.largest:
             row = int(np.searchsorted(rows.indptr, rows.indices.argmax(), side="right")) - 1
@@ -82,9 +84,10 @@ class Part:
 
 
 def read_part(path: str, part: int = 0, parts: int = 1) -> Part:
-    """Read the rows of part `part` of `parts` of a file. A bad line is not raised but told. Local.
+    """Read the rows of part `part` of `parts` of a file. Local.
 
-    Raises OSError where the file cannot be read, ValueError where it is not what its name says.
+    A bad line is not raised: it is the `problem` of the result. OSError: the file cannot be read. ValueError: it is
+    damaged, or its name does not fit its compression.
     """
     result = Part()
     for text in read_chunks(path, part, parts):
@@ -100,7 +103,7 @@ def read_part(path: str, part: int = 0, parts: int = 1) -> Part:
 
 
 def _line_of(text: bytes, row: int, rows: int) -> int:
-    """The line, from 1, of row number `row`, from 0, of the `rows` in `text`."""
+    """Return the line, from 1, of row `row`, from 0. `rows` is the number of rows in `text`."""
     if text.count(b"\n") == rows:
         return row + 1
     lines = (number for number, line in enumerate(text.split(b"\n"), start=1) if line.partition(b"#")[0].strip())
@@ -108,13 +111,13 @@ def _line_of(text: bytes, row: int, rows: int) -> int:
 
 
 def parse(text: bytes) -> Rows:
-    """The rows of some whole lines, the last newline included. Raises BadLine."""
+    """Return the rows of `text`, whole lines with their newlines. Local. Raises BadLine."""
     rows = _read_chunk(text)
     return _read_lines(text) if rows is None else rows
 
 
 def _read_chunk(text: bytes) -> Rows | None:
-    """The rows of `text`, or None where that takes the careful reader."""
+    """Return the rows of `text`, or None if `_read_lines` must read it."""
     text = _tidied(text)
     if not Marks.are_known(text):
         return None
@@ -134,13 +137,13 @@ def _read_chunk(text: bytes) -> Rows | None:
 
 
 def _tidied(text: bytes) -> bytes:
-    """The same rows without comments, query numbers, blank lines and all white space but single spaces."""
+    """Return the same rows without comments, query numbers and blank lines, and with single spaces."""
     if b"#" in text:
         text = _COMMENT.sub(b"", text)
     text = text.replace(b"\r", b" ").replace(b"\t", b" ")
     text = _squeezed(text, b"  ", b" ").replace(b" \n", b"\n").replace(b"\n ", b"\n")
     text = _squeezed(text, b"\n\n", b"\n").lstrip(b" \n")
-    # Last, when a space is known to stand inside a line: `qid:` for a label is wrong.
+    # Last, as each space is then inside a line: a `qid:` in place of the label is an error.
     return _QUERY.sub(b"", text) if b"qid:" in text else text
 
 
@@ -153,7 +156,7 @@ def _squeezed(text: bytes, old: bytes, new: bytes) -> bytes:
 def _checked(
     labels: NDArray[np.float64], indptr: NDArray[np.int64], indices: NDArray[np.int64], values: NDArray[np.float64]
 ) -> Rows | None:
-    """The rows with their indices ascending; None where a number is out of range or an index is there twice."""
+    """Return the rows with ascending indices; None if a number is out of range, or an index occurs twice in a row."""
     with np.errstate(over="ignore"):
         singles = values.astype(np.float32)
     if indices.max(initial=0) > MAX_INDEX or not np.isfinite(singles).all() or not np.isfinite(labels).all():
@@ -175,7 +178,7 @@ def _ascend(indices: NDArray[np.int64], indptr: NDArray[np.int64]) -> bool:
 
 
 def _read_lines(text: bytes) -> Rows:
-    """The rows of `text`, read line by line. Raises BadLine."""
+    """Return the rows of `text`, read line by line. Raises BadLine."""
     labels: list[float] = []
     lengths: list[int] = []
     pairs: list[tuple[int, float]] = []
@@ -186,7 +189,7 @@ def _read_lines(text: bytes) -> Rows:
         try:
             labels.append(_label(words[0]))
             row = sorted(_pair(word) for word in words[1:] if not re.fullmatch(rb"qid:[0-9]+", word))
-            _refuse_twins(row)
+            _refuse_repeated(row)
         except ValueError as error:
             raise BadLine(number, f"{_cause(error, line)}: {shown(line)}") from None
         lengths.append(len(row))
@@ -202,7 +205,7 @@ def _label(word: bytes) -> float:
 
 
 def _pair(word: bytes) -> tuple[int, float]:
-    """The index and the value of `index:value`."""
+    """Return the index and the value of `index:value`. ValueError: `word` is not that."""
     before, colon, after = word.partition(b":")
     if not colon:
         raise ValueError(f"{shown(word)} is not index:value")
@@ -210,7 +213,7 @@ def _pair(word: bytes) -> tuple[int, float]:
         raise ValueError(f"index {shown(before)} is negative")
     if not re.fullmatch(rb"[0-9]+", before):
         raise ValueError(f"index {shown(before)} is not a whole number")
-    # Digits are counted first: int() refuses a number of thousands of digits in its own words.
+    # The digits are counted first: int() raises an error of its own for a number of thousands of digits.
     if len(before.lstrip(b"0")) > MAX_INDEX_DIGITS or int(before) > MAX_INDEX:
         raise ValueError(f"index {shown(before)} is larger than {MAX_INDEX}")
     index = int(before)
@@ -224,7 +227,11 @@ def _pair(word: bytes) -> tuple[int, float]:
 
 
 def finite(word: bytes, name: str) -> float:
-    """The number `word`, in decimal; what float() takes besides (1_0, infinity) is refused."""
+    """Return the decimal number `word`. Local.
+
+    ValueError, which calls it `name`: `word` is not a finite decimal number. What only float() accepts (1_0, infinity)
+    is refused.
+    """
     if _DECIMAL.fullmatch(word):
         number = float(word)
     elif re.fullmatch(rb"(?i)[+-]?(nan|inf|infinity)", word):
@@ -236,7 +243,7 @@ def finite(word: bytes, name: str) -> float:
     return number
 
 
-def _refuse_twins(row: list[tuple[int, float]]) -> None:
+def _refuse_repeated(row: list[tuple[int, float]]) -> None:
     for (index, _), (following, _) in pairwise(row):
         if index == following:
             raise ValueError(f"feature {index} is there twice")
@@ -247,6 +254,6 @@ def _cause(error: ValueError, line: bytes) -> str:
 
 
 def shown(text: bytes) -> str:
-    """`text` quoted, on one line, and cut short where it is long."""
+    """Return `text` in quotes, on one line, cut after SHOWN_CHARACTERS. Local."""
     shown = repr(text.strip()[:SHOWN_CHARACTERS].decode("ascii", errors="backslashreplace"))
     return f"{shown}..." if len(text.strip()) > SHOWN_CHARACTERS else shown

@@ -1,4 +1,4 @@
-"""The ranks of a host, which share memory and files, at work together while ranks may fail. Collective."""
+"""The team: the live ranks of each host, which share memory and files, and work together while ranks may fail."""
 
 from __future__ import annotations
 
@@ -13,22 +13,24 @@ Result = TypeVar("Result")
 
 
 class Incomplete(Exception):
-    """A rank of the team has failed."""
+    """A member of the team has failed."""
 
 
 class Team:
-    """The ranks that are alive, and those of them that are on the host of this one.
+    """The live ranks, grouped by host. Collective.
 
-    Where one fails, all that its members do together raises Incomplete, on all of them alike."""
+    If a member fails, each collective call of the team raises Incomplete on all other members.
+    """
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
         self.members = list(exchange(transport, None))
         self.hosts = self._by_host()
-        """The ranks of each host, ascending; the hosts by their lowest."""
+        """The members on each host, ascending. The hosts are ordered by their lowest member."""
         self.ranks = next(ranks for ranks in self.hosts if transport.rank in ranks)
-        """Those of this host."""
+        """The members on the host of this rank."""
         self.index = self.ranks.index(transport.rank)
+        """The position of this rank in `ranks`."""
         self.size = len(self.ranks)
 
     def _by_host(self) -> list[list[int]]:
@@ -38,14 +40,18 @@ class Team:
         return list(hosts.values())
 
     def exchange(self, value: Any) -> dict[int, Any]:
-        """What each member gave, by rank, as `malt.world.agreement.exchange`. Collective. Incomplete."""
-        reports = exchange(self.transport, value)
-        if reports.keys() != set(self.members):
+        """Return the value of each member, by rank. Collective. Incomplete: a member has failed."""
+        values = exchange(self.transport, value)
+        if values.keys() != set(self.members):
             raise Incomplete
-        return reports
+        return values
 
     def check_same(self, path: str, identity: str) -> None:
-        """ValueError: hosts have different files at `path`. Collective. Incomplete."""
+        """Check that all hosts have the same file at `path`. Collective.
+
+        `identity`: the same string for the same file. ValueError: hosts have different files. Incomplete: a member has
+        failed.
+        """
         found, names = self.exchange(identity if self.index == 0 else None), self.transport.hosts
         first = self.members[0]
         for rank in (ranks[0] for ranks in self.hosts):
@@ -53,21 +59,25 @@ class Team:
                 raise ValueError(f"{path}: hosts {names[first]} and {names[rank]} have different files")
 
     def step(self, work: Callable[[], Any] | None) -> list[Any] | None:
-        """What work() gave, by rank of this host; None where one had none to do or met an OSError. Collective."""
+        """Call work() on each member; return the results of the members on this host. Collective.
+
+        The results are in the order of `ranks`. Return None if a member on this host has no work (`work` is None), or
+        if its work() raises an OSError. Any other error is raised on all members. Incomplete: a member has failed.
+        """
 
         def tried() -> list[Any] | None:
             try:
                 return None if work is None else [work()]
-            except OSError:  # no place to write, or no room: there may be another
+            except OSError:  # no write access, or no space: the caller tries another folder
                 return None
 
-        reports = self.exchange(succeed(self.transport, tried))
-        done = [reports[rank] for rank in self.ranks if reports[rank] is not None]
+        results = self.exchange(succeed(self.transport, tried))
+        done = [results[rank] for rank in self.ranks if results[rank] is not None]
         return [result for (result,) in done] if len(done) == self.size else None
 
 
 def with_a_team(transport: Transport, work: Callable[[Team], Result]) -> Result:
-    """What work(team) returned, of a team of which no rank failed meanwhile. Collective."""
+    """Return work(team). Collective. If a member fails meanwhile, work is called again with a new team."""
     while True:
         with suppress(Incomplete):
             return work(Team(transport))

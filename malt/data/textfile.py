@@ -1,7 +1,7 @@
-"""Lines of a text file, plain or compressed, in chunks that fit in memory: all of them, or one part of several.
+"""The lines of a text file, plain or compressed, in chunks that fit in memory: all lines, or one part of several.
 
-The parts of a plain file are byte ranges of equal size moved up to the next line start, so that every line is in
-exactly one part, whoever reads it. A compressed file cannot be entered in the middle: its part 0 is all of it.
+The parts of a plain file are byte ranges of equal size, each moved up to the next line start. So each line is in one
+part. A compressed file cannot be read from the middle: its part 0 is the whole file, and its other parts are empty.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from collections.abc import Iterator
 from typing import IO, Final
 
 CHUNK_NBYTES = 1 << 18
-"""What is read at a time. What the reader makes of it on the way takes some 15 times as much memory."""
+"""The bytes that are read at once. A parser takes some 15 times as much memory for them."""
 MAX_LINE_NBYTES = 1 << 26
-"""A longer line is refused: a file without line ends must not be read into memory whole."""
+"""The longest line. A file without line ends must not be read into memory whole."""
 
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MODULES: Final = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
@@ -23,16 +23,16 @@ _MAGICS: Final = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
 
 
 def is_compressed(path: str) -> bool:
-    """Whether the file's name says so: .gz, .bz2 or .xz."""
+    """Whether the file is compressed, by its name: .gz, .bz2 or .xz. Local."""
     return os.path.splitext(path)[1].lower() in _MODULES
 
 
 def read_chunks(path: str, part: int = 0, parts: int = 1) -> Iterator[bytes]:
-    """Yield the lines of part `part` of `parts`, some whole lines at a time, each ending in a newline. Local.
+    """Yield the lines of part `part` of `parts`, several whole lines at a time. Local.
 
-    A newline is added where the last line has none; a byte order mark at the head of the file is left out.
-    Raises OSError where the file cannot be read, ValueError where it is not what its name says, or a line is longer
-    than MAX_LINE_NBYTES.
+    Each line ends in a newline: one is added to the last line if it has none. A byte order mark at the start of the
+    file is left out. OSError: the file cannot be read. ValueError: it is damaged, its name does not fit its
+    compression, or a line is longer than MAX_LINE_NBYTES.
     """
     if is_compressed(path):
         return _read_compressed(path) if part == 0 else iter(())
@@ -60,7 +60,7 @@ def _read_compressed(path: str) -> Iterator[bytes]:
     except damages as error:
         raise ValueError(_damaged(path, error)) from error
     except OSError as error:
-        if error.errno is None:  # gzip and bz2 report bad data so
+        if error.errno is None:  # gzip and bz2 report damaged data like this
             raise ValueError(_damaged(path, error)) from error
         raise
 
@@ -78,10 +78,10 @@ def _refuse_misnamed(file: IO[bytes], path: str) -> None:
 
 
 def _line_start(file: IO[bytes], offset: int) -> int:
-    """The first line start at or after `offset`, or the end of the file."""
+    """Return the first line start at or after `offset`, or the end of the file."""
     if offset == 0:
         return 0
-    # From the byte before: where that is a newline, `offset` itself starts a line.
+    # Starts at the byte before: if that is a newline, `offset` is a line start.
     position = offset - 1
     file.seek(position)
     while block := file.read(CHUNK_NBYTES):
@@ -93,7 +93,7 @@ def _line_start(file: IO[bytes], offset: int) -> int:
 
 
 def _blocks(file: IO[bytes], nbytes: int | None = None) -> Iterator[bytes]:
-    """Yield the next `nbytes` of `file`, or all of it, CHUNK_NBYTES at a time."""
+    """Yield the next `nbytes` of `file`, or the rest of it, CHUNK_NBYTES at a time."""
     while nbytes is None or nbytes > 0:
         block = file.read(CHUNK_NBYTES if nbytes is None else min(nbytes, CHUNK_NBYTES))
         if not block:
@@ -103,13 +103,13 @@ def _blocks(file: IO[bytes], nbytes: int | None = None) -> Iterator[bytes]:
 
 
 def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks of a file from its head on without its byte order mark."""
+    """Yield the chunks of a file, read from its start, without its byte order mark."""
     yield next(chunks, b"").removeprefix(BYTE_ORDER_MARK)
     yield from chunks
 
 
 def _whole_lines(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
-    """Yield the same bytes cut at line ends."""
+    """Yield the same bytes, cut at line ends."""
     pending: list[bytes] = []
     for block in blocks:
         cut = block.rfind(b"\n") + 1

@@ -1,11 +1,11 @@
-"""Whole files, written complete or not at all, and arrays in them.
+"""Files that are written complete or not at all, and .npz files of arrays.
 
     malt.files.write("costs.txt", lambda file: file.write(b"0.1904"))
     malt.files.save_npz("model.npz", w=w, intercept=b)
     model = malt.files.load_npz("model.npz")
     model["w"], float(model["intercept"])
 
-A file is written by one rank: `if malt.lowest(): ...`. *Local.*
+All calls are local. One rank writes a file: `if malt.lowest(): ...`.
 """
 
 from malt.files.atomic import write

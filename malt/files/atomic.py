@@ -1,8 +1,7 @@
-"""Files that are written complete or not at all. *Local.*
+"""Files that are written complete or not at all. All calls are local.
 
-A file is written beside `path` under a name that nobody else uses, brought to the disk, and renamed: at any moment,
-also after a kill or a loss of power, `path` is either as it was or complete. A writer that was killed leaves its
-unfinished file behind, under that name.
+A file is written under a unique name beside `path`, synced to the disk, and renamed. At any moment, also after a kill
+or a loss of power, `path` is either unchanged or complete. A writer that is killed leaves its unfinished file behind.
 """
 
 from __future__ import annotations
@@ -18,9 +17,10 @@ _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial")
 
 
 def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
-    """Make `path` a file of what fill(file) writes; the file can be read, too. A link stays, and what it names changes.
+    """Write the file `path`: its content is what fill(file) writes. Local.
 
-    OSError, of `path`: nothing of it is left, and `path` is as before; likewise where fill raises.
+    `file` is open for writing and reading. If `path` is a symbolic link, its target is written. OSError, with the name
+    `path`: the file cannot be written. After that, and if fill raises, `path` is unchanged and no other file is left.
     """
     final = os.path.realpath(path)
     partial = unfinished(final)
@@ -36,30 +36,34 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
         if isinstance(error, OSError):
             raise OSError(error.errno, error.strerror, os.fspath(path)) from error
         raise
-    with contextlib.suppress(OSError):  # there are file systems that cannot sync a folder
+    with contextlib.suppress(OSError):  # some file systems cannot sync a folder
         sync_folder(os.path.dirname(final))
 
 
 def unfinished(path: str) -> str:
-    """A name beside `path` that nobody else uses, for the file that is to become it."""
+    """Return a unique name beside `path`, for the unfinished file. Local."""
     return f"{path}.{uuid.uuid4().hex}.partial"
 
 
 def publish(partial: str, path: str, is_wanting: Callable[[], bool]) -> None:
-    """Name an unfinished file `path`. Of several writers the first wins: a file of that name stays.
+    """Give the unfinished file `partial` the name `path`. Local.
 
-    `is_wanting`: says whether there is no good file at `path`; a bad one is replaced. The unfinished name may be left.
-    Raises OSError."""
+    The first of several writers wins: a file at `path` stays, unless is_wanting() returns True, which means that it is
+    damaged. The name `partial` may stay. OSError: the name cannot be given.
+    """
     try:
-        os.link(partial, path)  # unlike a rename, it fails where another has just taken the name
-    except OSError:  # that, or a file system without links
+        os.link(partial, path)  # unlike a rename, a link fails if another writer has just taken the name
+    except OSError:  # the name is taken, or the file system has no links
         if is_wanting():
             os.replace(partial, path)
     sync_folder(os.path.dirname(path))
 
 
 def remove_unfinished(path: str) -> None:
-    """Delete what writers of `path` that were killed have left. One that still writes fails with an OSError."""
+    """Delete the unfinished files of `path`, which killed writers have left. Local.
+
+    A writer that is still at work fails with an OSError.
+    """
     folder, name = os.path.split(os.path.realpath(path))
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(folder)):
@@ -68,7 +72,7 @@ def remove_unfinished(path: str) -> None:
 
 
 def sync_folder(folder: str) -> None:
-    """Bring the names in a folder to the disk. Raises OSError."""
+    """Sync the names in a folder to the disk. Local. OSError: the file system cannot."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

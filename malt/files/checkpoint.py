@@ -1,10 +1,10 @@
-"""The file of a checkpoint: an .npz, from which nothing is unpickled, that knows when it is damaged. *Local.*
+"""The file of a checkpoint: an .npz with a checksum, without pickles. All calls are local.
 
-    malt.about.npy   JSON: the version of this format, the program that wrote it, a description of what must match
-    NAME.npy         each array of the state, in C order
-    comment          of the archive, at its very end: "sha256 ", and that of all bytes before the digits
+    malt.about.npy   JSON: the version of this format, the program that wrote it, the description that must match
+    NAME.npy         one array of the state, in C order
+    comment          the end of the archive: "sha256 ", and the SHA-256 of all bytes before the digits
 
-np.load reads it, too.
+np.load reads it too.
 """
 
 from __future__ import annotations
@@ -25,18 +25,18 @@ from malt.files import atomic, npz
 
 FORMAT: Final = 1
 RESERVED: Final = "malt."
-"""What names of arrays must not begin with."""
+"""The prefix that the names of arrays must not have."""
 
 _ABOUT: Final = f"{RESERVED}about"
 _MARK: Final = b"sha256 "
 _DIGITS: Final = 2 * hashlib.sha256().digest_size
 _BLOCK_NBYTES: Final = 1 << 20
 _FIRST_MEMBER: Final = slice(30, 30 + len(_ABOUT))
-"""Where its name stands (APPNOTE.TXT, the ZIP specification, 4.3.7)."""
+"""The bytes of the file that hold the name of the first member (APPNOTE.TXT, the ZIP specification, 4.3.7)."""
 
 
 class Content(NamedTuple):
-    """What is in the file."""
+    """The content of a checkpoint."""
 
     program: str
     description: dict[str, Any]
@@ -44,9 +44,9 @@ class Content(NamedTuple):
 
 
 def write(path: str, content: Content) -> None:
-    """Make `path` a file of `content`, complete and on the disk; delete what writers that were killed have left.
+    """Write `content` to the file `path`, complete and synced to the disk. Local.
 
-    OSError, of `path`, which is then as before.
+    Unfinished files of killed writers are deleted. OSError, with the name `path`: `path` is unchanged.
     """
     about = {"format": FORMAT, "program": content.program, "description": content.description}
     members = {_ABOUT: np.array(json.dumps(about)), **content.arrays}
@@ -63,7 +63,7 @@ def _fill(file: IO[bytes], members: Mapping[str, NDArray[Any]]) -> None:
 
 
 def _digest(file: IO[bytes], nbytes: int) -> bytes:
-    """SHA-256 of the first `nbytes` bytes, in hexadecimal; the file then stands behind them."""
+    """Return the SHA-256 of the first `nbytes` bytes, in hexadecimal. The file is then positioned after them."""
     digest = hashlib.sha256()
     file.seek(0)
     while nbytes > 0 and (block := file.read(min(nbytes, _BLOCK_NBYTES))):
@@ -73,11 +73,12 @@ def _digest(file: IO[bytes], nbytes: int) -> bytes:
 
 
 def read(path: str) -> Content:
-    """What is in the file: arrays of this process, C-contiguous and writable.
+    """Return the content of the file `path`. Local. The arrays are copies, C-contiguous and writable.
 
-    ValueError, in one line that names the file: it is damaged, no checkpoint, or of another format. OSError.
+    ValueError, of one line that names the file: it is damaged, not a checkpoint, or of another format. OSError: it
+    cannot be read, or is not a regular file.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # a pipe would be waited for
+    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # open() would wait for a pipe
         raise OSError(errno.EINVAL, "not a regular file", path)
     with open(path, "rb") as file:
         _check_whole(file, path)
@@ -95,7 +96,7 @@ def read(path: str) -> Content:
 
 
 def _check_whole(file: IO[bytes], path: str) -> None:
-    """ValueError: a byte is not what was written."""
+    """Check the checksum. ValueError: a byte has changed, or the file is not a checkpoint."""
     head = file.read(_FIRST_MEMBER.stop)
     size = file.seek(0, 2)
     file.seek(max(size - len(_MARK) - _DIGITS, 0))

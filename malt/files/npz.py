@@ -1,4 +1,7 @@
-"""Arrays in an .npz: nothing is pickled, and what a file says of them is checked before memory is taken. *Local.*"""
+"""Arrays in .npz files, without pickles. All calls are local.
+
+The sizes that a file states are checked before memory is allocated.
+"""
 
 from __future__ import annotations
 
@@ -23,14 +26,14 @@ DAMAGES: Final = (
     ValueError, KeyError, TypeError, OverflowError, EOFError, SyntaxError, NotImplementedError, RuntimeError,
     tokenize.TokenError, struct.error, zlib.error, zipfile.BadZipFile,
 )  # fmt: skip
-"""What the reading of a file that is no .npz, or a damaged one, ends in."""
+"""The errors that reading a damaged .npz, or another file, may raise."""
 
 
 def save_npz(path: str | os.PathLike[str], /, **arrays: ArrayLike) -> None:
-    """Make `path` an .npz of `arrays`, by name, complete or not at all. Local.
+    """Write `arrays`, by name, to the .npz file `path`, complete or not at all. Local.
 
-    Numbers and strings become arrays of no dimensions. ValueError: one is an array of objects. OSError, of `path`. In
-    either case nothing is left, and `path` is as before.
+    Numbers and strings become zero-dimensional arrays. ValueError: an array holds objects. OSError, with the name
+    `path`: the file cannot be written. After an error `path` is unchanged and no other file is left.
     """
     members = {name: np.asarray(array, order="C") for name, array in arrays.items()}
 
@@ -42,12 +45,12 @@ def save_npz(path: str | os.PathLike[str], /, **arrays: ArrayLike) -> None:
 
 
 def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
-    """The arrays in the .npz `path`, by name: copies, writable. Local.
+    """Return the arrays of the .npz file `path`, by name. Local. The arrays are copies, and writable.
 
-    It is not compressed, and holds as many bytes as it says. ValueError, in one line that names the file: it is no such
-    .npz, or a damaged one. OSError: it cannot be read, or is no regular file.
+    ValueError, of one line that names the file: it is damaged, compressed, holds pickles, or is not an .npz. OSError:
+    it cannot be read, or is not a regular file.
     """
-    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # a pipe would be waited for
+    if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # open() would wait for a pipe
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
     try:
         with open(path, "rb") as file, zipfile.ZipFile(file) as archive:
@@ -58,14 +61,14 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
 
 
 def write_arrays(archive: zipfile.ZipFile, members: Mapping[str, NDArray[Any]]) -> None:
-    """Add `members`, by name, C-contiguous. ValueError: an array of objects."""
+    """Add the arrays of `members`, C-contiguous, by name. Local. ValueError: an array holds objects."""
     for name, array in members.items():
         with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
             npy.write_array(member, array, version=(1, 0), allow_pickle=False)
 
 
 def read_arrays(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
-    """All arrays, by name, once check_sizes has passed. Raises one of DAMAGES."""
+    """Return all arrays, by name. Local. Call check_sizes first. Raises one of DAMAGES."""
     arrays = {}
     for name in archive.namelist():
         with archive.open(name) as member:
@@ -74,7 +77,7 @@ def read_arrays(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
 
 
 def check_sizes(archive: zipfile.ZipFile) -> None:
-    """Raise one of DAMAGES unless every member is in the file, as long as its head says, not compressed, no pickle."""
+    """Check that every member is uncompressed, no pickle, and as long as its header says. Raises one of DAMAGES."""
     members = archive.infolist()
     assert archive.fp is not None
     nbytes = archive.fp.seek(0, 2)
@@ -88,7 +91,7 @@ def check_sizes(archive: zipfile.ZipFile) -> None:
 
 
 def _head(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> tuple[tuple[int, ...], np.dtype[Any], int]:
-    """The shape, the dtype and the length of its description."""
+    """Return the shape, the dtype and the length of the header of a member."""
     with archive.open(member) as file:
         if npy.read_magic(file) != (1, 0):
             raise ValueError(f"{member.filename} is of another version")
