@@ -5,8 +5,8 @@ Each state of the file, which is its size and modification time, has a store of 
 under a unique name. It gets its final name once all ranks that need it have mapped it. So:
 
 - A store with its final name is complete, on the disk too.
-- If two jobs make the same store, the first to give the name wins. The ranks of the other job keep their maps, whose
-  file stays in use without a name. No rank opens a file that may be deleted before that.
+- If two jobs make the same store, the first to give the name wins. The ranks of the other job have mapped
+  theirs by then. So no rank has to open a file that may be deleted, and the maps stay valid without a name.
 - No store that a running job has mapped is written to or replaced.
 
 The cache does not notice a new file of the same size and modification time.

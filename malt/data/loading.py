@@ -56,9 +56,9 @@ def shared(path: str, form: Format[Any], transport: Transport) -> Store:
 def _of_team(path: str, form: Format[Any], team: Team) -> Store:
     source = succeed(team.transport, lambda: Source.of(path))
     found = succeed(team.transport, lambda: _find(source, form, team))
-    stores = team.exchange(found and found.identity())
-    if any(stores[rank] is None or stores[rank] != stores[ranks[0]] for ranks in team.hosts for rank in ranks):
-        is_cached = len({stores[rank] for rank in team.ranks}) == 1
+    hashes = team.exchange(found and found.identity())
+    if any(hashes[rank] is None or hashes[rank] != hashes[ranks[0]] for ranks in team.hosts for rank in ranks):
+        is_cached = len({hashes[rank] for rank in team.ranks}) == 1
         found = _build(source, form, team, found if is_cached else None)
     assert found is not None
     team.check_same(path, found.identity())
