@@ -1,4 +1,4 @@
-"""Matrix factorization: each rank trains on users of its own, and the rows of items that changed go to the others."""
+"""Matrix factorization. Each rank trains on its own users, and sends the rows of items that changed."""
 
 import numpy as np
 from numba import njit
@@ -11,7 +11,7 @@ STEP, L2, EPOCHS, PARTS = 0.02, 0.02, 20, 10
 
 @njit(nogil=True)
 def train(users, items, ratings, P, Q):
-    """A step for each of these ratings, on the rows of its user and its item."""
+    """Take a step for each rating, on the rows of its user and its item."""
     for n in range(len(ratings)):
         p, q = P[users[n]], Q[items[n]]
         error = ratings[n] - np.sum(p * q)
@@ -26,7 +26,7 @@ ratings = truth[users, items] + 0.3 * rng.standard_normal(len(users))
 is_test = rng.random(len(users)) < 0.1
 
 P, Q = rng.standard_normal((USERS, RANK)) / 4, rng.standard_normal((ITEMS, RANK)) / 4
-shared = malt.vector(Q, kind="sparse", sync="bsp")  # Q itself, row by row
+shared = malt.vector(Q, kind="sparse", sync="bsp")  # Q itself, sent row by row
 mine = users % malt.size() == malt.rank()  # users are dealt to ranks
 trained, tested = np.flatnonzero(mine & ~is_test), np.flatnonzero(mine & is_test)
 for epoch in range(EPOCHS):

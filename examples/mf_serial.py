@@ -1,4 +1,4 @@
-"""Matrix factorization by stochastic gradient descent: ratings of items by users, with noise of 0.3, predicted."""
+"""Matrix factorization by stochastic gradient descent, of ratings with noise of 0.3."""
 
 import numpy as np
 from numba import njit
@@ -9,7 +9,7 @@ STEP, L2, EPOCHS, PARTS = 0.02, 0.02, 20, 10
 
 @njit(nogil=True)
 def train(users, items, ratings, P, Q):
-    """A step for each of these ratings, on the rows of its user and its item."""
+    """Take a step for each rating, on the rows of its user and its item."""
     for n in range(len(ratings)):
         p, q = P[users[n]], Q[items[n]]
         error = ratings[n] - np.sum(p * q)

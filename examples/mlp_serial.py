@@ -1,4 +1,4 @@
-"""A neural network that learns to tell the three arms of a spiral apart."""
+"""A neural network that classifies points by the arm of a spiral."""
 
 import numpy as np
 
@@ -17,7 +17,7 @@ def layers(x):
 
 
 def gradients(x, y):
-    """Of the mean cross-entropy over these rows."""
+    """The gradients of the mean cross-entropy over these rows."""
     hidden, scores = layers(x)
     delta = np.exp(scores - scores.max(axis=1, keepdims=True))
     delta /= delta.sum(axis=1, keepdims=True)

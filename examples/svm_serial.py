@@ -1,4 +1,4 @@
-"""A linear SVM on census data, by gradient descent on small batches."""
+"""A linear SVM on census data, by gradient descent on batches."""
 
 import numpy as np
 
@@ -11,7 +11,7 @@ X, y = data.X, data.y
 
 
 def update(w, rows):
-    """A step along the mean gradient of the hinge loss over these rows, and of the penalty."""
+    """The step against the mean gradient of the hinge loss over these rows, and of the penalty."""
     violated = y[rows] * (X[rows] @ w) < 1
     return STEP * (X[rows].T @ (violated * y[rows]) / len(rows) - L2 * w)
 
