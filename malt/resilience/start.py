@@ -210,9 +210,9 @@ def _reason(world: World, rank: int) -> str:
 
 def _eviction(world: World, rank: int) -> str:
     """Why `rank` was killed: it made others wait beyond the deadline."""
-    silent_s = world.transport.clock() - world.transport.heard_at(rank)
+    since_heartbeat_s = world.transport.clock() - world.transport.heard_at(rank)
     return (
-        f"it made no call of malt for {silent_s:.0f} s while others waited for it, and was ended "
+        f"it made no call of malt for {since_heartbeat_s:.0f} s while others waited for it, and was ended "
         f"(deadline_s={world.deadline_s:g}; malt.heartbeat() is a sign of life)"
     )
 

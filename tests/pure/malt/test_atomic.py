@@ -19,7 +19,7 @@ def path(tmp_path):
     return file
 
 
-def test_what_is_written_takes_the_place(path):
+def test_what_is_written_replaces_the_file(path):
     path.chmod(0o600)
     mask = os.umask(0o022)
     try:
@@ -39,7 +39,7 @@ def test_the_file_is_synced_before_it_is_renamed_and_the_folder_after(path, monk
     assert calls == ["fsync", "replace", "fsync"]
 
 
-def test_what_fails_leaves_the_file_as_it_was(path, monkeypatch):
+def test_a_failed_write_leaves_the_file_unchanged(path, monkeypatch):
     with pytest.raises(ZeroDivisionError):
         atomic.write(str(path), lambda file: (file.write(b"half"), 1 / 0))
 
@@ -53,14 +53,14 @@ def test_what_fails_leaves_the_file_as_it_was(path, monkeypatch):
     assert path.read_text() == "before" and os.listdir(path.parent) == ["file"]
 
 
-def test_a_link_stays_one(path):
+def test_a_link_stays_a_link(path):
     link = path.with_name("link")
     link.symlink_to("file")
     atomic.write(str(link), lambda file: file.write(b"after"))
     assert link.is_symlink() and path.read_text() == "after"
 
 
-def test_what_a_killed_writer_left_is_removed_and_nothing_else(path):
+def test_only_files_of_killed_writers_are_removed(path):
     left = f"file.{'0a' * 16}.partial"
     others = ["file", "file.partial", f"other.{'0a' * 16}.partial", f"file.{'0a' * 15}.partial", f"file.2{left[4:]}"]
     for name in (left, *others):

@@ -1,4 +1,4 @@
-"""What MPI prints when a job is ended is known by its shape."""
+"""What MPI prints when a job ends is recognized by its form."""
 
 from __future__ import annotations
 
@@ -76,15 +76,15 @@ def passed(banners, text):
 
 
 @pytest.mark.parametrize("text", RECORDED.values(), ids=RECORDED)
-def test_what_was_recorded_is_taken_out(text):
+def test_recorded_banners_are_removed(text):
     banners = Banners()
     assert passed(banners, f"before\n\n{text}after\n{DASHES}1 2\n") == f"before\n\nafter\n{DASHES}1 2\n"
     assert banners.found.decode() == text and not banners.holds()
 
 
 @pytest.mark.parametrize("text", RECORDED.values(), ids=RECORDED)
-def test_what_is_almost_that_passes(text):
-    """A line in the midst of it, or one less: nothing is lost, or out of order."""
+def test_what_is_almost_a_banner_passes(text):
+    """With one line more, or one less, nothing is lost or out of order."""
     lines = text.splitlines(keepends=True)
     for place in range(1, len(lines)):
         for changed in ([*lines[:place], "a rank's\n", *lines[place:]], lines[:place]):
@@ -96,6 +96,6 @@ def test_what_is_almost_that_passes(text):
             assert len(reports) + len(banners.found) == len("".join(changed))
 
 
-def test_other_news_of_mpi_passes():
+def test_other_output_of_mpi_passes():
     banners = Banners()
     assert passed(banners, KILLED) + banners.release().decode() == KILLED and banners.found == b""

@@ -1,4 +1,4 @@
-"""The cache finds what was published for the very state of a file, whoever was first, and tidies up after jobs."""
+"""The cache finds what was published for the present state of a file, and deletes what jobs have left."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def test_the_first_to_publish_wins(source, monkeypatch, has_links):
     assert entries(source) == [source.key("tests")]
 
 
-def test_of_those_that_publish_at_the_same_time_the_first_wins(source, monkeypatch):
+def test_of_several_that_publish_at_once_the_first_wins(source, monkeypatch):
     """No file that another host may have mapped is replaced, however late its name is taken."""
     first, second, link = making(source, value=1), making(source, value=2), os.link
 
@@ -113,7 +113,7 @@ def test_of_those_that_publish_at_the_same_time_the_first_wins(source, monkeypat
     assert value_found(source) == [1] and entries(source) == [source.key("tests")]
 
 
-def test_a_damaged_one_is_replaced(source):
+def test_a_damaged_store_is_replaced(source):
     publish(source, making(source, value=1))
     Path(places(source.path)[0], source.key("tests")).write_text("{}")
     assert find(source) is None
@@ -147,7 +147,7 @@ def test_another_state_is_not_found(source):
         assert find(other) is None
 
 
-def test_what_is_abandoned_is_deleted_later(source):
+def test_abandoned_stores_are_deleted_later(source):
     old = Source(source.path, source.size + 1, source.mtime_ns)
     publish(old, making(old))
     unfinished = making(source)
@@ -164,7 +164,7 @@ def test_what_is_abandoned_is_deleted_later(source):
     assert not os.path.exists(unfinished) and value_found(source) == [1]
 
 
-def test_an_unfinished_store_goes_where_making_it_fails(source, monkeypatch):
+def test_an_unfinished_store_is_deleted_if_writing_fails(source, monkeypatch):
     def full(path, contents):
         Path(path).touch()
         raise OSError(28, "No space left on device")
@@ -186,7 +186,7 @@ def test_the_cache_is_as_private_as_the_file(source, mode, expected):
     assert stat.S_IMODE(os.stat(places(source.path)[0]).st_mode) == expected
 
 
-def test_what_is_no_file_has_no_state(tmp_path):
+def test_only_a_file_has_a_state(tmp_path):
     with pytest.raises(FileNotFoundError):
         Source.of(str(tmp_path / "none"))
     with pytest.raises(IsADirectoryError):

@@ -1,4 +1,4 @@
-"""What is composed, for every MPI and machine: no process is started here."""
+"""The command line of a job, for every MPI and machine. No process is started here."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ def line(library=OPENMPI5, ranks=4, machine=CLUSTER, environ=None, at="", progra
 
 
 def settings(*arguments, **keywords):
-    """All but the thread counts."""
+    """The environment without the thread counts."""
     return {name: value for name, value in line(*arguments, **keywords).settings.items() if name not in THREADS}
 
 
 def options(*arguments, **keywords):
-    """What stands between mpiexec and the program."""
+    """The words between mpiexec and the program."""
     words = line(*arguments, **keywords).arguments
     assert words[0] == "/opt/bin/mpiexec"
     return words[1 : words.index(sys.executable)]
@@ -46,23 +46,23 @@ def test_every_rank_runs_this_python_and_the_program_untouched(library, program)
 
 @pytest.mark.parametrize("library", [MPICH, INTEL], ids=str)
 @pytest.mark.parametrize("machine", [Machine(1, root=True), CLUSTER], ids=str)
-def test_what_needs_nothing_gets_nothing(library, machine):
+def test_no_options_where_none_are_needed(library, machine):
     assert settings(library, machine=machine) == {}
     assert options(library, machine=machine) == ["-n", "4"]
 
 
-def test_openmpi_with_room_infiniband_and_no_root():
+def test_openmpi_with_enough_cores_infiniband_and_no_root():
     assert settings() == {}
     assert options() == ["-n", "4", "--bind-to", "none"]
 
 
-def test_ranks_that_may_die():
+def test_ranks_that_may_fail():
     made = compose(Job(4, ("x.py",), survive="1"), OPENMPI5, "/opt/bin/mpiexec", CLUSTER, {})
     assert made.arguments[3:5] == ["--rtos", "recoverable,error-nonzero-status=0"]
     assert made.settings["MALT_SURVIVE"] == "1" and made.fault_tolerant_ranks == 4 and line().fault_tolerant_ranks == 0
 
 
-def test_ranks_that_may_die_on_several_hosts():
+def test_ranks_that_may_fail_on_several_hosts():
     def made(survive, at="", nodes=1):
         job = Job(4, ("x.py",), hosts(at) if at else (), survive)
         return compose(job, OPENMPI5, "/opt/bin/mpiexec", Machine(cores=8, nodes=nodes), {})
@@ -87,7 +87,7 @@ def test_an_mpi_that_ends_the_job_is_refused(library):
 
 
 def test_no_colours_into_a_file():
-    """Open MPI's ranks print to a pseudo-terminal, wherever that goes."""
+    """Ranks of Open MPI print to a pseudo-terminal, wherever their output goes."""
     machine = Machine(8, fabrics=["infiniband"], terminal=False)
     assert settings(machine=machine) == {"NO_COLOR": "1"}
     assert settings(machine=machine, environ={"FORCE_COLOR": "1"}) == settings(MPICH, machine=machine) == {}
@@ -123,7 +123,7 @@ def test_the_ranks_share_the_cores(library, ranks, threads):
     assert {name: set_by_us[name] for name in THREADS} == dict.fromkeys(THREADS, str(threads))
 
 
-def test_what_the_user_has_set_stays():
+def test_settings_of_the_user_are_kept():
     environ = {"OMPI_MCA_osc": "rdma", "PRTE_MCA_rmaps_default_mapping_policy": "node", "NUMBA_NUM_THREADS": "3",
                "OMPI_ALLOW_RUN_AS_ROOT": "0", "MKL_NUM_THREADS": ""}  # fmt: skip
     composed = line(ranks=9, machine=Machine(8, root=True), environ=environ)
@@ -136,7 +136,7 @@ def test_openmp_of_the_user_goes_for_those_that_follow_it():
 
 
 @pytest.mark.parametrize("policy", ["PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy"])
-def test_binding_of_the_user_stays(policy):
+def test_binding_of_the_user_is_kept(policy):
     assert options(environ={policy: "numa"}) == ["-n", "4"]
 
 
@@ -188,7 +188,7 @@ def test_hosts_are_parsed():
 
 
 @pytest.mark.parametrize("text", ["", "a,", ":4", "a:0", "a:-1", "a:x", "a:", "-x", "a b", "a:1:2"])
-def test_hosts_that_are_none(text):
+def test_bad_hosts(text):
     with pytest.raises(ValueError, match="host"):
         hosts(text)
 

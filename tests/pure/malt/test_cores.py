@@ -1,4 +1,4 @@
-"""How many cores there are to use, on machines made of files."""
+"""The number of cores to use, on machines made of files."""
 
 from __future__ import annotations
 

@@ -18,10 +18,10 @@ OF_THE_JOB = {
 
 
 @pytest.mark.parametrize("whose", OF_THE_JOB)
-def test_what_makes_a_rank_stays_in_it(whose):
+def test_variables_of_a_rank_are_not_inherited(whose):
     assert outside(USERS | OF_THE_JOB[whose]) == USERS
 
 
-def test_elsewhere_all_is_the_users():
+def test_outside_a_rank_all_is_inherited():
     environ = USERS | {"MALT_SURVIVE": "1", "OMPI_MCA_num_procs": "2"}
     assert outside(environ) == environ

@@ -1,4 +1,4 @@
-"""malt.files: arrays in whole files, from which nothing is unpickled."""
+"""malt.files: arrays in whole files. Nothing is unpickled."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def test_nothing_is_unpickled(path):
 
 
 def test_sizes_are_those_of_the_file(path):
-    """An array that says it is larger than the file takes no memory."""
+    """An array with a shape larger than the file takes no memory."""
     np.savez(path, w=np.zeros(3, np.uint8))
     path.write_bytes(path.read_bytes().replace(b"(3,), }             ", b"(3000000000000,), } "))
     with pytest.raises(ValueError, match=r"model\.npz: not an \.npz"):

@@ -1,4 +1,4 @@
-"""How a job ends whose ranks may die, by what they left in its folder."""
+"""How a job ends whose ranks may fail, by the files in its folder."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.serial
 
 
 @pytest.fixture
-def find_failed():
+def ended():
     """A process that has ended."""
     child = subprocess.Popen([sys.executable, "-c", ""])
     child.wait()
@@ -30,7 +30,7 @@ def find_failed():
 
 @pytest.fixture
 def stopped(tmp_path):
-    """A process that stands still, which is rank 0."""
+    """A process that is stopped, as rank 0."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     try:
         began = Path(f"/proc/{child.pid}/stat").read_text().rpartition(")")[2].split()[19]
@@ -43,29 +43,29 @@ def stopped(tmp_path):
         child.wait()
 
 
-def lives(child):
-    """Whether it does, also a moment from now: a kill takes one."""
+def is_alive(child):
+    """Whether the process is alive, also a moment from now: a kill takes a moment."""
     with contextlib.suppress(subprocess.TimeoutExpired):
         child.wait(0.2)
     return child.poll() is None
 
 
 def here():
-    """This process, as a rank tells of itself."""
+    """This process, as a rank reports it."""
     return f"{this_process().number} {this_process().started}"
 
 
 @pytest.fixture
 def patience(monkeypatch):
-    """How long the launcher waits for those who have not come; it can be changed."""
+    """The clock of the launcher, which the test moves."""
 
     class Clock:
         now = 100.0
 
-        def pass_(self, seconds, roll=None):
-            """In looks of half a second; without `roll` nobody looks."""
+        def pass_(self, seconds, state=None):
+            """Let time pass; `state` is read every half second, if it is given."""
             end = self.now + seconds
-            while roll is not None and self.now < end - 0.5 and roll.status() is None:
+            while state is not None and self.now < end - 0.5 and state.status() is None:
                 self.now += 0.5
             self.now = end
 
@@ -75,7 +75,7 @@ def patience(monkeypatch):
 
 
 def called(folder, **reports):
-    """The status after ranks have said this: started maps ranks to processes."""
+    """The status after these reports of ranks: `started` maps ranks to processes."""
     for rank, process in reports.pop("started", {}).items():
         (folder / f"started-{rank}").write_text(process)
     for kind, ranks in reports.items():
@@ -84,176 +84,176 @@ def called(folder, **reports):
     return JobState(folder, 2).status()
 
 
-def test_it_goes_on_while_somebody_lives(tmp_path, find_failed):
-    assert called(tmp_path, started={0: here(), 1: find_failed}, ready=[0, 1]) is None
+def test_the_job_goes_on_while_a_rank_is_alive(tmp_path, ended):
+    assert called(tmp_path, started={0: here(), 1: ended}, ready=[0, 1]) is None
 
 
-def test_it_is_well_once_those_who_live_have_finished(tmp_path, find_failed):
-    assert called(tmp_path, started={0: here(), 1: find_failed}, ready=[0, 1], finished=[0]) == 0
+def test_status_0_once_all_live_ranks_have_finished(tmp_path, ended):
+    assert called(tmp_path, started={0: here(), 1: ended}, ready=[0, 1], finished=[0]) == 0
 
 
-def test_one_that_has_not_finished_is_waited_for(tmp_path):
+def test_a_rank_that_has_not_finished_is_waited_for(tmp_path):
     assert called(tmp_path, started={0: here(), 1: here()}, ready=[0, 1], finished=[0]) is None
 
 
-def test_nobody_is_left(tmp_path, find_failed):
-    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == 1
+def test_all_ranks_have_failed(tmp_path, ended):
+    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 1
 
 
-def test_who_fails_leaves_its_status_for_when_nobody_is_left(tmp_path, find_failed):
+def test_the_status_of_a_failed_rank_counts_once_all_have_failed(tmp_path, ended):
     (tmp_path / "left-0").write_text("3")
-    assert called(tmp_path, started={0: find_failed, 1: here()}, ready=[0, 1]) is None
-    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == 3
+    assert called(tmp_path, started={0: ended, 1: here()}, ready=[0, 1]) is None
+    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 3
 
 
-def test_who_dies_before_the_session_is_told_once_the_others_do_not_come(tmp_path, find_failed, capsys, patience):
+def test_a_failure_before_the_session_is_reported_once_the_others_do_not_come(tmp_path, ended, capsys, patience):
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(find_failed)
-    roll = JobState(tmp_path, 2)
-    assert roll.status() is None
-    patience.pass_(2.9, roll)
-    assert roll.status() is None
-    patience.pass_(0.2, roll)
-    assert roll.status() == 1
-    roll.report_early_failures()
+    (tmp_path / "started-1").write_text(ended)
+    state = JobState(tmp_path, 2)
+    assert state.status() is None
+    patience.pass_(2.9, state)
+    assert state.status() is None
+    patience.pass_(0.2, state)
+    assert state.status() == 1
+    state.report_early_failures()
     assert capsys.readouterr().err == "malt run: rank 1 died before the session began\n"
 
 
-def test_once_mpi_has_begun_the_others_may_take_their_time(tmp_path, find_failed, patience):
+def test_after_mpi_init_the_others_have_more_time(tmp_path, ended, patience):
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(find_failed)
+    (tmp_path / "started-1").write_text(ended)
     (tmp_path / "begun-0").write_text("")
-    roll = JobState(tmp_path, 2)
-    assert roll.status() is None
-    patience.pass_(50, roll)
-    assert roll.status() is None
-    patience.pass_(11, roll)
-    assert roll.status() == 1
+    state = JobState(tmp_path, 2)
+    assert state.status() is None
+    patience.pass_(50, state)
+    assert state.status() is None
+    patience.pass_(11, state)
+    assert state.status() == 1
 
 
-def test_who_ends_before_the_others_has_not_ended_well_where_they_die(tmp_path, find_failed, capsys):
+def test_a_rank_that_left_early_has_not_ended_well_if_the_others_fail(tmp_path, ended, capsys):
     (tmp_path / "left-0").write_text("0")
-    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == 1
+    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 1
 
 
-def test_one_that_is_alone_stands_still_for_whoever_stopped_it(tmp_path, stopped, patience):
-    roll = JobState(tmp_path, 1)
+def test_a_rank_that_is_alone_may_stay_stopped(tmp_path, stopped, patience):
+    state = JobState(tmp_path, 1)
     for _ in range(3):
-        assert roll.status() is None
-        patience.pass_(10, roll)
-    assert lives(stopped)
+        assert state.status() is None
+        patience.pass_(10, state)
+    assert is_alive(stopped)
 
 
 @pytest.mark.parametrize(("reports", "status"), [((), None), (("calls-100",), 1), (("calls-100", "begun-0"), None)])
-def test_one_that_ends_while_the_others_wait_in_mpi_is_told(tmp_path, find_failed, patience, reports, status, capsys):
+def test_a_rank_that_ends_while_the_others_wait_in_mpi_is_reported(tmp_path, ended, patience, reports, status, capsys):
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(find_failed)
+    (tmp_path / "started-1").write_text(ended)
     for name in ("finished-1", *reports):
         (tmp_path / name).write_text("")
-    roll = JobState(tmp_path, 2)
-    assert roll.status() is None
-    patience.pass_(4, roll)
-    assert roll.status() == status
-    roll.report_early_failures()
+    state = JobState(tmp_path, 2)
+    assert state.status() is None
+    patience.pass_(4, state)
+    assert state.status() == status
+    state.report_early_failures()
     reports = "malt run: rank 1 ended while the others waited for it in MPI_Init\n"
     assert capsys.readouterr().err == (reports if status else "")
 
 
 @pytest.mark.parametrize(("left", "status"), [("", 1), ("2", 1), ("3", 3)])
-def test_a_status_that_is_not_that_of_all(tmp_path, find_failed, left, status):
-    """Bad input is that of all ranks, or none."""
+def test_a_status_that_not_all_ranks_share(tmp_path, ended, left, status):
+    """The status for bad input counts only if all ranks have it."""
     (tmp_path / "left-0").write_text(left)
-    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == status
+    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == status
 
 
-def test_bad_input_that_all_have_seen(tmp_path, find_failed):
+def test_bad_input_that_all_have_seen(tmp_path, ended):
     for rank in (0, 1):
         (tmp_path / f"left-{rank}").write_text("2")
-    assert called(tmp_path, started={0: find_failed, 1: find_failed}, ready=[0, 1]) == 2
+    assert called(tmp_path, started={0: ended, 1: ended}, ready=[0, 1]) == 2
 
 
-def test_where_all_end_by_themselves_nobody_died_early(tmp_path, find_failed, capsys):
+def test_if_all_end_by_themselves_none_failed_early(tmp_path, ended, capsys):
     for rank in (0, 1):
         (tmp_path / f"left-{rank}").write_text("3")
-    (tmp_path / "started-0").write_text(find_failed)
-    (tmp_path / "started-1").write_text(find_failed)
-    roll = JobState(tmp_path, 2)
-    assert roll.status() == 3
-    roll.report_early_failures()
+    (tmp_path / "started-0").write_text(ended)
+    (tmp_path / "started-1").write_text(ended)
+    state = JobState(tmp_path, 2)
+    assert state.status() == 3
+    state.report_early_failures()
     assert capsys.readouterr().err == ""
 
 
 @pytest.mark.parametrize("reports", ["ready-100", "session-came-1"])
-def test_who_had_come_is_not_waited_for(tmp_path, find_failed, patience, reports, capsys):
+def test_a_rank_that_had_come_is_not_waited_for(tmp_path, ended, patience, reports, capsys):
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(find_failed)
+    (tmp_path / "started-1").write_text(ended)
     (tmp_path / reports).write_text("")
-    roll = JobState(tmp_path, 2)
-    assert roll.status() is None
-    patience.pass_(60, roll)
-    assert roll.status() is None
-    roll.report_early_failures()
+    state = JobState(tmp_path, 2)
+    assert state.status() is None
+    patience.pass_(60, state)
+    assert state.status() is None
+    state.report_early_failures()
     assert capsys.readouterr().err == ""
 
 
-def test_a_rank_that_never_starts_is_told(tmp_path, capsys, patience):
+def test_a_rank_that_never_starts_is_reported(tmp_path, capsys, patience):
     (tmp_path / "started-0").write_text(here())
-    roll = JobState(tmp_path, 2)
-    assert roll.status() is None
-    patience.pass_(59, roll)
-    assert roll.status() is None
-    patience.pass_(2, roll)
-    assert roll.status() == 1
-    roll.report_early_failures()
+    state = JobState(tmp_path, 2)
+    assert state.status() is None
+    patience.pass_(59, state)
+    assert state.status() is None
+    patience.pass_(2, state)
+    assert state.status() == 1
+    state.report_early_failures()
     assert capsys.readouterr().err == "malt run: rank 1 said nothing for 60 s\n"
 
 
-def test_time_that_the_launcher_itself_stood_still_does_not_count(tmp_path, patience):
+def test_time_while_the_launcher_is_stopped_does_not_count(tmp_path, patience):
     (tmp_path / "started-0").write_text(here())
-    roll = JobState(tmp_path, 2)
-    assert roll.status() is None
+    state = JobState(tmp_path, 2)
+    assert state.status() is None
     patience.pass_(1000)
-    assert roll.status() is None
+    assert state.status() is None
 
 
 @pytest.mark.parametrize(("ready", "another"), [(False, False), (True, False), (True, True)])
-def test_who_is_stopped_is_ended_where_nobody_else_would(tmp_path, stopped, find_failed, patience, ready, another):
-    """Before the session; and in it, where no other rank runs."""
-    (tmp_path / "started-1").write_text(here() if another else find_failed)
+def test_a_stopped_rank_is_killed_if_no_other_rank_would(tmp_path, stopped, ended, patience, ready, another):
+    """Before the session; in it, if no other rank runs."""
+    (tmp_path / "started-1").write_text(here() if another else ended)
     (tmp_path / "session-came-1").write_text("")
     if ready:
         (tmp_path / "ready-1").write_text("")
-    roll = JobState(tmp_path, 2)
-    assert roll.status() is None
-    patience.pass_(3, roll)
-    assert roll.status() is None
+    state = JobState(tmp_path, 2)
+    assert state.status() is None
+    patience.pass_(3, state)
+    assert state.status() is None
     if ready:
-        assert lives(stopped)
-        patience.pass_(3, roll)
-        assert roll.status() is None
+        assert is_alive(stopped)
+        patience.pass_(3, state)
+        assert state.status() is None
     if another:
-        assert lives(stopped)
+        assert is_alive(stopped)
     else:
         assert stopped.wait(10) == -signal.SIGKILL
-        assert roll.status() == 1
+        assert state.status() == 1
 
 
-def test_who_stood_still_before_the_session_has_its_time_anew_in_it(tmp_path, stopped, find_failed, patience):
-    (tmp_path / "started-1").write_text(find_failed)
+def test_a_rank_stopped_before_the_session_has_its_time_anew_in_it(tmp_path, stopped, ended, patience):
+    (tmp_path / "started-1").write_text(ended)
     (tmp_path / "session-came-1").write_text("")
-    roll = JobState(tmp_path, 2)
-    assert roll.status() is None
-    patience.pass_(1, roll)
+    state = JobState(tmp_path, 2)
+    assert state.status() is None
+    patience.pass_(1, state)
     (tmp_path / "ready-1").write_text("")
     for _ in range(2):
-        assert roll.status() is None
-        patience.pass_(3, roll)
-    assert lives(stopped)
-    assert roll.status() is None
+        assert state.status() is None
+        patience.pass_(3, state)
+    assert is_alive(stopped)
+    assert state.status() is None
     assert stopped.wait(10) == -signal.SIGKILL
 
 
-def test_before_anything_was_said(tmp_path):
+def test_before_any_report(tmp_path):
     assert called(tmp_path) is None
     assert failed_with(tmp_path) is None
     assert called(tmp_path, started={0: here()}, finished=[0]) is None
@@ -267,11 +267,11 @@ def test_a_failure_of_all_ends_it(tmp_path):
 def test_what_was_left_in_memory_is_removed(tmp_path):
     left = tmp_path / "sm_segment.x"
     left.write_text("")
-    roll = JobState(tmp_path, 2)
+    state = JobState(tmp_path, 2)
     for text in (f"{tmp_path / 'gone already'}\n", f"{tmp_path / 'gone already'}\n{left}\n"):
         (tmp_path / "memory-0").write_text(text)
-        roll.status()
-    roll.clean()
+        state.status()
+    state.clean()
     assert not left.exists()
 
 
@@ -295,8 +295,8 @@ ENDS = {
 
 @pytest.mark.parametrize("how", ENDS)
 @pytest.mark.parametrize("has_begun", [True, False])
-def test_whenever_a_rank_ends_while_the_launcher_looks(how, has_begun, tmp_path, monkeypatch, capsys):
-    """Every schedule: what the rank does comes between any two things that the launcher looks at."""
+def test_a_rank_may_end_at_any_moment_while_the_launcher_reads(how, has_begun, tmp_path, monkeypatch, capsys):
+    """Every schedule: what the rank does comes between any two reads of the launcher."""
     doings, status = ENDS[how]
     elsewhere = "ended-0" in doings
     for number, moments in enumerate(combinations_with_replacement(range(7), len(doings))):
@@ -305,61 +305,61 @@ def test_whenever_a_rank_ends_while_the_launcher_looks(how, has_begun, tmp_path,
         (folder / ("elsewhere-0" if elsewhere else "started-0")).write_text(here())
         if has_begun:
             (folder / "ready-100").write_text("")
-        left, looks = list(zip(moments, doings, strict=True)), 0
+        left, reads = list(zip(moments, doings, strict=True)), 0
 
-        def look(left=left, folder=folder):
-            nonlocal looks
-            while left and left[0][0] <= looks:
+        def read(left=left, folder=folder):
+            nonlocal reads
+            while left and left[0][0] <= reads:
                 doing = left.pop(0)[1]
                 if doing != "its end":
                     (folder / doing).write_text("4")
-            looks += 1
+            reads += 1
             return folder
 
         real = os.listdir
         with monkeypatch.context() as patched:
-            patched.setattr(job_state.os, "listdir", lambda path: real(look()))  # noqa: B023
-            patched.setattr(job_state.system, "has_ended", lambda process: look() and not left)  # noqa: B023
-            roll = JobState(folder, 1, is_spread=elsewhere)
-            assert roll.status() in (None, status), moments
-            looks = 7
-            assert roll.status() == status, moments
-            roll.report_early_failures()
+            patched.setattr(job_state.os, "listdir", lambda path: real(read()))  # noqa: B023
+            patched.setattr(job_state.system, "has_ended", lambda process: read() and not left)  # noqa: B023
+            state = JobState(folder, 1, is_spread=elsewhere)
+            assert state.status() in (None, status), moments
+            reads = 7
+            assert state.status() == status, moments
+            state.report_early_failures()
         assert capsys.readouterr().err == ""
 
 
-def test_a_rank_that_was_taken_for_dead_and_is_not_is_not_told(tmp_path, monkeypatch, capsys):
+def test_a_rank_that_was_wrongly_found_ended_is_not_reported(tmp_path, monkeypatch, capsys):
     for rank in (0, 1):
         (tmp_path / f"started-{rank}").write_text(here())
-    roll = JobState(tmp_path, 2)
+    state = JobState(tmp_path, 2)
     with monkeypatch.context() as patched:
         patched.setattr(job_state.system, "has_ended", lambda process: True)
         (tmp_path / "finished-0").write_text("")
-        assert roll._found() == 0
-    assert roll.status() is None
+        assert state._found() == 0
+    assert state.status() is None
     (tmp_path / "status-1").write_text("")
-    assert roll.status() == 1
-    roll.report_early_failures()
+    assert state.status() == 1
+    state.report_early_failures()
     assert capsys.readouterr().err == ""
 
 
-def test_files_that_are_cleaned_away_are_remembered(tmp_path, find_failed, patience):
+def test_files_that_are_cleaned_away_are_remembered(tmp_path, ended, patience):
     """After some days in /tmp."""
     (tmp_path / "left-1").write_text("3")
     (tmp_path / "memory-1").write_text(str(tmp_path / "segment"))
     (tmp_path / "segment").touch()
     (tmp_path / "started-0").write_text(here())
-    (tmp_path / "started-1").write_text(find_failed)
+    (tmp_path / "started-1").write_text(ended)
     (tmp_path / "ready-100").write_text("")
-    roll = JobState(tmp_path, 2)
-    assert roll.status() is None
+    state = JobState(tmp_path, 2)
+    assert state.status() is None
     for path in tmp_path.glob("*-*"):
         path.unlink()
-    patience.pass_(70, roll)
-    assert roll.status() is None
+    patience.pass_(70, state)
+    assert state.status() is None
     (tmp_path / "finished-0").write_text("")
-    assert roll.status() == 0
-    roll.clean()
+    assert state.status() == 0
+    state.clean()
     assert not (tmp_path / "segment").exists()
 
 
@@ -373,7 +373,7 @@ def test_files_that_are_cleaned_away_are_remembered(tmp_path, find_failed, patie
         (["finished-0"], False, 0, ""),
     ],
 )
-def test_what_mpiexec_calls_a_good_end(names, is_spread, status, line, tmp_path, capsys):
+def test_status_0_of_mpiexec_is_checked(names, is_spread, status, line, tmp_path, capsys):
     for name in names:
         (tmp_path / name).write_text(here())
     assert JobState(tmp_path, 2, is_spread).end() == status
@@ -381,7 +381,7 @@ def test_what_mpiexec_calls_a_good_end(names, is_spread, status, line, tmp_path,
     assert reports.startswith(line) and reports.count("\n") == bool(line)
 
 
-def test_ranks_elsewhere_end_well_or_are_lost(tmp_path, find_failed):
+def test_ranks_elsewhere_end_well_or_fail(tmp_path, ended):
     reports = {"started": {0: here()}, "ready": [100], "elsewhere": [1, 2], "finished": [0, 1]}
     called(tmp_path, **reports)
     assert JobState(tmp_path, 3, is_spread=True).status() is None
@@ -391,66 +391,66 @@ def test_ranks_elsewhere_end_well_or_are_lost(tmp_path, find_failed):
     assert JobState(tmp_path, 3, is_spread=True).status() == 0
 
 
-def test_one_elsewhere_that_stands_still_is_not_waited_for(tmp_path):
+def test_a_stopped_rank_elsewhere_is_not_waited_for(tmp_path):
     reports = {"started": {0: here()}, "ready": [100], "elsewhere": [1], "finished": [0]}
     assert called(tmp_path, **reports) is None
     (tmp_path / "lost-1").write_text("")
     assert JobState(tmp_path, 2, is_spread=True).status() == 0
 
 
-def test_one_elsewhere_that_dies_before_the_session_is_told(tmp_path, capsys, patience):
+def test_a_failure_elsewhere_before_the_session_is_reported(tmp_path, capsys, patience):
     (tmp_path / "started-0").write_text(here())
     for name in ("elsewhere-1", "ended-1"):
         (tmp_path / name).write_text("")
-    roll = JobState(tmp_path, 2, is_spread=True)
-    assert roll.status() is None
-    patience.pass_(6, roll)
-    assert roll.status() == 1
-    roll.report_early_failures()
+    state = JobState(tmp_path, 2, is_spread=True)
+    assert state.status() is None
+    patience.pass_(6, state)
+    assert state.status() == 1
+    state.report_early_failures()
     assert "rank 1 died" in capsys.readouterr().err
 
 
 def test_hosts_may_start_one_after_another(tmp_path, patience):
     (tmp_path / "started-0").write_text(here())
     (tmp_path / "elsewhere-1").write_text("")
-    roll = JobState(tmp_path, 3, is_spread=True)
-    assert roll.status() is None
-    patience.pass_(50, roll)
-    assert roll.status() is None
-    patience.pass_(11, roll)
-    assert roll.status() == 1
+    state = JobState(tmp_path, 3, is_spread=True)
+    assert state.status() is None
+    patience.pass_(50, state)
+    assert state.status() is None
+    patience.pass_(11, state)
+    assert state.status() == 1
 
 
-def test_who_cannot_call_is_left_to_mpiexec(tmp_path, patience):
+def test_ranks_that_cannot_connect_are_left_to_mpiexec(tmp_path, patience):
     (tmp_path / "started-0").write_text(here())
-    roll = JobState(tmp_path, 2, is_spread=True)
-    assert roll.status() is None
-    patience.pass_(100, roll)
-    assert roll.status() is None
-    assert roll.end() == 1
+    state = JobState(tmp_path, 2, is_spread=True)
+    assert state.status() is None
+    patience.pass_(100, state)
+    assert state.status() is None
+    assert state.end() == 1
     (tmp_path / "finished-0").write_text("")
-    assert roll.end() == 0
+    assert state.end() == 0
 
 
-def test_one_that_has_ended_well_may_take_its_time_to_close_its_files(tmp_path, find_failed):
-    roll = JobState(tmp_path, 2)
-    assert not called(tmp_path, started={0: here(), 1: find_failed}, finished=[1]) and not roll.is_ending()
+def test_a_rank_that_has_ended_well_may_take_time_to_close_files(tmp_path, ended):
+    state = JobState(tmp_path, 2)
+    assert not called(tmp_path, started={0: here(), 1: ended}, finished=[1]) and not state.is_ending()
     (tmp_path / "finished-0").touch()
-    assert roll.is_ending()
+    assert state.is_ending()
 
 
 @pytest.mark.parametrize(
     ("inside", "mpiexec", "status", "line"),
     [
         ({}, 0, 0, ""),
-        ({0: "", 1: ""}, 9, 9, ""),  # one was killed, as mpiexec tells
+        ({0: "", 1: ""}, 9, 9, ""),  # one was killed, as mpiexec reports
         ({0: "", 1: "os._exit"}, 0, 1, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
         ({0: "", 1: "os._exit(0)"}, 9, 1, "malt run: rank 1 ended by os._exit(0) without MPI.Finalize()"),
         ({1: "os._exit"}, 3, 3, "malt run: rank 1 ended by os._exit without MPI.Finalize()"),
         ({0: "", 2: ""}, 0, 1, "malt run: ranks 0, 2 ended, or one of them and then the others, without coming to"),
     ],
 )
-def test_who_ended_inside_mpi(inside, mpiexec, status, line, tmp_path, capsys):
+def test_ranks_that_ended_inside_mpi(inside, mpiexec, status, line, tmp_path, capsys):
     for rank, how in inside.items():
         (tmp_path / f"inside-{rank}").write_text(how)
     assert report_ends_inside_mpi(tmp_path, mpiexec) == (status, "os._exit" in line)

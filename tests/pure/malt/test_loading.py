@@ -1,4 +1,4 @@
-"""All ranks get the rows of the file: whatever hosts they are on, whatever can be written, whoever else is at it."""
+"""All ranks get the rows of the file, on any hosts, with any cache that can be written, beside any other job."""
 
 from __future__ import annotations
 
@@ -168,8 +168,8 @@ def test_a_damaged_cache_is_made_anew(path, parsed, hosts, place):
         assert len(parsed) == len(hosts) and damaged.read_bytes() == good
 
 
-def test_a_store_that_is_none_of_rows_is_made_anew(path, parsed):
-    """What its checksums do not tell: indptr leads out of the non-zeros."""
+def test_a_store_of_wrong_rows_is_made_anew(path, parsed):
+    """Its checksums are right, but indptr points behind the non-zeros."""
 
     def forged_pieces(*words):
         yield from rows.FORMAT.pieces(*words)
@@ -230,7 +230,7 @@ def test_a_disk_that_fails_on_one_rank_leaves_nothing_behind(path, monkeypatch, 
 
 @pytest.mark.parametrize("hosts", ["ab", "aab", "abb"])
 def test_a_host_that_has_no_place_still_has_the_rows(path, monkeypatch, hosts):
-    """One host maps, the other does not; both have the same."""
+    """One host maps the rows, the other does not; both have the same."""
     begin, first = cache.begin, threading.Lock()
 
     def begin_on_one(source, kind, place, contents):
@@ -246,7 +246,7 @@ def test_a_host_that_has_no_place_still_has_the_rows(path, monkeypatch, hosts):
 
 
 def test_a_cache_on_one_host_only(path, parsed, monkeypatch):
-    """Both "hosts" look in the same folder here: the second is made to find nothing."""
+    """Both "hosts" share one folder here: the second is made to find nothing in it."""
     load(path)
     parsed.clear()
     find = cache.find
@@ -401,7 +401,7 @@ def test_hosts_with_different_files(path, monkeypatch):
 
 
 def test_a_file_written_just_now_is_waited_for(path, monkeypatch):
-    """Else a file written again within a tick of its clock could not be told from the first."""
+    """Otherwise a file written again within a tick of its clock would seem unchanged."""
     waits = []
     monkeypatch.setattr(loading.time, "sleep", waits.append)
     path.write_bytes(TEXT)

@@ -1,4 +1,4 @@
-"""Numbers read all at once are those that float() and int() read, bit for bit."""
+"""Numbers that are read all at once equal those of float() and int(), bit for bit."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def test_numbers_are_what_float_reads(words):
 @example(["1", "."])
 @example(["+."])
 @example([".e5"])
-def test_what_is_no_number_is_refused(words):
+def test_other_words_are_refused(words):
     numbers = read(words)
     if all(NUMBER.fullmatch(word) for word in words):
         assert bits(numbers) == bits([float(word) for word in words])

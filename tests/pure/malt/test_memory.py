@@ -1,4 +1,4 @@
-"""How much memory is free, on machines made of files."""
+"""The free memory, on machines made of files."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def test_this_machine():
     assert memory.free_memory() > 1 << 20
 
 
-def test_what_the_kernel_takes_for_available():
+def test_the_available_memory_of_the_kernel():
     assert memory._available("MemTotal:       24684084 kB\nMemAvailable:   2359 kB\nBuffers: 1 kB\n") == [2359 << 10]
     assert memory._available("MemTotal:       24684084 kB\n") == []
 

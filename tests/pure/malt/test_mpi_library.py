@@ -1,4 +1,4 @@
-"""Which library, and which mpiexec belongs to it: what they print, and installations made of scripts."""
+"""The MPI library and the mpiexec that belongs to it, by what they print: installations made of scripts."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ BANNERS = {
 OPENMPI, MPICH = "mpiexec (Open MPI) 5.0.11", "HYDRA build details:\n    Version:     5.0.2"
 
 
-def install(prefix, says, name="mpiexec"):
+def install(prefix, banner, name="mpiexec"):
     program = prefix / "bin" / name
     program.parent.mkdir(parents=True, exist_ok=True)
-    program.write_text(f"#!/bin/sh\ncat <<'END'\n{says}\nEND\n")
+    program.write_text(f"#!/bin/sh\ncat <<'END'\n{banner}\nEND\n")
     program.chmod(0o755)
     return str(program)
 
@@ -51,7 +51,7 @@ def test_belongs():
     assert not belongs(("intel", (2021, 1)), Library("mpich", (5, 0)))
 
 
-def test_the_one_of_the_library_comes_first(tmp_path):
+def test_the_mpiexec_of_the_library_comes_first(tmp_path):
     own, other = install(tmp_path / "own", OPENMPI), install(tmp_path / "other", OPENMPI)
     environ = {"PATH": str(tmp_path / "other" / "bin")}
     assert find_mpiexec(library(tmp_path / "own"), environ, str(tmp_path)) == own
@@ -59,7 +59,7 @@ def test_the_one_of_the_library_comes_first(tmp_path):
     assert find_mpiexec(Library("openmpi", (5, 0)), {}, str(tmp_path / "own")) == own
 
 
-def test_one_of_another_mpi_is_passed_over(tmp_path):
+def test_an_mpiexec_of_another_mpi_is_skipped(tmp_path):
     install(tmp_path / "own", MPICH)
     install(tmp_path / "first", OPENMPI.replace("5.0", "4.1"))
     fitting = install(tmp_path / "second", OPENMPI, "mpiexec.openmpi")

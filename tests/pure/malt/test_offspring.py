@@ -1,4 +1,4 @@
-"""Killing what has come from a job, and how long that may take."""
+"""Killing the processes that a job has started, and how long that may take."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from malt.launch.offspring import Offspring
 pytestmark = pytest.mark.serial
 
 
-def test_one_that_does_not_end_is_not_waited_for(monkeypatch):
-    """As one that waits for a file server; here nobody kills it."""
+def test_a_process_that_does_not_end_is_not_waited_for(monkeypatch):
+    """It stands for one that waits for a file server; here it is not killed."""
     monkeypatch.setattr(offspring, "_KILLED_S", 0.1)
     job = Offspring()
     child = subprocess.Popen(["sleep", "50"], start_new_session=True)
@@ -28,7 +28,7 @@ def test_one_that_does_not_end_is_not_waited_for(monkeypatch):
         child.wait()
 
 
-def test_who_was_there_before_is_spared():
+def test_processes_that_were_there_before_are_spared():
     before = subprocess.Popen(["sleep", "50"], start_new_session=True)
     try:
         job = Offspring()

@@ -1,4 +1,4 @@
-"""A file of the user's that hides a package of ours is named."""
+"""A file of the user's that hides a package of MALT is named."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.serial
         ("other.py", "import malt"),
     ],
 )
-def test_what_hides_a_package_is_named(file, program, tmp_path):
+def test_a_file_that_hides_a_package_is_named(file, program, tmp_path):
     path = tmp_path / file
     path.parent.mkdir(exist_ok=True)
     path.write_text("print('this is run')\n" if "import vol" not in program else "")

@@ -1,4 +1,4 @@
-"""Ratings of users: what may be between the words, who gets which, the cache, and what is refused."""
+"""Ratings of users: separators, the rows of each rank, the cache, and bad lines."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_forms(write, form):
 
 @pytest.mark.parametrize("separator", ["\t", ",", "::", " , "])
 @pytest.mark.parametrize("titles", ["", "user id{0}movie title{0}rating\n"])
-def test_names_hold_what_is_no_separator_in_their_file(write, separator, titles):
+def test_names_may_hold_other_separators(write, separator, titles):
     found = opened(write((titles + "u1{0}movie 17{0}4.5\n2{0}The 3 of us{0}1\n").format(separator)))
     assert triples(found) == [(b"2", b"The 3 of us", 1.0), (b"u1", b"movie 17", 4.5)]
 
@@ -117,7 +117,7 @@ def test_short_timestamps_are_no_decimals_where_that_is_clear(write):
         assert opened(write(text)).ratings.tolist() in ([4.0], [4.5])
 
 
-def test_users_may_stand_anywhere_in_the_file(write):
+def test_users_may_be_anywhere_in_the_file(write):
     found = opened(write("9 1 1\n2 1 2\n9 0 3\n2 7 4\n"))
     assert triples(found) == [(2, 1, 2), (2, 7, 4), (9, 1, 1), (9, 0, 3)]
 
@@ -185,7 +185,7 @@ def test_titles_are_the_first_line_only(write):
         opened(write("1 2 nan\n1 2 3\n"))
 
 
-def test_titles_are_not_looked_for_in_later_chunks(write, monkeypatch):
+def test_later_chunks_have_no_titles(write, monkeypatch):
     monkeypatch.setattr(textfile, "CHUNK_NBYTES", 6)
     with pytest.raises(ValueError, match=":4: rating 'rating' is not a number"):
         opened(write("user item rating\n1 2 3\n3 4 5\nuser item rating\n"))
@@ -210,7 +210,7 @@ SEPARATORS = st.sampled_from([" ", "\t", ",", "::", " , ", "  "])
 @settings(max_examples=60)
 @given(st.lists(st.tuples(WORDS, WORDS, st.sampled_from(["1", "-2.5", "3e-1", "+4."]), st.booleans()), min_size=1),
        SEPARATORS)  # fmt: skip
-def test_both_readers_say_the_same(lines, separator):
+def test_both_readers_agree(lines, separator):
     words = [[user, item, rating, *(["978"] if timed else [])] for user, item, rating, timed in lines]
     text = "".join(separator.join(line) + "\n" for line in words).encode()
     fast, careful = ratingtext.parse(text), ratingtext._read_lines(text, 0)
@@ -322,7 +322,7 @@ def test_a_damaged_cache_is_not_used(write, monkeypatch, place):
     assert len(parses) == 4
 
 
-def test_nowhere_to_keep_it(write, monkeypatch):
+def test_no_place_for_the_cache(write, monkeypatch):
     path = write(FORMS["commas"])
 
     def refuse(*_):
@@ -361,7 +361,7 @@ def test_real_ratings(data):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_users_of_the_dead_are_inherited_and_nobody_loses_one(seed):
+def test_users_of_failed_ranks_are_inherited_and_live_ranks_keep_theirs(seed):
     choose = np.random.default_rng(seed)
     ranks = int(choose.integers(2, 9))
     owners = choose.integers(0, ranks, 3000).astype(np.int32)
@@ -369,9 +369,9 @@ def test_users_of_the_dead_are_inherited_and_nobody_loses_one(seed):
     for rank in choose.permutation(ranks)[: ranks - 1].tolist():
         failed.add(rank)
         heirs = dealing.inherit(owners, failed, ranks)
-        living = [one for one in range(ranks) if one not in failed]
-        assert set(heirs.tolist()) <= set(living)
-        assert (heirs[before != rank] == before[before != rank]).all()  # whoever lives keeps what it had
-        inherited = np.bincount(heirs[before == rank], minlength=ranks)[living]
+        alive = [one for one in range(ranks) if one not in failed]
+        assert set(heirs.tolist()) <= set(alive)
+        assert (heirs[before != rank] == before[before != rank]).all()  # live ranks keep what they had
+        inherited = np.bincount(heirs[before == rank], minlength=ranks)[alive]
         assert inherited.max() < 2 * inherited.mean() + 50
         before = heirs

@@ -1,4 +1,4 @@
-"""What the launcher takes down of signals."""
+"""Signals that the launcher receives."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def clock(monkeypatch):
     return now
 
 
-def test_the_same_signal_soon_again_is_the_same(clock):
+def test_a_repeated_signal_counts_once(clock):
     with Signals() as seen:
         for number, after_s, times in [(2, 0, 1), (2, 0.4, 1), (15, 0.1, 2), (2, 0.1, 3), (2, 1.0, 4)]:
             clock[0] += after_s
@@ -36,8 +36,8 @@ def test_handlers_are_put_back():
     assert before == {number: signal.getsignal(number) for number in before}
 
 
-def test_what_is_ignored_stays_ignored():
-    """As SIGINT in the background of a script."""
+def test_an_ignored_signal_stays_ignored():
+    """As SIGINT is in the background of a script."""
     before = signal.signal(signal.SIGINT, signal.SIG_IGN)
     try:
         with Signals() as seen:
@@ -47,7 +47,7 @@ def test_what_is_ignored_stays_ignored():
         signal.signal(signal.SIGINT, before)
 
 
-def test_the_user_can_always_end_it(clock, monkeypatch):
+def test_the_user_can_always_end_the_job(clock, monkeypatch):
     sent = []
     with Signals() as seen:
         monkeypatch.setattr(signals.os, "kill", lambda process, number: sent.append(number))

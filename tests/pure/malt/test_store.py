@@ -1,4 +1,4 @@
-"""A store gives back what was written, or nothing: cut short, changed, of another file, kind or version, it is none."""
+"""A store returns what was written, or nothing if it is cut short, changed, or of another file, kind or version."""
 
 from __future__ import annotations
 

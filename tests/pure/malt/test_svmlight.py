@@ -1,4 +1,4 @@
-"""The fast reader answers what the careful one does or not at all, and the careful one what the grammar says."""
+"""The fast reader agrees with the careful one or leaves the text to it; the careful one follows the grammar."""
 
 from __future__ import annotations
 
