@@ -1,4 +1,4 @@
-"""Vector Object Library: vectors that ranks share, the graphs they travel along, and how updates merge."""
+"""Vector Object Library: vectors that ranks exchange, communication graphs, and gather functions."""
 
 from vol.dense import DenseVector
 from vol.graphs.graph import Graph, as_graph, graph

@@ -1,7 +1,7 @@
-"""Gather functions: how updates merge into a rank's own array.
+"""Gather functions: they merge updates into the array of a rank. Pure.
 
-A built-in one merges in place, in blocks that stay in the cache. Sums run in the order of ranks, own included, and
-divide last, so that ranks which merge the same messages end with the same bits; float16 is summed in float32.
+The built-in functions merge in place, in blocks that stay in the cache. They sum in rank order, with the own array in
+its place, and divide last. So ranks that merge the same messages end with the same bits. float16 is summed in float32.
 """
 
 from __future__ import annotations
@@ -17,26 +17,26 @@ import numpy as np
 from vol.update import Array, Update
 
 _BLOCK = 65_536
-"""Elements merged at once: a block of a message, the sum and the own array stay in a core's cache, and numpy's calls
-take less time than their work."""
+"""Elements merged at once. A block of a message, of the sum and of the own array stay in the cache of a core, and a
+call of NumPy takes less time than its work."""
 
 UserFunction = Callable[[Array, "list[Update]"], "Array | None"]
 
 
 class Own(NamedTuple):
-    """The receiver's part in a merge."""
+    """The term of the receiver in a merge."""
 
     rank: int
     weight: float
-    """The weight of its last scatter."""
+    """The weight of the last scatter."""
     mass: float
-    """What it kept of its mass at its last scatter."""
+    """The mass that is left after the last scatter."""
     values: Array
-    """Its array, C-contiguous: the result is written into it."""
+    """The array, C-contiguous. The result is written into it."""
 
 
 class Term(NamedTuple):
-    """One message's part in a merge: what the built-in functions need of an Update."""
+    """The term of one message in a merge: what the built-in functions need of an Update."""
 
     sender: int
     step: int
@@ -49,16 +49,17 @@ Updates = Sequence["Term | Update"]
 
 
 class Blend(NamedTuple):
-    """A sum of arrays with weights, over a divisor."""
+    """A weighted sum of arrays, divided by a number. Local."""
 
     terms: Sequence[tuple[float, Array]]
-    """(weight, flat values), in the order in which they are summed; at least two."""
+    """(weight, flat values) of each term, at least two, in the order of the sum."""
     weighted: bool = False
-    """Whether the weights are other than 1."""
+    """Whether a weight is not 1."""
     divisor: float | None = None
+    """The divisor; None for a sum."""
 
     def store(self, target: Array) -> None:
-        """The result in `target`, flat, one of the terms: block by block, each done with at once."""
+        """Write the result into `target`, flat, which may be one of the terms. It works block by block."""
         if not self.weighted and target.dtype.char != _HALF and self._begins_with(target):
             self._store_in_place(target)
             return
@@ -69,17 +70,17 @@ class Blend(NamedTuple):
             self._divide(total[: part.size], part)
 
     def total(self, into: Array) -> None:
-        """The sum alone in `into`, flat, of wide_dtype and none of the terms."""
+        """Write the sum, not divided, into `into`: flat, of wide_dtype, not one of the terms."""
         for start in range(0, into.size, _BLOCK):
             block = slice(start, start + _BLOCK)
             self._add(block, into[block])
 
     def finish(self, total: Array, target: Array) -> None:
-        """From what `total` gave, the result in `target`."""
+        """Write the result into `target`, from the sum that `total` has written."""
         self._divide(total, target)
 
     def _begins_with(self, target: Array) -> bool:
-        """Whether `target` is one of the two terms that are added first, and may hold their sum."""
+        """Whether `target` is one of the first two terms, and so may hold their sum."""
         return self.terms[0][1] is target or self.terms[1][1] is target
 
     def _store_in_place(self, target: Array) -> None:
@@ -110,7 +111,7 @@ class Blend(NamedTuple):
         if self.divisor is None:
             if target is not total:
                 np.copyto(target, total, casting="same_kind")
-        elif _is_power_of_two(self.divisor):  # the same bits, in a third of the time
+        elif _is_power_of_two(self.divisor):  # the same bits in a third of the time
             np.multiply(total, total.dtype.type(1 / self.divisor), out=target, casting="same_kind")
         else:
             np.divide(total, total.dtype.type(self.divisor), out=target, casting="same_kind")
@@ -125,17 +126,17 @@ def _is_power_of_two(number: float) -> bool:
 
 
 def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    """In which arrays of `dtype` are summed."""
+    """Return the dtype in which arrays of `dtype` are summed. Local."""
     return np.dtype(np.float32) if dtype.char == _HALF else dtype
 
 
 @dataclass(frozen=True)
 class GatherFunction:
-    """A built-in gather function; `merge(own, updates)` changes own.values, given at least one update."""
+    """A built-in gather function. `merge(own, updates)` changes own.values in place; there is at least one update."""
 
     name: str
     newest: bool
-    """Whether only the newest waiting message of each sender counts."""
+    """Whether it merges only the newest waiting message of each sender."""
     merge: Callable[[Own, Updates], None]
     floating: bool = False
     """Whether it needs a floating-point vector."""
@@ -145,7 +146,7 @@ class GatherFunction:
 
 
 def average(own: Own, updates: Updates) -> Blend:
-    """(own + sum of received) / (1 + number received)."""
+    """Return the sum (own + sum of received) / (1 + number received), not computed yet. Local."""
     return Blend(_terms(own, updates), divisor=1 + len(updates))
 
 
@@ -160,9 +161,9 @@ def _sum(own: Own, updates: Updates) -> None:
 
 
 def _weighted(own: Own, updates: Updates) -> None:
-    """own <- (w own + sum of w_s received_s) / (w + sum of w_s); where all weights are zero, own stays."""
+    """own <- (w own + sum of w_s received_s) / (w + sum of w_s). If all weights are zero, own stays."""
     terms = _terms(own, updates)
-    divisor = sum(weight for weight, _ in terms)  # in the order of ranks, so that it has the same bits on all
+    divisor = sum(weight for weight, _ in terms)  # in rank order, so that it has the same bits on all ranks
     if divisor > 0:
         Blend(terms, weighted=True, divisor=divisor).store(_flat(own.values))
 
@@ -170,7 +171,7 @@ def _weighted(own: Own, updates: Updates) -> None:
 def _push_sum(own: Own, updates: Updates) -> None:
     """own <- (m own + sum of m_s received_s) / (m + sum of m_s), m_s the shares of mass (Kempe, Dobra, Gehrke 2003).
 
-    Push-sum sends an even share of (x, m); own is x / m. The mass m is for the vector to keep.
+    Push-sum sends an even share of (x, m), and own is x / m. The vector holds the mass m.
     """
     shares = [Term(update.sender, update.step, update.share, 0.0, update.values) for update in updates]
     _weighted(own._replace(weight=own.mass), shares)
@@ -182,7 +183,7 @@ def _replace(own: Own, updates: Updates) -> None:
 
 
 def _terms(own: Own, updates: Updates) -> list[tuple[float, Array]]:
-    """(weight, flat values) of all that is summed, in the order of ranks, then steps."""
+    """Return (weight, flat values) of all terms, in the order of ranks, then steps."""
     terms = [(update.sender, update.step, update.weight, _flat(update.values)) for update in updates]
     terms.append((own.rank, 0, own.weight, _flat(own.values)))
     terms.sort(key=_by_rank)
@@ -193,7 +194,7 @@ _by_rank = itemgetter(0, 1)
 
 
 def _flat(values: Array) -> Array:
-    """A view; the array itself where it is flat, so that it can be told from others."""
+    """Return a flat view; the array itself if it is flat, so that `is` recognizes it."""
     return values if values.ndim == 1 else values.reshape(-1)
 
 
@@ -202,29 +203,34 @@ SUM = GatherFunction("SUM", newest=False, merge=_sum)
 REPLACE = GatherFunction("REPLACE", newest=True, merge=_replace)
 WEIGHTED = GatherFunction("WEIGHTED", newest=True, merge=_weighted, floating=True)
 PUSH_SUM = GatherFunction("PUSH_SUM", newest=False, merge=_push_sum, floating=True)
-"""Averages along any graph, also where ranks have unlike numbers of peers: mass travels with each message, and the
-mean weighted by it stays. It is lost with a message that is never merged; then what the ranks come to is biased:
+"""The mean over all ranks along any graph, also if ranks have different numbers of peers (push-sum).
 
-sync="notify-ack"       no bias: nothing is ever overwritten
-sync="bsp"              no bias where every scatter is followed by a gather: a step that is not gathered is lost
-sync="asp", "ssp:S"     no bias where depth is large enough that nothing is overwritten; a sender cannot know, but
-                        `statistics().overwritten` of the receivers tells: 0 on all ranks, and nothing was lost
+Each message carries a share of the mass of its sender, and the mean weighted by mass stays constant. A message that is
+never merged takes its mass with it, and the result is biased:
 
-Mass begins at 1 on each rank; a gather with any other function sets it back to that.
+sync="notify-ack"       no bias: no message is overwritten
+sync="bsp"              no bias if a gather follows every scatter: a step without a gather is not merged
+sync="asp", "ssp:S"     no bias if the depth is large enough that no message is overwritten: `statistics().overwritten`
+                        is then 0 on all ranks
+
+The mass of a rank is 1 at first. A gather with any other function sets it to 1.
 """
 
 BUILT_IN = (AVG, SUM, REPLACE, WEIGHTED, PUSH_SUM)
 
 
 def apply_user_function(function: UserFunction, own: Array, updates: list[Update]) -> None:
-    """Merge by the user's function, which sees a copy of `own`: where it raises, or returns what does not fit,
-    `own` stays as it was. ValueError: the result's shape; TypeError: its dtype."""
+    """Merge `updates` into `own` by a user's function, which gets a copy of `own`. Local.
+
+    ValueError: the result is not an array, or has another shape. TypeError: its dtype does not fit. After these errors,
+    and if the function raises, `own` is unchanged.
+    """
     trial: Any = own.copy()
     result = function(trial, updates)
     name = getattr(function, "__name__", repr(function))
     try:
         merged = np.asarray(trial if result is None else result)
-    except (ValueError, TypeError) as error:  # rows of unlike lengths
+    except (ValueError, TypeError) as error:  # rows of different lengths
         raise ValueError(f"gather function {name} returned what is not an array: {error}") from error
     if merged.shape != own.shape:
         raise ValueError(f"gather function {name} returned shape {merged.shape}, the vector's is {own.shape}")
