@@ -20,7 +20,7 @@ class Cadence:
         self._steps = 1
 
     def steps(self, now: float) -> int:
-        """Return the number of steps from this reading, at `now` seconds, to the next one: at least 1."""
+        """Return the number of steps from this reading, at `now` seconds, to the next one: at least 1. Local."""
         passed_s, self._read_at = now - self._read_at, now
         if passed_s < _SHORT_S:
             self._steps = min(2 * self._steps, _MOST)

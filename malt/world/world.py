@@ -20,7 +20,10 @@ DEADLINE_S = 300.0
 
 
 class World:
-    """The ranks that train together, as this rank sees them, and what this rank holds open."""
+    """The ranks that train together, as this rank sees them, and what this rank holds open.
+
+    Its properties are Local.
+    """
 
     def __init__(
         self, transport: Transport, deadline_s: float = DEADLINE_S, comm: Any = None, ending: Ending | None = None
