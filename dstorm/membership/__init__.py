@@ -1,1 +1,1 @@
-"""Who is alive, and what the ranks that are do together."""
+"""The membership view, and what the live ranks do together: barriers, collectives, windows."""

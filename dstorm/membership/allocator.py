@@ -1,7 +1,6 @@
-"""Which parts of an arena are taken. Pure: no MPI, no clock.
+"""The allocator of an arena. Pure: no MPI, no clock.
 
-All ranks take and give back alike, and so come to the same places without a word: where a part lies follows from what
-was asked for before, and from nothing else.
+All ranks make the same calls in the same order. So they get the same offsets without communication.
 """
 
 from __future__ import annotations
@@ -10,21 +9,23 @@ _ALIGNMENT = 4096
 
 
 class Allocator:
-    """`nbytes` of which parts are taken and given back."""
+    """An allocator of parts of `nbytes` bytes. All methods are Local."""
 
     def __init__(self, nbytes: int) -> None:
         self._nbytes = nbytes
         self._taken: dict[int, int] = {}
-        """The end of each part that is taken, by its start."""
+        """The end of each taken part, by its start."""
 
     @property
     def longest(self) -> int:
-        """The longest part that can be taken."""
+        """Length of the longest part that can be taken, in bytes."""
         return max((length for length, _ in self._gaps()), default=0)
 
     def take(self, nbytes: int) -> int:
-        """Where a part of `nbytes` begins, which no other that is taken overlaps: a multiple of 4096, in the shortest
-        gap that holds it. MemoryError: none does."""
+        """Take a part of `nbytes` bytes; return its offset, a multiple of 4096.
+
+        It lies in the shortest gap that holds it. MemoryError: no gap does; nothing is taken.
+        """
         length = _aligned(nbytes)
         fitting = [gap for gap in self._gaps() if gap[0] >= length]
         if not fitting:
@@ -34,11 +35,11 @@ class Allocator:
         return start
 
     def give_back(self, start: int) -> None:
-        """The part that begins at `start` can be taken again. KeyError: there is none."""
+        """Give the part at offset `start` back. KeyError: no part begins there."""
         del self._taken[start]
 
     def _gaps(self) -> list[tuple[int, int]]:
-        """(length, start) of each that is not taken; its length is that of whole parts."""
+        """The gaps between taken parts, as (length, start)."""
         end_of_all = self._nbytes // _ALIGNMENT * _ALIGNMENT
         starts, ends = [*sorted(self._taken), end_of_all], [0, *sorted(self._taken.values())]
         return [(start - end, end) for start, end in zip(starts, ends, strict=True) if start > end]

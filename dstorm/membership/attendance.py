@@ -1,4 +1,4 @@
-"""What a rank does about those it waits for: publishes that it waits, says so, and evicts who holds up the others."""
+"""What a rank does while it waits: publish for whom it waits, report a long wait, evict ranks that hold it up."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from dstorm.wait import Wait
 
 
 class Attendance(ABC):
-    """The part of a roster that has to do with waits."""
+    """The part of a barrier that attends to waits, also those of other calls."""
 
     _clock: Callable[[], float]
     _window: Window
@@ -22,25 +22,25 @@ class Attendance(ABC):
     _heard_at: dict[int, float]
     _published_at: float
     _awaited: int
-    """Whom this rank waits for, as the others are told."""
+    """The ranks that this rank waits for, as it has published them, as a mask."""
     _evicted_at: dict[int, float]
-    """Whom it has evicted, and when."""
+    """The ranks that it has evicted, and when."""
 
     @abstractmethod
     def check(self) -> None:
-        """Take down the newest that is known of the others; look who has failed."""
+        """Read the words of all other ranks; find failed ranks."""
 
     @abstractmethod
-    def _look(self, rank: int) -> int:
-        """Take down the newest that is known of `rank`."""
+    def _read(self, rank: int) -> int:
+        """Read the word of `rank`; return the ranks that it has marked failed and this rank has not, as a mask."""
 
     @abstractmethod
     def _publish(self) -> None:
-        """Publish what this rank has to say."""
+        """Publish the word of this rank."""
 
     @abstractmethod
     def _heartbeat_s(self) -> float:
-        """How often the others are told."""
+        """Period, in seconds, in which steps and heartbeats are published."""
 
     def attend(self, wait: Wait) -> bool:
         """As `Transport.attend`. One-sided."""
@@ -52,7 +52,7 @@ class Attendance(ABC):
             self._publish()
         if line := wait.report(now, self._awaited_by):
             self._report(line)
-        decision = wait.judge(now, self._lived_at, self._awaited_by)
+        decision = wait.judge(now, self._alive_at, self._awaited_by)
         if decision.silent and not wait.final and self._evict_all(decision.silent, now):
             return False
         return decision.is_over
@@ -67,17 +67,19 @@ class Attendance(ABC):
         """As `Transport.heard_at`. Local."""
         return self._heard_at[rank]
 
-    def _lived_at(self, rank: int) -> float:
-        """... where one that was evicted is given as long again to end."""
+    def _alive_at(self, rank: int) -> float:
+        """When `rank` last gave a heartbeat, or was evicted: it then has the whole deadline once more to end."""
         return max(self._heard_at[rank], self._evicted_at.get(rank, 0.0))
 
     def _awaited_by(self, rank: int) -> frozenset[int]:
-        """Whom `rank` waits for, of those who live."""
+        """The live ranks that `rank` waits for, as far as it has published them."""
         return ranks(self._membership.words[rank].awaited) - self._view.failed
 
     def _evict_all(self, silent: frozenset[int], now: float) -> bool:
-        """Kill those who hold up the others; whether all of them can be, and were not before. Not where none can fail
-        without the job."""
+        """Evict the ranks that hold up the others; return whether all of them could be, and none was before.
+
+        False where no rank can fail without the job.
+        """
         return False
 
     def was_evicted(self, rank: int) -> bool:

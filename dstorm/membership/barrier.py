@@ -1,11 +1,11 @@
-"""The roster: how far each rank has come, in every rank's memory. So that whoever waits for all knows for whom.
+"""Barriers that name the missing ranks, where no rank can fail without the job.
 
-A cell for each rank (dstorm/membership/status.py), which alone writes it into the memory of all others: how many
-meetings it has come to, what the last of them is called, how many steps it has made, and whom it knows to be dead. A
-meeting is a barrier: a rank leaves it when it has seen all others come. Ranks that come to meetings of different names
-have lost each other's way, and are told at once; so are those who need a rank that has departed.
+Each rank has a cell in the memory of every rank (dstorm/membership/status.py), which it alone writes. The cell holds
+how many barriers the rank has entered, the name of the last one, the number of its steps, and the ranks that it has
+marked failed. A rank leaves a barrier when it has seen that all others have entered it. Ranks that are in barriers of
+different names raise an error at once. So do ranks that need a rank that has departed.
 
-Here no rank can fail without the job; dstorm/membership/tolerant.py has the meetings of those who may.
+dstorm/membership/tolerant.py has the barriers of ranks that may fail.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _LONGEST_HEARTBEAT_S = 1.0
 
 
 def nbytes(size: int) -> int:
-    """The memory that the roster of `size` ranks takes of each."""
+    """Bytes that the barrier of `size` ranks takes of each rank's memory."""
     return size * Cells(size).nbytes
 
 
@@ -41,13 +41,13 @@ def _print(line: str) -> None:
 
 
 class Barrier(Attendance):
-    """One rank's view of how far all have come. `window` has nbytes(transport.size) bytes and serves nothing else.
+    """The barriers of one rank. `window` has nbytes(transport.size) bytes and is used for nothing else.
 
-    `report`: prints a line.
+    `report(line)`: prints a line about a long wait.
     """
 
     _excuses = DESERTED
-    """Flags of ranks that may be in another meeting than this one: a moment later this rank knows what they know."""
+    """Flags of ranks that may be in another barrier: a moment later this rank knows why, and raises that error."""
 
     def __init__(
         self, transport: Transport, window: Window, deadline_s: float, report: Callable[[str], object] = _print
@@ -58,18 +58,18 @@ class Barrier(Attendance):
         self._report = report
         self._view = transport.view
         self.deadline_s = deadline_s
-        """How long a meeting lasts without a sign of life of those who are missing."""
+        """How long a barrier waits for missing ranks that give no heartbeat."""
         self._rank, size = transport.rank, transport.size
         self._membership = Membership(self._rank, self._view)
         self._others = [rank for rank in range(size) if rank != self._rank]
         self._cells = Cells(size)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
         self._publishing = threading.RLock()
-        """Held while what this rank says of itself is changed, or said: by any thread."""
+        """Held by any thread that changes or publishes this rank's word."""
         self._turn = Turn()
         self._name = b""
         self.calls = Calls()
-        """What its meetings are part of."""
+        """The collective calls that its barriers are part of."""
         self._flags = self._steps = self._heartbeats = self._open = self._awaited = 0
         self._evicted_at = {}
         self._is_inside = False
@@ -78,46 +78,46 @@ class Barrier(Attendance):
         self._published_at = now
 
     def count_step(self) -> None:
-        """Count a step of this rank; now and then tell the others. One-sided."""
+        """Count a step of this rank; publish it where the last time was a while ago. One-sided."""
         self._steps += 1
         if self._clock() - self._published_at > self._heartbeat_s():
             self._publish()
 
     def heartbeat(self) -> None:
-        """Give a sign of life; now and then tell the others. From any thread. One-sided."""
+        """Give a heartbeat; publish it where the last time was a while ago. One-sided. Any thread may call it."""
         self._heartbeats += 1
         if self._clock() - self._published_at > self._heartbeat_s():
             self._publish()
 
     def _heartbeat_s(self) -> float:
-        """How often the others are told."""
+        """Period, in seconds, in which steps and heartbeats are published."""
         return min(self.deadline_s / _HEARTBEATS_A_DEADLINE, _LONGEST_HEARTBEAT_S)
 
     def check(self) -> None:
-        """Take down the newest that is known of the others. Local."""
+        """Read the words of all other ranks. Local."""
         self._window.sync()
         for rank in self._others:
-            self._look(rank)
+            self._read(rank)
 
     def check_now_and_then(self) -> None:
-        """Look who has failed, where the last time was a while ago: here nobody can. One-sided."""
+        """Nothing: no rank can fail without the job. One-sided."""
 
     def enter(self, what: str, patience_s: float | None = None, final: bool = False) -> frozenset[int]:
-        """Return when all who live have come; who was dead then, the same on all of them, but of a `final` meeting,
-        which ends the session, only who had not come: others may have ended since. Collective.
+        """Return when all live ranks have entered the barrier: the ranks that had failed. Collective.
 
-        DeadlinePassed: ranks are missing that have made no step for the deadline, or have not come within `patience_s`,
-        whatever they do; a later call waits for them again. PeerLost: one that is missing has departed.
-        MismatchedCalls: a rank has come to another meeting. ClosedError: this rank has departed. RuntimeError: another
-        thread of it is in a meeting.
+        The result is the same on all ranks. A `final` barrier ends the session: its result lacks ranks that entered it,
+        as these may have ended since.
+
+        DeadlinePassed: a missing rank has made no step for the deadline, or has not come within `patience_s`; a later
+        call waits for it again. PeerLost: a missing rank has departed. MismatchedCalls: a rank is in another barrier.
+        ClosedError: this rank has departed. OverlappingCalls: another thread of this rank is in a collective call.
         """
         with self._turn.taken(what):
             return self._enter(self.calls.name(what), patience_s, final)
 
     @contextlib.contextmanager
     def calling(self, what: str) -> Iterator[None]:
-        """As `Transport.calling`. Local. RuntimeError: another thread is in a collective call: ranks would take what
-        the two do for one call."""
+        """As `Transport.calling`. Local. OverlappingCalls: another thread of this rank is in a collective call."""
         with self._turn.taken(what), self.calls.calling(what):
             yield
 
@@ -139,11 +139,11 @@ class Barrier(Attendance):
         return frozenset(rank for rank in ranks(decision) if not final or words[rank].come < generation)
 
     def _missing(self, generation: int) -> list[int]:
-        """Who has not come, or else who may not know yet that all have."""
+        """The ranks that have not entered; where all have, the ranks that may not know that yet."""
         return self._membership.missing(generation) or self._membership.others()
 
     def _passed(self, generation: int, what: str) -> DeadlinePassed:
-        """The meeting does not take place: who is missing."""
+        """The error that names the missing ranks. The barrier does not take place."""
         now, missing = self._clock(), self._missing(generation)
         steps = {rank: self._membership.words[rank].steps for rank in missing}
         self.end_wait(in_vain=True)
@@ -167,7 +167,7 @@ class Barrier(Attendance):
         return not self._membership.words[rank].flags & OPEN
 
     def _wait(self, generation: int, what: str, patience_s: float | None, final: bool) -> int:
-        """Poll until the verdict on the meeting is there."""
+        """Poll until there is a decision; return it."""
         start = self._clock()
         wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
         polls = 0
@@ -189,11 +189,10 @@ class Barrier(Attendance):
             self.end_wait()
 
     def depart(self) -> None:
-        """Publish that this rank has left in order: a meeting that still needs it ends in PeerLost on the others.
-        One-sided; a second call does nothing."""
+        """As `Transport.depart`. One-sided."""
         if self._flags & DEPARTED:
             return
-        if self._is_inside:  # an exception has come out of it: who has not left it yet must not count on this rank
+        if self._is_inside:  # the barrier was left by an exception: ranks still in it must not count on this rank
             self._stay_away()
         self._flags |= DEPARTED
         self._publish()
@@ -204,18 +203,18 @@ class Barrier(Attendance):
         self._is_inside = False
 
     def _decision(self, generation: int, what: str) -> int | None:
-        """Who was dead at `generation`, once that is certain; None before."""
+        """The failed ranks at barrier `generation`, as a mask: 0; None while a rank is missing."""
         self._window.sync()
         for rank in self._others:
             if self._membership.words[rank].come < generation or self._flags_of(rank) & DEPARTED:
-                self._look(rank)
+                self._read(rank)
         self._check_departed(generation, what)
         if not self._check_names(what, generation) or self._membership.missing(generation):
             return None
         return 0
 
     def _check_departed(self, generation: int, what: str) -> None:
-        """PeerLost: one that has not come to the meeting never will."""
+        """PeerLost: a missing rank has departed, and will never come."""
         for rank in self._membership.missing(generation):
             if self._membership.words[rank].flags & DEPARTED:
                 self._stay_away()
@@ -223,7 +222,10 @@ class Barrier(Attendance):
                 raise PeerLost(rank, f"it has departed, and {what} needs it")
 
     def _check_names(self, what: str, generation: int) -> bool:
-        """Whether all who have come to the meeting call it the same. MismatchedCalls: one does not, and stays."""
+        """Whether all ranks in barrier `generation` have the same name for it.
+
+        MismatchedCalls: a rank has another name, and none of the flags that excuse it.
+        """
         mine = zlib.crc32(self._name)
         for rank in self._membership.others():
             word = self._membership.words[rank]
@@ -234,11 +236,11 @@ class Barrier(Attendance):
         return True
 
     def _name_of(self, rank: int) -> str:
-        """What `rank` calls the meeting it has come to."""
+        """The name of the barrier that `rank` has entered."""
         return self._cells.name(self._window.memory, rank, self._membership.words[rank].name)
 
     def _flags_of(self, rank: int) -> int:
-        """The flags of `rank` as they lie in memory, perhaps torn: for a hint."""
+        """The flags of `rank` as they are in memory, perhaps torn. They serve as a hint."""
         flags: int = self._window.memory.data[rank * self._cells.nbytes + self._cells.flags_at]
         return flags
 
@@ -256,8 +258,8 @@ class Barrier(Attendance):
                 self._window.flush(others)
             self._published_at = self._transport.clock()
 
-    def _look(self, rank: int) -> int:
-        """Take down the newest that is known of `rank`; whom it has buried, and this rank has not."""
+    def _read(self, rank: int) -> int:
+        """Read the word of `rank`; return the ranks that it has marked failed and this rank has not, as a mask."""
         word = self._cells.read(self._window.memory, rank)
         if word is None:
             return 0

@@ -1,4 +1,4 @@
-"""The collective call that a rank is in, as its user knows it. Pure."""
+"""The name of the collective call that a rank is in, as its user knows it. Pure."""
 
 from __future__ import annotations
 
@@ -7,8 +7,11 @@ from contextlib import contextmanager
 
 
 class Calls:
-    """Names what one rank does with the others: an exchange of bytes is part of the call that its user has made. Ranks
-    in different calls would else take each other's bytes for their own."""
+    """The names of the collective calls of one rank.
+
+    An exchange of bytes has the name of the user's call that it is part of. So ranks in different calls notice it, and
+    do not take each other's bytes for their own.
+    """
 
     def __init__(self) -> None:
         self._current = ""
@@ -24,5 +27,5 @@ class Calls:
             self._current = outer
 
     def name(self, what: str) -> str:
-        """The call that `what`, which is done now, is part of; itself, if none. Local."""
+        """The name of the call that `what` is part of now; `what` itself where it is part of none. Local."""
         return self._current or what

@@ -1,9 +1,11 @@
-"""Collective calls among those who live, by Puts alone: a rank may die in the middle of one, and the others all come
-to the same result. MPI's own collectives know nothing of a rank that is gone.
+"""Collectives of the live ranks, by Puts alone.
 
-Each rank has a mailbox: for each other rank two cells, written in turns. In each round all put a piece of what they
-have into everyone's mailbox, meet (dstorm/membership/barrier.py), and read. Who was dead at the meeting is the same for
-all; who was not has put its piece before it came.
+Where a rank fails in the middle of one, all others get the same result. MPI's own collectives do not end when a rank
+fails in them.
+
+Each rank has a mailbox: two cells for each rank, which are written in turns. In each round every rank puts a piece of
+its data into all mailboxes, enters a barrier (dstorm/membership/barrier.py), and reads its mailbox. The barrier gives
+all ranks the same list of failed ranks. A rank that is not in the list has put its piece before it entered.
 """
 
 from __future__ import annotations
@@ -25,21 +27,21 @@ _CELL_NBYTES = PIECE_NBYTES + 64
 
 
 def nbytes(size: int) -> int:
-    """The memory that the mailboxes of `size` ranks take of each."""
+    """Bytes that a mailbox for `size` ranks takes of each rank's memory."""
     return 2 * size * _CELL_NBYTES
 
 
 class _Round(NamedTuple):
     living: list[int]
-    """Who had not failed when it ended, ascending: the same on all."""
+    """The ranks that had not failed at its barrier, ascending; the same on all ranks."""
     start: int
-    """Where in the data its pieces begin."""
+    """Offset of its pieces in the data."""
     pieces: dict[int, Bytes]
-    """By rank, of those who lived and had one: views, good until the next round."""
+    """The pieces of the live ranks that had one, by rank: views, valid until the next round."""
 
 
 class Collectives:
-    """The living, as one of them meets them. `window` has nbytes(transport.size) bytes and serves nothing else."""
+    """The collectives of one rank. `window` has nbytes(transport.size) bytes and is used for nothing else."""
 
     def __init__(self, transport: Transport, window: Window, barrier: Barrier) -> None:
         self._rank, self._size = transport.rank, transport.size
@@ -49,7 +51,7 @@ class Collectives:
         self._piece = np.zeros(_CELL_NBYTES, np.uint8)
 
     def allgather(self, data: bytes, what: str = "allgather") -> list[bytes]:
-        """What every rank gave, by rank, the same on all; b"" of the dead. Collective."""
+        """As `Transport.allgather`; the same on all ranks. Collective. `what`: the name of the call."""
         mine = np.frombuffer(data, np.uint8)
         parts: list[list[bytes]] = [[] for _ in range(self._size)]
         whole = [b""] * self._size
@@ -85,13 +87,13 @@ class Collectives:
         wide = reduction.accumulator(array.dtype)
         result = np.empty(array.size, array.dtype)
         while not self._reduce(array.astype(wide, copy=False).reshape(-1), result, op, weights):
-            pass  # from the beginning: one failed between two pieces
+            pass  # a rank has failed between two pieces: begin again
         np.copyto(array, result.reshape(array.shape))
 
     def _reduce(
         self, mine: NDArray[Any], result: NDArray[Any], op: str, weights: Mapping[int, float] | None
     ) -> bool:  # fmt: skip
-        """Write what the arrays of the living come to into `result`; whether all its pieces are of the same ranks."""
+        """Reduce the arrays of the live ranks into `result`; return whether all pieces are of the same ranks."""
         counts = weights is None or weights.get(self._rank, 0.0) > 0
         first: list[int] | None = None
         for living, start, pieces in self._exchange((mine if counts else mine[:0]).view(np.uint8), "allreduce"):
@@ -106,8 +108,10 @@ class Collectives:
         return True
 
     def _exchange(self, mine: Bytes, what: str) -> Iterator[_Round]:
-        """Round by round what all give, until all of it has come. All stop at the same round, also where they break off
-        at the same one."""
+        """Exchange the data of all ranks, round by round, until all of it has come.
+
+        All ranks make the same number of rounds, provided that a caller who stops early does so on all of them.
+        """
         start, longest = 0, 1
         while start < longest:
             living = self._put_piece(mine, start, what)
@@ -124,7 +128,7 @@ class Collectives:
             start += PIECE_NBYTES
 
     def _enter(self, what: str) -> list[int]:
-        """Who lives at a meeting of all, ascending, the same on all of them."""
+        """Enter a barrier; return the ranks that had not failed at it, ascending: the same on all ranks."""
         return sorted(set(range(self._size)) - self._barrier.enter(what))
 
     def _put_piece(self, mine: Bytes, start: int, what: str) -> list[int]:

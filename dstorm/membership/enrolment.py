@@ -1,4 +1,4 @@
-"""The part of a transport that its roster does: signs of life, waits, how a rank leaves."""
+"""The methods of a transport that its barrier implements: heartbeats, waits, open vectors."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from dstorm.wait import Wait
 
 
 class Enrolled:
-    """A transport of ranks that have a roster. All as in `Transport`."""
+    """The base of transports that have a `Barrier`, here `_barrier`."""
 
     _barrier: Barrier
 

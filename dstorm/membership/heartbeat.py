@@ -1,11 +1,11 @@
-"""Whom a rank has not heard of for too long, and who has to go for it. Pure: no clock, no network.
+"""The heartbeat timeout: which ranks have given no heartbeat for too long, and which must leave. Pure: no clock.
 
-That a process on another host has ended is known at once: its host closes its connections. Of one that stands still,
-or whose host or network is gone, nothing is heard at all, as of one that is only slow. So the silence that counts is
-long, and grows with the longest that was ever broken.
+When a process on another host ends, that is known at once, as its host closes its connections. A process that is
+stopped, or whose host or network has failed, gives no heartbeat, like one that is only slow. So the timeout is long,
+and grows with the longest time between two heartbeats so far.
 
-Two parts of a job that have lost each other must not both go on. The larger part does; of two halves the one with the
-lowest rank.
+Where the network splits a job into two parts, only one may go on. It is the larger part; of two halves, the one with
+the lowest rank.
 """
 
 from __future__ import annotations
@@ -13,53 +13,66 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 
 FLOOR_S, GAPS = 10.0, 4.0
-"""By default a rank is suspected after the longest silence seen so far times GAPS, and not before FLOOR_S."""
+"""The default timeout is GAPS times the longest time between two heartbeats so far, but at least FLOOR_S."""
 _OWN_SHARE = 0.9
-"""What part of the silence that counts a rank may itself stand still: it goes by itself before others miss it."""
+"""The part of the timeout for which a rank may itself be stopped. Then it leaves, before others mark it failed."""
 _OWN_PAUSE_S = 1.0
+"""A rank that was stopped for longer counts the time since heartbeats of others anew."""
 _TOGETHER = 0.8
-"""Of the silence that counts."""
+"""Once a rank has passed the timeout, all ranks beyond this part of it count as silent."""
 
 
 class HeartbeatTimeout:
-    """What one rank hears of `others`. `now`: seconds of one and the same clock."""
+    """The heartbeats that one rank receives from `others`. `now`: seconds, of the same clock in all calls. Local.
+
+    `suspect_after_s`: a fixed timeout; None: the default one.
+    """
 
     def __init__(self, others: Iterable[int], now: float, suspect_after_s: float | None = None) -> None:
-        self._given_s = suspect_after_s
+        self._fixed_s = suspect_after_s
         self._longest_s = 0.0
         self._heard_at = dict.fromkeys(others, now)
-        self._looked_at = now
+        self._checked_at = now
 
     @property
     def suspect_after_s(self) -> float:
-        """The silence that counts."""
-        return max(FLOOR_S, GAPS * self._longest_s) if self._given_s is None else self._given_s
+        """The timeout in seconds."""
+        return max(FLOOR_S, GAPS * self._longest_s) if self._fixed_s is None else self._fixed_s
 
     def heard(self, rank: int, now: float) -> None:
-        """Something came from `rank`."""
+        """Note a heartbeat, or other bytes, of `rank`."""
         self._longest_s = max(self._longest_s, now - self._heard_at[rank])
         self._heard_at[rank] = now
 
     def was_stopped(self, now: float) -> float | None:
-        """For how long this rank has not looked, where that is so long that the others may have gone on without it."""
-        stopped_s, self._looked_at = now - self._looked_at, now
-        if stopped_s > _OWN_PAUSE_S:  # what it has not heard meanwhile is nobody's silence
+        """Seconds for which this rank was stopped, if the others may have gone on without it; otherwise None.
+
+        It is the time since the last call. A rank calls it in each period of its heartbeats.
+        """
+        stopped_s, self._checked_at = now - self._checked_at, now
+        if stopped_s > _OWN_PAUSE_S:  # heartbeats may have come that this rank has not received yet
             self._heard_at = dict.fromkeys(self._heard_at, now)
         return stopped_s if stopped_s > _OWN_SHARE * self.suspect_after_s else None
 
     def is_awake(self, now: float) -> bool:
-        """Whether it has looked of late: one that wakes up must not judge before it has."""
-        return now - self._looked_at < _OWN_SHARE * self.suspect_after_s
+        """Whether this rank has called `was_stopped` lately. One that resumes must do so before it judges others."""
+        return now - self._checked_at < _OWN_SHARE * self.suspect_after_s
 
     def silent(self, ranks: Collection[int], now: float) -> list[int]:
-        """Those of `ranks` of whom nothing was heard for too long, and then also those who are about to be: who was
-        lost together must be counted together."""
+        """The ranks of `ranks` that have given no heartbeat for the timeout.
+
+        If there are any, ranks that have nearly reached it are counted, too: ranks that are cut off together must be
+        counted together.
+        """
         silent_s = {rank: now - self._heard_at[rank] for rank in ranks if rank in self._heard_at}
         if max(silent_s.values(), default=0.0) <= self.suspect_after_s:
             return []
         return [rank for rank, seconds in silent_s.items() if seconds > _TOGETHER * self.suspect_after_s]
 
     def must_leave(self, silent: Collection[int], ranks: Collection[int]) -> bool:
-        """Whether `silent` are the part of `ranks`, who live, this rank included, that goes on."""
+        """Whether this rank must leave: `silent`, and not the rest of `ranks`, is the part that goes on.
+
+        `ranks`: the live ranks, this one included.
+        """
         rest = len(ranks) - len(silent)
         return len(silent) > rest or (len(silent) == rest and min(ranks) in silent)

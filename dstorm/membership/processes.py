@@ -1,8 +1,8 @@
-"""Whether the processes of other ranks on this host are alive, as the system sees them (/proc, Linux). All is *Local.*
+"""The process monitor: whether the processes of other ranks on this host are alive (/proc, Linux). All of it is Local.
 
-A process is known by its number and the moment it started, so that another one of the same number does not pass for it.
-One that was stopped (SIGSTOP, a debugger) and stands still for `suspect_after_s` is killed: it can then not wake up and
-write into memory that has another use by now.
+A process is identified by its number and its start time, as numbers are used again. A process that stays stopped
+(SIGSTOP, a debugger) for `suspect_after_s` is killed. So it cannot resume and write into memory that has another use by
+then.
 """
 
 from __future__ import annotations
@@ -15,33 +15,34 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 SUSPECT_AFTER_S = 2.0
-"""How long a stopped process may stand still by default: nothing stops one for so long by itself."""
+"""How long a process may stay stopped by default. No process is stopped for so long without a cause."""
 
 _ENDED, _STOPPED = "ZX", "Tt"
 _ENDING_S = 1.0
-"""A process that is killed while it stands still runs for a moment: nobody need see it stand in its last one."""
-_LOOK_S = 0.001
+"""A stopped process that is killed runs again for a moment before it ends. It counts as stopped for this time."""
+_POLL_S = 0.001
 _LONG_AGO, _RAN = 0.5, 0.25
-"""A look is long ago after this part of `suspect_after_s`. Who has used less of the processor since than that part of
-the time may have stood still itself."""
+"""This process may have been stopped itself where its last check is more than _LONG_AGO of `suspect_after_s` ago, and
+it has used the processor for less than _RAN of that time."""
 _UNKNOWN = ("?", -1, 0)
-"""What is seen where looking fails (no file descriptors left, no memory), and the process may live."""
+"""The state of a process that cannot be read (no file descriptors left, no memory). It may be alive."""
 
 
 class Process(NamedTuple):
-    """A process, as others can find it. All of -1: there is no way to tell."""
+    """The identity of a process. All fields are -1 where the system does not give it."""
 
     number: int = -1
+    """Its number (pid)."""
     started: int = -1
-    """Clock ticks after the system."""
+    """Its start time in clock ticks after the start of the system."""
     namespace: int = -1
-    """In which numbers mean the same."""
+    """The namespace in which its number is valid."""
 
 
 def this_process() -> Process:
-    """The one that calls."""
+    """The identity of the calling process."""
     number = os.getpid()
-    seen = _look(number)
+    seen = _state(number)
     try:
         namespace = os.stat("/proc/self/ns/pid").st_ino
     except OSError:
@@ -50,30 +51,32 @@ def this_process() -> Process:
 
 
 def stat_fields(number: int) -> list[bytes]:
-    """The fields of proc_pid_stat(5) after the name, which may contain anything. OSError: it has ended, or there is no
-    such file here."""
+    """The fields of proc_pid_stat(5) after the name, which may contain any bytes.
+
+    OSError: the process has ended, or the system has no such file.
+    """
     with open(f"/proc/{number}/stat", "rb") as file:
         return file.read().rpartition(b")")[2].split()
 
 
 def process(number: int, started: int) -> Process:
-    """One that numbers its processes as this one does."""
+    """The identity of a process in the namespace of this one."""
     return this_process()._replace(number=number, started=started)
 
 
 def has_ended(process: Process) -> bool:
-    """Whether it has: also while nobody has waited for it. Not where that cannot be found out."""
-    return _is_over(process, _look(process.number))
+    """Whether `process` has ended. A zombie has. False where the system does not give its state."""
+    return _is_over(process, _state(process.number))
 
 
 def is_stopped(process: Process) -> bool:
-    """Whether it stands still (SIGSTOP, a debugger)."""
-    seen = _look(process.number)
+    """Whether `process` is stopped (SIGSTOP, a debugger)."""
+    seen = _state(process.number)
     return seen is not None and not _is_over(process, seen) and seen[0] in _STOPPED
 
 
 class ProcessMonitor:
-    """A watch over the processes of some ranks; those that this one cannot see are never reported."""
+    """A monitor of the processes of some ranks, by rank. Processes that this one cannot see are never reported."""
 
     def __init__(
         self, processes: Mapping[int, Process], clock: Callable[[], float], suspect_after_s: float | None = None
@@ -85,29 +88,32 @@ class ProcessMonitor:
         self._clock = clock
         self._suspect_after_s = SUSPECT_AFTER_S if suspect_after_s is None else suspect_after_s
         self._stopped_at: dict[int, tuple[float, int]] = {}
-        """Since when each stands still, and what it had used of the processor by then."""
-        self._stood: dict[int, tuple[float, float]] = {}
-        """Since when, and when last, each was seen to stand still."""
-        self._looked_at = self._used_s = 0.0
-        """When this process last looked, and what it had used of the processor by then."""
+        """Since when each rank is stopped, and its processor time then."""
+        self._seen_stopped: dict[int, tuple[float, float]] = {}
+        """When each rank was first and last seen stopped."""
+        self._checked_at = self._used_s = 0.0
+        """When this process last checked, and its own processor time then."""
 
     def find_failed(self) -> Sequence[int]:
-        """The ranks whose processes have ended; those that stand still for too long are ended."""
+        """The ranks whose processes have ended. Processes that have been stopped for too long are killed."""
         self._doubt_own_count()
         return [rank for rank in self._processes if self._is_over(rank)]
 
     def end(self, ranks: Iterable[int]) -> None:
-        """Return when the processes of `ranks` have ended; one that has not is killed, and given a moment: it runs no
-        more. What others take for dead, as it is silent towards them, may write into memory of this host."""
+        """Kill the processes of `ranks` that have not ended; return when they have, or after 1 s.
+
+        Another host may have marked a rank failed that gave it no heartbeat. Its process must not go on writing into
+        the memory of this host.
+        """
         until = self._clock() + _ENDING_S
         for process in [self._processes[rank] for rank in ranks if rank in self._processes]:
             while not has_ended(process) and self._clock() < until:
                 with contextlib.suppress(OSError):
                     os.kill(process.number, signal.SIGKILL)
-                time.sleep(_LOOK_S)
+                time.sleep(_POLL_S)
 
     def kill(self, rank: int) -> bool:
-        """Kill its process, whatever it is at, without waiting for its end; whether it is one that can be."""
+        """Kill the process of `rank` without waiting for its end; return whether this process can see it."""
         if rank not in self._processes:
             return False
         if not has_ended(self._processes[rank]):
@@ -115,24 +121,26 @@ class ProcessMonitor:
                 os.kill(self._processes[rank].number, signal.SIGKILL)
         return True
 
-    def standing_s(self, rank: int) -> float:
-        """How long it has been standing still, or had been when it ended; 0 where it was not seen to."""
-        since, until = self._stood.get(rank, (0.0, 0.0))
+    def stopped_s(self, rank: int) -> float:
+        """Seconds for which `rank` has been stopped, or had been when it ended; 0 where it was not seen stopped."""
+        since, until = self._seen_stopped.get(rank, (0.0, 0.0))
         now = self._clock()
         return now - since if now - until < _ENDING_S else 0.0
 
     def _doubt_own_count(self) -> None:
-        """Where this process may have stood still, the count of the others begins anew: of a job that is suspended and
-        resumed whole, those who go on first see the others stand."""
+        """Where this process may have been stopped itself, count the time of stopped ranks anew.
+
+        When a whole job is suspended and resumed, the ranks that run first still see the others stopped.
+        """
         now, used_s = self._clock(), time.process_time()
-        away_s = now - self._looked_at
+        away_s = now - self._checked_at
         if away_s > _LONG_AGO * self._suspect_after_s and used_s - self._used_s < _RAN * away_s:
             self._stopped_at.clear()
-        self._looked_at, self._used_s = now, used_s
+        self._checked_at, self._used_s = now, used_s
 
     def _is_over(self, rank: int) -> bool:
         process = self._processes[rank]
-        seen = _look(process.number)
+        seen = _state(process.number)
         if seen is None or _is_over(process, seen):
             return True
         if seen == _UNKNOWN:
@@ -142,10 +150,10 @@ class ProcessMonitor:
             self._stopped_at.pop(rank, None)
             return False
         since, used = self._stopped_at.get(rank, (now, seen[2]))
-        if used != seen[2]:  # it has run since the last look
+        if used != seen[2]:  # it has run since the last check
             since = now
         self._stopped_at[rank] = since, seen[2]
-        self._stood[rank] = since, now
+        self._seen_stopped[rank] = since, now
         if now - since > self._suspect_after_s:
             with contextlib.suppress(OSError):
                 os.kill(process.number, signal.SIGKILL)
@@ -156,8 +164,8 @@ def _is_over(process: Process, seen: tuple[str, int, int] | None) -> bool:
     return seen is None or (seen != _UNKNOWN and (seen[1] != process.started or seen[0] in _ENDED))
 
 
-def _look(number: int) -> tuple[str, int, int] | None:
-    """(state, start, time on the processor in clock ticks) of a process; None: there is none. _UNKNOWN."""
+def _state(number: int) -> tuple[str, int, int] | None:
+    """(state, start time, processor time), in clock ticks; None: no such process; _UNKNOWN: it cannot be read."""
     try:
         fields = stat_fields(number)
     except (FileNotFoundError, ProcessLookupError):
@@ -168,11 +176,11 @@ def _look(number: int) -> tuple[str, int, int] | None:
 
 
 def _is_there(number: int) -> bool:
-    """Whether there is a process of this number, be it a zombie: what can be asked without a file descriptor."""
+    """Whether there is a process of this number, also a zombie. The question takes no file descriptor."""
     try:
         os.kill(number, 0)
     except ProcessLookupError:
         return False
     except OSError:
-        pass  # another user's
+        pass  # it belongs to another user
     return True

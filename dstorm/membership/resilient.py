@@ -1,12 +1,13 @@
-"""A group of ranks of which some may die: the others go on.
+"""The fault-tolerant transport: when some of its ranks fail, the others go on.
 
-Everything that the underlying transport does for all ranks together happens before the first death can do harm: one
-window is made, the arena, and what it holds from then on, the roster, the mailboxes, all vectors, is dealt out of it by
-the living (MPI's own collective calls hang or crash when a rank dies in them).
+MPI's own collective calls hang or crash when a rank fails in them. So one window, the arena, is made before a failure
+can do harm. Everything else is a slice of it, which the live ranks allocate alike: the memory of the barrier, the
+mailboxes of the collectives, all vectors.
 
-A slice that was freed serves again. Nobody can still write into it then: those who live have come to a meeting since
-they freed it, and who had died before that is either gone, or cut off (the first subscriber of the view must see to
-it). Each clears its own part, and all meet again before anybody writes.
+A slice that was freed is used again. No rank can then still write into it for its earlier use. Live ranks have entered
+a barrier since they freed it. The processes of ranks that failed before have ended, or are cut off: the first
+subscriber of the view must see to that. Each rank zeroes its own part, and all enter another barrier before the first
+Put.
 """
 
 from __future__ import annotations
@@ -23,13 +24,13 @@ from dstorm.membership import barrier, collectives
 from dstorm.membership.allocator import Allocator
 from dstorm.membership.collectives import Collectives
 from dstorm.membership.enrolment import Enrolled
-from dstorm.membership.tolerant import TolerantRoster
+from dstorm.membership.tolerant import TolerantBarrier
 from dstorm.membership.view import FaultTolerantView
 from dstorm.transport import Bytes, Put, Window
 
 
 class Place(Protocol):
-    """Who the ranks are and how they wait: the part of a `Transport` in which no rank needs another."""
+    """The part of a `Transport` that needs no other rank: the ranks, the clock and how to wait."""
 
     rank: int
     size: int
@@ -43,7 +44,7 @@ class Place(Protocol):
 
 
 class Slice:
-    """A part of the arena that lies at the same place on all ranks, used as a window of its own."""
+    """A window: a part of the arena, at the same offset on all ranks."""
 
     def __init__(self, arena: Window, start: int, nbytes: int, give_back: Callable[[int, int], object]) -> None:
         self._arena, self._start = arena, start
@@ -75,20 +76,20 @@ class Slice:
         self._arena.copy(self._start + offset, destination)
 
     def free(self) -> None:
-        """As `Window.free`; whoever lives does it alike, but nobody waits: the next `window` does. Local."""
+        """As `Window.free`, but Local: no rank waits. All live ranks free the same slices in the same order."""
         if self._give_back is not None:
             self._give_back(self._start, self.memory.nbytes)
             self._give_back, self.memory = None, np.empty(0, np.uint8)
 
 
 class SurvivingTransport(Enrolled):
-    """The ranks of a place while some of them die, or have died before. Local.
+    """The transport of the ranks of `place`, some of which may fail or have failed. The constructor is Local.
 
-    `arena`: a window whose memory reads as zeros, of the same size on all ranks. `find_failed`: tells which ranks have
-    ended, as far as this one can see for itself; never one that may come back. `leave(why)`: ends this process; called
-    where the others take it for dead. `discard(offset, nbytes)`: gives pages of this rank's part of the arena that hold
-    nothing any more back to the system, where that can be done. `evict(rank)`: kills a rank that gives no sign of life
-    while others wait for it; whether it can.
+    `arena`: a window of the same size on all ranks, whose memory reads as zeros. `find_failed()`: the ranks whose
+    failure this rank can find by itself; none that may come back. `leave(why)`: ends this process; called where the
+    others have marked it failed. `discard(offset, nbytes)`: gives unused pages of this rank's part of the arena back to
+    the system, where that is possible. `evict(rank)`: kills a rank that gives no heartbeat while others wait for it,
+    and returns whether it can. `membership`: the view, by default a new one.
     """
 
     def __init__(
@@ -108,23 +109,25 @@ class SurvivingTransport(Enrolled):
         self._allocator = Allocator(arena.memory.nbytes)
         self._calls: list[Callable[[], object]] = []
         self._reporting = threading.RLock()
-        """Held while changes are reported: any thread may find out."""
+        """Held while changes are reported, as any thread may find them."""
         memory = self._slice(barrier.nbytes(self.size))
-        self._barrier: TolerantRoster = TolerantRoster(self, memory, deadline_s, self.view, find_failed, leave, evict)
+        self._barrier: TolerantBarrier = TolerantBarrier(self, memory, deadline_s, self.view, find_failed, leave, evict)
         self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
 
     def call_later(self, call: Callable[[], object]) -> None:
-        """Have `look` make a call that may raise, or call anything: nobody is in the middle of a collective call then,
-        nor of the making of a window, which those who live must come through alike. Local."""
+        """Have the next `poll_failures` that is not quiet call `call()`, which may raise. Local.
+
+        At that moment this rank is not in the middle of a collective call or of making a window.
+        """
         self._calls.append(call)
 
     def connect(self, peers: Sequence[int]) -> None:
-        """Nothing: all were connected before the first could die. Local."""
+        """Nothing: all ranks were connected at the start. Local."""
 
     def window(self, nbytes: int) -> Slice:
-        """As `Transport.window`. MemoryError, on all ranks alike: the arena has no room for it."""
+        """As `Transport.window`. Collective. MemoryError, on all ranks: no gap of the arena is long enough."""
         wanted = [int(text) for text in self._collectives.allgather(str(nbytes).encode(), "window") if text]
-        self._report()  # from here on nothing arrives from who was dead at that meeting
+        self._report()  # from here on nothing arrives from ranks that had failed at the last barrier
         longest = max(1, *wanted)
         if longest > self._allocator.longest:
             raise MemoryError(
@@ -179,7 +182,7 @@ class SurvivingTransport(Enrolled):
         self._barrier.deadline_s = deadline_s
 
     def poll_failures(self, quietly: bool = False) -> None:
-        """As `Transport.look`; a sign of life. One-sided: the others are told of those they may not know of."""
+        """As `Transport.poll_failures`; also a heartbeat. One-sided: it publishes the ranks that it marks failed."""
         self._barrier.heartbeat()
         self._barrier.check_now_and_then()
         self._report()
@@ -188,10 +191,10 @@ class SurvivingTransport(Enrolled):
             _make_all(calls)
 
     def depart(self) -> None:
-        """Nothing: the others go on without a rank that leaves, once its process has ended. Local."""
+        """Nothing: the others go on without this rank once its process has ended. Local."""
 
     def pause(self, polls: int) -> None:
-        """As `Transport.pause`; now and then it looks who has died. One-sided."""
+        """As `Transport.pause`; now and then it also checks for failed ranks. One-sided."""
         self._place.pause(polls)
         self._barrier.check_now_and_then()
         for call in tuple(self.while_waiting) if self.view.failed else ():
@@ -203,11 +206,11 @@ class SurvivingTransport(Enrolled):
                 self.view.report(ranks)
 
     def close(self) -> None:
-        """Nothing: to free the arena all ranks would have to come."""
+        """Nothing: freeing the arena would need all ranks. Local."""
 
 
 def _make_all(calls: Sequence[Callable[[], object]]) -> None:
-    """Make all of them, then raise the first error; the others are printed."""
+    """Make all calls, then raise the first error; print the others."""
     errors = []
     for call in calls:
         try:

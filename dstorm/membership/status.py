@@ -1,8 +1,11 @@
-"""What a rank publishes of itself, as bytes in a cell of every rank's memory: whole, or not read. Pure.
+"""The cells in which ranks publish their words, as bytes. Pure.
 
-A cell holds the name of the collective call that the rank is in, cut to some length; the body: sets of ranks, a
-heartbeat and flags; and a stamp with the numbers of the word and the checksums of name and body. A rank alone writes
-its own cell, by Puts, which may tear.
+Each rank has a cell in the memory of every rank. It alone writes the cell, by Puts, which may tear. A cell is read only
+if it is whole. It holds:
+
+    name     the name of the collective call that the rank is in, cut to NAME_NBYTES
+    body     the masks of ranks, the number of heartbeats and the flags
+    header   the other numbers of the word, and the checksums of name and body
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ _CRC_BITS = 30
 
 
 class Cells:
-    """Where things lie in the cells of `size` ranks."""
+    """The layout of the cells of `size` ranks, and what was read from them."""
 
     def __init__(self, size: int) -> None:
         self._mask_bits = 8 * -(-size // 8)
@@ -31,14 +34,14 @@ class Cells:
         self._body_nbytes = self._masks_nbytes + _NUMBERS.size
         self._header_at = NAME_NBYTES + -(-self._body_nbytes // _LINE) * _LINE
         self.nbytes = self._header_at + header.NBYTES
-        """The length of one cell; that of rank r begins at r times it."""
+        """Length of one cell. The cell of rank r begins at r * nbytes."""
         self.flags_at = NAME_NBYTES + self._body_nbytes - 8
-        """Where the low byte of the flags lies."""
+        """Offset of the low byte of the flags in a cell."""
         self._read: dict[int, tuple[bytes, Word]] = {}
-        """What was read last, by rank: most polls find the same."""
+        """The bytes and the word that were read last, by rank, as most polls find the same."""
 
     def write(self, cell: Bytes, word: Word, name: bytes) -> None:
-        """Lay `word` and `name` down in `cell`. Local."""
+        """Write `word` and `name` into `cell`. Local."""
         masks = word.failed
         for place, mask in enumerate((word.lost, word.awaited, word.evicted), 1):
             masks |= mask << place * self._mask_bits
@@ -49,7 +52,7 @@ class Cells:
         header.write(view, self._header_at, (word.come, word.steps, WHOLE, checks, word.decided, 1.0, 0.0))
 
     def read(self, memory: Bytes, rank: int) -> Word | None:
-        """The word of `rank`; None: it is being written, or never was. Local."""
+        """The word of `rank` in `memory`; None where it is being written, or never was. Local."""
         start = rank * self.nbytes
         found = memory.data[start : start + self.nbytes].tobytes()
         before = self._read.get(rank)
@@ -72,7 +75,7 @@ class Cells:
         return word
 
     def name(self, memory: Bytes, rank: int, checksum: int) -> str:
-        """What the call is named in the cell of `rank`, whose word has this checksum of it. Local."""
+        """The name of the call in the cell of `rank`, whose word has this `checksum` of the name. Local."""
         name = memory[rank * self.nbytes :][:NAME_NBYTES].tobytes().rstrip(b"\0")
         return name.decode(errors="replace") if zlib.crc32(name) == checksum else "another call"
 

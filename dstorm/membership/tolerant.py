@@ -1,5 +1,7 @@
-"""A roster of ranks that may fail while the others go on. A meeting ends when those who live have come to the same list
-of those who have failed (dstorm/membership/view.py)."""
+"""Barriers of ranks that may fail while the others go on.
+
+A barrier ends when all live ranks know the same list of failed ranks (dstorm/membership/view.py).
+"""
 
 from __future__ import annotations
 
@@ -11,19 +13,19 @@ from dstorm.membership.view import DESERTED, FINAL, FaultTolerantView, mask, ran
 from dstorm.transport import Transport, Window
 
 _CHECK_S, _OFTEN = 0.02, 8
-"""How often to look who has failed, where there are up to so many others."""
+"""Period of the checks for failed ranks, where there are up to _OFTEN others; with more, longer in proportion."""
 
 
-class TolerantRoster(Barrier):
-    """As `Barrier`; it changes `view`, that of `transport`.
+class TolerantBarrier(Barrier):
+    """As `Barrier`. It marks ranks failed in `view`, the view of `transport`.
 
-    `find_failed`: tells which ranks have failed, as far as this one can see for itself. `leave(why)`: ends this
-    process; called where the others take it for failed. `evict(rank)`: kills the process of a rank that holds up the
-    others; whether it can.
+    `find_failed()`: the ranks whose failure this rank can find by itself. `leave(why)`: ends this process; called where
+    the others have marked it failed. `evict(rank)`: kills the process of a rank that holds up the others, and returns
+    whether it can.
     """
 
     _excuses = DESERTED | FINAL
-    """One in its final meeting while others are in another has ended before them, and leaves; they wait for that."""
+    """A rank in its final barrier has finished before the others, and its process ends. They wait for that."""
 
     def __init__(
         self, transport: Transport, window: Window, deadline_s: float, view: FaultTolerantView,
@@ -37,7 +39,7 @@ class TolerantRoster(Barrier):
         self._checked_at = self._published_at
 
     def count_step(self) -> None:
-        """Count a step of this rank; now and then tell the others, and look who has failed. One-sided."""
+        """As `Barrier.count_step`; now and then it also checks for failed ranks. One-sided."""
         self._steps += 1
         now = self._clock()
         if now - self._published_at > self._heartbeat_s():
@@ -46,19 +48,19 @@ class TolerantRoster(Barrier):
             self.check()
 
     def check(self) -> None:
-        """Look who has failed, and tell the others of those they may not know of. One-sided."""
+        """Find the ranks that have failed, mark them failed, and publish that. One-sided."""
         self._checked_at = self._clock()
         self._window.sync()
-        self._mark_failed(mask(self._find_failed()) | self._look_at_all())
+        self._mark_failed(mask(self._find_failed()) | self._read_all())
 
     def check_now_and_then(self) -> None:
-        """`check`, where the last one was a while ago. One-sided."""
+        """Do `check` where the last one was a while ago. One-sided."""
         if self._clock() - self._checked_at > self._check_s:
             self.check()
 
     def _decision(self, generation: int, what: str) -> int | None:
         self._window.sync()
-        found = self._look_at_all()
+        found = self._read_all()
         has_one_name = self._check_names(what, generation)
         self._mark_failed(found)
         if not has_one_name:
@@ -67,26 +69,26 @@ class TolerantRoster(Barrier):
             decision = self._membership.decision(generation)
         if decision is not None:
             self._mark_failed(decision)
-            self._publish()  # also where another decided, who may fail before all have heard it
+            self._publish()  # also where another rank decided: it may fail before all know its decision
         return decision
 
-    def _look_at_all(self) -> int:
-        """Take down what the others say; whom they have buried, and this rank has not."""
+    def _read_all(self) -> int:
+        """Read the words of all others; return the ranks that they have marked failed and this rank has not."""
         found = 0
         for rank in self._membership.others():
-            found |= self._look(rank)
+            found |= self._read(rank)
         return found
 
     def _mark_failed(self, found: int) -> None:
-        """`found` have failed: tell those who live."""
+        """Mark the ranks of the mask `found` failed, and publish that."""
         fresh = ranks(found) - self._view.failed
         if self._rank in fresh and self._leave is not None:
-            self._leave("the others take it for dead")
+            self._leave("the others have marked it failed")
         fresh -= {self._rank}
         if not fresh:
             return
         for rank in fresh:
-            self._look(rank)  # it may have come to a meeting since the last look
+            self._read(rank)  # it may have entered a barrier since its word was last read
         with self._publishing:
             self._changing.change(failed=fresh)
             self._membership.mark_failed(fresh)
@@ -97,8 +99,8 @@ class TolerantRoster(Barrier):
         if self._evict is None or not fresh:
             return False
         self._evicted_at.update(dict.fromkeys(fresh, now))
-        self._publish()  # why, before anybody sees that they have ended
-        beyond = {rank for rank in fresh if not self._evict(rank)}
-        for rank in beyond:
+        self._publish()  # before any rank sees that their processes have ended, so that it knows why
+        unreachable = {rank for rank in fresh if not self._evict(rank)}
+        for rank in unreachable:
             del self._evicted_at[rank]
-        return not beyond and fresh == silent
+        return not unreachable and fresh == silent

@@ -1,15 +1,16 @@
-"""Who is alive: the view that all of a rank's code asks, and how the living come to the same. Pure: no MPI, no clock.
+"""The membership view of a rank, and how all live ranks come to the same view. Pure: no MPI, no clock.
 
-A rank has one view. Nobody keeps a copy of what it says: who needs to know of a change remembers the version that it
-has seen, or subscribes. Where no rank can fail without the job the view never changes: the same code asks it.
+A rank has one view, and no code keeps a copy of it. Code that depends on it keeps the version that it has seen, or
+subscribes to changes. Where no rank can fail without the job, the view never changes, and the same code asks it.
 
-A rank buries another when it has seen for itself that it is gone for good, or when one of the living has buried it: so
-all come to bury the same ranks, at different moments.
+A rank marks another one failed when it has found that its process has ended, or when a live rank has marked it failed.
+So all live ranks mark the same ranks failed, at different moments.
 
-A meeting must end with the same list of the dead on all who leave it. The lowest living rank decides: once all of the
-living have come, and have buried all below it, what it has buried then is the list. A decision is taken over from those
-who are not buried alone, and passed on to all before it is acted on. Hence if the lowest dies and one of the living has
-acted on its decision, the next to decide knows that, and does not decide anew. (After Chandra and Toueg 1996, for a
+A barrier must end with the same list of failed ranks on all ranks that leave it. The lowest live rank decides: once all
+live ranks have entered the barrier, and have marked all ranks below the lowest failed, the list is the ranks that the
+lowest has marked failed. A rank accepts a decision only from ranks that it has not marked failed, and publishes it to
+all before it acts on it. Suppose that the lowest rank fails, and a live rank has acted on its decision. Then the next
+rank that could decide knows the decision, and does not decide anew. (After Chandra and Toueg 1996, for a failure
 detector that is never wrong.)
 """
 
@@ -22,65 +23,69 @@ from typing import NamedTuple, Protocol, TypeVar
 from dstorm.errors import PeerLost
 
 DEPARTED, DESERTED, OPEN, FINAL = 1, 2, 4, 8
-"""Flags of a word: this rank has departed; it knows of one that has; it has vectors that it has not closed; the meeting
-that it has come to is its last."""
+"""Flags of a word: the rank has departed; it knows of a rank that has; it has open vectors; the barrier that it has
+entered is the final one."""
 
 
 class Word(NamedTuple):
-    """What a rank says of itself to all others. Ranks are bits of `failed`, `lost`, `awaited` and `evicted`."""
+    """The state that a rank publishes to all others. `failed`, `lost`, `awaited` and `evicted` are masks of ranks."""
 
     come: int = 0
-    """How many meetings it has come to."""
+    """Number of barriers that it has entered."""
     steps: int = 0
+    """Number of its steps."""
     failed: int = 0
-    """Whom it has buried."""
+    """The ranks that it has marked failed."""
     decided: int = 0
-    """The latest meeting of which it knows the decision."""
+    """The latest barrier of which it knows the decision."""
     lost: int = 0
-    """That decision: who was dead."""
+    """That decision: the ranks that had failed."""
     name: int = 0
-    """The checksum of what its meeting is called."""
+    """Checksum of the name of its barrier."""
     heartbeats: int = 0
-    """Heartbeats, which are not steps."""
+    """Number of its heartbeats that are not steps."""
     flags: int = 0
+    """DEPARTED, DESERTED, OPEN and FINAL."""
     awaited: int = 0
-    """Whom it waits for; 0: it does not wait, or not for long."""
+    """The ranks that it waits for; 0: it does not wait, or has not waited for long."""
     evicted: int = 0
-    """Whom it has evicted."""
+    """The ranks that it has evicted."""
 
 
 def ranks(mask: int) -> frozenset[int]:
-    """The ranks that are bits of `mask`."""
+    """The ranks whose bits are set in `mask`."""
     return frozenset(rank for rank in range(mask.bit_length()) if mask >> rank & 1)
 
 
 def mask(some: Iterable[int]) -> int:
-    """The bits of some ranks."""
+    """The mask of the ranks `some`."""
     return sum(1 << rank for rank in set(some))
 
 
 class Member(NamedTuple):
-    """A process that takes part. Where one has failed, another may take its rank, as the next incarnation."""
+    """A process that takes part. Where it has failed, another process may take its rank, as the next incarnation."""
 
     rank: int
     incarnation: int = 0
 
 
 class Change(NamedTuple):
-    """One step of a view to its next version."""
+    """A change of a view."""
 
     version: int
-    """The version from then on."""
+    """The version of the view after the change."""
     failed: frozenset[Member]
+    """The members that have failed."""
     joined: frozenset[Member]
+    """The members that have joined."""
 
 
 Neighbours = Callable[[int], Sequence[int]]
-"""Those of a rank, ascending."""
+"""A function that returns the neighbours of a rank, ascending."""
 
 
 class HasPeer(Protocol):
-    """What connects this rank with another."""
+    """An object that connects this rank with another one."""
 
     peer: int
 
@@ -89,7 +94,7 @@ Edge = TypeVar("Edge", bound=HasPeer)
 
 
 class View:
-    """Who is alive where no rank can fail without the job: all ranks, always. *Local*, all of it."""
+    """The membership view where no rank can fail without the job: all ranks are always alive. All methods are Local."""
 
     can_change = False
     """Whether ranks may fail or join while the others go on."""
@@ -97,51 +102,59 @@ class View:
     def __init__(self, size: int) -> None:
         self.size = size
         self.reported: list[Change] = []
-        """What subscribers have been told of."""
+        """The changes that were reported to subscribers."""
         self.version = 0
-        """Rises with each change."""
+        """A number that rises with each change."""
         self.alive: tuple[int, ...] = tuple(range(size))
-        """The ranks of the living members, ascending; replaced, never changed."""
+        """The ranks of the live members, ascending. A change replaces the tuple."""
         self.failed: frozenset[int] = frozenset()
-        """The ranks without one; replaced, never changed."""
+        """The ranks that have no live member. A change replaces the set."""
 
     @property
     def lowest(self) -> int:
-        """The lowest rank that is alive: who writes files and reports for all."""
+        """The lowest live rank, which writes files and reports for all ranks."""
         return self.alive[0]
 
     def may_be_lowest(self, rank: int) -> bool:
-        """Whether `rank` is the lowest, or may come to be."""
+        """Whether `rank` is the lowest live rank, or may become it."""
         return rank == self.lowest
 
     def incarnation(self, rank: int) -> int:
-        """Which incarnation of `rank` is alive, or was last."""
+        """The incarnation of the member of `rank` that is alive, or was last."""
         return 0
 
     def subscribe(self, callback: Callable[[Change], object]) -> None:
-        """From here on callback(change) is called for each change that is reported, in order; at once for those that
-        were. Here there is none."""
+        """Have callback(change) called for each reported change, in order; at once for those reported before.
+
+        This view never changes, so it does nothing.
+        """
 
     def report(self, ranks: Collection[int] | None = None) -> None:
-        """Call the subscribers with the changes that they have not been told of; `ranks`: only of these ranks."""
+        """Call the subscribers with the unreported changes; with `ranks`, only with those of these ranks."""
 
     def check_alive(self, ranks: Iterable[int], why: str) -> None:
-        """PeerLost, which says `why` it matters: one of `ranks` has failed."""
+        """Raise PeerLost, with `why` as its reason, where one of `ranks` has failed."""
         if lost := self.failed.intersection(ranks):
             raise PeerLost(min(lost), why)
 
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
-        """Those of `edges` whose peers have not failed."""
+        """The edges of `edges` whose peers are alive."""
         failed = self.failed
         return [edge for edge in edges if edge.peer not in failed]
 
     def reachable(self, neighbours: Neighbours) -> Neighbours:
-        """Whom each rank must be able to reach, by rank, where a graph gives it `neighbours(rank)`; ascending."""
+        """A function that returns the ranks that a rank must be able to reach, ascending.
+
+        `neighbours`: the neighbours of a rank in the graph.
+        """
         return neighbours
 
 
 class FaultTolerantView(View):
-    """Who is alive where ranks may fail while the others go on. One thread at a time changes it, one reports."""
+    """The membership view where ranks may fail while the others go on.
+
+    One thread at a time may change it, and one at a time may report.
+    """
 
     can_change = True
 
@@ -150,10 +163,10 @@ class FaultTolerantView(View):
         self._incarnations = [0] * size
         self._subscribers: list[Callable[[Change], object]] = []
         self.unreported: deque[Change] = deque()
-        """What subscribers have not been told of."""
+        """The changes that were not reported to subscribers yet."""
 
     def may_be_lowest(self, rank: int) -> bool:
-        """As `View.may_be_lowest`: any may."""
+        """As `View.may_be_lowest`: True, as any rank may become the lowest."""
         return True
 
     def incarnation(self, rank: int) -> int:
@@ -161,8 +174,10 @@ class FaultTolerantView(View):
         return self._incarnations[rank]
 
     def change(self, failed: Iterable[int] = (), joined: Iterable[int] = ()) -> None:
-        """The members of the ranks `failed`, which were alive, are not; new ones of the ranks `joined`, which were not,
-        are. Of other ranks nothing changes."""
+        """Mark the ranks `failed` failed, and give the ranks `joined` new members, which are alive.
+
+        A rank that has failed before, or a rank of `joined` that is alive, does not change.
+        """
         left, came = set(failed) - self.failed, self.failed & set(joined)
         if not left | came:
             return
@@ -171,7 +186,7 @@ class FaultTolerantView(View):
         self.failed = self.failed - came | left
         self.alive = tuple(sorted(set(range(self.size)) - self.failed))
         self.unreported.append(Change(self.version + 1, self._members(left), self._members(came)))
-        self.version += 1  # last: who sees it sees the rest
+        self.version += 1  # last, so that a thread that sees the new version sees the rest, too
 
     def subscribe(self, callback: Callable[[Change], object]) -> None:
         """As `View.subscribe`."""
@@ -180,7 +195,7 @@ class FaultTolerantView(View):
             callback(change)
 
     def report(self, ranks: Collection[int] | None = None) -> None:
-        """As `View.report`. The others are reported later, if ever."""
+        """As `View.report`. Changes of other ranks stay unreported."""
         kept: list[Change] = []
         while self.unreported:  # a subscriber may report, too
             due, rest = _divided(self.unreported.popleft(), ranks)
@@ -192,7 +207,7 @@ class FaultTolerantView(View):
         self.unreported.extendleft(reversed(kept))
 
     def reachable(self, neighbours: Neighbours) -> Neighbours:
-        """As `View.reachable`: all others, as any of them may take the place of one that has failed."""
+        """As `View.reachable`: all other ranks, as any may become a neighbour when the graph is mended."""
         return lambda rank: [other for other in range(self.size) if other != rank]
 
     def _members(self, some: Iterable[int]) -> frozenset[Member]:
@@ -200,7 +215,7 @@ class FaultTolerantView(View):
 
 
 def _divided(change: Change, ranks: Collection[int] | None) -> tuple[list[Change], list[Change]]:
-    """What of `change` concerns `ranks`, all if None, and the rest: of each up to one."""
+    """The part of `change` that concerns `ranks` (None: all), and the rest; each has at most one change."""
     if ranks is None:
         return [change], []
     return _part(change, ranks, True), _part(change, ranks, False)
@@ -212,7 +227,7 @@ def _part(change: Change, ranks: Collection[int], inside: bool) -> list[Change]:
 
 
 class Membership:
-    """How one rank comes to know what the others know. `words`: what each rank said last, its own included."""
+    """The knowledge of one rank about all ranks. `words`: the last published word of each rank, its own included."""
 
     def __init__(self, rank: int, view: View) -> None:
         self.rank, self.view = rank, view
@@ -220,35 +235,38 @@ class Membership:
 
     @property
     def own(self) -> Word:
-        """What this rank has to say."""
+        """The word of this rank."""
         return self.words[self.rank]
 
     def others(self) -> list[int]:
-        """All who are not buried here, ascending, but this rank."""
+        """The live ranks without this one, ascending."""
         return [rank for rank in self.view.alive if rank != self.rank]
 
     def come(self, name: int) -> int:
-        """Come to the next meeting; its number."""
+        """Enter the next barrier; return its number."""
         self._report(self.own._replace(come=self.own.come + 1, name=name))
         return self.own.come
 
     def stay_away(self) -> None:
-        """The meeting did not take place, and is the next one again."""
+        """Undo `come`: the barrier did not take place, and is the next one again."""
         self._report(self.own._replace(come=self.own.come - 1))
 
     def heard(self, rank: int, word: Word) -> int:
-        """Take down what `rank`, who is not buried, says; those that are to be buried now."""
+        """Note the word of `rank`, which is alive; return the ranks that it has marked failed and this rank has not."""
         self.words[rank] = word
         return word.failed & ~self.own.failed
 
     def mark_failed(self, fresh: Iterable[int]) -> None:
-        """The view says that `fresh` have failed: they wait for nobody. Say `own` to all."""
+        """Note that the view has marked `fresh` failed: they wait for no rank. The caller publishes `own`."""
         for rank in fresh:
             self.words[rank] = self.words[rank]._replace(awaited=0)
         self._report(self.own._replace(failed=mask(self.view.failed)))
 
     def decision(self, generation: int) -> int | None:
-        """Who was dead at `generation`, as all who leave it know; None: not decided yet. Publish `own`, then leave."""
+        """The ranks that had failed at barrier `generation`, as a mask, the same on all ranks; None: not decided yet.
+
+        The caller publishes `own` before it leaves the barrier.
+        """
         others = self.others()
         reports = [word for word in (self.words[rank] for rank in others) if word.decided == generation]
         if reports:
@@ -258,7 +276,7 @@ class Membership:
         return self.own.lost if self.own.decided == generation else None
 
     def missing(self, generation: int) -> list[int]:
-        """The living who have not come to `generation`."""
+        """The live ranks that have not entered barrier `generation`."""
         return [rank for rank in self.view.alive if self.words[rank].come < generation]
 
     def _may_decide(self, generation: int, others: list[int]) -> bool:

@@ -227,7 +227,7 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
     """Record the ranks that have failed, report them on the lowest live rank, and schedule the callbacks. Local."""
     fresh, before = sorted(member.rank for member in change.failed), set(world.lost)
     for rank in fresh:
-        stopped_s = monitor.standing_s(rank)
+        stopped_s = monitor.stopped_s(rank)
         world.lost[rank] = time.time() - stopped_s
         world.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
         if world.transport.was_evicted(rank):

@@ -8,7 +8,7 @@ import pytest
 
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
 from dstorm.membership.barrier import Barrier, nbytes
-from dstorm.membership.tolerant import TolerantRoster
+from dstorm.membership.tolerant import TolerantBarrier
 from dstorm.membership.view import DEPARTED, FaultTolerantView, View
 
 pytestmark = pytest.mark.serial
@@ -20,7 +20,7 @@ def run(size, seed, live, deadline_s=1.0, tolerant=False):
     def start(rank):
         transport = SimulatedTransport(group, rank)
         transport.view = FaultTolerantView(size) if tolerant else View(size)
-        make = partial(TolerantRoster, view=transport.view, find_failed=list) if tolerant else Barrier
+        make = partial(TolerantBarrier, view=transport.view, find_failed=list) if tolerant else Barrier
         return live(rank, make(transport, transport.window(nbytes(size)), deadline_s), transport)
 
     return group.run(start)
@@ -107,13 +107,13 @@ def test_a_rank_that_waits_says_so_and_for_whom():
         if rank == 2:
             while transport.clock() < 0.5:
                 transport.pause(30)
-            mine._look(0)
+            mine._read(0)
             assert mine._awaited_by(0) == {2}
         mine.enter("a test")
         if rank == 2:  # it waits no more, and says so without another call
             while transport.clock() < 0.6:
                 transport.pause(30)
-            mine._look(0)
+            mine._read(0)
             assert mine._awaited_by(0) == set()
 
     run(3, 0, live)

@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from dstorm.membership.processes import Process, ProcessMonitor, _look, has_ended, is_stopped, this_process
+from dstorm.membership.processes import Process, ProcessMonitor, _state, has_ended, is_stopped, this_process
 
 pytestmark = pytest.mark.serial
 
@@ -20,7 +20,7 @@ def sleeper():
     """A process, and what others know of it."""
     child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
     mine = this_process()
-    yield child, Process(child.pid, _look(child.pid)[1], mine.namespace)
+    yield child, Process(child.pid, _state(child.pid)[1], mine.namespace)
     child.kill()
     child.wait()
 
@@ -72,50 +72,50 @@ def test_who_is_stopped_for_too_long_is_killed(sleeper):
     clock = [0.0]
     vitals = watch(process, lambda: clock[0], 2.0)
     child.send_signal(signal.SIGSTOP)
-    while _look(child.pid)[0] not in "Tt":
+    while _state(child.pid)[0] not in "Tt":
         time.sleep(0.001)
     for clock[0] in (0.0, 1.0, 1.9):
         assert vitals.find_failed() == []
     child.send_signal(signal.SIGCONT)
-    while _look(child.pid)[0] in "Tt":
+    while _state(child.pid)[0] in "Tt":
         time.sleep(0.001)
     clock[0] = 2.5
     assert vitals.find_failed() == []  # it has gone on in time
-    assert vitals.standing_s(3) == 2.5
+    assert vitals.stopped_s(3) == 2.5
     clock[0] = 2.95
-    assert vitals.standing_s(3) == 0
+    assert vitals.stopped_s(3) == 0
     child.send_signal(signal.SIGSTOP)
-    while _look(child.pid)[0] not in "Tt":
+    while _state(child.pid)[0] not in "Tt":
         time.sleep(0.001)
     clock[0] = 3.0
     assert vitals.find_failed() == []
     for clock[0] in (4.0, 5.0):
-        assert vitals.find_failed() == [] and vitals.standing_s(3) == clock[0] - 3
+        assert vitals.find_failed() == [] and vitals.stopped_s(3) == clock[0] - 3
     clock[0] = 5.1
     vitals.find_failed()
     assert child.wait(5) == -signal.SIGKILL
     clock[0] = 5.2
     assert vitals.find_failed() == [3]
-    assert vitals.standing_s(3) == pytest.approx(2.2)
-    assert vitals.standing_s(4) == 0
+    assert vitals.stopped_s(3) == pytest.approx(2.2)
+    assert vitals.stopped_s(4) == 0
 
 
 def test_who_runs_between_two_looks_does_not_stand_still():
     """As under cpulimit, which stops a process many times a second."""
     child = subprocess.Popen([sys.executable, "-c", "while True: pass"])
     try:
-        process = Process(child.pid, _look(child.pid)[1], this_process().namespace)
+        process = Process(child.pid, _state(child.pid)[1], this_process().namespace)
         clock = [0.0]
         vitals = watch(process, lambda: clock[0], 2.0)
         for clock[0] in (0.0, 3.0, 6.0, 9.0):
             child.send_signal(signal.SIGCONT)
-            ran = _look(child.pid)[2]
-            while _look(child.pid)[2] == ran:
+            ran = _state(child.pid)[2]
+            while _state(child.pid)[2] == ran:
                 time.sleep(0.001)
             child.send_signal(signal.SIGSTOP)
-            while _look(child.pid)[0] not in "Tt":
+            while _state(child.pid)[0] not in "Tt":
                 time.sleep(0.001)
-            assert vitals.find_failed() == [] and vitals.standing_s(3) == 0
+            assert vitals.find_failed() == [] and vitals.stopped_s(3) == 0
         for clock[0] in (10.0, 11.0, 11.1):
             vitals.find_failed()
         assert child.wait(5) == -signal.SIGKILL
@@ -161,12 +161,12 @@ def test_whoever_stood_still_itself_counts_anew(sleeper, monkeypatch, was_comput
     monkeypatch.setattr("time.process_time", lambda: clock[0] if was_computing else 1.0)
     vitals = watch(process, lambda: clock[0], 2.0)
     child.send_signal(signal.SIGSTOP)
-    while _look(child.pid)[0] not in "Tt":
+    while _state(child.pid)[0] not in "Tt":
         time.sleep(0.001)
     for clock[0] in (0.0, 60.0):
         assert vitals.find_failed() == []
     if not was_computing:
-        assert vitals.standing_s(3) == 0
+        assert vitals.stopped_s(3) == 0
         for clock[0] in (61.0, 62.0, 62.1):
             assert child.poll() is None
             vitals.find_failed()
