@@ -1,4 +1,4 @@
-"""What passes for a number, a rank and a time, and what does not."""
+"""Checks of numbers, whole numbers and timeouts."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def test_numbers(number):
 
 
 @pytest.mark.parametrize("bad", [True, np.True_, "1", np.str_("1"), None, [1.0], np.zeros(3), 1j], ids=repr)
-def test_what_is_no_number(bad):
+def test_what_is_not_a_number(bad):
     with pytest.raises(TypeError, match="v: weight must be a number, got "):
         arguments.real("v: weight", bad)
 
 
-def test_a_number_that_no_float_holds():
+def test_a_number_beyond_the_range_of_float():
     assert arguments.real("weight", 10**400) == float("inf")
 
 
@@ -50,7 +50,7 @@ def test_timeouts():
     lambda v: v.scatter(weight="1"), lambda v: v.scatter(weight=True), lambda v: v.scatter(to=True),
     lambda v: v.scatter(to=[True]), lambda v: v.gather(timeout_s="a"), lambda v: v.gather(timeout_s=True),
 ])  # fmt: skip
-def test_a_vector_refuses_them_and_nothing_happens(call):
+def test_a_vector_refuses_bad_arguments_and_does_nothing(call):
     def live(rank):
         with malt.vector(3, name="w") as v:
             with pytest.raises(TypeError, match="w: (weight|to|timeout_s) must be a"):

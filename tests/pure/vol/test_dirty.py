@@ -87,7 +87,7 @@ def scatter_all(rows, twin, peers, capacity):
     ),
     st.integers(0, 30), st.integers(1, 3), st.sampled_from(["f2", "f4", "f8", "i1"]), st.integers(0, 2**31),
 )  # fmt: skip
-def test_as_a_set_for_each_peer(acts, n, width, dtype, seed):
+def test_dirty_rows_are_those_of_the_twin(acts, n, width, dtype, seed):
     rng = np.random.default_rng(seed)
     array = np.zeros((n, width), dtype)
     rows, twin = DirtyRows(array, PEERS), Twin(array)
@@ -126,7 +126,7 @@ def dirty_rows(rows):
 
 @pytest.mark.parametrize("dtype", ["f2", "f4", "f8"])
 @pytest.mark.parametrize("width", [1, 2, 3])
-def test_bits_count_not_numbers(dtype, width):
+def test_rows_are_compared_bit_by_bit(dtype, width):
     array = np.zeros((9, width), dtype)
     array[2] = np.nan
     rows = DirtyRows(array, PEERS)
@@ -145,7 +145,7 @@ def test_a_row_changed_and_changed_back_is_clean():
     assert dirty_rows(rows) == []
 
 
-def test_more_than_a_block():
+def test_arrays_of_several_blocks():
     n = 3 * dirty._BLOCK + 5
     for width in (1, 7):
         array = np.zeros((n, width), np.float32)

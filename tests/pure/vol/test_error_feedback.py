@@ -1,4 +1,4 @@
-"""Error feedback: nothing of what was given is lost."""
+"""Error feedback: the rows sent and the residual sum to the increments given."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from vol.sparse.wire import narrow
 pytestmark = pytest.mark.serial
 
 
-def travelled(left, rows, wire):
-    """What a message of `rows` carries."""
+def sent_values(left, rows, wire):
+    """Return the values in a message of `rows`."""
     values = left.values[rows].copy()
     if values.dtype == wire:
         return values
@@ -30,8 +30,8 @@ def travelled(left, rows, wire):
     st.integers(1, 20), st.integers(1, 3), st.integers(1, 6), st.sampled_from(["f2", "f8"]),
     st.integers(1, 12), st.integers(-2, 6), st.integers(0, 2**31),
 )  # fmt: skip
-def test_what_was_sent_and_what_is_left_sum_to_what_was_given(n, width, count, wire, steps, scale, seed):
-    """Exactly: increments on a grid, of which float64 holds every sum."""
+def test_rows_sent_and_the_residual_sum_to_what_was_given(n, width, count, wire, steps, scale, seed):
+    """They sum exactly: the increments are on a grid, and float64 holds every sum of these."""
     rng = np.random.default_rng(seed)
     left = Residual((n, width), np.dtype("f8"), np.dtype(wire))
     given_sum, sent_sum = np.zeros((n, width)), np.zeros((n, width))
@@ -42,7 +42,7 @@ def test_what_was_sent_and_what_is_left_sum_to_what_was_given(n, width, count, w
         given_sum[rows] += source[rows]
         chosen = left.largest(count)
         assert len(chosen) <= count and (np.diff(chosen) > 0).all()
-        sent_sum[chosen] += travelled(left, chosen, np.dtype(wire))
+        sent_sum[chosen] += sent_values(left, chosen, np.dtype(wire))
         left.sent(chosen)
         assert (sent_sum + left.values == given_sum).all()
     if wire == "f8":
@@ -72,7 +72,7 @@ def test_blocks(monkeypatch):
     assert nonzero_rows(left.values).tolist() == list(range(7))
 
 
-def test_what_a_scatter_that_failed_was_given_is_taken_back():
+def test_restore_takes_back_the_increments_of_a_failed_scatter():
     left = Residual((3, 1), np.dtype("f8"), np.dtype("f8"))
     left.give(np.array([1]), np.full((3, 1), 5.0))
     before = left.values[[0, 1]].copy()
@@ -81,7 +81,7 @@ def test_what_a_scatter_that_failed_was_given_is_taken_back():
     assert left.values.tolist() == [[0], [5], [0]] and left.largest(3).tolist() == [1]
 
 
-def test_numbers_at_the_edges():
+def test_numbers_at_the_limits_of_a_dtype():
     left = Residual((6, 1), np.dtype("f8"), np.dtype("f8"))
     left.give(np.arange(6), np.array([[1e-300], [np.nan], [1e300], [np.inf], [-0.0], [5e-324]]))
     assert left.largest(3).tolist() == [1, 2, 3]

@@ -1,4 +1,4 @@
-"""Graphs: what holds for every built-in at every size, the published figures, deaths, and one line per bad argument."""
+"""Graphs: the built-in ones at every size, the published figures, failed ranks, and bad arguments."""
 
 import itertools
 import math
@@ -23,7 +23,7 @@ CIRCULANT_OFFSETS = {  # at 16 ranks
 
 
 def reach(graph: Graph, start: int) -> set[int]:
-    """The ranks that news of `start` comes to in the end: the slow twin of is_strongly_connected."""
+    """Return the ranks that an update of `start` reaches: the slow twin of is_strongly_connected."""
     seen, todo = {start}, [start]
     while todo:
         new = set(graph.targets(todo.pop())) - seen
@@ -33,7 +33,7 @@ def reach(graph: Graph, start: int) -> set[int]:
 
 
 def check_graph(graph: Graph) -> None:
-    """What every graph promises, whoever made it and whoever died."""
+    """Check what every graph promises, custom or built-in, with or without failed ranks."""
     living = set(graph.living)
     pairs = set()
     for step in range(1, graph.period + 1):
@@ -55,7 +55,7 @@ def check_graph(graph: Graph) -> None:
 
 
 def gap_by_definition(graph: Graph) -> float:
-    """The docstring of spectral_gap, word by word."""
+    """Return the spectral gap, by the formula in the docstring of spectral_gap."""
     product = np.eye(graph.size)
     for step in range(1, graph.period + 1):
         w = np.zeros((graph.size, graph.size))
@@ -238,15 +238,15 @@ def test_a_graph_in_two_parts_has_no_rounds() -> None:
         parts.rounds()
 
 
-def test_one_way_is_not_strongly_connected() -> None:
+def test_edges_in_one_direction_are_not_strongly_connected() -> None:
     assert not Graph("one way", 3, (((1,), (2,), (1,)),)).is_strongly_connected()
 
 
-# Deaths
+# Failed ranks
 
 
-def check_survivors(whole: Graph, failed: set[int]) -> Graph:
-    """Removes `failed` and checks that what is left was mended, and no more than that."""
+def check_without(whole: Graph, failed: set[int]) -> Graph:
+    """Remove `failed`; check that the graph is mended, and that no edge is added without need."""
     left = whole.without(failed)
     assert left.size == whole.size and left.failed == failed
     check_graph(left)
@@ -266,20 +266,20 @@ def check_survivors(whole: Graph, failed: set[int]) -> Graph:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_single_death(name: str) -> None:
+def test_every_single_failure(name: str) -> None:
     for size in (*range(2, 10), 13, 16, 17):
         for failed in range(size):
-            check_survivors(graph(name, size), {failed})
+            check_without(graph(name, size), {failed})
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_deaths_down_to_one_survivor_in_any_order(name: str) -> None:
+def test_failures_down_to_one_live_rank_in_any_order(name: str) -> None:
     for size, seed in itertools.product((3, 8, 13), range(3)):
         order = random.Random(seed).sample(range(size), size)
         whole = one_by_one = graph(name, size)
         for k, failed in enumerate(order[:-1], start=1):
             one_by_one = one_by_one.without([failed])
-            assert one_by_one == check_survivors(whole, set(order[:k]))
+            assert one_by_one == check_without(whole, set(order[:k]))
         assert one_by_one.living == (order[-1],) and one_by_one.edges == ()
         assert (one_by_one.rounds(), one_by_one.spectral_gap(), one_by_one.degree) == (0, 1.0, 0)
 
@@ -289,7 +289,7 @@ def test_a_ring_closes_over_the_gap() -> None:
     assert left.edges == ((1, 2), (2, 5), (5, 6), (6, 7), (7, 1))
 
 
-def test_the_lowest_living_rank_becomes_the_hub() -> None:
+def test_the_lowest_live_rank_becomes_the_hub() -> None:
     assert graph("star", 5).without([3]).edges == ((0, 1), (0, 2), (0, 4), (1, 0), (2, 0), (4, 0))
     assert graph("star", 5).without([0]).without([1]).edges == ((2, 3), (2, 4), (3, 2), (4, 2))
 
@@ -300,7 +300,7 @@ def test_a_mended_one_peer_graph_still_sends_to_one() -> None:
             assert graph("one-peer", size).without(failed).degree == 1
 
 
-def test_removing_nobody_or_the_dead_again_changes_nothing() -> None:
+def test_removing_no_rank_or_a_failed_one_changes_nothing() -> None:
     left = graph("chord", 8).without([2])
     assert graph("chord", 8).without([]) is graph("chord", 8) and left.without([2]) is left
     assert left != graph("chord", 8)
@@ -309,7 +309,7 @@ def test_removing_nobody_or_the_dead_again_changes_nothing() -> None:
 @pytest.mark.parametrize(
     ("failed", "error"), [([8], ValueError), ([-1], ValueError), (range(8), ValueError), (["1"], TypeError)]
 )
-def test_bad_deaths(failed: list[int], error: type[Exception]) -> None:
+def test_bad_failed_ranks(failed: list[int], error: type[Exception]) -> None:
     with pytest.raises(error):
         graph("ring", 8).without(failed)
 
@@ -370,7 +370,7 @@ def test_bad_graphs(spec: object, size: int, error: type[Exception], says: str) 
     ],
 )
 def test_bad_arguments(arguments: dict[str, object], error: type[Exception], says: str) -> None:
-    graph("ring", 1)  # True == 1: a cached answer must not stand in for a refusal
+    graph("ring", 1)  # True == 1: a cached graph must not be returned in place of an error
     with pytest.raises(error, match=says):
         graph(**({"name": "ring", "size": 8} | arguments))  # type: ignore[arg-type]
 
@@ -396,7 +396,7 @@ def test_as_graph() -> None:
 
 @settings(max_examples=60, deadline=None)
 @given(st.integers(2, 7).flatmap(lambda n: st.lists(st.sets(st.integers(0, n - 1)), min_size=n, max_size=n)))
-def test_from_dict_takes_just_the_strongly_connected(peers: list[set[int]]) -> None:
+def test_from_dict_accepts_strongly_connected_graphs_alone(peers: list[set[int]]) -> None:
     size = len(peers)
     table = tuple(tuple(sorted(listed - {r})) for r, listed in enumerate(peers))
     raw = Graph("raw", size, (table,))
@@ -426,7 +426,7 @@ def test_networkx() -> None:
 
 
 @pytest.mark.parametrize("name", ["ring", "halton", "chord", "exponential", "one-peer", "hypercube", "torus"])
-def test_a_rank_learns_of_its_peers_without_all_the_others(name: str) -> None:
+def test_the_peers_of_a_rank_are_found_without_those_of_others(name: str) -> None:
     large, rank = graph(name, 1 << 12), 1234
     assert all(rank in large.into(peer, step) for step in (1, 2) for peer in large.out(rank, step))
     assert all(rank in large.targets(peer) for peer in large.sources(rank))
@@ -434,7 +434,7 @@ def test_a_rank_learns_of_its_peers_without_all_the_others(name: str) -> None:
     assert all(set(table._out) | set(table._into) <= asked for table in large.phases)
 
 
-def test_graphs_made_alike_have_one_fingerprint() -> None:
+def test_equal_graphs_have_equal_fingerprints() -> None:
     assert graph("halton", 16).fingerprint == graph("halton", 16, degree=4).fingerprint
     different = [graph("halton", 16, degree=3), *(graph(name, 16) for name in NAMES), graph("random", 16, seed=1)]
     assert len({one.fingerprint for one in different}) == len(different)
@@ -451,7 +451,7 @@ def test_a_graph_is_a_value() -> None:
 
 
 @pytest.mark.parametrize("bad", ["x", 0.5, None, True])
-def test_what_is_no_rank_or_step_is_named(bad):
+def test_an_error_names_the_bad_rank_or_step(bad):
     ring = graph("ring", 3)
     for call in (ring.out, ring.into, ring.targets, ring.sources, lambda rank: ring.without([rank])):
         with pytest.raises(TypeError, match="rank: expected an int"):

@@ -26,7 +26,7 @@ def exact_mean(terms):
 
 
 @given(st.sampled_from(["f2", "f4", "f8"]), st.integers(1, 5), st.integers(0, 40), st.integers(0, 2**31))
-def test_average_is_the_mean_in_any_float(dtype, messages, length, seed):
+def test_average_is_the_mean_in_every_float_dtype(dtype, messages, length, seed):
     rng = np.random.default_rng(seed)
     values = [rng.standard_normal(length).astype(dtype) for _ in range(messages + 1)]
     expected = [float(x) for x in exact_mean(values)] if length else []
@@ -61,7 +61,7 @@ def test_sum_runs_in_rank_order():
 def test_float16_is_summed_in_float32():
     own = np.array([2048.0], np.float16)
     AVG.merge(Own(0, 1.0, 0.5, own), [update(1, np.array([1.0], np.float16)), update(2, np.array([1.0], np.float16))])
-    assert own[0] == np.float16(2050 / 3)  # float16 alone would lose both ones
+    assert own[0] == np.float16(2050 / 3)  # a sum in float16 would drop both ones
 
 
 @given(arrays(np.int32, 7, elements=st.integers(-1000, 1000)), arrays(np.int32, 7, elements=st.integers(-1000, 1000)))
@@ -83,7 +83,7 @@ def test_push_sum_weighs_by_mass():
     np.testing.assert_allclose(own, 3.25)
 
 
-def test_weights_of_zero_leave_own_alone():
+def test_weights_of_zero_leave_own_unchanged():
     own = np.array([1.0])
     WEIGHTED.merge(Own(1, 0.0, 0.5, own), [update(0, np.array([4.0]), weight=0.0)])
     assert own[0] == 1.0
@@ -112,7 +112,7 @@ class TestUserFunction:
         apply_user_function(in_place, own, [])
         assert own.tolist() == [10, 10, 10]
 
-    def test_failures_leave_own_alone(self):
+    def test_errors_leave_own_unchanged(self):
         own = np.ones(3)
 
         def raises(own, updates):
@@ -142,8 +142,8 @@ class TestUserFunction:
 
 
 @pytest.mark.parametrize("messages", [1, 2, 3, 4, 6])
-def test_an_average_has_the_bits_of_a_sum_that_is_divided(messages):
-    """Also where it is multiplied instead, which only powers of two allow."""
+def test_an_average_has_the_bits_of_a_divided_sum(messages):
+    """This holds too for a divisor that is a power of two, where a multiplication takes the place of the division."""
     rng = np.random.default_rng(messages)
     values = [rng.standard_normal(1000).astype(np.float32) for _ in range(messages + 1)]
     expected = values[0].copy()

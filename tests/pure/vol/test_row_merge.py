@@ -1,4 +1,4 @@
-"""Merging row by row, against a loop over rows; and against whole arrays, bit by bit."""
+"""Gather functions for rows give the results of a loop over rows, and for all rows the bits of whole arrays."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FUNCTIONS = [AVG, SUM, REPLACE, WEIGHTED]
 
 
 def obvious(function, own, updates):
-    """One row at a time, in the order of ranks."""
+    """Merge one row at a time, in rank order."""
     wide = np.float32 if own.values.dtype == np.float16 else own.values.dtype.type
     result = own.values.copy()
     for row in range(len(result)):
@@ -74,7 +74,7 @@ def table_of(rng, n, width, dtype):
     st.sampled_from(FUNCTIONS), st.integers(1, 40), st.integers(1, 3), st.sampled_from(["f2", "f4", "f8", "i4"]),
     st.integers(1, 9), st.integers(1, 12), st.integers(0, 2**31),
 )  # fmt: skip
-def test_as_a_loop_over_rows(function, n, width, dtype, count, block, seed):
+def test_the_result_is_that_of_a_loop_over_rows(function, n, width, dtype, count, block, seed):
     rng = np.random.default_rng(seed)
     if function.floating and dtype == "i4":
         return
@@ -103,14 +103,14 @@ def test_all_rows_have_the_bits_of_whole_arrays(function, dtype):
     assert own.values.tobytes() == twin.values.tobytes()
 
 
-def test_values_of_a_narrower_wire_are_summed_in_the_vectors_dtype():
+def test_values_of_a_narrower_wire_are_summed_in_the_dtype_of_the_vector():
     own = Own(0, 1.0, 1.0, np.array([[1e6]]))
     SUM_ROWS = ROW_MERGES[SUM]
     SUM_ROWS(own, [RowUpdate(1, 1, 1.0, RowValues(np.array([0]), np.array([[0.5]], np.float16)))], np.array([0]))
     assert own.values[0, 0] == 1e6 + 0.5
 
 
-def test_an_older_message_keeps_the_rows_that_the_newest_lacks():
+def test_an_older_message_counts_for_rows_that_the_newest_lacks():
     def update(sender, step, rows):
         return RowUpdate(sender, step, 1.0, RowValues(np.array(rows), np.full((len(rows), 1), 10.0 * sender + step)))
 

@@ -1,4 +1,4 @@
-"""Row numbers: named by users, and united."""
+"""Sets of rows: checked row numbers, and unions."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ pytestmark = pytest.mark.serial
      np.array([True, False, True, False, True, False]), [True, False, True, False, True, False], np.uint64([4, 2, 0])],
     ids=lambda rows: f"{type(rows).__name__} {getattr(rows, 'dtype', '')}",
 )  # fmt: skip
-def test_what_names_rows(rows):
+def test_row_numbers_and_masks(rows):
     named = checked_rows(rows, 6)
     assert named.dtype == np.intp and named.tolist() == [0, 2, 4]
 
 
-def test_one_row_or_none():
+def test_one_row_and_no_row():
     assert checked_rows(3, 6).tolist() == [3]
     for empty in ([], (), np.array([]), np.zeros(6, bool), np.empty(0, int)):
         assert checked_rows(empty, 6).tolist() == []
@@ -52,7 +52,7 @@ def test_bad_rows_are_listed(rows, message):
 
 
 @pytest.mark.parametrize("rows", ["3", ["a"], [None], [1, "a"], {"a": 1}, b"12", object(), [1, None], None])
-def test_what_is_not_numbers(rows):
+def test_what_is_neither_numbers_nor_a_mask(rows):
     with pytest.raises(TypeError, match="rows must be whole numbers or a mask, got"):
         checked_rows(rows, 6)
 
@@ -67,6 +67,6 @@ def test_union(n, sets):
 
 @pytest.mark.parametrize("bad", [[1, 1], [2, 1], [-1, 2], [0, 3], [5]])
 @pytest.mark.parametrize("dtype", [np.int64, np.uint32])
-def test_what_is_no_set_of_rows(bad, dtype):
+def test_what_is_not_a_set_of_rows(bad, dtype):
     assert not is_set_of_rows(np.array(bad).astype(dtype), 3)
     assert is_set_of_rows(np.array([0, 2], dtype), 3) and is_set_of_rows(np.array([], dtype), 3)

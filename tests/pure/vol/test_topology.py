@@ -1,4 +1,4 @@
-"""The neighbours of a rank, as the membership view mends its graph."""
+"""The neighbours of a rank follow the graph and the membership view."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from vol.topology import Topology
 pytestmark = pytest.mark.serial
 
 
-def test_they_are_those_of_the_graph_while_nobody_fails():
+def test_without_failures_neighbours_are_those_of_the_graph():
     graph = malt.graph("one-peer", 8)
     topology = Topology(graph, View(8), 3)
     for step in range(1, 8):
@@ -21,7 +21,7 @@ def test_they_are_those_of_the_graph_while_nobody_fails():
 
 
 @pytest.mark.parametrize("ask", [Topology.outs, Topology.ins, lambda topology, step: topology.now])
-def test_they_follow_the_view(ask):
+def test_neighbours_follow_the_view(ask):
     mended = []
     view, graph = FaultTolerantView(5), malt.graph("ring", 5)
     topology = Topology(graph, view, 1, mended.append)

@@ -1,4 +1,4 @@
-"""Messages of rows: out and back, and what is no message."""
+"""The wire format of rows: encoded and decoded, and invalid messages refused."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def values_of(content):
 @given(
     st.integers(1, 70), st.integers(1, 5), st.sampled_from(DTYPES), st.floats(0, 1), st.integers(0, 2**31)
 )  # fmt: skip
-def test_out_and_back(n, width, dtype, density, seed):
+def test_decode_returns_what_encode_was_given(n, width, dtype, density, seed):
     rng = np.random.default_rng(seed)
     table = random_table(rng, n, width, dtype)
     rows = np.flatnonzero(rng.random(n) < density)
@@ -54,14 +54,14 @@ def test_out_and_back(n, width, dtype, density, seed):
     assert encoded.kind == (WHOLE if as_whole < as_rows else ROWS)
 
 
-def test_whole_array_is_sent_from_where_it_is():
+def test_a_whole_array_is_not_copied():
     table = np.ones((100, 3), np.float32)
     encoded = encode(form(100, 3), np.arange(80), table, Staging())
     assert encoded.kind == WHOLE and np.shares_memory(encoded.body, table)
 
 
-def test_the_encoding_switches_at_about_half():
-    """A float32 and its number are 8 bytes, against 4 and a bit."""
+def test_the_encoding_switches_at_about_half_the_rows():
+    """A float32 with its row number takes 8 bytes, in a whole array 4 bytes and a bit."""
     shape = form(8000, 1)
     assert [shape.kind(count) for count in (4000, 4125, 4126, 8000)] == [ROWS, ROWS, WHOLE, WHOLE]
 
@@ -71,7 +71,7 @@ def test_capacity_bounds_the_slot():
     assert form(1000, 4, "f4", capacity=1000).slot_nbytes == 16_000 + 125
 
 
-def test_numbers_have_64_bits_where_32_do_not_suffice():
+def test_row_numbers_have_64_bits_if_32_do_not_suffice():
     assert form(2**32, 1).index == np.uint32
     long = form(2**32 + 1, 1, capacity=2)
     payload = np.concatenate([np.ones(2, np.float32).view(np.uint8), np.array([5, 2**32]).view(np.uint8)])
@@ -84,7 +84,7 @@ def message(n=8, width=2, rows=(1, 3, 6), capacity=None):
     return form(n, width, capacity=capacity), encoded.encoding, joined(encoded)
 
 
-def test_what_is_no_message_is_refused():
+def test_invalid_messages_are_refused():
     shape, encoding, payload = message()
     assert decode(shape, encoding, payload) is not None
     for bad in (0, ROWS, WHOLE, encoding ^ 3, encoding + (1 << 8), encoding - (1 << 8), -encoding, encoding | 1 << 62):
@@ -136,7 +136,7 @@ class TestNarrowWire:
             assert (values_of(content) == table[rows].astype(np.float16)).all()
 
     @pytest.mark.parametrize("rows", [[3], list(range(8))], ids=["rows", "whole"])
-    def test_too_large_is_an_error_or_the_largest(self, rows):
+    def test_a_value_out_of_range_is_an_error_or_becomes_the_largest(self, rows):
         table = np.ones((10, 2))
         table[3, 1], table[2, 0], table[9] = -1e6, np.inf, 1e9
         shape = form(10, 2, "f2")
@@ -145,19 +145,19 @@ class TestNarrowWire:
         encoded = encode(shape, np.array(rows), table, Staging(), saturate=True)
         assert values_of(decode(shape, encoded.encoding, joined(encoded)))[rows.index(3)].tolist() == [1, -65504]
 
-    def test_a_row_that_is_not_sent_may_be_too_large(self):
+    def test_a_row_that_is_not_sent_may_be_out_of_range(self):
         table = np.ones((10, 1))
         table[9] = 1e9
         for rows in ([1], range(9)):
             encode(form(10, 1, "f2"), np.array(rows), table, Staging())
 
-    def test_infinity_and_nan_stay_what_they_are(self):
+    def test_infinity_and_nan_are_unchanged(self):
         out = np.empty(4, np.float16)
         narrow(np.array([np.inf, -np.inf, np.nan, 1e300]), out)
         assert out.tolist()[:2] == [np.inf, -np.inf] and np.isnan(out[2]) and out[3] == 65504
 
 
-def test_staging_is_used_again():
+def test_staging_is_reused():
     staging = Staging()
     first = staging.take((3, 2), np.dtype("f8"))
     second = staging.take((5,), np.dtype("f4"))
