@@ -1,4 +1,4 @@
-"""python -m malt: the command line."""
+"""The command line as `python -m malt`."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""The command line: malt COMMAND ..."""
+"""The command line, `malt COMMAND ...`: its options, and the start of its commands."""
 
 from __future__ import annotations
 
@@ -19,12 +19,15 @@ from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, 
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
-        """One line is read; a usage above it is what people scroll past."""
+        """Print one line and exit with status 2. argparse would print the usage above it."""
         self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command that `arguments`, by default those of the process, ask for; returns its exit status."""
+    """Run the command that `arguments` name, and return its exit status. Local.
+
+    `arguments`: the words after `malt`. None: those of this process.
+    """
     _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
     own, program = _split(words) if words[:1] == ["run"] else (words, [])
@@ -41,7 +44,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _open_what_is_closed() -> None:
-    """As if what is closed (`malt run ... >&-`) went to /dev/null: else any file could take its number."""
+    """Open /dev/null for each closed standard stream (`malt run ... >&-`), whose number any file could take."""
     for number in range(3):
         try:
             os.fstat(number)
@@ -91,7 +94,7 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """The words that are malt's own, and PROGRAM ARGS..., which argparse would not leave untouched."""
+    """Split `words` into the options of `malt run` and PROGRAM ARGS..., in which argparse would look for options."""
     end = 1
     while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-c"):
         end += 2 if words[end] in _WITH_VALUE else 1
@@ -131,7 +134,7 @@ def _library(family: str) -> Library:
 
 
 def _number_of(things: str, least: int) -> Callable[[str], int]:
-    """For argparse: a whole number from `least` up."""
+    """A type for argparse: a whole number, `least` or more."""
 
     def parse(word: str) -> int:
         if not (word.isdecimal() and int(word) >= least):

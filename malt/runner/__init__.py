@@ -1,1 +1,1 @@
-"""The process of a rank: how its program runs and ends."""
+"""The runner: how the program of a rank runs, reports and ends."""

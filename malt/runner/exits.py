@@ -1,8 +1,8 @@
-"""How a rank's failure ends the job: an MPI job whose rank just leaves would wait for it for ever.
+"""How the failure of a rank ends the job: otherwise the other ranks would wait for it for ever.
 
-Covers an uncaught exception in any thread (sys.excepthook, threading.excepthook) and sys.exit, exit or quit with a
-non-zero status. That status is noted when sys.exit is called; whether its exception really ended the program, and was
-not caught, is read off the outermost frame when the interpreter exits: it stopped where the exception left it.
+A failure is an uncaught exception in any thread (sys.excepthook, threading.excepthook), or sys.exit, exit or quit with
+a non-zero status. The status is noted when sys.exit is called. Its exception may still be caught. So, when the
+interpreter exits, the outermost frame is examined: if the exception ended the program, that frame stopped at the call.
 """
 
 from __future__ import annotations
@@ -30,14 +30,14 @@ _hooked = False
 _has_left = False
 _last_exit: _Exit | None = None
 _child_status: int | None = None
-"""What a SystemExit, raised without sys.exit, ends a forked process with."""
+"""The status of a forked process that ends by a SystemExit raised without sys.exit."""
 
 _DRAIN_S = 0.1
-"""What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
+"""How long output may take to get through: MPICH's process manager drops it when it is asked to abort."""
 
 
 def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
-    """From here on a failure of this process, `rank`, calls abort(status), which ends the job. Local."""
+    """Make a failure of this process, `rank`, call abort(status), which ends the job, from here on. Local."""
     global _abort, _rank, _hooked
     if not _hooked:
         _hooked = True
@@ -48,41 +48,40 @@ def end_job_on_failure(abort: Callable[[int], None], rank: int) -> None:
 
 
 def become_child() -> None:
-    """In a forked process: what ends it ends it alone, and is noted for `end_without_mpi`. Local."""
+    """Make a failure of this forked process end it alone, with a status for `end_without_mpi`. Local."""
     if not _hooked:
         _note_exits()
     stand_down()
 
 
 def note_child_status(status: int) -> None:
-    """A SystemExit ends this forked process with `status`. Local."""
+    """Note that a SystemExit ends this forked process with `status`. Local."""
     global _child_status
     _child_status = status
 
 
 def _note_exits() -> None:
     sys.exit = _noting_exit(sys.exit)
-    for name in ("exit", "quit"):  # not there under python -S
+    for name in ("exit", "quit"):  # they do not exist under python -S
         if hasattr(builtins, name):
             setattr(builtins, name, _noting_exit(getattr(builtins, name)))
 
 
 def leave_on_failure() -> None:
-    """From here on a failure ends this process alone, at once: the others go on without it. Local."""
+    """Make a failure end this process alone and at once, from here on: the other ranks go on. Local."""
     global _abort
     _abort = _leave
 
 
 def _leave(status: int) -> None:
-    """End this process, and leave nothing for MPI to wait for: it takes an exit for the end of the job. What it would
-    have ended with is for the launcher to know, where nobody is left."""
+    """Kill this process: MPI would take an exit for the end of the job. The launcher needs its status if all fail."""
     if folder := os.environ.get(JOB_DIR):
         report_to(folder, f"left-{_rank}", str(status))
     os.kill(os.getpid(), signal.SIGKILL)
 
 
 def leave_early() -> None:
-    """Where the others train on without this rank, whose program has ended well: say so. Local."""
+    """Report that this rank departs before the others, as its program has ended well. Local."""
     global _has_left
     _has_left = True
     if folder := os.environ.get(JOB_DIR):
@@ -92,18 +91,18 @@ def leave_early() -> None:
 
 
 def has_left() -> bool:
-    """Whether this rank has ended before the others. Local."""
+    """Whether this rank has departed before the others. Local."""
     return _has_left
 
 
 def stand_down() -> None:
-    """The session has ended on all ranks: how this process ends is its own business again. Local."""
+    """Make a failure of this process no longer end the job: the session has ended on all ranks. Local."""
     global _abort
     _abort = None
 
 
 def end_job_if_failing() -> None:
-    """Called while the interpreter exits: end the job if a non-zero sys.exit is the reason. Local."""
+    """End the job if the interpreter exits because of a non-zero sys.exit. Call it at that exit. Local."""
     if _abort is not None and _last_exit is not None and _ended_program(_last_exit):
         status = status_of(_last_exit.error)
         if status != 0:
@@ -111,7 +110,7 @@ def end_job_if_failing() -> None:
 
 
 def end_job_for(error: BaseException) -> None:
-    """End the job as if `error` had not been caught. Local; returns where there is no job to end."""
+    """End the job as if `error` had not been caught. Returns if there is no job to end. Local."""
     if _abort is None:
         return
     if isinstance(error, SystemExit):
@@ -125,13 +124,12 @@ def end_job_for(error: BaseException) -> None:
 
 
 def session_is_over() -> bool:
-    """Whether all ranks have ended a session, and none is open. Local."""
+    """Whether a session has ended on all ranks, and none is open. Local."""
     return _hooked and _abort is None
 
 
 def end_without_mpi() -> None:
-    """From here on the interpreter ends as ever but for MPI_Finalize, which may wait for those who have died, or is the
-    parent's. Local."""
+    """Make the interpreter end without MPI_Finalize, which may wait for failed ranks, or is the parent's. Local."""
     status = int(getattr(sys, "last_type", None) is not None)
     if _child_status is not None:
         status = _child_status
@@ -141,7 +139,7 @@ def end_without_mpi() -> None:
 
 
 def end_job(why: str) -> None:
-    """Say why, and end the job; or this process alone, where the others go on without it. Local."""
+    """Print `why` and end the job, or this process alone if the others can go on. Local."""
     with contextlib.suppress(Exception):
         print(why, file=sys.stderr)
     _end(1)
@@ -151,7 +149,7 @@ def _after(hook: Callable[..., Any]) -> Callable[..., Any]:
     def report(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         try:
             hook(kind, error, trace)
-        finally:  # it may be the program's own, and stderr may be closed: the job must still end
+        finally:  # the job must end even if the hook is the program's own and fails, or stderr is closed
             _end(1)
 
     return report
@@ -162,7 +160,7 @@ def _after_thread(hook: Callable[..., Any]) -> Callable[..., Any]:
         try:
             hook(args)
         finally:
-            if not issubclass(args.exc_type, SystemExit):  # a thread's own way to end
+            if not issubclass(args.exc_type, SystemExit):  # it ends the thread alone
                 if args.exc_value is not None:
                     report_traceback(args.exc_value)
                 _end(1)
@@ -182,7 +180,7 @@ def _noting_exit(exit: Callable[..., NoReturn]) -> Callable[..., NoReturn]:
 
 
 class _Exit(NamedTuple):
-    """A call of sys.exit: the outermost frame of the program, and where in its code it stood."""
+    """A call of sys.exit: the outermost frame of the program, and the instruction that it had come to."""
 
     error: SystemExit
     frame: FrameType
@@ -196,8 +194,10 @@ def _outermost(frame: FrameType) -> FrameType:
 
 
 def _ended_program(exit: _Exit) -> bool:
-    """Whether the exception left the outermost frame, which then stopped where it stood, or at the end of a `finally`.
-    Where it was caught, the frame ran on from there."""
+    """Whether the exception left the outermost frame, which then stopped at the call, or at the end of a `finally`.
+
+    If it was caught, the frame ran on.
+    """
     stopped = exit.frame.f_lasti
     return stopped == exit.place or dis.opname[exit.frame.f_code.co_code[stopped]] == "RERAISE"
 

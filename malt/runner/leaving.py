@@ -1,6 +1,7 @@
-"""How a rank leaves: told to by the launcher (malt/launch/departure.py), and without MPI_Finalize, which is collective.
+"""How a rank departs when the launcher asks it to (malt/launch/departure.py), and ends without MPI_Finalize.
 
-malt/runner/program.py loads it by its path, so it imports nothing of malt; what malt imports later is this very module.
+MPI_Finalize is collective: it would wait for other ranks. malt/runner/program.py loads this module by its path, so it
+imports nothing of malt. When malt imports it later, it gets the same module.
 """
 
 from __future__ import annotations
@@ -18,39 +19,44 @@ from types import FrameType
 from typing import NoReturn
 
 INPUT = "input"
-"""The file in the folder of the job that rank 0 reads as its standard input."""
+"""The file in the folder of the job that is the standard input of rank 0."""
 
 HOST_COUNTS = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
-"""Where mpiexec tells how many ranks it has started on this host, and how many in all."""
+"""Pairs of variables of mpiexec: the number of ranks on this host, and in all."""
 _NAP_S = 0.002
 
 _exit = os._exit
-"""That of os, which `report_end_inside_mpi` replaces."""
+"""os._exit as it was: `report_end_inside_mpi` replaces it."""
 _process = 0
-"""The process that is a rank; a fork of it is none."""
+"""The process that is the rank. A fork of it is not."""
 _folder: str | None = None
-"""That of the job, if it is here."""
+"""The folder of the job. None: it is on another host, or there is no launcher."""
 _notified = 0
-"""The signal by which the launcher, on another host, has told this rank to leave."""
+"""The signal by which a launcher on another host has asked this rank to leave, or 0."""
 _leaving = 0
-"""The one by which it leaves."""
+"""The signal by which this rank leaves, or 0."""
 _report: Callable[[str, str], None]
-"""Leaves word for the launcher."""
+"""Reports to the launcher: _report(name, text)."""
 _rank = "?"
 
 
 def take_signals(folder: str | None, rank: str, report: Callable[[str, str], None]) -> None:
-    """Take the launcher's signals, until the program has handlers of its own. `folder`: that of the job, or None."""
+    """Handle the launcher's signals, until the program sets handlers of its own. Local.
+
+    `folder`: that of the job, or None. `report`: reports to the launcher, as malt.runner.reporting.report does.
+    """
     global _process, _folder, _rank, _report
     _process, _folder, _rank, _report = os.getpid(), folder, rank, report
     for number, default in ((signal.SIGINT, signal.default_int_handler), (signal.SIGTERM, signal.SIG_DFL)):
-        if signal.getsignal(number) is default:  # not so where they are ignored, as under nohup
+        if signal.getsignal(number) is default:  # else it is ignored, as under nohup
             signal.signal(number, _signalled)
 
 
 def process() -> str:
-    """By what the launcher finds this process: its number, and when it has started, in clock ticks after the system
-    (proc_pid_stat(5)); -1: it does not tell."""
+    """Return the number of this process and its start time, by which the launcher identifies it. Local.
+
+    The start time is in clock ticks after that of the system (proc_pid_stat(5)), or -1 if unknown.
+    """
     try:
         with open("/proc/self/stat", "rb") as file:  # as in dstorm.membership.processes, which is not imported here
             return f"{os.getpid()} {int(file.read().rpartition(b')')[2].split()[19])}"
@@ -59,7 +65,7 @@ def process() -> str:
 
 
 def hear(connection: int) -> None:
-    """On another host: be told to leave, over that connection to the launcher. Returns when the launcher has gone."""
+    """Wait for the request to leave, on `connection` to a launcher on another host. Returns when the launcher ends."""
     global _notified
     with contextlib.suppress(OSError, ValueError):
         _notified = int(os.read(connection, 16) or b"0")
@@ -68,13 +74,15 @@ def hear(connection: int) -> None:
 
 
 def is_leaving() -> bool:
-    """Whether the launcher has told this rank to leave: then it ends nobody but itself. Local."""
+    """Whether the launcher has asked this rank to leave. If so, it ends no other rank. Local."""
     return _leaving != 0 and os.getpid() == _process
 
 
 def follow_others() -> bool:
-    """Leave, too, where the launcher is telling ranks to: one that was told first may be gone, and missed here, before
-    it comes to this rank. Whether it is. Local."""
+    """Leave if the launcher is asking ranks to leave. Returns whether it is. Local.
+
+    A rank that was notified before this one may have departed already, and be missing here.
+    """
     global _leaving
     if not _leaving:
         _leaving = next((number for number in (signal.SIGINT, signal.SIGTERM) if _is_notified(number)), 0)
@@ -82,9 +90,11 @@ def follow_others() -> bool:
 
 
 def ignore_signals() -> None:
-    """From here on is_leaving() stays as it is. Python's end would set the signals to end the process, which may wait
-    in MPI_Finalize for long. Local."""
-    for _ in range(2):  # one may come meanwhile
+    """Ignore the launcher's signals from here on, so that is_leaving() does not change. Local.
+
+    At its end Python would restore the default, which kills the process. It may wait in MPI_Finalize for long.
+    """
+    for _ in range(2):  # a signal may come meanwhile
         with contextlib.suppress(KeyboardInterrupt, SystemExit):
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) is _signalled:
@@ -92,10 +102,10 @@ def ignore_signals() -> None:
 
 
 def wait_to_be_killed() -> None:
-    """From here on the interpreter ends as ever, says so, and the process waits: its exit would end the others.
+    """Make the process wait after the end of its interpreter, as its exit would end the other ranks. Local.
 
-    Where ranks are on several hosts it does not return, and closes no files but flushes them: one-sided calls of others
-    need it inside MPI (MPI-4.1, 12.7.3).
+    The end of the interpreter is reported. If ranks are on several hosts, the function flushes all files and does not
+    return: one-sided calls of other ranks need this one inside MPI (MPI-4.1, 12.7.3).
     """
     closing = os.path.join(_folder or "", f"closing-{_rank}")
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
@@ -120,37 +130,41 @@ def _spans_hosts() -> bool:
 
 def _flush_files() -> None:
     for one in gc.get_objects():
-        with contextlib.suppress(Exception):  # closed, or for reading
+        with contextlib.suppress(Exception):  # a file that is closed, or open for reading
             if isinstance(one, io.IOBase):
                 one.flush()
 
 
 def skip_mpi_finalize(status: int) -> None:
-    """From here on the interpreter ends as ever, which closes open files, and then the process, with `status`: before
-    mpi4py's MPI_Finalize, which would wait for the dead, and before what the MPI library does at exit. Local."""
+    """Make the process end with `status` right after the end of its interpreter, which closes open files. Local.
+
+    So neither mpi4py calls MPI_Finalize, which would wait for failed ranks, nor the MPI library its exit handlers.
+    """
     if not _call_at_the_end(("fflush", None), ("_exit", status)):
         flush()
         _exit(status)
 
 
 def flush() -> None:
-    """Flush stdout and stderr, as far as they are there. Local."""
+    """Flush stdout and stderr, and ignore errors. Local."""
     for stream in (sys.stdout, sys.stderr):
-        with contextlib.suppress(Exception):  # a full disk, a broken pipe, closed, None, or the program's own
+        with contextlib.suppress(Exception):  # a full disk, a broken pipe, a closed file, None, the program's own
             stream.flush()
 
 
 def report_end_inside_mpi() -> None:
-    """Let the launcher know where this rank loads MPI, and then ends without coming to the end of its interpreter: by
-    os._exit, or where a library calls exit(). Some mpiexecs end all others then, and call that a good end."""
+    """Report to the launcher if this rank loads MPI, and then ends before the end of its interpreter. Local.
+
+    It may do so by os._exit, or a library may call exit(). Some mpiexecs then end all ranks and return 0.
+    """
     sys.meta_path.insert(0, _MpiImport())
     atexit.register(_forget_mpi)
-    for name in ("_exit", "execv", "execve"):  # the other functions of this kind in os call these
+    for name in ("_exit", "execv", "execve"):  # the other exec functions of os call these
         setattr(os, name, _publishing(name, getattr(os, name)))
 
 
 class _MpiImport:
-    """Sees that MPI is imported, and finds nothing."""
+    """A finder that reports the import of MPI, and finds no module."""
 
     @staticmethod
     def find_spec(name: str, path: object = None, target: object = None) -> None:
@@ -179,11 +193,10 @@ def _publishing(name: str, end: Callable[..., NoReturn]) -> Callable[..., NoRetu
 
 
 def _call_at_the_end(*calls: tuple[str, str | int | None]) -> bool:
-    """Have these functions of the C library called, each with its argument, right after the end of the interpreter;
-    whether that can be done. The last one does not return.
+    """Make the process call functions of the C library, each with its argument, right after the end of the interpreter.
 
-    Both Py_AtExit and __cxa_atexit (as exit(3) does) call first what came last. Python's functions take no argument, so
-    exit() gets an arbitrary one.
+    The last function does not return. Returns whether the calls could be registered. Py_AtExit and __cxa_atexit call
+    first what was registered last. Functions of Py_AtExit take no argument, so exit() gets an arbitrary one.
     """
     try:
         import ctypes
@@ -199,8 +212,10 @@ def _call_at_the_end(*calls: tuple[str, str | int | None]) -> bool:
 
 
 def _signalled(number: int, frame: FrameType | None) -> None:
-    """Raise KeyboardInterrupt or SystemExit, once where the launcher has told this rank to leave; else do as Python
-    does by default."""
+    """Handle a signal. If the launcher sent it, raise KeyboardInterrupt or SystemExit, but only once.
+
+    Otherwise do what Python does by default.
+    """
     global _leaving
     if os.getpid() != _process or not _is_notified(number):
         if number == signal.SIGTERM:
@@ -224,7 +239,7 @@ def _is_notified(number: int) -> bool:
 
 
 def _place(frame: FrameType | None) -> str:
-    """Where the program is, in its own file if it can be."""
+    """The file and line that the program has come to: the innermost frame in its own file, if there is one."""
     own = getattr(sys.modules.get("__main__"), "__file__", None)
     at = innermost = frame
     while at is not None and at.f_code.co_filename != own:

@@ -1,4 +1,4 @@
-"""The packages that malt is made of, each of which a file of the user's may hide: vol.py, beside the program."""
+"""A check that no file of the user hides a package of malt, as vol.py beside the program would."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _NAMES = ("dstorm", "vol")
 
 
 def check() -> None:
-    """ImportError: Python finds something else by one of their names. Local; imports nothing."""
+    """Raise ImportError if Python finds another module by the name of a package of malt. Local; imports nothing."""
     for name in _NAMES:
         spec = find_spec(name)
         found = Path(spec.origin) if spec is not None and spec.origin else None

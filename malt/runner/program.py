@@ -1,13 +1,13 @@
-"""Runs a program as one rank of a job, as `python PROGRAM` does, and ends the whole job where the program fails.
+"""The program of one rank: it runs as under `python PROGRAM`, and its failure ends the whole job.
 
     python malt/runner/program.py [-m] PROGRAM ARGS...         or -c CODE ARGS...
 
-`malt run` starts every rank through this file. malt.runner.exits does the same from malt.init on, under any mpiexec;
-here it also holds before malt.init, and for programs that never call it:
+`malt run` starts every rank through this file. malt.runner.exits also ends the job on a failure, but only after
+malt.init. This file does so before malt.init, and for programs that never call it:
 
-- Open MPI ends a job when a rank exits with a non-zero status before MPI_Init. MPICH does not: the others wait in
-  MPI_Init for ever. Its process manager ends the job at once when asked to over its own connection (PMI).
-- After MPI_Init both wait: an interpreter that exits finalizes MPI, which is collective. MPI_Abort ends both.
+- Before MPI_Init, Open MPI ends the job when a rank exits with a non-zero status. MPICH does not: the others wait in
+  MPI_Init for ever. Its process manager ends the job at once on a request over its own connection (PMI).
+- After MPI_Init both wait: an interpreter that exits calls MPI_Finalize, which is collective. MPI_Abort ends the job.
 
 It is started by its path. Of malt it loads only malt/runner/leaving.py and malt/runner/reporting.py, also by their
 paths. So the program finds the modules, sys.path and environment that it would find under plain Python, and its first
@@ -20,7 +20,7 @@ import os
 import sys
 
 if __name__ == "__main__" and not getattr(sys.flags, "safe_path", False):
-    sys.path.pop(0)  # the folder of this file, which Python put there: nothing may be imported from it by chance
+    sys.path.pop(0)  # the folder of this file, which Python has added: no import may find its modules
 
 import atexit
 import builtins
@@ -51,42 +51,46 @@ else:
     leaving, reporting = _beside("leaving"), _beside("reporting")
 
 FAILURE_DIR = "MALT_FAILURE_DIR"
-"""The variable that names the folder where a failing rank leaves its traceback, as rank-<r>.txt, for the launcher.
+"""The variable that names the folder of the job, in which ranks report to the launcher: tracebacks as rank-<r>.txt.
 
-A rank takes it out of its environment: what the rank starts in its turn is not of this job.
+A rank removes it from its environment: the processes that it starts are not of this job.
 """
 
 JOB_DIR = "MALT_JOB_DIR"
-"""The variable that names the same folder where ranks may die: they say there that they have started, have come to the
-session (malt/resilience/start.py), and have ended well."""
+"""The variable that names the same folder if ranks may fail. Ranks report there how far they have come: started, in the
+session (malt/resilience/start.py), finished."""
 
 SESSION_BASE = "PRTE_MCA_prte_local_tmpdir_base"
-"""Where Open MPI's mpiexec keeps its files, for the launcher to set. By default that is a folder named for its process
-number: one that a killed job has left behind makes a later mpiexec of the same number give up ("The PMIx server's
-listener thread failed to start"). A rank takes it out of its environment, too."""
+"""The variable that tells Open MPI's mpiexec where to keep its files. The launcher sets it.
+
+By default they lie in a folder named by the process number. If a killed job has left that folder, a later mpiexec with
+the same number fails ("The PMIx server's listener thread failed to start"). A rank removes it from its environment,
+too.
+"""
 
 PIPES = {1: "out", 2: "err"}
-"""The pipes in that folder from which the launcher takes what ranks on its host print: out-<rank>, err-<rank>."""
+"""The pipes in the folder of the job to which ranks on the launcher's host print: out-<rank>, err-<rank>."""
 
-_exit = os._exit  # for the end that the launcher is told of here; the program's own calls are noted
+_exit = os._exit  # the program's own calls are reported as an end inside MPI, this module's are not
 
 _POLL_S = 0.05
 _OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
 _DRAIN_S = 0.1
-"""What was printed is given this time to get through: MPICH's process manager drops it when it is told to abort."""
+"""How long output may take to get through: MPICH's process manager drops it when it is asked to abort."""
 
 _folder: str | None = None
+"""The folder of the job. None: it is on another host, or there is no launcher."""
 _process = 0
-"""The process that is a rank; a fork of it is none."""
+"""The process that is the rank. A fork of it is not."""
 
 
 def main() -> None:
-    """Run the program that sys.argv[1:] names. Returns when it has ended well; else the job has ended."""
+    """Run the program that sys.argv[1:] names. Returns if it ended well. Otherwise this ends the job."""
     global _folder, _process
     _process = os.getpid()
     endpoint = os.environ.pop(reporting.CONTROL_SERVER, "").split()
     _folder = reporting.start(os.environ.pop(FAILURE_DIR, None), endpoint)
-    # for malt.runner.exits: what is known here of the launcher
+    # so that malt.runner.exits gets this module, not a second copy
     sys.modules["malt.runner.program"] = sys.modules[__name__]
     os.environ.pop(SESSION_BASE, None)
     del sys.argv[0]
@@ -125,7 +129,7 @@ def main() -> None:
 
 
 def _exited(error: SystemExit) -> None:
-    """The program has ended by SystemExit: where this returns, or raises it again, so may the interpreter."""
+    """End after a SystemExit of the program. If this returns or raises it again, the interpreter ends as usual."""
     status = status_of(error)
     if os.getpid() != _process:
         if (exits := sys.modules.get("malt.runner.exits")) is not None:  # it cannot see a bare `raise SystemExit`
@@ -140,14 +144,15 @@ def _exited(error: SystemExit) -> None:
     if not isinstance(error.code, int):
         with contextlib.suppress(Exception):
             print(error.code, file=sys.stderr)
-    if _folder is not None and _session_is_over():  # all ranks end here: the launcher knows the job's status, and
-        reporting.report(f"status-{status}", "")  # mpiexec has nothing to complain of
+    if _folder is not None and _session_is_over():
+        # All ranks end by themselves: the launcher gets the status, and mpiexec sees a good end.
+        reporting.report(f"status-{status}", "")
         return
     _end_job(status)
 
 
 def _failed(error: BaseException) -> None:
-    """The program has ended by another exception. Returns where this rank was told to end; else the job ends."""
+    """End after another exception of the program. Returns only if the launcher asked this rank to leave."""
     if os.getpid() != _process:
         raise
     error.__traceback__ = _without_this_file(error.__traceback__)
@@ -167,7 +172,7 @@ def _failed(error: BaseException) -> None:
 
 
 def _run_file(path: str) -> None:
-    """As runpy.run_path, but sys.argv[0] stays as the user typed it, and the module stays where it is at the end."""
+    """Run a file as runpy.run_path does, but keep sys.argv[0] as typed, and the module in sys.modules at the end."""
     module = ModuleType("__main__")
     module.__file__ = os.path.abspath(path)
     with io.open_code(module.__file__) as file:
@@ -182,7 +187,10 @@ def _run(code: CodeType, module: ModuleType) -> None:
 
 
 def _take_input() -> None:
-    """Standard input is rank 0's (malt/launch/streams/standard_input.py); the others read its end."""
+    """Make the job's input the standard input of rank 0, and /dev/null that of the other ranks.
+
+    See malt/launch/streams/standard_input.py.
+    """
     given = os.path.join(_folder or "", leaving.INPUT) if reporting.rank() == "0" else os.devnull
     if reporting.rank() != "?" and os.path.exists(given):
         source = os.open(given, os.O_RDONLY)
@@ -191,15 +199,17 @@ def _take_input() -> None:
 
 
 def _report_when_mpi_has_begun() -> None:
-    """Where ranks may die: from here on the others need not wait in MPI_Init for one that does."""
+    """Wait for the end of MPI_Init and report it: after it no rank waits there for a failed one."""
     while (mpi := sys.modules.get("mpi4py.MPI")) is None or not getattr(mpi, "Is_initialized", bool)():
         time.sleep(_POLL_S)
     reporting.report(f"begun-{reporting.rank()}", "")
 
 
 def _end() -> None:
-    """Last of all that is done at exit: say how this rank has ended, and end it without MPI_Finalize where that would
-    wait for the dead, or for those who leave later."""
+    """Report how this rank has ended, as the last exit handler.
+
+    If MPI_Finalize would wait for failed ranks, or for ranks that leave later, the process ends without it.
+    """
     if os.getpid() != _process:
         return
     leaving.ignore_signals()
@@ -213,15 +223,14 @@ def _end() -> None:
 
 
 def _end_job(status: int) -> NoReturn:
-    """End all ranks at once with `status`, whether or not MPI runs here yet; or this one alone, where the others can go
-    on. Does not return."""
+    """End all ranks at once with `status`, or this rank alone if ranks may fail. Does not return."""
     alone = JOB_DIR in os.environ
-    goes_on = alone and not _session_is_over()  # after it nobody does for this rank what it was about to
+    goes_on = alone and not _session_is_over()  # after the session no rank takes over the work of this one
     reporting.report(f"left-{reporting.rank()}" if goes_on else f"status-{status}", str(status))
     leaving.flush()
     time.sleep(_DRAIN_S)
     if alone:
-        os.kill(_process, signal.SIGKILL)  # leaves nothing for MPI to wait for
+        os.kill(_process, signal.SIGKILL)  # MPI would take an exit for the end of the job
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized():
         _ask_process_manager(status)
@@ -231,9 +240,9 @@ def _end_job(status: int) -> NoReturn:
 
 
 def _ask_process_manager(status: int) -> None:
-    """Tell MPICH's or Intel MPI's process manager, which handed down a socket, to abort the job.
+    """Ask the process manager of MPICH or Intel MPI to abort the job, over the socket PMI_FD.
 
-    Only before MPI_Init: the library takes the socket over, and after MPI_Finalize its number may be anyone's.
+    Call it before MPI_Init only: the library uses the socket then, and after MPI_Finalize it may be another file.
     """
     descriptor = os.environ.get("PMI_FD", "")
     if descriptor.isdigit():
@@ -245,20 +254,20 @@ def _ask_process_manager(status: int) -> None:
 
 
 def status_of(error: SystemExit) -> int:
-    """The status that the process exits with (as in the documentation of sys.exit). Local."""
+    """Return the status that the process exits with after `error`, as sys.exit documents it. Local."""
     if error.code is None:
         return 0
     return error.code & 0xFF if isinstance(error.code, int) else 1
 
 
 def _session_is_over() -> bool:
-    """Whether malt.finalize has ended the session on all ranks, and MPI goes on."""
+    """Whether malt.finalize has ended the session on all ranks, and MPI is not finalized yet."""
     exits, mpi = sys.modules.get("malt.runner.exits"), sys.modules.get("mpi4py.MPI")
     return exits is not None and mpi is not None and not mpi.Is_finalized() and bool(exits.session_is_over())
 
 
 def _is_alone() -> bool:
-    """Whether MPI runs here with no other rank, whom an ordinary exit could leave waiting."""
+    """Whether MPI runs here and this is its only rank: no other could wait for it."""
     mpi = sys.modules.get("mpi4py.MPI")
     return mpi is not None and mpi.Is_initialized() and not mpi.Is_finalized() and mpi.COMM_WORLD.size == 1
 
@@ -268,7 +277,7 @@ def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[
         try:
             hook(args)
         finally:
-            # SystemExit: a thread's way to end
+            # SystemExit ends the thread alone.
             if not issubclass(args.exc_type, SystemExit) and os.getpid() == _process:
                 if args.exc_value is not None:
                     reporting.report_traceback(args.exc_value)
@@ -279,29 +288,29 @@ def _ending_job(hook: Callable[[threading.ExceptHookArgs], object]) -> Callable[
 
 
 def _without_this_file(trace: TracebackType | None) -> TracebackType | None:
-    """The traceback from the program's own first frame on, as plain Python prints it."""
+    """The traceback from the first frame of the program on, as plain Python prints it."""
     while trace is not None and trace.tb_frame.f_code.co_filename in _OWN_FILES:
         trace = trace.tb_next
     return trace
 
 
 def _print_to_the_launcher() -> None:
-    """Where the launcher is on this host, and listens: else to mpiexec, as ever."""
+    """Print to the pipes of the launcher, if it is on this host. Otherwise mpiexec gets the output, as usual."""
     for number, name in PIPES.items():
         with contextlib.suppress(OSError):
             path = os.path.join(_folder or os.devnull, f"{name}-{reporting.rank()}")
             pipe = os.open(path, os.O_WRONLY | os.O_NONBLOCK)
             os.set_blocking(pipe, True)
-            os.dup(number)  # stays open: Open MPI's mpiexec complains where it is closed before the process ends
+            os.dup(number)  # keeps it open: Open MPI's mpiexec complains if it is closed before the process ends
             os.dup2(pipe, number)
             os.close(pipe)
 
 
 def _write_whole_lines() -> None:
-    """Write stdout and stderr line by line, so that those of several ranks do not get mixed.
+    """Write stdout and stderr line by line, so that lines of several ranks do not get mixed.
 
-    A rank's stdout is often a pipe, and what its buffer holds is lost when the job is ended; and where PYTHONUNBUFFERED
-    is set every piece of a print is written by itself.
+    The stdout of a rank is often a pipe. With block buffering, its buffer is lost when the job is ended. With
+    PYTHONUNBUFFERED, each piece of a print is a write of its own.
     """
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):

@@ -16,21 +16,21 @@ pytestmark = pytest.mark.serial
 ONE, TWO, ERR, MPIEXEC = Source("1", 1), Source("2", 1), Source("1", 2), Source("", 2)
 
 
-def written(*reports, label=False):
-    """What is written after (source, bytes, seconds) were said; a source of None only looks."""
+def written(*inputs, label=False):
+    """What is written after `inputs`, each (source, bytes, seconds). A source of None is a tick alone."""
     pieces = []
     lines = Lines(pieces.append, label)
-    for source, data, now in reports:
+    for source, data, now in inputs:
         if source is not None:
-            lines.report(source, data, now)
+            lines.feed(source, data, now)
         lines.tick(now)
     lines.tick(1e9)
     return b"".join(pieces)
 
 
 def test_lines_are_whole():
-    reports = [(ONE, b"a", 0), (TWO, b"b\nc", 0.1), (ONE, b" a\n", 0.1), (ERR, b"e\n", 0.2), (TWO, b"c\n", 0.2)]
-    assert written(*reports) == b"b\na a\ne\ncc\n"
+    inputs = [(ONE, b"a", 0), (TWO, b"b\nc", 0.1), (ONE, b" a\n", 0.1), (ERR, b"e\n", 0.2), (TWO, b"c\n", 0.2)]
+    assert written(*inputs) == b"b\na a\ne\ncc\n"
 
 
 def test_a_part_of_a_line_is_seen_soon_and_what_follows_it_stays_with_it():
@@ -48,7 +48,7 @@ def test_a_part_that_grows_is_held_back_no_longer():
     pieces = []
     lines = Lines(pieces.append)
     for step in range(10):
-        lines.report(ONE, b".", step / 10)
+        lines.feed(ONE, b".", step / 10)
         lines.tick(step / 10)
     assert b"".join(pieces) >= b"......"
 

@@ -1,7 +1,7 @@
-"""What an mpiexec and an MPI library print when a job is ended, by its shape, line by line. Pure.
+"""The banners that an mpiexec and an MPI library print when a job is aborted, as patterns, line by line. Pure.
 
-It is left out where malt prints the failure itself. Anything else of theirs passes, and so does what is almost such a
-text: a rank's lines in the midst of it.
+They are left out where malt prints the failure itself. All other output passes, also a text that differs from a banner:
+one with a rank's lines in its midst, say.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 _DASHES, _EQUALS = "-" * 74, "=" * 83
 
 _TEXTS: Final = (
-    # Open MPI 5: MPI_Abort, and what became of it
+    # Open MPI 5: MPI_Abort, and then prterun
     rf"""{_DASHES}
 MPI_ABORT was invoked on rank \d+ in communicator .*
   Proc: \[\[\d+,\d+\],\d+\]
@@ -27,7 +27,7 @@ prterun has exited due to process rank \d+ with PID \d+ on node \S+ calling
 "abort"\. This may have caused other processes in the application to be
 terminated by signals sent by prterun \(as reported here\)\.
 {_DASHES}""",
-    # a rank ends before MPI_Init, with a status
+    # Open MPI 5: a rank ends before MPI_Init with a non-zero status
     rf"""{_DASHES}
 prterun detected that one or more processes exited with non-zero status,
 thus causing the job to be terminated\. The first process to do so was:
@@ -35,7 +35,7 @@ thus causing the job to be terminated\. The first process to do so was:
    Process name: \[.*\]
    Exit code:    -?\d+
 {_DASHES}""",
-    # ... or without MPI_Finalize
+    # Open MPI 5: a rank ends without MPI_Finalize
     rf"""{_DASHES}
 prterun has exited due to process rank \d+ with PID \d+ on node \S+ exiting
 improperly\. There are three reasons this could occur:
@@ -81,18 +81,18 @@ _FIRST: Final = re.compile(b"|".join(b"(?:" + banner[0].pattern + rb")\r?\n" for
 
 
 class Banners:
-    """Takes them out of what one source prints."""
+    """A filter that removes the banners from the output of one source."""
 
     def __init__(self) -> None:
         self.found = b""
-        """Those that were taken out."""
+        """The banners that were removed."""
         self._lines: list[bytes] = []
-        """What may be the beginning of one."""
+        """The lines held back: they may be the beginning of a banner."""
 
     def pass_on(self, line: bytes) -> bytes:
-        """The lines that are known to be none, now that `line` has come, which ends with a newline."""
+        """Take `line`, which ends with a newline, and return the lines that are now known to be of no banner."""
         if not self._lines and not _FIRST.fullmatch(line.lstrip(b"\0")):
-            return line  # as almost all
+            return line  # as is almost every line
         self._lines.append(line)
         passed = b""
         while self._lines:
@@ -111,7 +111,7 @@ class Banners:
         return bool(self._lines)
 
     def release(self) -> bytes:
-        """What was held back in case that it was one: no more comes."""
+        """Return the lines held back: the output has ended, or pauses."""
         passed = b"".join(self._lines)
         self._lines.clear()
         return passed

@@ -1,9 +1,8 @@
-"""What a job prints: the lines of its ranks whole, in the order in which each has said them.
+"""The output of a job: whole lines, those of each rank in the order in which it wrote them.
 
-Ranks on the launcher's host write into pipes of their own, named in the folder of the job (malt/runner/program.py), as
-a line that comes by way of mpiexec may be cut in two by another rank's. What mpiexec prints itself, and what comes from
-ranks on other hosts, it is read from. A part of a line is held back for a moment only: prompts and progress bars are
-seen.
+Ranks on the launcher's host write to named pipes in the folder of the job (malt/runner/program.py): mpiexec may cut a
+line in two by a line of another rank. The output of mpiexec, and of ranks on other hosts, comes from mpiexec. An
+incomplete line is held back only for a moment, so that prompts and progress bars appear.
 """
 
 from __future__ import annotations
@@ -25,30 +24,33 @@ from malt.launch.streams.banners import Banners
 from malt.runner.program import PIPES
 
 _PART_S = 0.25
-"""How long a part of a line is held back: its rank may be off its core in the midst of it."""
+"""How long an incomplete line is held back: its rank may lose its core while it writes."""
 _POLL_S, _GATHER_S = 0.1, 0.01
-"""How often to look at what was held back; and how long to let a rank go on that has begun to say something, so that
-its traceback comes in one piece."""
+"""The interval of the checks for lines held back; and how long to wait for more after a rank has begun to write, so
+that its traceback comes in one piece."""
 _DRAIN_S = 5.0
-"""How long to read on what comes after the end of mpiexec: a process that it has left behind may print for ever."""
+"""How long to read after the end of mpiexec: a process that it has left running may print for ever."""
 _PIECE_NBYTES, _MOST_NBYTES = 1 << 16, 1 << 26
-"""How much is read at once; and how much is kept for a reader that is slow, before ranks wait in what they print."""
+"""How much is read at once; and how much is kept for a slow reader before ranks block in their prints."""
 
 _TAG = re.compile(rb"^\[[^\]\n]*,(\d+)\]<std(?:out|err)>: ?", re.MULTILINE)
-"""How Open MPI names the rank of a line."""
+"""The prefix by which Open MPI names the rank of a line."""
 
 
 class Lines:
-    """Puts what several sources say into whole lines. `label`: each begins with the name of its source. Pure."""
+    """Joins the output of several sources into whole lines, which it passes to `write`. Pure.
+
+    `label`: each line begins with the rank that wrote it.
+    """
 
     def __init__(self, write: Callable[[bytes], None], label: bool = False) -> None:
         self._write, self._label = write, label
         self._sources: defaultdict[Source, _Held] = defaultdict(_Held)
         self._open: Source | None = None
-        """Whose part of a line stands last in what was written."""
+        """The source of the incomplete line at the end of what was written."""
 
-    def report(self, source: Source, data: bytes, now: float) -> None:
-        """What `source` has said. The part of a line at its end is held back until more comes, or `tick` lets it go."""
+    def feed(self, source: Source, data: bytes, now: float) -> None:
+        """Take `data`, which `source` wrote by time `now`. Hold an incomplete line back until its end or a `tick`."""
         held = self._sources[source]
         *lines, held.part = (held.part + data).split(b"\n")
         if lines and source.rank and source.number == 1:  # MPI prints elsewhere
@@ -59,7 +61,7 @@ class Lines:
             held.since = now if held.part or held.banners.holds() else None
 
     def tick(self, now: float, patience_s: float = _PART_S) -> None:
-        """Let go what was held back for so long."""
+        """Write what was held back for `patience_s` seconds or longer."""
         for source, held in self._sources.items():
             if held.since is not None and now - held.since >= patience_s:
                 # Open MPI's mpiexec ends what it prints about a failure by a zero byte.
@@ -68,7 +70,7 @@ class Lines:
                 held.part, held.since = b"", None
 
     def banners(self) -> bytes:
-        """What MPI has printed about the end of the job, which was left out."""
+        """Return what MPI printed about the end of the job, which was left out of the output."""
         return b"".join(held.banners.found for held in self._sources.values())
 
     def _emit(self, source: Source, data: bytes) -> None:
@@ -82,20 +84,20 @@ class Lines:
 
 
 class Source(NamedTuple):
-    """Who says something."""
+    """The origin of some output."""
 
     rank: str
-    """Or nothing: mpiexec."""
+    """Its rank. Empty: mpiexec."""
     number: int
-    """1: to its stdout; 2: to its stderr."""
+    """1: stdout; 2: stderr."""
 
 
 @dataclass
 class _Held:
-    """What is held back of a source."""
+    """The output of a source that is held back."""
 
     part: bytes = b""
-    """The beginning of a line."""
+    """An incomplete line."""
     banners: Banners = field(default_factory=Banners)
     since: float | None = None
 
@@ -108,11 +110,11 @@ def _labelled(source: Source, data: bytes, goes_on: bool) -> bytes:
 
 
 class _Writer:
-    """Writes to a file that may be slow, in a thread."""
+    """A thread that writes to a file descriptor whose reader may be slow."""
 
     def __init__(self, number: int) -> None:
         self.pending = 0
-        """How many bytes are to be written yet."""
+        """The number of bytes not yet written."""
         self._number = number
         self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
@@ -125,20 +127,20 @@ class _Writer:
         self._queue.put(data)
 
     def close(self) -> None:
-        """Return once all is written."""
+        """Wait until all is written."""
         self._queue.put(None)
         self._thread.join()
 
     def _run(self) -> None:
         while (data := self._queue.get()) is not None:
             self.pending -= len(data)
-            with contextlib.suppress(OSError):  # nobody reads it any more: the job goes on
+            with contextlib.suppress(OSError):  # nobody reads it any more, and the job goes on
                 while data:
                     data = data[os.write(self._number, data) :]
 
 
 class Output:
-    """What one job prints, read in a thread and printed by others. The folder is that of the job."""
+    """The output of one job. One thread reads it, others print it. `folder`: that of the job."""
 
     def __init__(self, folder: Path, ranks: int, label: bool = False) -> None:
         self._selector = selectors.DefaultSelector()
@@ -146,20 +148,20 @@ class Output:
         self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
         for rank in range(ranks):
             for number, name in PIPES.items():
-                with contextlib.suppress(OSError):  # no room for more files: it prints by way of mpiexec
+                with contextlib.suppress(OSError):  # no more file descriptors: the rank prints through mpiexec
                     path = folder / f"{name}-{rank}"
                     os.mkfifo(path, 0o600)
-                    # Open for writing, too: it does not end where a rank does.
+                    # Open for writing, too: so it does not end when the rank ends.
                     self._listen(os.open(path, os.O_RDWR | os.O_NONBLOCK), Source(str(rank), number))
         self._writers = {1: _Writer(1)}
         self._writers[2] = self._writers[1] if os.path.samestat(os.fstat(1), os.fstat(2)) else _Writer(2)
         lines = {writer: Lines(writer.write, label) for writer in self._writers.values()}
         self._lines = {number: lines[writer] for number, writer in self._writers.items()}
         self.pipes: list[int] = []
-        """What mpiexec is to have as stdout and stderr."""
+        """The file descriptors for mpiexec's stdout and stderr."""
         self.other_ends: list[int] = []
-        """What it is to inherit, too: where the launcher is killed it must not get SIGPIPE, at which Open MPI's exits
-        and leaves its ranks running."""
+        """The read ends, which mpiexec inherits, too. Otherwise it would get SIGPIPE if the launcher is killed: Open
+        MPI's would exit then and leave its ranks running."""
         for number in PIPES:
             ours, theirs = os.pipe()
             os.set_blocking(ours, False)
@@ -168,15 +170,15 @@ class Output:
             self.other_ends.append(ours)
 
     def start(self) -> None:
-        """Read and print from here on: mpiexec has been started. Local."""
+        """Start to read and print. Call it after the start of mpiexec. Local."""
         for number in self.pipes:
             os.close(number)
-        for writer in {*self._writers.values()}:  # not before mpiexec was forked
+        for writer in {*self._writers.values()}:  # no threads before mpiexec was forked
             writer.start()
         self._thread.start()
 
     def close(self) -> bytes:
-        """Print the rest of what was said before mpiexec ended, and return what MPI has said about that. Local."""
+        """Print the rest of the output, and return what MPI printed about the end of the job. Local."""
         self._ended.set()
         self._thread.join()
         for writer in {*self._writers.values()}:
@@ -207,7 +209,7 @@ class Output:
             lines.tick(time.monotonic(), 0.0)
 
     def _read(self) -> int:
-        """Read what is there, at most a piece of each; the most that one has said, in bytes."""
+        """Read at most one piece of each source. Returns the length of the longest, in bytes."""
         most = 0
         for key, _ in sorted(self._selector.select(0), key=lambda ready: ready[0].data):
             with contextlib.suppress(BlockingIOError):
@@ -215,6 +217,6 @@ class Output:
                 if not data:
                     self._selector.unregister(key.fd)
                     os.close(key.fd)
-                self._lines[key.data.number].report(key.data, data, time.monotonic())
+                self._lines[key.data.number].feed(key.data, data, time.monotonic())
                 most = max(most, len(data))
         return most

@@ -1,11 +1,11 @@
-"""What a job reads as its standard input: rank 0 that of the launcher, the others nothing.
+"""The standard input of a job: rank 0 reads that of the launcher, and the other ranks read nothing.
 
-Open MPI's mpiexec never tells rank 0 of the end of its input, and MPICH's gives the others a pipe that never ends. So
-on one host the ranks see to it themselves (malt/runner/program.py): rank 0 reads a FIFO in the folder of the job, which
-the launcher writes. On several hosts rank 0 reads what mpiexec gives it.
+Open MPI's mpiexec never closes the input of rank 0, and MPICH's gives the other ranks a pipe that never ends. So on one
+host the ranks set up their input themselves (malt/runner/program.py): rank 0 reads a FIFO in the folder of the job, to
+which the launcher copies its input. On several hosts rank 0 reads the input that mpiexec gives it.
 
-A terminal is read by the launcher: mpiexec is in a session of its own, out of reach of the terminal's signals, where it
-could read even while the launcher is in the background, whose input is not the job's.
+The launcher reads a terminal itself. mpiexec runs in a session of its own, where it could read the terminal even while
+the launcher is in the background.
 """
 
 from __future__ import annotations
@@ -23,21 +23,21 @@ from pathlib import Path
 from malt.runner.leaving import INPUT
 
 _AGAIN_S = 0.2
-"""How soon to ask again in the background, where a terminal refuses."""
+"""The interval of the attempts to read a terminal from the background, where it refuses."""
 _MOST_NBYTES = 1 << 16
 _CLOSE_S = 1.0
-"""How long the copying may take to end: what a rank has left behind may hold its input, and read none of it."""
+"""How long the copying may take to end: a process that a rank has left running may hold the input and not read it."""
 
 
 class StandardInput:
-    """`source`: what mpiexec reads, for subprocess.Popen."""
+    """The standard input of one job. `source`: the input of mpiexec, as subprocess.Popen takes it."""
 
     def __init__(self, folder: Path, is_spread: bool) -> None:
         self.source: int | None = subprocess.DEVNULL
         self._thread: threading.Thread | None = None
         self._given: int | None = None
         self._fifo = folder / INPUT
-        if sys.__stdin__ is None:  # closed: its number may be another file's by now
+        if sys.__stdin__ is None:  # closed: descriptor 0 may be another file by now
             if not is_spread:
                 self._fifo.symlink_to(os.devnull)
         elif not is_spread:
@@ -55,14 +55,14 @@ class StandardInput:
         self._thread = threading.Thread(target=_copy, args=[opened, stopped], name="malt input", daemon=True)
 
     def start(self) -> None:
-        """To be called once the job has its `source`."""
+        """Start to copy. Call it after the start of mpiexec. Local."""
         if self._given is not None:
             os.close(self._given)
         if self._thread is not None:
             self._thread.start()
 
     def close(self) -> None:
-        """Read no more. Call it after the end of the job."""
+        """Stop the copying. Call it after the end of the job. Local."""
         if self._thread is None:
             return
         os.close(self._stop)
@@ -74,8 +74,8 @@ class StandardInput:
 
 
 def _copy(opened: Callable[[], int], stopped: int) -> None:
-    """Copy standard input to opened(), until it or the reader ends, or the other end of `stopped` is closed."""
-    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTIN])  # a read in the background fails, and stops nobody
+    """Copy standard input to the file opened(), until either ends, or the other end of the pipe `stopped` is closed."""
+    signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTIN])  # a read in the background fails, and does not stop us
     with contextlib.suppress(BrokenPipeError):
         into = opened()
         try:
