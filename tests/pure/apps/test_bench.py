@@ -1,4 +1,4 @@
-"""What the benchmarks make of their figures; that the figures are true no test can say."""
+"""Tests of bench.rows and bench.timing: what is made of the times that were measured."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_contenders_take_turns_and_are_timed_alike():
         time.sleep(seconds)
 
     times = alternate({"a": lambda: work("a", 0.001), "b": lambda: work("b", 0.004)}, rounds=4, calls=2)
-    assert calls[:8] == ["a", "a", "b", "b", "b", "b", "a", "a"]  # the order turns
+    assert calls[:8] == ["a", "a", "b", "b", "b", "b", "a", "a"]  # the order rotates
     assert [len(taken) for taken in times.values()] == [4, 4]
     assert 2 < ratio(times["b"], times["a"]) < 5
 
@@ -33,18 +33,18 @@ def test_a_row_is_the_median_of_pairs():
     assert timed("what", "whom", 2.5, [1.0], [2.0]).outcome == "**not reached**"
 
 
-def test_a_peer_that_is_missing_is_told():
+def test_a_row_that_was_not_measured_says_why():
     table = rows.table([Row("what", "whom", None, 2.0, note="not installed")])
     assert table.splitlines()[-1] == "| what | whom | - | - | - | 2 x | not measured: not installed |"
 
 
-def test_figures_have_a_unit_that_reads_well():
-    reports = [rows.shown(x, "s") for x in (0, 2.5, 0.0312, 4.31e-6, 2e-8)]
-    assert reports == ["-", "2.5 s", "31.2 ms", "4.31 us", "20 ns"]
+def test_numbers_have_a_unit_that_reads_well():
+    shown = [rows.shown(x, "s") for x in (0, 2.5, 0.0312, 4.31e-6, 2e-8)]
+    assert shown == ["-", "2.5 s", "31.2 ms", "4.31 us", "20 ns"]
     assert rows.shown(17_920_000, "1/s") == "1.792e+07 1/s"
 
 
-def test_only_what_changed_beyond_noise_is_compared(tmp_path):
+def test_only_changes_beyond_noise_are_listed(tmp_path):
     def stored(*ratios):
         made = [Row(f"row {k}", "whom", one, 1.0, spread=0.1) for k, one in enumerate(ratios)]
         file = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"

@@ -1,4 +1,4 @@
-"""The compiled kernels of matrix factorization against slow obvious twins."""
+"""Tests of apps.mf.factors: the compiled kernels against slow twins."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def generator():
 
 @pytest.fixture
 def small(generator):
-    """(users, items, ratings) of 6 users and 5 items; user 2 rated nothing."""
+    """The (users, items, ratings) of 6 users and 5 items. User 2 has no ratings."""
     pairs = [(u, i) for u in (0, 1, 3, 4, 5) for i in range(5) if (u * 3 + i) % 4]
     users, items = np.array(pairs, np.int32).T.copy()
     return users, items, generator.standard_normal(len(pairs)).astype(np.float32)
@@ -35,7 +35,7 @@ def rows(count, generator, rank=RANK):
 
 
 def twin(data, order, users, items, l2, step, biases):
-    """One epoch in double precision, straight from the formula."""
+    """The rows after one epoch in float64, straight from the formula."""
     users, items = users.astype(float), items.astype(float)
     for u in order:
         for n in range(data.starts[u], data.starts[u + 1]):
@@ -50,7 +50,7 @@ def twin(data, order, users, items, l2, step, biases):
 
 
 @pytest.mark.parametrize("rank", [1, 16, 17, 35])
-def test_the_pieces_of_a_row_are_all_of_it(rank):
+def test_the_pieces_of_a_row_cover_it(rank):
     pieces = factors._pieces(rank)
     assert [place for start, width in pieces for place in range(start, start + width)] == list(range(rank))
     assert max(width for _, width in pieces) <= 16
@@ -58,7 +58,7 @@ def test_the_pieces_of_a_row_are_all_of_it(rank):
 
 @pytest.mark.parametrize("rank", [1, RANK, 19])
 @pytest.mark.parametrize("biases", [True, False])
-def test_train_is_its_twin(small, generator, rank, biases):
+def test_train_equals_its_slow_twin(small, generator, rank, biases):
     data = factors.shard(*small, 6, generator)
     users, items = rows(6, generator, rank), rows(7, generator, rank)
     l2 = factors.penalties(np.bincount(small[0], minlength=6), 0.3), factors.penalties(np.full(7, 4), 0.3)
@@ -73,7 +73,7 @@ def test_train_is_its_twin(small, generator, rank, biases):
     assert set(np.flatnonzero(touched)) == seen and seen < set(range(7))
 
 
-def test_squares_and_predict_are_their_twins(generator):
+def test_squares_and_predict_equal_their_slow_twins(generator):
     users, items = rows(4, generator), rows(5, generator)
     whose = np.array([0, 3, -1, 2, -1, 1], np.int32)
     which = np.array([4, -1, 2, 2, -1, 0], np.int32)
@@ -124,8 +124,8 @@ def test_an_empty_shard(generator):
     assert (items == before).all() and not touched.any()
 
 
-def test_what_is_compiled_is_kept(job_environment):
-    """A process that comes later finds all kernels in numba's cache."""
+def test_compiled_factor_kernels_are_cached(job_environment):
+    """A second process finds all kernels in numba's cache."""
     factors.kernels(RANK)
     program = f"from apps.mf.factors import kernels; print([len(one.stats.cache_misses) for one in kernels({RANK})])"
     done = subprocess.run(
@@ -144,17 +144,17 @@ def test_divergence_names_the_step(small, generator):
         )
 
 
-def test_what_rows_begin_with(generator):
+def test_first_rows_are_small_and_without_bias(generator):
     first = factors.first_rows(2000, 5, generator)
     assert (first[:, -1] == 0).all() and first.dtype == np.float32
     assert first[:, :-1].std() == pytest.approx(factors.START_SPREAD, rel=0.05)
 
 
-def test_penalties_hold_rare_rows_back():
+def test_penalties_are_larger_for_rare_rows():
     assert factors.penalties(np.array([0, 1, 30, 10**6]), 0.5).tolist() == pytest.approx([15.5, 15.5, 1, 0.5], rel=1e-4)
 
 
-def test_the_step_falls_evenly():
+def test_the_step_size_falls_linearly():
     assert [factors.step_size(0.4, epoch, 4) for epoch in range(4)] == pytest.approx([0.4, 0.3, 0.2, 0.1])
 
 

@@ -1,4 +1,4 @@
-"""What the harness calls of a program, in which order, and what it makes of it: a program that learns a mean."""
+"""Tests of apps.harness with a program that learns a mean: the calls, their order, the report."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MEAN = DATA.mean()
 
 
 class Trainer(harness.Trainer):
-    """w <- w - (w - mean) / 2, by a mean over ranks."""
+    """w <- w - (w - mean) / 2, with the mean over ranks."""
 
     def __init__(self, problem, start):
         self.problem, self.start, self.calls = problem, start, problem.calls
@@ -149,7 +149,7 @@ class Program(harness.Program):
 
 @pytest.fixture
 def run(tmp_path):
-    """run(ranks, *arguments): the report, and what rank 0 has been called for."""
+    """run(ranks, *arguments) returns the report and the calls on rank 0."""
 
     def run(ranks, *arguments):
         report, calls = tmp_path / "report.json", []
@@ -173,26 +173,26 @@ def epoch(number, *after):
 
 
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_what_is_called_in_order(run, ranks, tmp_path, capsys):
-    reports, calls = run(ranks, "--save", tmp_path / "model.npz")
+def test_methods_are_called_in_order(run, ranks, tmp_path, capsys):
+    report, calls = run(ranks, "--save", tmp_path / "model.npz")
     epochs = [call for number in (1, 2, 3) for call in epoch(number, "model")]
     assert calls == [
         *BEFORE, *epochs, "finish", "model", "model", *4 * ["measures"], "warning", "save",
     ]  # fmt: skip
-    assert [one["error"] for one in reports["epochs"]] == pytest.approx([(100 - MEAN) / 2**k for k in (1, 2, 3)])
-    assert [one["examples"] for one in reports["epochs"]] == [12, 24, 36]
-    assert {one["numbers_per_s"] for one in reports["epochs"]} == {7.0}
-    assert (reports["graph"], reports["sync"], reports["seed"], reports["lost_ranks"]) == (None, None, 0, [])
-    assert "graph" not in reports["options"] and reports["final"]["error"] == reports["epochs"][-1]["error"]
-    reports = capsys.readouterr()
-    assert f", {ranks} ranks, seed 0\n12 numbers, 3 epochs\n" in reports.out
-    assert reports.err == "warning: it is far from the mean\n"
+    assert [one["error"] for one in report["epochs"]] == pytest.approx([(100 - MEAN) / 2**k for k in (1, 2, 3)])
+    assert [one["examples"] for one in report["epochs"]] == [12, 24, 36]
+    assert {one["numbers_per_s"] for one in report["epochs"]} == {7.0}
+    assert (report["graph"], report["sync"], report["seed"], report["lost_ranks"]) == (None, None, 0, [])
+    assert "graph" not in report["options"] and report["final"]["error"] == report["epochs"][-1]["error"]
+    printed = capsys.readouterr()
+    assert f", {ranks} ranks, seed 0\n12 numbers, 3 epochs\n" in printed.out
+    assert printed.err == "warning: it is far from the mean\n"
     assert float(malt.files.load_npz(tmp_path / "model.npz")["w"]) == pytest.approx(MEAN + (100 - MEAN) / 8)
 
 
 @pytest.mark.parametrize("together", [(), ("--together",)])
 @pytest.mark.parametrize("ranks", [1, 3])
-def test_a_checkpoint_goes_on(run, ranks, together, tmp_path):
+def test_a_run_resumes_from_a_checkpoint(run, ranks, together, tmp_path):
     keeping = [*together, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0, "--resume"]
     whole, _ = run(ranks, *together, "--epochs", 5)
     first, _ = run(ranks, *keeping, "--epochs", 2)
@@ -205,18 +205,18 @@ def test_a_checkpoint_goes_on(run, ranks, together, tmp_path):
 
 
 def test_a_model_that_no_rank_has_whole(run, tmp_path):
-    reports, calls = run(3, "--together", "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0)
+    report, calls = run(3, "--together", "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0)
     assert [call for call in calls if call.split()[0] in ("keep", "state", "finish", "measures_of_all")] == [
         "keep 1", "state", "keep 2", "state", "keep 3", "finish", "state", "measures_of_all",
     ]  # fmt: skip
-    assert len(reports["epochs"]) == 3 and reports["final"]["error"] == pytest.approx((100 - MEAN) / 8)
+    assert len(report["epochs"]) == 3 and report["final"]["error"] == pytest.approx((100 - MEAN) / 8)
 
 
 @pytest.mark.parametrize(("tolerance", "epochs"), [(0.4, 20), (0.6, 2)])
-def test_the_tolerance_ends_it(run, tolerance, epochs):
+def test_the_tolerance_ends_training(run, tolerance, epochs):
     """Each epoch halves the error."""
-    reports, _ = run(3, "--tolerance", tolerance, "--epochs", 20)
-    assert len(reports["epochs"]) == epochs
+    report, _ = run(3, "--tolerance", tolerance, "--epochs", 20)
+    assert len(report["epochs"]) == epochs
 
 
 @pytest.mark.parametrize("together", [(), ("--together",)])
@@ -234,7 +234,7 @@ def test_a_loop_of_its_own_makes_the_same_epochs(run, together, tmp_path):
 
 
 @pytest.mark.parametrize("own", [(), ("--own-loop",)])
-def test_what_has_converged_is_over(run, own, tmp_path):
+def test_a_training_that_has_converged_is_not_resumed(run, own, tmp_path):
     words = ["--epochs", 20, "--enough", 10, "--checkpoint", tmp_path / "train.ckpt", "--resume", *own]
     first, _ = run(3, *words)
     over, _ = run(3, *words)
@@ -243,9 +243,9 @@ def test_what_has_converged_is_over(run, own, tmp_path):
 
 
 def test_a_model_that_is_only_measured(run, capsys):
-    reports, calls = run(2, "--measured")
-    assert calls == BEFORE[:3] and reports["epochs"] == [] and reports["final"]["error"] == 0.5
-    assert f"final: error 0.500 model {reports['final']['model_sha256']}\n" in capsys.readouterr().out
+    report, calls = run(2, "--measured")
+    assert calls == BEFORE[:3] and report["epochs"] == [] and report["final"]["error"] == 0.5
+    assert f"final: error 0.500 model {report['final']['model_sha256']}\n" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(
@@ -257,7 +257,7 @@ def test_a_model_that_is_only_measured(run, capsys):
         (["--epochs", -1], "argument --epochs: must be a whole number from 0 up, got -1", 1),
     ],
 )
-def test_what_is_refused(words, message, called):
+def test_wrong_options_are_refused_on_all_ranks(words, message, called):
     def live(rank):
         program = Program()
         with pytest.raises(BadInput, match=message):
@@ -267,7 +267,7 @@ def test_what_is_refused(words, message, called):
     assert malt.simulate(live, 2) == [BEFORE[:called]] * 2
 
 
-def test_what_the_tolerance_has_ended_is_over(run, tmp_path):
+def test_a_training_that_the_tolerance_ended_is_not_resumed(run, tmp_path):
     words = ["--tolerance", 0.6, "--epochs", 20, "--checkpoint", tmp_path / "train.ckpt", "--resume"]
     first, _ = run(3, *words)
     over, calls = run(3, *words)
@@ -277,7 +277,7 @@ def test_what_the_tolerance_has_ended_is_over(run, tmp_path):
 
 
 @pytest.mark.parametrize("together", [(), ("--together",)])
-def test_the_final_model_is_kept_beside_the_state_unless_it_is_that(run, together, tmp_path):
+def test_the_final_model_is_saved_beside_the_state_unless_they_are_the_same(run, together, tmp_path):
     run(2, *together, "--checkpoint", tmp_path / "train.ckpt")
     arrays = {name for name in malt.Checkpoint(tmp_path / "train.ckpt").load() if name.endswith("w")}
     assert arrays == ({"w"} if together else {"w", "final_w"})
@@ -293,7 +293,7 @@ MEANS = [
 
 
 @pytest.mark.parametrize(("given", "counts", "else_all", "found"), MEANS)
-def test_the_common_model_is_the_mean_of_those_that_count(given, counts, else_all, found, capsys):
+def test_the_common_model_is_the_mean_over_ranks_that_count(given, counts, else_all, found, capsys):
     def live(rank):
         array = np.full(3, given[rank])
         harness.common_mean([array], counts[rank], else_all)

@@ -1,4 +1,4 @@
-"""idx files as they should be, and as they should not; folders of them."""
+"""Tests of apps.mlp.idx with valid, wrong and damaged files."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from apps.mlp import idx, pictures
+from apps.mlp import idx
 
 pytestmark = pytest.mark.serial
 
@@ -38,7 +38,7 @@ NAMES = pytest.mark.parametrize("name", ["images", "images.gz"])
 
 
 @NAMES
-def test_reads_what_was_written(write, tensor, name):
+def test_a_written_tensor_is_read(write, tensor, name):
     found = idx.read(write(encoded(tensor), name), 3)
     assert found.dtype == np.uint8 and np.array_equal(found, tensor) and found.flags.writeable
     assert np.array_equal(idx.read(write(encoded(tensor[0, 0]), name), 1), tensor[0, 0])
@@ -58,7 +58,7 @@ BAD = {
 
 @NAMES
 @pytest.mark.parametrize("fault", BAD)
-def test_a_bad_file_is_named(write, tensor, name, fault):
+def test_a_bad_file_is_refused_by_name(write, tensor, name, fault):
     spoil, message = BAD[fault]
     path = write(spoil(encoded(tensor)), name)
     tracemalloc.start()
@@ -72,8 +72,8 @@ def test_a_bad_file_is_named(write, tensor, name, fault):
     assert "\n" not in str(raised.value)
 
 
-def test_a_length_that_wraps_around_is_no_length(write):
-    """2^32 x 2^32 bytes are 0 in 64 bits."""
+def test_a_length_that_overflows_64_bits_is_refused(write):
+    """2^31 x 2^31 x 4 bytes are 0 in 64 bits."""
     path = write(struct.pack(">IIII", 0x0803, 1 << 31, 1 << 31, 4))
     with pytest.raises(ValueError, match="more than can be in it"):
         idx.read(path, 3)
@@ -88,79 +88,9 @@ DAMAGES = {
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_gzip(tensor, tmp_path, damage):
+def test_a_damaged_gzip_file_is_refused(tensor, tmp_path, damage):
     path = tmp_path / "images.gz"
     path.write_bytes(DAMAGES[damage](gzip.compress(encoded(tensor))))
     with pytest.raises(ValueError, match="damaged or cut-off gzip file") as raised:
         idx.read(str(path), 3)
     assert str(raised.value).startswith(f"{path}: ")
-
-
-# Folders
-
-
-@pytest.fixture
-def folder(tmp_path):
-    """Writes the four files, but for what is changed; the folder."""
-
-    def made(end="", **changed):
-        rng = np.random.default_rng(0)
-        for name, count in (("train", 9), ("t10k", 4)):
-            images = changed.get(f"{name}_images", rng.integers(0, 256, (count, 3, 2)).astype(np.uint8))
-            labels = changed.get(f"{name}_labels", (np.arange(count) % 3).astype(np.uint8))
-            for kind, array in (("images-idx3", images), ("labels-idx1", labels)):
-                if array is not None:
-                    data = encoded(array)
-                    path = tmp_path / f"{name}-{kind}-ubyte{end}"
-                    path.write_bytes(gzip.compress(data) if end else data)
-        return str(tmp_path)
-
-    return made
-
-
-@pytest.mark.parametrize("end", ["", ".gz"])
-def test_folder(folder, end):
-    train, test = pictures.load(folder(end), seed=0)
-    assert train.pixels.shape == (9, 6) and len(test) == 4 and train.white == 255
-    assert train.labels.tolist() == [0, 1, 2] * 3
-    chosen = train.chosen(np.array([4, 0]))
-    assert np.array_equal(chosen.pixels, train.pixels[[4, 0]]) and chosen.labels.tolist() == [1, 0]
-
-
-@pytest.mark.parametrize(
-    ("changed", "message"),
-    [
-        ({"t10k_labels": None}, "there is no file t10k-labels-idx1-ubyte or t10k-labels-idx1-ubyte.gz in it"),
-        ({"train_labels": np.zeros(8, np.uint8)}, "train-labels-idx1-ubyte: 8 labels, but"),
-        ({"t10k_images": np.zeros((4, 2, 2), np.uint8)}, "pictures of 6 pixels to train on, of 4 to test on"),
-        ({"train_images": np.zeros((0, 3, 2), np.uint8)}, "train-images-idx3-ubyte: holds no pictures"),
-        ({"train_images": np.zeros((9, 0, 2), np.uint8)}, "train-images-idx3-ubyte: holds no pictures"),
-    ],
-)
-def test_files_that_do_not_fit(folder, changed, message):
-    path = folder(**changed)
-    with pytest.raises(ValueError) as raised:
-        pictures.load(path, seed=0)
-    assert str(raised.value).startswith(path) and message in str(raised.value)
-
-
-def test_no_folder(tmp_path):
-    with pytest.raises(FileNotFoundError):
-        pictures.load(str(tmp_path / "none"), seed=0)
-
-
-def test_digits_are_divided_by_the_seed():
-    pytest.importorskip("sklearn")
-    train, test = pictures.load(None, seed=0)
-    assert (len(train), len(test)) == (1438, 359) and train.pixels.max() == train.white == 16
-    rows = {row.tobytes() for row in train.pixels}
-    assert sum(row.tobytes() in rows for row in test.pixels) == 0
-    other, _ = pictures.load(None, seed=1)
-    assert not np.array_equal(other.pixels, train.pixels)
-    assert np.array_equal(pictures.load(None, seed=0)[0].pixels, train.pixels)
-
-
-def test_without_scikit_learn_it_says_what_to_do(monkeypatch):
-    monkeypatch.setitem(__import__("sys").modules, "sklearn.datasets", None)
-    with pytest.raises(ValueError, match="pip install scikit-learn, or name a folder"):
-        pictures.load(None, seed=0)

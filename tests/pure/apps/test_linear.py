@@ -1,4 +1,4 @@
-"""Every kernel against a slow, obvious twin in NumPy; every derivative against differences of its loss."""
+"""Tests of apps.svm.linear: kernels against slow twins in NumPy, derivatives against differences of the loss."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def generator():
 
 
 def some_rows(generator, rows=60, features=20):
-    """A sparse matrix, whose first row is empty, and labels that a line separates, but for some."""
+    """A sparse matrix whose first row is empty, and labels that a plane separates, except for some."""
     X = csr_matrix(random_array((rows, features), density=0.3, rng=generator, dtype=np.float32))
     X = csr_matrix((X.data, X.indices.astype(np.int32), X.indptr), shape=X.shape)
     X.data[: X.indptr[1]] = 0
@@ -73,7 +73,7 @@ def margins(X, y, w, b):
 
 
 def train_slowly(problem, X, y, order, params, eta0, t):
-    """Eager, dense, float64."""
+    """The parameters after training, with eager shrinking, on dense rows in float64."""
     w, b = params[:-1].astype(np.float64), float(params[-1])
     for row in order:
         x = X[[row]].toarray()[0].astype(np.float64)
@@ -133,7 +133,7 @@ def test_lazy_training_equals_eager(problem, generator):
     assert problem.intercept or params[-1] == 0
 
 
-def test_a_scale_of_a_millionth_loses_nothing(generator):
+def test_a_scale_of_a_millionth_loses_no_precision(generator):
     X, y = some_rows(generator)
     problem, params = Problem("hinge", 10.0), np.zeros(21, dtype=np.float32)
     order = generator.integers(0, 60, 3000).astype(np.int32)
@@ -143,7 +143,7 @@ def test_a_scale_of_a_millionth_loses_nothing(generator):
 
 
 @EVERY_PROBLEM
-def test_subgradient(problem, generator):
+def test_subgradient_equals_its_slow_twin(problem, generator):
     X, y = some_rows(generator)
     params, out = generator.standard_normal(21).astype(np.float32), np.full(21, np.nan, dtype=np.float32)
     order = generator.permutation(60)[:40].astype(np.int32)
@@ -164,7 +164,7 @@ def test_subgradient_descends_and_is_the_objectives(problem, generator):
 
 
 @EVERY_PROBLEM
-def test_objective_and_accuracy(problem, generator):
+def test_objective_and_accuracy_equal_their_slow_twins(problem, generator):
     X, y = some_rows(generator)
     data, params = linear.examples(X, y), generator.standard_normal(21).astype(np.float32)
     right = margins(X, y, params[:-1].astype(np.float64), params[-1]) > 0
@@ -197,7 +197,7 @@ def test_examples_are_views_or_copies_in_the_order_given(generator):
     np.testing.assert_array_equal(copies.labels, y[[7, 0, 7]])
 
 
-def test_examples_refuse_what_the_kernels_would_trip_over(generator):
+def test_examples_refuse_what_the_kernels_do_not_check(generator):
     X, y = some_rows(generator)
     with pytest.raises(ValueError, match="59 labels for 60 rows"):
         linear.examples(X, y[1:])
@@ -262,7 +262,7 @@ def test_the_first_step_takes_no_memory_for_features_that_are_not_in_the_sample(
 
 
 @pytest.mark.parametrize("failed", [[], [1], [0, 2]])
-def test_ranks_that_share_the_trials_find_the_same_step_also_where_some_die(failed, generator):
+def test_ranks_that_divide_the_trials_find_the_same_step_also_where_some_fail(failed, generator):
     X, y = some_rows(generator)
     data, found = linear.examples(X, y), {}
     alone = linear.first_step(Problem(), data, 20, 3)
@@ -276,7 +276,7 @@ def test_ranks_that_share_the_trials_find_the_same_step_also_where_some_die(fail
 
 
 @pytest.mark.parametrize("rows", [0, 1, 2])
-def test_few_rows_or_none(rows, generator):
+def test_no_rows_and_few_rows_are_trained(rows, generator):
     X, y = some_rows(generator)
     data, params = linear.examples(X[:rows], y[:rows]), np.ones(21, dtype=np.float32)
     eta0 = linear.first_step(Problem(), data, 20, ranks=4)
@@ -291,7 +291,7 @@ def test_few_rows_or_none(rows, generator):
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("place", [0, 7, 20])
-def test_what_is_not_finite_anywhere_is_found(place, value, generator):
+def test_any_parameter_that_is_not_finite_is_found(place, value, generator):
     params = np.zeros(21, dtype=np.float32)
     params[place] = value
     with pytest.raises(FloatingPointError):
@@ -355,7 +355,7 @@ def shuffled(X, y, generator):
 
 
 @pytest.mark.serial
-def test_rcv1(generator):
+def test_rcv1_reaches_its_target(generator):
     data = shuffled(*real_data("rcv1-ccat", "train", 47_236), generator)
     test = linear.examples(*real_data("rcv1-ccat", "test", 47_236))
     problem = Problem("hinge", 1e-4, intercept=False)
@@ -365,7 +365,7 @@ def test_rcv1(generator):
 
 
 @pytest.mark.serial
-def test_a9a(generator):
+def test_a9a_reaches_its_target(generator):
     data = shuffled(*real_data("a9a", "train", 123), generator)
     test = linear.examples(*real_data("a9a", "test", 123))
     problem = Problem("hinge", 1e-4)
@@ -378,8 +378,8 @@ def test_a9a(generator):
 
 
 @pytest.mark.serial
-def test_compiled_kernels_are_found_again(tmp_path):
-    """A second process loads them; so ranks that wait for the first do not compile."""
+def test_compiled_kernels_are_cached(tmp_path):
+    """A second process loads the kernels. So ranks that wait for the first do not compile."""
     for name in ("__init__.py", "svm/__init__.py"):
         (tmp_path / "apps" / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / "apps" / name, tmp_path / "apps" / name)

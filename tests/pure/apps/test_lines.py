@@ -1,4 +1,4 @@
-"""The lines that make the programs of examples/ parallel, and the pages that show them."""
+"""Tests of bench.lines: the lines that make examples parallel, and the pages that show them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def test_a_parallel_program_is_as_good_as_its_serial_twin():
         assert example.parallel == pytest.approx(example.serial, rel=CLOSE)
 
 
-def test_there_are_two_of_each():
+def test_each_example_is_serial_and_parallel():
     names = {f"{name}_{kind}.py" for name in lines.EXAMPLES for kind in ("serial", "parallel")}
     assert {file.name for file in FILES} == names
 
@@ -56,14 +56,14 @@ def test_the_readme_shows_the_files(example, name):
     assert shown in (ROOT / f"examples/{name}.py").read_text()
 
 
-def test_what_counts_as_a_line():
+def test_only_code_counts_as_a_line():
     serial = '"""Prose."""\n\nx = 1  # one\n# aside\nfor i in y:\n    f(i)\nprint(x)\n'
     parallel = '"""Other prose."""\nimport malt\nx = 1\nfor i in malt.shard(y):\n    f(i)\n    g()\n\nprint(x)\n'
     assert lines.code(serial) == ["x = 1", "for i in y:", "    f(i)", "print(x)"]
     assert lines.change(serial, parallel) == lines.Change(serial=4, parallel=6, added=2, changed=1)
 
 
-def test_a_line_that_goes_is_no_line_that_is_added():
+def test_a_removed_line_is_not_an_added_line():
     assert lines.change("a = 1\nb = 2\nc = 3\n", "a = 1\nc = 3\n") == lines.Change(3, 2, 0, 0)
     assert lines.change("a = 1\nb = 2\n", "a = 1\nc = 3\nd = 4\n") == lines.Change(2, 3, 1, 1)
 

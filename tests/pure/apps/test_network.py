@@ -1,4 +1,4 @@
-"""Gradients against differences of the loss, optimizers against slow twins, and the softmax at its limits."""
+"""Tests of apps.mlp.network: gradients against differences of the loss, and the softmax at its limits."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from apps.mlp.network import Network, cross_entropy, first_weights, softmax
-from apps.mlp.optimizer import OPTIMIZERS, SWEEP_EVERY, Adam, Momentum, step_at
 
 pytestmark = pytest.mark.serial
 
@@ -21,13 +20,13 @@ def generator():
 
 
 def some_network(sizes, generator, l2=0.0):
-    """In float64, with biases; inputs and labels."""
+    """A network in float64 with random biases, six inputs and their labels."""
     weights = [generator.standard_normal((n + 1, m)) for n, m in pairwise(sizes)]
     return Network(weights, l2), generator.standard_normal((6, sizes[0])), generator.integers(0, sizes[-1], 6)
 
 
 def loss_of(weights, x, labels, l2=0.0):
-    """The slow twin: row by row."""
+    """The loss, computed slowly, row by row."""
     total = 0.0
     for row, label in zip(x, labels, strict=True):
         for place, layer in enumerate(weights):
@@ -59,7 +58,7 @@ def test_gradients_are_the_differences_of_the_loss(sizes, l2, generator):
             assert found[place][index] == pytest.approx((ends[0] - ends[1]) / 2e-6, abs=1e-7)
 
 
-def test_forward_is_its_twin(generator):
+def test_forward_equals_its_slow_twin(generator):
     network, x, labels = some_network([5, 7, 4, 3], generator)
     network.inputs(6)[:] = x
     assert cross_entropy(network.forward(6), labels) / 6 == pytest.approx(loss_of(network.weights, x, labels))
@@ -111,49 +110,3 @@ def test_first_weights():
     assert layers[0][:-1].std() == pytest.approx((2 / 400) ** 0.5, rel=0.01)
     again = first_weights([400, 300, 10], np.random.default_rng(0))
     assert all(np.array_equal(one, other) for one, other in zip(layers, again, strict=True))
-
-
-# Optimizers
-
-
-def momentum_slowly(w, gradients, steps):
-    v = np.zeros_like(w)
-    for g, step in zip(gradients, steps, strict=True):
-        v = 0.9 * v - step * g
-        w = w + v
-    return w
-
-
-def adam_slowly(w, gradients, steps):
-    """Algorithm 1 of the paper, line by line."""
-    m, s = np.zeros_like(w), np.zeros_like(w)
-    for t, (g, step) in enumerate(zip(gradients, steps, strict=True), 1):
-        m = 0.9 * m + 0.1 * g
-        s = 0.999 * s + 0.001 * g**2
-        w = w - step * (m / (1 - 0.9**t)) / (np.sqrt(s / (1 - 0.999**t)) + 1e-8)
-    return w
-
-
-@pytest.mark.parametrize(("name", "twin"), [("momentum", momentum_slowly), ("adam", adam_slowly)])
-@pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-5)])
-def test_an_optimizer_is_its_twin(name, twin, dtype, tolerance, generator):
-    first, steps = generator.standard_normal((4, 3)), np.linspace(0.1, 0, 2 * SWEEP_EVERY)
-    gradients = generator.standard_normal((len(steps), 4, 3)) * generator.choice([1e-9, 1e-3, 1, 100], (4, 3))
-    weights = first.astype(dtype)
-    optimizer = OPTIMIZERS[name].make(weights)
-    for gradient, step in zip(gradients, steps, strict=True):
-        optimizer.update(gradient.astype(dtype), float(step))
-    assert np.allclose(weights, twin(first, gradients, steps), rtol=tolerance, atol=tolerance)
-
-
-@pytest.mark.parametrize(("kind", "states"), [(Momentum, ["_velocity"]), (Adam, ["_mean", "_square"])])
-def test_what_fades_comes_to_zero(kind, states):
-    optimizer = kind(np.zeros((3, 2), np.float32))
-    optimizer.update(np.full((3, 2), 1e-14, np.float32), 0.1)
-    for _ in range(2000):
-        optimizer.update(np.zeros((3, 2), np.float32), 0.1)
-    assert all(not getattr(optimizer, state).any() for state in states)
-
-
-def test_steps_fall_to_zero_in_a_line():
-    assert [step_at(0.5, progress) for progress in (0, 0.5, 1)] == [0.5, 0.25, 0]

@@ -1,4 +1,4 @@
-"""Checkpoints that were written before programs had a harness go on."""
+"""Tests that runs resume from checkpoints written before programs had a harness."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import pytest
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 
 FILES = Path(__file__).parent / "checkpoints_of_0_1"
-"""Of two epochs of each program on the data below, in a world of one."""
+"""Checkpoints of two epochs of each program on the data below, in a world of one."""
 PROGRAMS = {"svm": "apps.svm.program", "mlp": "apps.mlp.program", "mf": "apps.mf.program"}
 WORDS = {"svm": ["data.svm"], "mlp": ["pictures", "--hidden", "4"], "mf": ["ratings.txt", "--rank", "2"]}
 FINAL = {
@@ -39,7 +39,7 @@ def data(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_an_old_checkpoint_goes_on(name):
+def test_a_run_resumes_from_an_old_checkpoint(name):
     program = import_module(PROGRAMS[name])
 
     def resumed(epochs):

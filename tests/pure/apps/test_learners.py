@@ -1,4 +1,4 @@
-"""What the learners of apps.svm do where epochs come again."""
+"""Tests of apps.svm.learners: epochs that come again."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.single]
 
 
 @pytest.mark.parametrize("average", ["model", "gradient"])
-def test_an_epoch_that_comes_again_has_the_steps_that_it_had(average):
+def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
     X, y = some_rows(np.random.default_rng(0))
     data, order = linear.examples(X, y), np.arange(len(y), dtype=np.int32)
     options = Namespace(average=average, vector="dense", graph="all", sync="asp")
