@@ -1,1 +1,1 @@
-"""`malt doctor`."""
+"""`malt doctor`: a report on what works on this machine."""

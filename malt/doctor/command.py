@@ -1,7 +1,7 @@
-"""`malt doctor`: gathers the facts of this machine, also by a small job, and reports what malt.doctor.findings finds.
+"""The command `malt doctor`: it gathers the facts of this machine, in part by a small job, and prints the findings.
 
-The job is started by `malt run` in a process of its own, as the user's will be, so that what is told of it holds for
-them; and whatever it does, this process remains to tell it.
+The job is started by `malt run` in a separate process, as jobs of the user are: so the report holds for them. Whatever
+the job does, this process remains to report it.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ from malt.launch.mpi_library import PROBE_TIMEOUT_S, LaunchError, Library, bound
 PROGRAM = ("-m", "malt.doctor.probe")
 
 _MESSAGES = 20_000
-"""Characters that are kept of what the job prints."""
+"""The number of characters that are kept of the output of the job: the last ones."""
 
 
 def main(ranks: int, as_json: bool = False) -> int:
-    """Print the report on jobs of `ranks` ranks. Returns 0 if they can run here, else 1."""
+    """Print the report on jobs of `ranks` ranks. Returns 0 if they can run here, else 1. Local."""
     facts = gather(ranks, outside(os.environ))
     findings = judge(facts)
     if isinstance(sys.stdout, io.TextIOWrapper):
-        sys.stdout.reconfigure(errors="backslashreplace")  # a terminal without dashes still gets its report
+        sys.stdout.reconfigure(errors="backslashreplace")  # the encoding of a terminal may have no dashes
     print(json.dumps(record(facts, findings), indent=1) if as_json else text(facts, findings))
     return 0 if can_run(findings) else 1
 
 
 def gather(ranks: int, environ: Mapping[str, str], deadline_s: float = DEADLINE_S) -> Facts:
-    """The facts. A job of `ranks` ranks is run for them and ended after `deadline_s`. Nothing of it remains."""
+    """Return the facts. Runs a job of `ranks` ranks, and ends it after `deadline_s` seconds. Local."""
     facts = _of_machine(ranks)
     try:
         library = bound_library()
@@ -78,12 +78,12 @@ def _of_machine(ranks: int) -> Facts:
 
 
 def _shared_memory() -> tuple[int | None, int | None]:
-    """Bytes of /dev/shm, and those free; None where there is no such folder."""
+    """The size of /dev/shm and its free space, in bytes; None, None if it does not exist."""
     try:
-        room = os.statvfs("/dev/shm")
+        system = os.statvfs("/dev/shm")
     except OSError:
         return None, None
-    return room.f_blocks * room.f_frsize, room.f_bavail * room.f_frsize
+    return system.f_blocks * system.f_frsize, system.f_bavail * system.f_frsize
 
 
 def _version_of_mpi4py() -> str | None:
@@ -94,7 +94,7 @@ def _version_of_mpi4py() -> str | None:
 
 
 def _of_mpiexec(facts: Facts, library: Library, environ: Mapping[str, str]) -> Facts:
-    """`facts`, and those of the mpiexec of `library`. LaunchError: there is none."""
+    """`facts` with those of the mpiexec of `library`. LaunchError: there is none."""
     mpiexec = find_mpiexec(library, environ)
     machine = replace(this_machine(environ), terminal=False)
     line = compose(Job(facts.ranks, PROGRAM), library, mpiexec, machine, environ)
@@ -107,36 +107,36 @@ def _of_mpiexec(facts: Facts, library: Library, environ: Mapping[str, str]) -> F
 
 
 def _other_mpiexec(mpiexec: str, environ: Mapping[str, str]) -> str | None:
-    """The mpiexec of the PATH, if it is not the same file."""
+    """The first mpiexec in the PATH, or None if it is the same file."""
     first = shutil.which("mpiexec", path=environ.get("PATH", ""))
     return None if first is None or os.path.samefile(first, mpiexec) else first
 
 
 def run_job(ranks: int, environ: Mapping[str, str], deadline_s: float) -> tuple[Outcome, Examination | None]:
-    """How a job of malt.doctor.probe went, and what it found. It has ended on return."""
+    """Run a job of malt.doctor.probe. Returns how it ended, and what it measured, or None. Local."""
     start = time.monotonic()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         status = _supervise(ranks, environ, deadline_s, output, errors)
         seconds = round(time.monotonic() - start, 2)
-        reports, complained = _content(output), _content(errors)
+        stdout, stderr = _content(output), _content(errors)
     try:
-        examination = read(reports)
+        examination = read(stdout)
     except (ValueError, TypeError):
         examination = None
-    printed = [line for line in reports.splitlines() if MARK not in line]
-    return Outcome(status, seconds, "\n".join([*printed, complained.strip()]).strip()[-_MESSAGES:]), examination
+    printed = [line for line in stdout.splitlines() if MARK not in line]
+    return Outcome(status, seconds, "\n".join([*printed, stderr.strip()]).strip()[-_MESSAGES:]), examination
 
 
 def _supervise(
     ranks: int, environ: Mapping[str, str], deadline_s: float, output: IO[bytes], errors: IO[bytes]
 ) -> int | None:
-    """The status of the job, or None if it had to be ended.
+    """Run the job. Returns its status, or None if it had to be ended.
 
-    Into files: a pipe would be open as long as any process of the job, and waited for.
+    The output goes to files. A pipe would stay open, and be waited for, as long as any process of the job runs.
     """
     process = subprocess.Popen(
         [sys.executable, "-m", "malt", "run", "-n", str(ranks), *PROGRAM],
-        # Python looks for modules here first, so that it finds this malt, not a malt.py in the user's folder.
+        # Python searches this folder first, so that it finds this malt, not a malt.py in the user's folder.
         cwd=Path(__file__).parents[2],
         env=_with_absolute_path(environ),
         stdin=subprocess.DEVNULL,
@@ -152,7 +152,7 @@ def _supervise(
 
 
 def _with_absolute_path(environ: Mapping[str, str]) -> dict[str, str]:
-    """`environ` for a process in another folder."""
+    """A copy of `environ` for a process in another folder: the paths in PYTHONPATH are absolute."""
     if not environ.get("PYTHONPATH"):
         return dict(environ)
     folders = environ["PYTHONPATH"].split(os.pathsep)
@@ -160,7 +160,7 @@ def _with_absolute_path(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """End `malt run`, which ends its job within GRACE_S."""
+    """End `malt run`, if it runs. It ends its job within GRACE_S."""
     if process.poll() is None:
         process.terminate()
         try:

@@ -1,4 +1,4 @@
-"""What `malt doctor` makes of its facts: findings, each with a remedy where it falls short. Pure."""
+"""The findings of `malt doctor`: what its facts mean, with a remedy where something falls short. Pure."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from malt.launch.mpi_library import INSTALL, Library
 OK, WARN, FAIL = "ok", "warn", "fail"
 
 SMALL_SHM_NBYTES = 256_000_000
-"""Less is soon used up: containers have 64 MB by default, and a rank's windows take in-degree x depth x slot."""
+"""Less free space is soon used up: containers have 64 MB, and the windows of a rank take in-degree x depth x slot."""
 
 LATE_MS = COMPUTE_S * 1e3 / 2
-"""An update that takes longer to land has waited for its receiver, not for a busy core."""
+"""An update that takes longer than this has waited for its receiver, not for a busy core."""
 
 SLOWEST_US = {True: 50.0, False: 500.0}
-"""A Put + Flush of 8 bytes inside a host, and between hosts, takes less where nothing is wrong."""
+"""The longest normal time of a Put + Flush of 8 bytes inside a host (True) and between hosts."""
 
 SLOWEST_GB_S = {True: 1.0, False: 0.1}
-"""... and has at least this bandwidth: memory, and Gigabit Ethernet."""
+"""The lowest normal bandwidth inside a host (True: memory) and between hosts (Gigabit Ethernet)."""
 
 _PROGRESS = {
     "openmpi": "set OMPI_MCA_btl_tcp_progress_thread=1",
@@ -39,39 +39,42 @@ class Outcome:
     """How the job went."""
 
     status: int | None
-    """What it ended with. None: it was ended, because it did not come back."""
+    """Its exit status. None: it did not end in time, and was ended."""
     seconds: float
+    """How long it ran."""
     messages: str
-    """What was printed besides the examination."""
+    """Its output without the examination."""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What is known of this machine. Fields that default to None are unknown where `trouble` came first."""
+    """What is known of this machine. Fields that are None are unknown, often because of `trouble`."""
 
     malt: str
     python: str
     numpy: str
     ranks: int
-    """How many were asked for."""
+    """The number of ranks that the user asked for."""
     cores: int
-    """How many ranks can compute without taking turns."""
+    """The number of ranks that can compute at the same time."""
     processors: int
-    """How many this process may run on: hardware threads count, and control groups do not."""
+    """The number of processors, hardware threads included, in the affinity mask."""
     shm_nbytes: int | None = None
-    """The size of /dev/shm. None: there is none."""
+    """The size of /dev/shm. None: it does not exist."""
     shm_free_nbytes: int | None = None
+    """The free space of /dev/shm."""
     mpi4py: str | None = None
+    """The version of mpi4py."""
     library: Library | None = None
-    """That mpi4py is bound to."""
+    """The MPI library that mpi4py is bound to."""
     mpiexec: str | None = None
-    """That belongs to the library."""
+    """The mpiexec that belongs to the library."""
     other_mpiexec: str | None = None
-    """What the shell takes plain `mpiexec` for, where that is another file."""
+    """The mpiexec that a shell finds, if it is another file."""
     line: str | None = None
     """The command line of the job."""
     trouble: str = ""
-    """Why no job could be started."""
+    """The reason why no job could be started."""
     job: Outcome | None = None
     examination: Examination | None = None
 
@@ -91,7 +94,7 @@ class Finding:
 
 
 def judge(facts: Facts) -> list[Finding]:
-    """The findings, in the order of the report; those that nothing is known about are left out."""
+    """Return the findings, in the order of the report. Findings about unknown facts are left out."""
     findings = [check(facts) for check in _ON_MACHINE]
     if facts.examination is not None:
         findings += [check(facts, facts.examination) for check in _ON_JOB]
@@ -104,7 +107,7 @@ def can_run(findings: Sequence[Finding]) -> bool:
 
 
 def text(facts: Facts, findings: Sequence[Finding]) -> str:
-    """The report for people: a line for each finding, and the verdict."""
+    """Return the report as text: a line for each finding, and whether a job can run."""
     width = max(len(finding.what) for finding in findings) + 1
     lines = [f"{one.level:<4}  {one.what + ':':<{width}}  {one}" for one in findings]
     decision = "can run here" if can_run(findings) else "cannot run here"
@@ -112,7 +115,7 @@ def text(facts: Facts, findings: Sequence[Finding]) -> str:
 
 
 def record(facts: Facts, findings: Sequence[Finding]) -> dict[str, object]:
-    """The report for machines, of what JSON can hold."""
+    """Return the report as a dict of values that JSON can represent."""
     return {"ok": can_run(findings), "facts": asdict(facts), "findings": [asdict(finding) for finding in findings]}
 
 
@@ -141,7 +144,7 @@ def _mpiexec(facts: Facts) -> Finding | None:
     if facts.library is None:
         return None
     if facts.mpiexec is None:
-        return Finding(FAIL, "mpiexec", facts.trouble)  # which tells the remedy, with the folders looked at
+        return Finding(FAIL, "mpiexec", facts.trouble)  # it contains the remedy
     value = f"{facts.mpiexec}, of {facts.library} as mpi4py's library"
     if facts.other_mpiexec is None:
         return Finding(OK, "mpiexec", value)
@@ -183,7 +186,7 @@ def _job(facts: Facts) -> Finding | None:
 
 
 def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
-    """What went wrong with the job, and the remedy; nothing where it went well."""
+    """What went wrong with the job, and the remedy. Both are empty if it went well."""
     if outcome.status is None:
         reason = "where ranks are on several hosts: a firewall or the choice of a network between them"
         return f"did not come back within {DEADLINE_S} s and was ended", f"{_by_hand(facts)}; {reason}"
@@ -192,18 +195,18 @@ def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
         return f"ended with status {outcome.status}: {_cause(outcome.messages)}", _by_hand(facts)
     if found.ranks != facts.ranks:
         return f"each rank took itself for one of {found.ranks}", "mpiexec is not that of mpi4py's library: " + INSTALL
-    if found.trouble:  # which tells the remedy
+    if found.trouble:  # it contains the remedy
         return f"no window could be opened: {found.trouble}", ""
     return "", ""
 
 
 def _messages(facts: Facts) -> Finding | None:
-    """Where the job failed they are told there."""
-    reports = facts.job.messages.strip() if facts.job is not None and facts.job.status == 0 else ""
-    if not reports:
+    """The messages of a job that went well. If it failed, the finding about the job quotes them."""
+    messages = facts.job.messages.strip() if facts.job is not None and facts.job.status == 0 else ""
+    if not messages:
         return None
     return Finding(
-        WARN, "messages", f"{_count(len(reports.splitlines()), 'line')}: {_first_line(reports)}", _by_hand(facts)
+        WARN, "messages", f"{_count(len(messages.splitlines()), 'line')}: {_first_line(messages)}", _by_hand(facts)
     )
 
 
@@ -211,13 +214,13 @@ def _by_hand(facts: Facts) -> str:
     return f"malt run -n {facts.ranks} -m malt.doctor.probe shows what it prints"
 
 
-def _first_line(reports: str) -> str:
-    return next((line.strip() for line in reports.splitlines() if any(map(str.isalnum, line))), reports)
+def _first_line(messages: str) -> str:
+    return next((line.strip() for line in messages.splitlines() if any(map(str.isalnum, line))), messages)
 
 
-def _cause(reports: str) -> str:
-    """The last line that speaks of an error or a signal: advice and rulers may follow it."""
-    backwards = reports.splitlines()[::-1]
+def _cause(messages: str) -> str:
+    """The last line that names an error or a signal. Advice and rulers may follow it."""
+    backwards = messages.splitlines()[::-1]
     causes = [line for line in backwards if re.search(r"error|signal", line, re.IGNORECASE)]
     return _first_line("\n".join(causes or backwards)) or "it printed nothing"
 
@@ -240,12 +243,12 @@ def _by_host(found: Examination) -> list[list[int]]:
 
 
 def _share(found: Examination, ranks: Sequence[int]) -> int:
-    """How many processors these ranks have together."""
+    """The number of processors that these ranks have together."""
     return len(set().union(*(found.processors[rank] for rank in ranks)))
 
 
 def _ranges(numbers: Sequence[int]) -> str:
-    """Ascending numbers, as 0-2,5."""
+    """Ascending numbers as text: 0-2,5."""
     starts = [number for number in numbers if number - 1 not in numbers]
     ends = [number for number in numbers if number + 1 not in numbers]
     return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in zip(starts, ends, strict=True))
@@ -286,7 +289,7 @@ def _bandwidth(facts: Facts, found: Examination) -> Finding | None:
 
 
 def _span(found: Examination) -> str:
-    """What the Puts went through, and whether a cache could have held it: then it is not the bandwidth of memory."""
+    """The size of the memory that the Puts covered. If the cache can hold it, the bandwidth is not that of memory."""
     if found.bandwidth_nbytes is None:
         return ""
     span = f", through {found.bandwidth_nbytes / 2**20:.0f} MiB"
@@ -316,7 +319,7 @@ def _one_sided(facts: Facts, found: Examination) -> Finding | None:
 
 
 def _progress(facts: Facts, found: Examination) -> str:
-    """What makes updates land while the receiver computes."""
+    """The remedy: what makes updates land while the receiver computes."""
     if found.thread_level in ("single", "funneled"):
         return "with a higher thread level, see above, MALT's own thread receives"
     return _PROGRESS[facts.library.family] if facts.library is not None else ""

@@ -1,8 +1,8 @@
-"""What the ranks of `malt doctor`'s job find out, over the same windows as vectors use.
+"""The program of `malt doctor`'s job: its ranks measure one-sided transfers, over the windows that vectors use.
 
     malt run -n N -m malt.doctor.probe
 
-The lowest rank prints one line, which `read` finds among whatever else is printed. Importing this module loads no MPI.
+Rank 0 prints one line, which `read` finds in the output of the job. Importing this module loads no MPI.
 """
 
 from __future__ import annotations
@@ -24,63 +24,66 @@ if TYPE_CHECKING:
     from dstorm.transports.mpi import MpiTransport, MpiWindow
 
 MARK = "malt examination: "
-"""What the line starts with; a record in JSON follows."""
+"""The beginning of the line. A record in JSON follows."""
 
 DEADLINE_S = 60
-"""A rank that is not done by then is killed."""
+"""A rank that runs longer is killed."""
 
 COMPUTE_S = 0.5
-"""How long rank 1 stays away from MPI."""
+"""How long rank 1 computes without calling MPI."""
 
 _HEAD_START_S = 0.05
-"""How long rank 0 gives it to begin."""
+"""How long rank 0 waits for rank 1 to begin to compute."""
 _SMALL, _UPDATE, _LARGE = 8, 2**16, 2**23
-"""Bytes of a Put: that tells the latency; that goes to a rank which computes; that tells the bandwidth."""
+"""The bytes of a Put that measures the latency; of one to a rank that computes; of one that measures the bandwidth."""
 _SPAN, _LONGEST_SPAN, _SHARE_OF_SHM = 2**26, 2**28, 4
-"""Bytes that large Puts go through, if the cache is not larger; at most; and that part of /dev/shm at most."""
+"""The bytes that large Puts cover: at least, if the cache is smaller; at most; at most 1/4 of the free /dev/shm."""
 _PUTS, _PUTS_S = 2_000, 0.3
-"""A measure ends after so many Puts, or so long."""
+"""A measurement ends after this number of Puts, or this time."""
 
 
 @dataclass(frozen=True)
 class Examination:
-    """What the ranks found. All measures are of a Put + Flush from rank 0 to rank 1."""
+    """What the ranks measured. All times are of a Put + Flush from rank 0 to rank 1."""
 
     ranks: int
-    """As MPI counts them."""
+    """The size of MPI's world."""
     mpi: str
-    """The library, with its full version."""
+    """The MPI library, with its full version."""
     thread_level: str
-    """What MPI_Init_thread provided: single, funneled, serialized or multiple."""
+    """The level that MPI_Init_thread provided: single, funneled, serialized or multiple."""
     hosts: list[str]
-    """By rank; ranks that can share memory have the same."""
+    """The host of each rank. Ranks with the same host can share memory."""
     processors: list[list[int]]
-    """By rank: those that it may run on. Empty: the system does not tell."""
+    """The processors that each rank may run on. Empty: unknown."""
     trouble: str = ""
-    """Why no window could be opened; then nothing below was measured."""
+    """The reason why no window could be opened. If it is set, nothing below was measured."""
     memory_model: str | None = None
-    """Of the window: unified or separate (MPI-4.1 12.4)."""
+    """The memory model of the window: unified or separate (MPI-4.1, 12.4)."""
     latency_us: float | None = None
-    """Of 8 bytes. None, as those below: a single rank has no peer."""
+    """The time for 8 bytes. It is None if there is one rank, as are the fields below."""
     bandwidth_gb_s: float | None = None
-    """Of 8 MiB, in 10^9 bytes per second."""
+    """The bandwidth for 8 MiB, in 10^9 bytes per second."""
     bandwidth_nbytes: int | None = None
-    """What those Puts read, one after the other, round and round; they write as much."""
+    """The size of the memory that these Puts read in turn. They write as much."""
     cache_nbytes: int | None = None
-    """The size of rank 0's largest cache. None: the system does not tell."""
+    """The size of the largest cache of rank 0. None: unknown."""
     landed_ms: float | None = None
-    """Of 64 KiB, towards a rank that computes for COMPUTE_S without calling MPI."""
+    """The time for 64 KiB to a rank that computes for COMPUTE_S without calling MPI."""
 
 
 def read(output: str) -> Examination | None:
-    """The record in what the job printed, or None. ValueError, TypeError: what follows the mark is not one."""
+    """Return the record in the output of the job, or None without a mark. Pure.
+
+    ValueError, TypeError: the text after the mark is no record.
+    """
     _, mark, rest = output.partition(MARK)
     return Examination(**json.JSONDecoder().raw_decode(rest)[0]) if mark else None
 
 
 def main() -> None:
-    """Examine, and print the record. Collective."""
-    signal.alarm(DEADLINE_S)  # before MPI is loaded, and left to the kernel: ranks that hang inside MPI see no signal
+    """Measure, and print the record on rank 0. Collective."""
+    signal.alarm(DEADLINE_S)  # the kernel kills the process: inside MPI no signal handler would run
     from mpi4py import MPI
 
     from dstorm.transports.mpi import MpiTransport
@@ -128,21 +131,23 @@ def _thread_level() -> str:
 
 
 def _cache_nbytes() -> int | None:
-    """The size of the largest cache of a processor. None: the system does not tell."""
+    """The size of the largest cache of a processor, or None if unknown."""
     sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     return max((int(size[:-1]) * 1024 for size in sizes if size[:-1].isdecimal() and size[-1] == "K"), default=None)
 
 
 def _span(transport: MpiTransport, cache_nbytes: int | None) -> int:
-    """Bytes that the Puts of the bandwidth go through, on both sides: as many as the cache holds, so that the two are
-    twice that; less where /dev/shm is small. Collective."""
-    room = min(shm_space.free_nbytes() // _SHARE_OF_SHM, _LONGEST_SPAN)
-    wanted = min(max(cache_nbytes or 0, _SPAN), room)
+    """The bytes that the Puts of the bandwidth cover on each side. Collective.
+
+    That is the size of the cache, so that both sides together are twice as large; less if /dev/shm is small.
+    """
+    limit = min(shm_space.free_nbytes() // _SHARE_OF_SHM, _LONGEST_SPAN)
+    wanted = min(max(cache_nbytes or 0, _SPAN), limit)
     return max(min(map(int, transport.allgather(str(wanted).encode()))) // _LARGE, 1) * _LARGE
 
 
 def _measure(transport: MpiTransport, window: MpiWindow, span: int) -> dict[str, float]:
-    """The fields of an Examination that need two ranks; of meaning on rank 0. Collective."""
+    """The fields of an Examination that need two ranks. They are valid on rank 0. Collective."""
     transport.barrier()
     latency_s = bandwidth_s = landed_s = 0.0
     if transport.rank == 0:
@@ -163,7 +168,7 @@ def _measure(transport: MpiTransport, window: MpiWindow, span: int) -> dict[str,
 
 
 def _median_put_s(window: MpiWindow, nbytes: int, span: int) -> float:
-    """Of Puts of `nbytes`, each from and to the place after the last one's, round and round in `span`."""
+    """The median time of Puts of `nbytes` bytes. They cover `span` bytes, one place after the other, in turn."""
     source = np.ones(span, np.uint8)
     places = [slice(start, start + nbytes) for start in range(0, span, nbytes)]
     for place in places:
