@@ -1,4 +1,4 @@
-"""What the training programs share: options, epochs, clock, snapshots, checkpoints, failures, report."""
+"""The harness of training programs: options, epochs, clock, snapshots, checkpoints, failures, report."""
 
 from apps.harness import exchanges, memory
 from apps.harness.agreement import (

@@ -58,7 +58,7 @@ def _train(program: Program, problem: Problem, checkpoints: Checkpoints) -> None
     digest = common_hash(list(training.trainer.model().values()))
     report = Report(
         heading, program.measures, program.traffic, resumed_from=checkpoints.epoch, before=checkpoints.before,
-        lost_ranks=training.shares.losses.reports,
+        lost_ranks=training.shares.failures.entries,
     )  # fmt: skip
     ending = Ending(program, problem.options, training, report, marks, digest)
     on_lowest_rank(lambda: ending.report(measures))

@@ -46,7 +46,7 @@ def add_common_options(
         add("--sync", default=sync, help="asp, bsp, ssp:S or notify-ack (%(default)s)")
     add("--seed", type=whole_number(0), default=0, metavar="N", help="of all that is random (%(default)s)")
     add("--save", metavar="FILE", help="write the final model there, as .npz")
-    add("--checkpoint", metavar="FILE", help="keep there what a run that died goes on from, at the end of epochs")
+    add("--checkpoint", metavar="FILE", help="save there, at the end of epochs, what a failed run can resume from")
     add("--checkpoint-every", type=real_number(0), default=60.0, metavar="SECONDS",
         help="write it when so many have passed; 0: after every epoch (%(default)g)")  # fmt: skip
     add("--resume", action="store_true",

@@ -12,7 +12,7 @@ from apps.harness.agreement import by_rank
 from malt.data import rows_of
 
 
-class Losses:
+class Failures:
     """The ranks that have failed, and how many rows each had then, those dealt to it before included. Local.
 
     `rows` returns the number of rows of a rank that was alive when rows were dealt last. `unit` is the word for rows.
@@ -31,16 +31,16 @@ class Losses:
                 print(f"malt: {self._had[rank]:,} {self._unit} of rank {rank} are dealt to {listed(alive)}",
                       file=sys.stderr, flush=True)  # fmt: skip
 
-    def reports(self) -> list[dict[str, Any]]:
-        """An entry of the report for each rank that has failed until now, after the training too."""
+    def entries(self) -> list[dict[str, Any]]:
+        """The entries of the report, one for each rank that has failed until now, also after training."""
         return [
             {
-                "rank": lost.rank,
-                "at_s": max(0.0, lost.at - self._began),
-                "reason": lost.reason,
-                "rows": self._had[lost.rank] if lost.rank in self._had else self._rows(lost.rank),
+                "rank": failure.rank,
+                "at_s": max(0.0, failure.at - self._began),
+                "reason": failure.reason,
+                "rows": self._had[failure.rank] if failure.rank in self._had else self._rows(failure.rank),
             }
-            for lost in malt.lost_ranks()
+            for failure in malt.lost_ranks()
         ]
 
 
@@ -59,7 +59,7 @@ class Shares:
         self._count = count
         self.alive = tuple(range(malt.size()))
         """The ranks that were alive when rows were dealt last."""
-        self.losses = Losses(self.rows, self.unit)
+        self.failures = Failures(self.rows, self.unit)
         self._ended: list[float] = []
         """When each epoch ended."""
         self._dealt: dict[int, float] = {}
@@ -93,9 +93,9 @@ class Shares:
             return 0
         malt.barrier()  # a stopped rank is marked failed here at the latest
         missing = 0
-        for lost in malt.lost_ranks():
-            dealt_at = self._dealt.get(lost.rank, float("inf"))
-            without = sum(lost.at < ended <= dealt_at for ended in self._ended)
+        for failure in malt.lost_ranks():
+            dealt_at = self._dealt.get(failure.rank, float("inf"))
+            without = sum(failure.at < ended <= dealt_at for ended in self._ended)
             missing = max(missing, without - sum(ended > dealt_at for ended in self._ended))
         return int(min(max(by_rank(missing).values()), most))
 
@@ -113,7 +113,7 @@ class Shares:
         """
         failed = set(self.alive) - set(alive)
         self._dealt |= dict.fromkeys(failed, time.time())
-        self.losses.mark_failed(failed, alive)
+        self.failures.mark_failed(failed, alive)
         self.alive = alive
         return bool(failed)
 

@@ -155,6 +155,7 @@ def rescale(params: Any, scale: float) -> bool:
 
 @_kernel(_F4, _READ_F4, types.f8)
 def blend(average: Any, params: Any, weight: float) -> None:
+    """average <- (1 - weight) average + weight params"""
     part = np.float32(weight)
     for j in range(average.size):
         average[j] += part * (params[j] - average[j])
@@ -164,6 +165,7 @@ def blend(average: Any, params: Any, weight: float) -> None:
 def subgradient(
     data: Examples, order: Order, params: Params, out: Params, loss: int, l2: float, intercept: float
 ) -> None:
+    """out <- the mean subgradient over the rows in `order`, with that of the penalty."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
     n_features = params.size - 1
     for j in range(n_features):
@@ -185,6 +187,7 @@ def subgradient(
 
 @_kernel(_ROWS, _READ_I4, types.Array(types.u1, 1, "C"))
 def mark(data: Examples, order: Order, marks: Any) -> None:
+    """marks <- 1 at the columns of the rows in `order`."""
     for k in range(order.size):
         row = np.uint32(order[k])
         for j in range(np.uint64(data.starts[row]), np.uint64(data.starts[row + 1])):
@@ -193,6 +196,7 @@ def mark(data: Examples, order: Order, marks: Any) -> None:
 
 @_kernel(_ROWS, _READ_F4, types.i8, types.i8, types.i8)
 def totals(data: Examples, params: Params, loss: int, first: int, last: int) -> tuple[float, int]:
+    """The sum of the losses and the number of correct rows, of rows first:last."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
     losses, right = 0.0, 0
     for row in range(first, last):

@@ -111,8 +111,8 @@ def test_rows_dealt_to_a_rank_that_fails_later_count(world, capsys):
     world.lost |= {0: 1.6}
     assert some.changed(some.present()) and not some.changed(some.present())
     world.found = {2: 1.7}
-    lost = some.losses.reports()
-    assert [(one["rank"], one["at_s"], one["rows"]) for one in lost] == [(0, 1.6, 33), (2, 1.7, 51), (3, 1.5, 25)]
+    found = some.failures.entries()
+    assert [(one["rank"], one["at_s"], one["rows"]) for one in found] == [(0, 1.6, 33), (2, 1.7, 51), (3, 1.5, 25)]
     assert capsys.readouterr().err == "malt: 33 rows of rank 0 are dealt to ranks 1, 2\n"  # rank 0 reported rank 3
 
 
@@ -120,14 +120,14 @@ def test_times_of_failures_count_from_the_start(world):
     world.now = 5.0
     some = Shares(100)
     world.lost = {0: 4.0, 3: 6.5}  # rank 0 failed before it, while files were read
-    assert [one["at_s"] for one in some.losses.reports()] == [0.0, 1.5]
+    assert [one["at_s"] for one in some.failures.entries()] == [0.0, 1.5]
 
 
 def test_ranks_that_fail_together_get_no_rows_of_each_other(world, capsys):
     some = Shares(100)
     world.lost = {3: 1.5, 0: 1.5}
     assert some.changed(some.present())
-    assert {one["rank"]: one["rows"] for one in some.losses.reports()} == {0: 25, 3: 25}
+    assert {one["rank"]: one["rows"] for one in some.failures.entries()} == {0: 25, 3: 25}
     line = "malt: 25 rows of rank {} are dealt to ranks 1, 2\n"
     assert capsys.readouterr().err == line.format(0) + line.format(3)
 
