@@ -23,7 +23,7 @@ _NAMED = 8
 """The most ranks that a report names."""
 
 
-class Decision(NamedTuple):
+class WaitState(NamedTuple):
     """The state of a wait."""
 
     is_over: bool
@@ -65,7 +65,7 @@ class Wait:
 
     def judge(
         self, now: float, heard_at: Callable[[int], float], awaited_by: Callable[[int], Iterable[int]]
-    ) -> Decision:  # fmt: skip
+    ) -> WaitState:  # fmt: skip
         """Whether the deadline has passed at `now`, and which ranks hold the wait up.
 
         `heard_at(rank)`: when that rank gave its last heartbeat. `awaited_by(rank)`: the ranks that it waits for.
@@ -84,7 +84,7 @@ class Wait:
                 hopeless += 1
                 culprits |= silent
         is_over = hopeless > 0 and (not self.patient or hopeless == len(counting))
-        return Decision(is_over, frozenset(culprits))
+        return WaitState(is_over, frozenset(culprits))
 
     def report(self, now: float, awaited_by: Callable[[int], Iterable[int]]) -> str | None:
         """A line that reports the wait; None where no report is due, or a lower rank waits and reports."""

@@ -52,10 +52,10 @@ class Attendance(ABC):
             self._publish()
         if line := wait.report(now, self._awaited_by):
             self._report(line)
-        decision = wait.judge(now, self._alive_at, self._awaited_by)
-        if decision.silent and not wait.final and self._evict_all(decision.silent, now):
+        state = wait.judge(now, self._alive_at, self._awaited_by)
+        if state.silent and not wait.final and self._evict_all(state.silent, now):
             return False
-        return decision.is_over
+        return state.is_over
 
     def end_wait(self, in_vain: bool = False) -> None:
         """As `Transport.end_wait`. One-sided."""

@@ -126,7 +126,7 @@ class Barrier(Attendance):
             raise ClosedError(f"{what}: this rank has departed")
         with self._publishing:
             self._name = what.encode()[:NAME_NBYTES]
-            generation = self._membership.come(zlib.crc32(self._name))
+            generation = self._membership.enter(zlib.crc32(self._name))
             self._is_inside = True
             self._flags = self._flags | FINAL if final else self._flags & ~FINAL
             self._publish()
@@ -136,7 +136,7 @@ class Barrier(Attendance):
         self._is_inside = False
         self._check_names(what, generation)
         words = self._membership.words
-        return frozenset(rank for rank in ranks(decision) if not final or words[rank].come < generation)
+        return frozenset(rank for rank in ranks(decision) if not final or words[rank].entered < generation)
 
     def _missing(self, generation: int) -> list[int]:
         """The ranks that have not entered; where all have, the ranks that may not know that yet."""
@@ -147,7 +147,7 @@ class Barrier(Attendance):
         now, missing = self._clock(), self._missing(generation)
         steps = {rank: self._membership.words[rank].steps for rank in missing}
         self.end_wait(in_vain=True)
-        self._stay_away()
+        self._withdraw()
         return DeadlinePassed(what, steps, {rank: now - self._heard_at[rank] for rank in missing})
 
     def opened(self) -> None:
@@ -193,20 +193,20 @@ class Barrier(Attendance):
         if self._flags & DEPARTED:
             return
         if self._is_inside:  # the barrier was left by an exception: ranks still in it must not count on this rank
-            self._stay_away()
+            self._withdraw()
         self._flags |= DEPARTED
         self._publish()
 
-    def _stay_away(self) -> None:
+    def _withdraw(self) -> None:
         with self._publishing:
-            self._membership.stay_away()
+            self._membership.withdraw()
         self._is_inside = False
 
     def _decision(self, generation: int, what: str) -> int | None:
         """The failed ranks at barrier `generation`, as a mask: 0; None while a rank is missing."""
         self._window.sync()
         for rank in self._others:
-            if self._membership.words[rank].come < generation or self._flags_of(rank) & DEPARTED:
+            if self._membership.words[rank].entered < generation or self._flags_of(rank) & DEPARTED:
                 self._read(rank)
         self._check_departed(generation, what)
         if not self._check_names(what, generation) or self._membership.missing(generation):
@@ -217,7 +217,7 @@ class Barrier(Attendance):
         """PeerLost: a missing rank has departed, and will never come."""
         for rank in self._membership.missing(generation):
             if self._membership.words[rank].flags & DEPARTED:
-                self._stay_away()
+                self._withdraw()
                 self._flags |= DESERTED
                 raise PeerLost(rank, f"it has departed, and {what} needs it")
 
@@ -229,7 +229,7 @@ class Barrier(Attendance):
         mine = zlib.crc32(self._name)
         for rank in self._membership.others():
             word = self._membership.words[rank]
-            if word.come == generation and word.name != mine:
+            if word.entered == generation and word.name != mine:
                 if word.flags & self._excuses:
                     return False
                 raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
@@ -265,4 +265,4 @@ class Barrier(Attendance):
             return 0
         if word != self._membership.words[rank]:
             self._heard_at[rank] = self._transport.clock()
-        return self._membership.heard(rank, word)
+        return self._membership.note(rank, word)

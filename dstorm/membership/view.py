@@ -30,7 +30,7 @@ entered is the final one."""
 class Word(NamedTuple):
     """The state that a rank publishes to all others. `failed`, `lost`, `awaited` and `evicted` are masks of ranks."""
 
-    come: int = 0
+    entered: int = 0
     """Number of barriers that it has entered."""
     steps: int = 0
     """Number of its steps."""
@@ -242,16 +242,16 @@ class Membership:
         """The live ranks without this one, ascending."""
         return [rank for rank in self.view.alive if rank != self.rank]
 
-    def come(self, name: int) -> int:
+    def enter(self, name: int) -> int:
         """Enter the next barrier; return its number."""
-        self._report(self.own._replace(come=self.own.come + 1, name=name))
-        return self.own.come
+        self._write(self.own._replace(entered=self.own.entered + 1, name=name))
+        return self.own.entered
 
-    def stay_away(self) -> None:
-        """Undo `come`: the barrier did not take place, and is the next one again."""
-        self._report(self.own._replace(come=self.own.come - 1))
+    def withdraw(self) -> None:
+        """Undo `enter`: the barrier did not take place, and is the next one again."""
+        self._write(self.own._replace(entered=self.own.entered - 1))
 
-    def heard(self, rank: int, word: Word) -> int:
+    def note(self, rank: int, word: Word) -> int:
         """Note the word of `rank`, which is alive; return the ranks that it has marked failed and this rank has not."""
         self.words[rank] = word
         return word.failed & ~self.own.failed
@@ -260,7 +260,7 @@ class Membership:
         """Note that the view has marked `fresh` failed: they wait for no rank. The caller publishes `own`."""
         for rank in fresh:
             self.words[rank] = self.words[rank]._replace(awaited=0)
-        self._report(self.own._replace(failed=mask(self.view.failed)))
+        self._write(self.own._replace(failed=mask(self.view.failed)))
 
     def decision(self, generation: int) -> int | None:
         """The ranks that had failed at barrier `generation`, as a mask, the same on all ranks; None: not decided yet.
@@ -268,26 +268,26 @@ class Membership:
         The caller publishes `own` before it leaves the barrier.
         """
         others = self.others()
-        reports = [word for word in (self.words[rank] for rank in others) if word.decided == generation]
-        if reports:
-            self._decide(generation, reports[0].lost)
+        decided = [word for word in (self.words[rank] for rank in others) if word.decided == generation]
+        if decided:
+            self._decide(generation, decided[0].lost)
         elif self._may_decide(generation, others):
             self._decide(generation, self.own.failed)
         return self.own.lost if self.own.decided == generation else None
 
     def missing(self, generation: int) -> list[int]:
         """The live ranks that have not entered barrier `generation`."""
-        return [rank for rank in self.view.alive if self.words[rank].come < generation]
+        return [rank for rank in self.view.alive if self.words[rank].entered < generation]
 
     def _may_decide(self, generation: int, others: list[int]) -> bool:
         below = (1 << self.rank) - 1
         words = [self.words[rank] for rank in others]
         return self.view.lowest == self.rank and all(
-            word.come >= generation and not below & ~word.failed for word in words
+            word.entered >= generation and not below & ~word.failed for word in words
         )
 
     def _decide(self, generation: int, lost: int) -> None:
-        self._report(self.own._replace(decided=generation, lost=lost))
+        self._write(self.own._replace(decided=generation, lost=lost))
 
-    def _report(self, word: Word) -> None:
+    def _write(self, word: Word) -> None:
         self.words[self.rank] = word

@@ -14,7 +14,7 @@ from dstorm.errors import PeerLost
 from dstorm.header import DONE, WHOLE, WRITING, Header
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
-from dstorm.queues.ring import Decision, ReceiveRing
+from dstorm.queues.ring import ReceiveRing, SlotState
 from dstorm.queues.statistics import LagCounter
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Put, Transport, Window
@@ -265,7 +265,7 @@ class Inbox:
         number = 0
         while True:
             seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
-            if edge.ring.look(seen) is not Decision.READY or seen is None or seen.step > self._over:
+            if edge.ring.look(seen) is not SlotState.READY or seen is None or seen.step > self._over:
                 return number
             self._note_step(edge, seen)
             number = seen.number
@@ -276,10 +276,10 @@ class Inbox:
         polls = 0
         while True:
             seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
-            decision = edge.ring.look(seen)
-            if decision is Decision.NOTHING:
+            state = edge.ring.look(seen)
+            if state is SlotState.NOTHING:
                 return None
-            if decision is not Decision.READY or seen is None:
+            if state is not SlotState.READY or seen is None:
                 self._window.sync()
                 try:
                     self._waiting.poll(edge, polls)
@@ -302,10 +302,10 @@ class Inbox:
         while len(taken) < len(edge.slots) and tries < _TORN_RETRIES:
             slot = edge.ring.next_slot
             seen = header.read(self._memory, edge.slots[slot])
-            decision = edge.ring.look(seen)
-            if decision is Decision.NOTHING:
+            state = edge.ring.look(seen)
+            if state is SlotState.NOTHING:
                 break
-            if decision is Decision.READY and seen is not None and self._copied(edge, slot, seen, len(taken)):
+            if state is SlotState.READY and seen is not None and self._copied(edge, slot, seen, len(taken)):
                 if (message := self._taken(edge, seen, edge.copies[len(taken)][: seen.nbytes])) is not None:
                     taken.append(message)
                 continue

@@ -40,7 +40,7 @@ class SendRing:
         return self.sent < self.taken + in_flight
 
 
-class Decision(Enum):
+class SlotState(Enum):
     """The state of the slot of the awaited message, by its header."""
 
     NOTHING = "not published yet"
@@ -72,21 +72,21 @@ class ReceiveRing:
         """The slot of the awaited message, whose number is taken + 1."""
         return self.taken % self.depth
 
-    def look(self, seen: Header | None) -> Decision:
+    def look(self, seen: Header | None) -> SlotState:
         """The state of the awaited message's slot, whose header is `seen`.
 
         On LOST the messages that can no longer come are settled as overwritten.
         """
         if seen is None:
-            return Decision.TORN
+            return SlotState.TORN
         awaited = self.taken + 1
         if seen.number < awaited:
-            return Decision.NOTHING
+            return SlotState.NOTHING
         if seen.number == awaited:
-            return Decision.READY if seen.state == WHOLE else Decision.NOTHING
+            return SlotState.READY if seen.state == WHOLE else SlotState.NOTHING
         # Message k in this slot has overwritten k - depth, and the slots of older ones too; k - depth + 1 may be whole.
         self._lose_up_to(seen.number - self.depth)
-        return Decision.LOST
+        return SlotState.LOST
 
     def look_again(self, first: Header, second: Header | None) -> bool:
         """Whether the copy made between reading the headers `first` and `second` is whole. Counts a torn one."""

@@ -15,10 +15,10 @@ _LARGEST_SHARE_NBYTES = 1 << 36
 def free_nbytes() -> int:
     """Free bytes of /dev/shm; where there is no such folder, a number that nothing exceeds. Local."""
     try:
-        room = os.statvfs(_FOLDER)
+        state = os.statvfs(_FOLDER)
     except OSError:
         return 2**62
-    return room.f_bavail * room.f_frsize
+    return state.f_bavail * state.f_frsize
 
 
 def share_nbytes(ranks: int, free: int | None = None) -> int:
@@ -66,11 +66,11 @@ def check(hosts: Sequence[str], wanted: Sequence[int], free: Sequence[int]) -> N
     """
     for host in dict.fromkeys(hosts):
         ranks = [rank for rank, name in enumerate(hosts) if name == host]
-        need, room = sum(wanted[rank] for rank in ranks), min(free[rank] for rank in ranks)
-        if need > room:
+        need, left = sum(wanted[rank] for rank in ranks), min(free[rank] for rank in ranks)
+        if need > left:
             raise MemoryError(
                 f"host {host.rpartition('/')[0]}: {len(ranks)} ranks need {_mb(need)} of {_FOLDER} for this vector, "
-                f"and {_mb(room)} are free: use a smaller capacity or depth, a sparser graph, or a larger {_FOLDER} "
+                f"and {_mb(left)} are free: use a smaller capacity or depth, a sparser graph, or a larger {_FOLDER} "
                 "(docker run --shm-size)"
             )
 

@@ -199,13 +199,13 @@ def test_what_the_dead_said_last_is_taken_down():
 
     def live(rank, mine, transport):
         if rank == 1:
-            mine._membership.come(0)
+            mine._membership.enter(0)
             mine._publish()
         transport.barrier()
         if rank == 0:
-            assert mine._membership.words[1].come == 0
+            assert mine._membership.words[1].entered == 0
             mine._mark_failed(0b10)
-            assert mine._membership.words[1].come == 1
+            assert mine._membership.words[1].entered == 1
             assert transport.view.failed == {1}
 
     run(3, 0, live, tolerant=True)

@@ -9,7 +9,7 @@ from schedules import Violation, explore
 from dstorm import header
 from dstorm.header import WHOLE, WRITING, Header
 from dstorm.queues import receiver, ring
-from dstorm.queues.ring import Decision, ReceiveRing, SendRing
+from dstorm.queues.ring import ReceiveRing, SendRing, SlotState
 from dstorm.queues.sender import Outbox
 
 SCENARIOS = [
@@ -96,7 +96,7 @@ def loses_one_too_many(monkeypatch):
     def look(self, seen):
         if seen is not None and seen.number > self.taken + 1:
             self._lose_up_to(seen.number)
-            return Decision.LOST
+            return SlotState.LOST
         return original(self, seen)
 
     original = ReceiveRing.look

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from dstorm.wait import Decision, Wait
+from dstorm.wait import Wait, WaitState
 
 pytestmark = pytest.mark.serial
 
-ON, OVER = Decision(False, frozenset()), Decision(True, frozenset())
+ON, OVER = WaitState(False, frozenset()), WaitState(True, frozenset())
 
 
 def judge(ranks, heard, awaited=None, *, now=101.0, **options):
@@ -19,7 +19,7 @@ def judge(ranks, heard, awaited=None, *, now=101.0, **options):
 
 
 def blamed(*ranks):
-    return Decision(True, frozenset(ranks))
+    return WaitState(True, frozenset(ranks))
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_who_is_waited_for_in_the_end_is_to_blame(ranks, heard, awaited, decisio
 
 
 def test_a_patient_wait_ends_when_nobody_awaited_is_heard():
-    assert judge([1, 2], {2: 50}, patient=True) == Decision(False, frozenset({1}))  # who may be evicted meanwhile
+    assert judge([1, 2], {2: 50}, patient=True) == WaitState(False, frozenset({1}))  # who may be evicted meanwhile
     assert judge([1, 2], {}, patient=True) == blamed(1, 2)
 
 
