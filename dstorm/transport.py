@@ -105,8 +105,8 @@ class Transport(Protocol):
         `what` names the barrier in errors. `final`: the barrier ends the session; a rank that has entered it does not
         count as failed afterwards. All other collective calls enter a barrier first, and raise the same errors.
 
-        DeadlinePassed: a missing rank has made no step for the deadline, or has not come within `patience_s`.
-        MismatchedCalls: a rank is in another collective call. PeerLost: a rank has departed.
+        DeadlinePassed: the missing ranks have given no heartbeat for the deadline, or have not come within
+        `patience_s`. MismatchedCalls: a rank is in another collective call. PeerLost: a rank has departed.
         """
 
     def calling(self, what: str) -> AbstractContextManager[None]:
@@ -117,7 +117,7 @@ class Transport(Protocol):
         """
 
     def set_deadline(self, deadline_s: float) -> None:
-        """Set how long a barrier waits for a rank that makes no step. Local."""
+        """Set how long a barrier waits for a rank that gives no heartbeat. Local."""
 
     def poll_failures(self, quietly: bool = False) -> None:
         """Find the ranks that have failed and report them to the subscribers of the view. Local.

@@ -100,7 +100,7 @@ class Barrier(Attendance):
             self._read(rank)
 
     def check_now_and_then(self) -> None:
-        """Nothing: no rank can fail without the job. One-sided."""
+        """Check for failed ranks where the last time was a while ago; here nothing, as none can fail. One-sided."""
 
     def enter(self, what: str, patience_s: float | None = None, final: bool = False) -> frozenset[int]:
         """Return when all live ranks have entered the barrier: the ranks that had failed. Collective.
@@ -108,9 +108,10 @@ class Barrier(Attendance):
         The result is the same on all ranks. A `final` barrier ends the session: its result lacks ranks that entered it,
         as these may have ended since.
 
-        DeadlinePassed: a missing rank has made no step for the deadline, or has not come within `patience_s`; a later
-        call waits for it again. PeerLost: a missing rank has departed. MismatchedCalls: a rank is in another barrier.
-        ClosedError: this rank has departed. OverlappingCalls: another thread of this rank is in a collective call.
+        DeadlinePassed: the missing ranks have given no heartbeat for the deadline, or have not come within
+        `patience_s`; a later call waits for them again. PeerLost: a missing rank has departed. MismatchedCalls: a rank
+        is in another barrier. ClosedError: this rank has departed. OverlappingCalls: another thread of this rank is in
+        a collective call.
         """
         with self._turn.taken(what):
             return self._enter(self.calls.name(what), patience_s, final)

@@ -3,7 +3,7 @@
 A rank has one view, and no code keeps a copy of it. Code that depends on it keeps the version that it has seen, or
 subscribes to changes. Where no rank can fail without the job, the view never changes, and the same code asks it.
 
-A rank marks another one failed when it has found that its process has ended, or when a live rank has marked it failed.
+A rank marks another one failed when it has found the failure by itself, or when a live rank has marked that one failed.
 So all live ranks mark the same ranks failed, at different moments.
 
 A barrier must end with the same list of failed ranks on all ranks that leave it. The lowest live rank decides: once all

@@ -48,11 +48,13 @@ class InEdge:
     peer: int
     ring: ReceiveRing
     slots: list[int]
+    """Offsets of the headers of the slots."""
     progress: int
     """Offset of the progress header."""
     cell: memoryview
     """Buffer of the acknowledgement that is sent to the peer."""
     put_acknowledgement: Put
+    """The Put of the cell into the peer's memory."""
     step: int = 0
     """The newest step that the peer is known to have reached."""
     done: bool = False
@@ -63,7 +65,9 @@ class InEdge:
     """Buffers for copied payloads."""
     lag: LagCounter = field(default_factory=LagCounter)
     heard_at: float = 0.0
+    """When the peer reached `step`, by this rank's clock."""
     waited_s: float = 0.0
+    """Seconds spent waiting for the peer."""
 
 
 class Inbox:

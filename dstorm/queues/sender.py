@@ -47,6 +47,7 @@ class OutEdge:
     peer: int
     ring: SendRing
     slots: list[int]
+    """Offsets of the headers of the slots in the peer's memory."""
     acknowledgement: int
     """Offset of the peer's acknowledgement in this rank's memory."""
     state_at: int
@@ -68,9 +69,12 @@ class OutEdge:
     step: int = 0
     """The peer's step when it last acknowledged."""
     done: bool = False
+    """Whether the peer has closed its end."""
     bytes_sent: int = 0
     heard_at: float = 0.0
+    """When the peer reached `step`, by this rank's clock."""
     waited_s: float = 0.0
+    """Seconds spent waiting for the peer."""
 
 
 class Outbox:

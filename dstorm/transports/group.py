@@ -52,6 +52,7 @@ class Collective:
         self._first: str | None = None
 
     def add(self, rank: int, call: str, thing: Any) -> None:
+        """Note the name and the argument of the call of `rank`. Local."""
         self.calls[rank], self.things[rank] = call, thing
         self._first = self._first or call
         self._is_one_call = self._is_one_call and call == self._first
