@@ -141,7 +141,7 @@ def test_one_that_waits_in_mpi_finalize_has_left(folder):
     assert job.is_over() and not Departure(folder, 1, is_fault_tolerant=True).is_over()
 
 
-def test_each_rank_is_told_once(folder, monkeypatch):
+def test_each_rank_is_notified_once(folder, monkeypatch):
     sent = []
     monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
     job = Departure(folder, 2)

@@ -274,7 +274,7 @@ harness.main("apps." + name, app.run)
 @pytest.mark.thorough(but="svm")
 @needs_openmpi
 @pytest.mark.parametrize("name", ["svm", "mlp", "mf"])
-def test_who_dies_while_the_report_is_made_is_in_it(name, job_environment, tmp_path):
+def test_a_rank_that_fails_while_the_report_is_made_is_in_it(name, job_environment, tmp_path):
     """... also the one that was to make it."""
     if name == "mlp":
         pytest.importorskip("sklearn")
@@ -347,7 +347,7 @@ def test_without_survive_a_failure_ends_the_job(seed, start):
 
 
 @pytest.mark.skipif(SURVIVES, reason="this MPI carries it")
-def test_an_mpi_that_cannot_carry_it_is_told_at_once(job_environment, tmp_path):
+def test_an_mpi_without_support_is_refused_at_once(job_environment, tmp_path):
     job = Job(["-m", "apps.svm"], job_environment, tmp_path)
     assert job.end() == 2
     assert "--survive needs Open MPI 5 or newer" in job.output and "--survive=best-effort" in job.output
@@ -368,7 +368,7 @@ print("rank", malt.rank(), "ends well", flush=True)
 @pytest.mark.thorough(but="0")
 @needs_openmpi
 @pytest.mark.parametrize("restarts", [0, 1])
-def test_a_job_of_which_nobody_is_left_has_failed(restarts, start):
+def test_a_job_whose_ranks_have_all_failed_has_failed(restarts, start):
     job = start(DYING, ranks=2, options=("--survive", "--restarts", str(restarts)))
     assert (job.end() == 0) == (restarts == 1), job.output
     assert job.output.count("ends well") == 2 * restarts
@@ -405,7 +405,7 @@ print("again", malt.alive(), sorted(malt.init().lost), flush=True)
 
 
 @needs_openmpi
-def test_vectors_and_a_session_are_made_after_a_death(start):
+def test_vectors_and_a_session_are_made_after_a_failure(start):
     job = start(AGAIN, ranks=3)
     assert job.end() == 0, job.output
     assert job.output.count("lost 1\n") == 2
@@ -457,7 +457,7 @@ print("rank", malt.rank(), "has noticed", flush=True)
 @pytest.mark.thorough(but="gather")
 @needs_openmpi
 @pytest.mark.parametrize("what", ["alive", "shard", "gather", "scatter"])
-def test_a_death_is_noticed_by_the_next_call(what, start, tmp_path):
+def test_a_failure_is_noticed_by_the_next_call(what, start, tmp_path):
     job = start(NOTICED, "is killed", what, tmp_path, ranks=3)
     assert job.end() == 0, job.output
     assert job.output.count("has noticed") == 2
@@ -465,7 +465,7 @@ def test_a_death_is_noticed_by_the_next_call(what, start, tmp_path):
 
 @pytest.mark.thorough
 @needs_openmpi
-def test_one_that_ends_while_the_others_train_on_is_lost(start, tmp_path):
+def test_a_rank_that_departs_while_the_others_train_is_in_lost_ranks(start, tmp_path):
     """Each rank's interpreter ends as in plain Python: threads end, and what the program has left open is closed."""
     job = start(NOTICED, "ends early", "shard", tmp_path, ranks=3)
     assert job.end() == 0, job.output
@@ -488,7 +488,7 @@ finally:
 
 
 @needs_openmpi
-def test_an_exit_without_a_failure_is_none(start):
+def test_an_exit_with_status_0_is_no_failure(start):
     """Also while the others wait in a collective call, and where the exit passes a finalize."""
     job = start(LEAVES, ranks=3)
     assert job.end() == 0, job.output
@@ -507,7 +507,7 @@ malt.barrier()
 
 @pytest.mark.thorough
 @needs_openmpi
-def test_children_of_the_dead_are_ended(start):
+def test_children_of_failed_ranks_are_ended(start):
     job = start(ORPHAN, ranks=2)
     assert job.end() == 0, job.output  # which sees to it that nothing is left
 
@@ -528,7 +528,7 @@ if os.environ["PMIX_RANK"] == "0":
 @pytest.mark.thorough(but="raise-1")
 @needs_openmpi
 @pytest.mark.parametrize(("how", "status"), [("exit", 3), ("raise", 1)])
-def test_who_fails_after_the_session_has_failed_for_all(how, status, start):
+def test_a_failure_after_the_session_is_one_of_the_job(how, status, start):
     job = start(SAVING, how, ranks=3)
     assert job.end() == status, job.output
 
@@ -545,7 +545,7 @@ if os.environ["PMIX_RANK"] == "1":
 
 @pytest.mark.thorough
 @needs_openmpi
-def test_one_that_stands_still_at_the_very_end_holds_nobody(start):
+def test_a_rank_that_is_stopped_at_the_very_end_holds_up_no_other(start):
     job = start(STOPPED_LAST, ranks=3)
     assert job.end() == 0, job.output
 
@@ -595,7 +595,7 @@ print("rank", malt.rank(), "has", malt.alive(), flush=True)
 @pytest.mark.thorough(but="kill")
 @needs_openmpi
 @pytest.mark.parametrize("how", ["kill", "raise", "stop", "exit"])
-def test_who_dies_before_mpi_has_begun_is_named(how, start):
+def test_a_rank_that_fails_before_mpi_init_is_named(how, start):
     began = time.time()
     job = start(EARLY, how, "1")
     assert job.end() != 0
@@ -609,7 +609,7 @@ def test_who_dies_before_mpi_has_begun_is_named(how, start):
 @needs_openmpi
 @pytest.mark.parametrize("how", ["late kill", "late raise", "late stop"])
 @pytest.mark.parametrize("doomed", ["1", "0", "013"])
-def test_who_dies_once_mpi_has_begun_is_lost(how, doomed, start):
+def test_a_rank_that_fails_after_mpi_init_is_in_lost_ranks(how, doomed, start):
     job = start(EARLY, how, doomed)
     assert job.end() == 0, job.output
     left = tuple(rank for rank in range(4) if str(rank) not in doomed)
@@ -630,7 +630,7 @@ print("told" if os.path.exists(file) else "not told", flush=True)
 
 @pytest.mark.thorough
 @needs_openmpi
-def test_the_launcher_is_told_that_mpi_has_begun(start):
+def test_the_end_of_mpi_init_is_reported_to_the_launcher(start):
     job = start(BEGUN, ranks=2)
     assert job.end() == 0, job.output
     assert job.output.splitlines().count("told") == 2
@@ -652,7 +652,7 @@ print("rank", malt.rank(), "ends with", malt.alive(), flush=True)
 @pytest.mark.thorough(but="dies")
 @needs_openmpi
 @pytest.mark.parametrize("what", ["dies", "goes on"])
-def test_under_plain_mpiexec_nobody_waits_for_the_dead_in_mpi_finalize(what, job_environment, tmp_path):
+def test_under_plain_mpiexec_no_rank_waits_for_failed_ones_in_mpi_finalize(what, job_environment, tmp_path):
     program = tmp_path / "plain.py"
     program.write_text(PLAIN)
     library = bound_library()
@@ -699,7 +699,7 @@ def test_whenever_it_strikes(seed, job_environment, tmp_path):
 @pytest.mark.thorough
 @needs_openmpi
 @pytest.mark.parametrize("seed", runs(1, 20))
-def test_one_dies_then_all_and_the_job_goes_on_from_its_checkpoint(seed, job_environment, tmp_path):
+def test_one_rank_fails_then_all_and_the_job_resumes_from_its_checkpoint(seed, job_environment, tmp_path):
     report, file = tmp_path / "report.json", tmp_path / "train.ckpt"
     arguments = ["--epochs", "100", "--checkpoint", str(file), "--checkpoint-every", "0", "--json", str(report)]
     options = ("--survive", "--restarts", "1")

@@ -70,7 +70,7 @@ def test_a_signal_of_others_does_as_by_default(run, tmp_path):
     assert rank.returncode == -signal.SIGTERM and not (tmp_path / "stopped-0").exists()
 
 
-def test_one_that_misses_who_was_told_before_it_leaves_too(run, tmp_path):
+def test_a_rank_that_misses_one_notified_before_it_leaves_too(run, tmp_path):
     kept = f"kept = open({str(tmp_path / 'kept')!r}, 'w'); kept.write('x')"
     run(f"{kept}\nclass PeerLost(Exception): pass\nraise PeerLost", "signal-15")
     wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())

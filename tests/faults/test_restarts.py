@@ -123,7 +123,7 @@ def test_a_signal_between_two_jobs(monkeypatch):
     assert restarts.run(lambda environ: None, {}, 5) == 130
 
 
-def test_the_ranks_are_told(tmp_path, job_environment):
+def test_the_ranks_know_the_number_of_the_restart(tmp_path, job_environment):
     """By a real mpiexec; the program dies before and inside MPI, then ends well."""
     pytest.importorskip("mpi4py.MPI")
     program = tmp_path / "program.py"

@@ -115,7 +115,7 @@ def test_the_others_go_on(lost, sync, job):
 
 
 @pytest.mark.thorough
-def test_a_job_of_which_nobody_is_left_has_failed(job):
+def test_a_job_whose_ranks_have_all_failed_has_failed(job):
     process, numbers = job("bsp", 2, 0)
     for number in numbers:
         os.kill(number, signal.SIGKILL)
@@ -124,7 +124,7 @@ def test_a_job_of_which_nobody_is_left_has_failed(job):
 
 
 @pytest.mark.thorough
-def test_one_that_stands_still_is_ended_by_its_mate(job):
+def test_a_stopped_rank_is_ended_by_a_rank_of_its_host(job):
     process, numbers = job("bsp", 2, 0)
     time.sleep(0.5)
     os.kill(numbers[2], signal.SIGSTOP)
@@ -132,7 +132,7 @@ def test_one_that_stands_still_is_ended_by_its_mate(job):
 
 
 @pytest.mark.thorough
-def test_who_is_stuck_is_ended_also_where_none_of_its_host_can(job):
+def test_a_stalled_rank_is_ended_also_where_none_of_its_host_can(job):
     process, numbers = job("bsp", 2, 0, 1)
     for rank in (2, 3):
         os.kill(numbers[rank], signal.SIGUSR1)
@@ -142,7 +142,7 @@ def test_who_is_stuck_is_ended_also_where_none_of_its_host_can(job):
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("wakes_up", [True, False])
-def test_a_host_that_stands_still_is_given_up(wakes_up, job):
+def test_a_stopped_host_is_given_up(wakes_up, job):
     process, numbers = job("bsp", 8, 2)
     time.sleep(0.5)
     for rank in (2, 3):

@@ -1,4 +1,4 @@
-"""--checkpoint and --resume of the programs: a run that died goes on, on any number of ranks, and ends as well."""
+"""--checkpoint and --resume of the programs: a failed run is resumed, on any number of ranks, and ends as well."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ every_program = pytest.mark.parametrize("name", PROGRAMS)
 
 @pytest.fixture(autouse=True)
 def digits(request):
-    """apps.mlp trains on those of scikit-learn."""
+    """apps.mlp trains on the digits of scikit-learn."""
     if "apps.mlp" in request.node.name:
         pytest.importorskip("sklearn")
 
 
 @pytest.fixture
 def file(tmp_path):
-    """Where the checkpoint may be."""
+    """The path of the checkpoint."""
     return tmp_path / "train.ckpt"
 
 
@@ -61,12 +61,12 @@ def alone(capsys, tmp_path):
 
 
 class Failed(BaseException):
-    """In place of a kill."""
+    """An error in place of a kill."""
 
 
 @pytest.fixture
 def dying(monkeypatch):
-    """dying(epochs, run): run(), which dies after so many epochs."""
+    """dying(epochs, run): run(), which fails after that number of epochs."""
 
     def dying(epochs, run):
         save = checkpoints.Checkpoints.save
@@ -97,7 +97,7 @@ OPTIONS = {
 @pytest.mark.parametrize(
     ("name", "options"), [(name, options) for name, some in OPTIONS.items() for options in some], ids=str
 )
-def test_ends_bit_by_bit_as_if_it_had_never_died(alone, dying, file, name, options):
+def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(alone, dying, file, name, options):
     options = [*options, "--epochs", 4]
     whole = alone(name, *options)
     keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
@@ -123,7 +123,7 @@ def test_a_checkpoint_changes_nothing_and_the_last_epoch_writes_one(alone, file,
     assert program == name and int(arrays["epoch"]) == 2 and int(arrays["examples"]) == whole["epochs"][1]["examples"]
 
 
-def test_the_tolerance_goes_on_too(alone, dying, file):
+def test_the_tolerance_is_resumed_too(alone, dying, file):
     options = ["--tolerance", 0.05, "--epochs", 50]
     whole = alone("apps.svm", *options)
     keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
@@ -141,7 +141,7 @@ def test_the_tolerance_goes_on_too(alone, dying, file):
 
 
 def simulated(name, ranks, *arguments):
-    """The report of a run on so many ranks in this process."""
+    """The report of a run on simulated ranks in this process."""
     report = str(arguments[arguments.index("--json") + 1])
     malt.simulate(lambda rank: PROGRAMS[name].run([str(argument) for argument in arguments]), ranks)
     return json.loads(Path(report).read_text())
@@ -150,7 +150,7 @@ def simulated(name, ranks, *arguments):
 @pytest.mark.parametrize(("wrote", "goes_on", "sync"), [(3, 2, "bsp"), (2, 4, "asp")])
 @every_program
 def test_on_another_number_of_ranks(dying, tmp_path, file, name, wrote, goes_on, sync):
-    """Half of the epochs on some ranks, half on others: as good as all on either."""
+    """Half of the epochs on one number of ranks, half on another: the result is as good as with all on either."""
     every = {"apps.svm": 500, "apps.mf": 5000, "apps.mlp": 3}[name]
     options = ["--sync", sync, "--exchange-every", every, "--json", tmp_path / "report.json", "--epochs", 8]
     keeping = ["--checkpoint", file, "--checkpoint-every", 0]
@@ -170,7 +170,7 @@ FINISHED = [
 
 @pytest.mark.parametrize(("name", "options"), FINISHED, ids=str)
 def test_a_finished_job_that_is_resumed_ends_with_its_model(tmp_path, file, capsys, name, options):
-    """... on any number of ranks, of which no replica is that model; a longer one goes on."""
+    """It does so on any number of ranks, though no replica is that model. A job with more epochs trains on."""
     model, report = tmp_path / "model.npz", tmp_path / "report.json"
     options = [*options, "--json", report, "--save", model, "--checkpoint", file]
     first = simulated(name, 3, *options, "--epochs", 2)
@@ -200,7 +200,7 @@ def test_a_rank_without_rows_keeps_the_last_checkpoint_too(tmp_path, file):
 
 
 @pytest.mark.parametrize("name", ["apps.svm", "apps.mlp"])
-def test_exchanges_fall_where_they_would_have(dying, tmp_path, file, name):
+def test_exchanges_fall_where_they_would_in_an_uninterrupted_run(dying, tmp_path, file, name):
     every = {"apps.svm": 3000, "apps.mlp": 14}[name]
     options = ["--sync", "bsp", "--exchange-every", every, "--json", tmp_path / "report.json", "--epochs", 6]
     keeping = ["--checkpoint", file, "--checkpoint-every", 0]
@@ -211,8 +211,8 @@ def test_exchanges_fall_where_they_would_have(dying, tmp_path, file, name):
 
 
 @pytest.mark.thorough
-def test_factors_of_a_job_go_on_in_another(job_environment, tmp_path, file):
-    """... whose ranks have other users."""
+def test_a_job_resumes_from_the_factors_of_another(job_environment, tmp_path, file):
+    """The ranks of the other job have other users."""
     report = tmp_path / "report.json"
     options = ["--checkpoint", file, "--checkpoint-every", 0, "--exchange-every", 5000, "--json", report, "--epochs"]
     simulated("apps.mf", 3, *options, 6)
@@ -224,8 +224,8 @@ def test_factors_of_a_job_go_on_in_another(job_environment, tmp_path, file):
 
 
 @pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"])
-def test_ranks_that_meet_for_a_checkpoint_do_not_wait_for_each_other_elsewhere(tmp_path, file, sync):
-    """Also where one has more ratings than another, or none."""
+def test_ranks_wait_for_each_other_only_for_a_checkpoint(tmp_path, file, sync):
+    """This holds also if one rank has more ratings than another, or none."""
     data = tmp_path / "ratings.txt"
     data.write_text("".join(f"1 {item} {item}\n" for item in range(9)) + "7 1 3\n")
     options = ["--exchange-every", 1, "--sync", sync, "--checkpoint", file, "--checkpoint-every", 0, "--epochs", 3]
@@ -253,7 +253,7 @@ def test_a_model_that_is_not_finite_does_not_take_the_place_of_one_that_is(alone
 
 
 def processes_of(launcher):
-    """It and all that came from it."""
+    """The process and all that came from it."""
     parents = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with contextlib.suppress(OSError):  # it has ended
@@ -265,7 +265,7 @@ def processes_of(launcher):
 
 
 def kill_when(launcher, condition, pause_s):
-    """Kill all that came from the launcher, so long after the condition has come true."""
+    """Kill all that came from the launcher, that long after the condition has come true."""
     wait_for(lambda: condition() or launcher.poll() is not None, 60)
     time.sleep(pause_s)
     assert launcher.poll() is None
@@ -276,7 +276,7 @@ def kill_when(launcher, condition, pause_s):
 
 @pytest.mark.thorough
 def test_kills_of_all_ranks(job_environment, file, tmp_path):
-    """At random moments, between the writes and in them; each time another number of ranks goes on."""
+    """They come at random moments, between writes and within them. Each time another number of ranks resumes."""
     draw = random.Random()
     options = ["--checkpoint", file, "--epochs"]
     begun = 0
@@ -303,11 +303,11 @@ def epoch_of(file):
 
 
 class TestRefused:
-    """In one line, on all ranks, and nothing is overwritten."""
+    """A checkpoint is refused in one line, on all ranks, and nothing is overwritten."""
 
     @pytest.fixture
     def kept(self, alone, file):
-        """kept(name): the file of that program after an epoch."""
+        """kept(name): the checkpoint of that program after an epoch."""
 
         def kept(name):
             alone(name, "--epochs", 1, "--checkpoint", file)

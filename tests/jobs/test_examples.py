@@ -1,4 +1,4 @@
-"""The programs of examples/ run, and end with what docs/examples.md says."""
+"""The programs of examples/ run, and end with the figures of docs/examples.md."""
 
 from __future__ import annotations
 

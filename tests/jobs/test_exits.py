@@ -1,4 +1,4 @@
-"""A rank that fails ends the job, at once, with its status and its traceback."""
+"""A failed rank ends the job, at once, with its status and its traceback."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ while True:
 
 
 def job(program, tmp_path, environment, launcher="malt run", ranks=3):
-    """Run it by `malt run`, or by the line that this composes but without what runs the program."""
+    """Run the program by `malt run`, or by the line that this composes, without the runner."""
     file = tmp_path / "program.py"
     file.write_text(program)
     command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), str(file)]
@@ -109,14 +109,14 @@ def test_a_good_end_is_silent(name, tmp_path, job_environment):
 
 @pytest.mark.thorough
 def test_an_end_with_a_status_that_all_share_is_silent(tmp_path, job_environment):
-    """The session was ended by all: no MPI_Abort, about which mpiexec would complain."""
+    """All ranks have ended the session, so there is no MPI_Abort, of which mpiexec would complain."""
     program = "import sys\nimport malt\nmalt.barrier()\nmalt.finalize()\nsys.exit(2)"
     done, _ = job(program, tmp_path, job_environment)
     assert (done.returncode, done.stderr) == (2, "")
 
 
 def test_an_end_in_the_midst_of_mpi_is_a_failure(tmp_path, job_environment):
-    """Also on MPICH, whose mpiexec ends the others and takes that for a good end."""
+    """This holds also on MPICH, whose mpiexec ends the other ranks and returns 0."""
     program = "import os\nimport malt\nif malt.rank() == 1: os._exit(0)\nmalt.barrier()"
     done, _ = job(program, tmp_path, job_environment)
     assert done.returncode == 1

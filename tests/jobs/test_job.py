@@ -1,4 +1,4 @@
-"""Jobs that are really run, by mpiexec or by a script in its place: how they end, and that nothing of them stays."""
+"""Real jobs, by mpiexec or by a script in its place: how they end, and that nothing of them remains."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ malt_run = [sys.executable, "-m", "malt", "run", "-n", "2"]
 
 @pytest.fixture
 def malt_environment(job_environment):
-    """One in which Python finds the package that is tested here."""
+    """An environment in which Python finds the package under test."""
     return job_environment | {"PYTHONPATH": str(ROOT)}
 
 
 @pytest.fixture
 def run(tmp_path, malt_environment):
-    """run(program): what `malt run -n 2` of that program ends with and prints."""
+    """run(program): the finished `malt run -n 2` of that program, with its status and output."""
     pytest.importorskip("mpi4py.MPI")
 
     def run(text, *arguments, options=()):
@@ -67,7 +67,7 @@ def test_lines_have_the_label_of_their_rank(run, tmp_path):
 
 
 def test_a_text_is_run_with_what_is_open(tmp_path, malt_environment):
-    """malt run -c CODE; and its standard streams may be closed."""
+    """`malt run -c CODE` runs it, also with closed standard streams."""
     pytest.importorskip("mpi4py.MPI")
     text = RANK + "print('x')\nopen(f'{sys.argv[1]}/{rank}', 'w').write(' '.join(sys.argv))\n# $HOME \"'\\\n"
     words = ["sh", "-c", '"$@" <&- >&- 2>&-', "sh", *malt_run, "-c", text, tmp_path, "", "a b"]
@@ -100,7 +100,7 @@ def test_a_rank_exits(run, begin):
 @pytest.mark.thorough(but="SIGINT")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
 def test_a_signal_ends_all(tmp_path, malt_environment, number):
-    """Also ranks that do not look at it, as those inside MPI: they have their time, and are killed."""
+    """It also ends ranks that handle no signal, as inside MPI: they are killed after the grace time."""
     pytest.importorskip("mpi4py.MPI")
     program = tmp_path / "program.py"
     program.write_text(
@@ -125,7 +125,7 @@ KILLED = "sleep 250 & echo $! > {0}/1.pid\nkill -9 $$"
 
 
 def supervise(folder, environ, script, first="import sys"):
-    """A launcher whose mpiexec is that script."""
+    """Start a launcher whose mpiexec is that script."""
     (folder / "mpiexec").write_text(f"#!/bin/bash\n{script.format(folder)}\n")
     (folder / "mpiexec").chmod(0o755)
     code = f"""if True:
@@ -161,7 +161,7 @@ def test_status_and_environment_of_mpiexec(tmp_path, malt_environment):
 
 
 def test_the_files_of_mpiexec_go_with_the_job(tmp_path, malt_environment):
-    """Open MPI's would fail where a killed job of the same process number has left some behind."""
+    """Open MPI's mpiexec would fail if a killed job of the same process number had left some behind."""
     script = "echo $PRTE_MCA_prte_local_tmpdir_base; touch $PRTE_MCA_prte_local_tmpdir_base/left; kill -9 $$"
     out, _ = supervise(tmp_path, malt_environment, script).communicate(timeout=200)
     assert "malt-" in out and not os.path.exists(out.strip())
@@ -171,7 +171,7 @@ def test_the_files_of_mpiexec_go_with_the_job(tmp_path, malt_environment):
     "then", ["exit 0", "exit 139", "kill -9 $$", "sleep 250", "trap '' TERM; sleep 250 & sleep 250; wait"]
 )
 def test_the_status_of_a_rank_that_failed(tmp_path, malt_environment, then):
-    """Whatever mpiexec makes of it, and soon, also where it goes on."""
+    """It is the status of the job, whatever mpiexec returns, and soon, also if mpiexec goes on."""
     launcher = supervise(tmp_path, malt_environment, f"touch $MALT_FAILURE_DIR/status-7; {then}")
     launcher.communicate(timeout=200)
     assert launcher.returncode == 7
@@ -187,8 +187,8 @@ REPORTED = """trap '' TERM INT
 echo $$ $(cut -d' ' -f22 /proc/$$/stat) > $MALT_FAILURE_DIR/started-0; echo $$ > {0}/1.pid; sleep 250& sleep 250;wait"""
 
 
-def test_told_again_the_launcher_waits_for_nobody(tmp_path, malt_environment):
-    """The same signal at once again is the same one: timeout(1) sends it to the launcher, then to its group."""
+def test_after_a_second_signal_the_launcher_does_not_wait(tmp_path, malt_environment):
+    """The same signal at once again counts once: timeout(1) sends it to the launcher, then to its group."""
     launcher = supervise(tmp_path, malt_environment, REPORTED)
     wait_for(lambda: (tmp_path / "1.pid").exists() and (tmp_path / "1.pid").read_text())
     for _ in range(2):
@@ -202,7 +202,7 @@ def test_told_again_the_launcher_waits_for_nobody(tmp_path, malt_environment):
     assert not is_alive(int((tmp_path / "1.pid").read_text()))
 
 
-def test_told_again_while_it_cleans_up_the_launcher_leaves_nothing(tmp_path, malt_environment):
+def test_a_second_signal_during_the_clean_up_leaves_nothing(tmp_path, malt_environment):
     script = "echo $MALT_FAILURE_DIR; sleep 250"
     hook = """import os, signal, shutil, tempfile, time
         remove = shutil.rmtree
@@ -220,15 +220,15 @@ def test_told_again_while_it_cleans_up_the_launcher_leaves_nothing(tmp_path, mal
     assert launcher.returncode == 143 and not os.path.exists(folder)
 
 
-def test_who_ignores_children_still_learns_the_status(tmp_path, malt_environment):
+def test_the_status_is_known_where_sigchld_is_ignored(tmp_path, malt_environment):
     hook = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); import sys"
     launcher = supervise(tmp_path, malt_environment, "exit 5", hook)
     launcher.communicate(timeout=5)
     assert launcher.returncode == 5
 
 
-def test_only_what_comes_from_the_job_is_killed(tmp_path, malt_environment):
-    """Not what a shell has left its successor by exec, nor what comes of that."""
+def test_only_processes_of_the_job_are_killed(tmp_path, malt_environment):
+    """Children that a shell has left to its successor by exec are not killed, nor their children."""
     hook = """import subprocess, sys
         other = subprocess.Popen(["sh", "-c", "sleep 0.3; setsid sleep 250 >&- 2>&- & echo $! > " + sys.argv[1]])
         from malt import job"""
@@ -240,7 +240,7 @@ def test_only_what_comes_from_the_job_is_killed(tmp_path, malt_environment):
     os.kill(spared, signal.SIGKILL)
 
 
-def test_the_first_failure_is_told(tmp_path):
+def test_the_first_failure_is_printed_at_the_end(tmp_path):
     assert first_failure(tmp_path) == ""
     for when, rank in enumerate([3, 0, 12]):
         (tmp_path / f"rank-{rank}.txt").write_text(f"Traceback\nof {rank}\n")
@@ -251,7 +251,7 @@ def test_the_first_failure_is_told(tmp_path):
 
 @pytest.mark.parametrize("full", [False, True])
 def test_output_that_nobody_reads_is_waited_for(full, tmp_path):
-    """A pipe that is full: mpiexec may hold more of what ranks have printed, and is not to be ended over it."""
+    """The pipe is full: mpiexec may hold more output of the ranks, and must not be ended before it has written it."""
     program = f"""
 import os
 from malt.launch import supervisor
@@ -271,7 +271,7 @@ print(supervision._is_read(), file=open({str(tmp_path / "reports")!r}, "w"))
 
 @pytest.mark.parametrize("read", [False, True])
 def test_mpiexec_is_not_ended_while_it_has_something_to_print(read, monkeypatch, tmp_path):
-    """All ranks have ended well, as they said; where there is room in the pipe, and it stays, it is ended."""
+    """All ranks have reported a good end. mpiexec is ended if it stays although the pipe can be written to."""
     monkeypatch.setattr(supervisor, "_is_read", lambda: read)
     monkeypatch.setattr(supervisor, "FAILED_S", 0.1)
     ended = tmp_path / "ended"

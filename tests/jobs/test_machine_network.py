@@ -1,4 +1,4 @@
-"""Fast networks: which there are, and what Open MPI is told where there is none."""
+"""Fast networks: which there are, and the settings of Open MPI where there is none."""
 
 import json
 import subprocess
@@ -23,7 +23,7 @@ NEITHER = {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
         (("cxi/cxi0",), {"OMPI_MCA_osc": "^ucx"}),
     ],
 )
-def test_what_is_not_there_is_not_tried(devices, reports, tmp_path):
+def test_networks_that_are_not_there_are_switched_off(devices, reports, tmp_path):
     (tmp_path / "infiniband").mkdir()
     for device in devices:
         (tmp_path / device).mkdir(parents=True)

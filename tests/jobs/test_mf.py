@@ -39,7 +39,7 @@ def final(done):
 
 @pytest.fixture
 def tiny(tmp_path):
-    """Ratings of a product of two numbers; items are called by letters."""
+    """Ratings that are products of two numbers. The ids of items are letters."""
     rng = np.random.default_rng(0)
     mine, theirs = rng.standard_normal(40), rng.standard_normal(20)
     lines = [
@@ -52,7 +52,7 @@ def tiny(tmp_path):
 
 
 class TestPlanted:
-    """Who knew the factors would be wrong by the noise, and by no more than what rank 16 takes for noise."""
+    """A model of the true factors would err by the noise. Rank 16 adds at most the noise that it fits."""
 
     def test_alone(self, alone):
         train, test, _ = final(alone())
@@ -113,7 +113,7 @@ def test_few_rows_travel_where_ranks_share_few_items(mf, tmp_path):
 
 @pytest.mark.thorough
 def test_epochs_are_measured_with_the_rows_of_all_ranks(mf, tmp_path):
-    """Items that one rank alone trains on, and the users of others are tested with."""
+    """Some items are trained by one rank alone, and tested with users of other ranks."""
     rng = np.random.default_rng(0)
     level = 4 * rng.random(30)
     train, test = tmp_path / "train.txt", tmp_path / "test.txt"
@@ -134,14 +134,14 @@ def trainer(*arguments):
 
 
 def lose(part, living):
-    """What the harness does where these ranks alone have not failed."""
+    """Do what the harness does when only these ranks have not failed."""
     assert part._shares.changed(living)
     part.take()
 
 
 @pytest.mark.parametrize("options", [[], ["--checkpoint", "train.ckpt"]], ids=["", "checkpoint"])
-def test_a_message_has_room_for_the_rows_of_an_exchange_also_after_deaths(options, tmp_path, monkeypatch):
-    """... and ranks that meet after epochs make as many exchanges."""
+def test_a_message_holds_the_rows_of_an_exchange_also_after_failures(options, tmp_path, monkeypatch):
+    """Ranks that wait for each other after epochs make the same number of exchanges."""
     monkeypatch.chdir(tmp_path)
 
     def on_rank(rank):
@@ -162,7 +162,7 @@ def test_a_message_has_room_for_the_rows_of_an_exchange_also_after_deaths(option
     assert zero == three or not options
 
 
-def test_the_ratings_of_the_dead_are_told_with_those_that_they_had_from_others(capsys):
+def test_the_ratings_of_failed_ranks_include_those_taken_over_from_others(capsys):
     def on_rank(rank):
         part, had = trainer(), []
         for failed, living in ((1, (0, 2, 3)), (2, (0, 3))):
@@ -241,7 +241,7 @@ def test_predictions_are_held_in_the_range_of_the_ratings():
 @pytest.mark.parametrize("kind", [int, "S"])
 @pytest.mark.parametrize("known", [int, "S"])
 def test_where_ids_stand(known, kind):
-    """Numbers and the same as text: 9 is before 10, b"10" before b"9"."""
+    """Ids may be numbers or text: 9 is before 10, b"10" before b"9"."""
     ids = np.sort(np.array([9, 10, 100]).astype(known))
     found = factormodel.numbered(ids, np.array([100, 9, 11, 10, 9]).astype(kind))
     assert [int(ids[place]) if place >= 0 else -1 for place in found] == [100, 9, -1, 10, 9]
@@ -331,7 +331,7 @@ def test_a_bad_line_is_one_line_and_status_2(mf, tiny):
 
 
 @pytest.mark.parametrize("option", ["--json", "--save"])
-def test_where_it_cannot_write_is_told_before_training(tiny, tmp_path, option):
+def test_an_output_that_cannot_be_written_is_reported_before_training(tiny, tmp_path, option):
     with pytest.raises(BadInput, match="No such file or directory"):
         run([str(tiny), option, str(tmp_path / "gone" / "out")])
 
@@ -344,7 +344,7 @@ def test_a_step_that_is_too_large_is_named(mf, tiny):
 
 @pytest.mark.thorough
 class TestRealRatings:
-    """The yardsticks: test RMSE of biases alone 1.031 on epinions; of ALS with 8 factors 4.10 on jester."""
+    """The references: a test RMSE of 1.031 with biases alone on epinions; of 4.10 by ALS with 8 factors on jester."""
 
     BOUNDS = {"epinions": 1.040, "jester": 4.10}  # noqa: RUF012
 

@@ -280,7 +280,7 @@ def test_bad_input_is_one_line_and_status_2(mlp, tmp_path, ranks):
 
 
 @pytest.mark.parametrize("option", ["--json", "--save"])
-def test_where_it_cannot_write_is_told_before_training(mlp, tmp_path, option):
+def test_an_output_that_cannot_be_written_is_reported_before_training(mlp, tmp_path, option):
     done = mlp(option, tmp_path / "gone" / "out", ranks=2)
     assert done.returncode == 2 and "epoch" not in done.stdout
     assert f"apps.mlp: error: {tmp_path}/gone/out: " in done.stderr and "Traceback" not in done.stderr
@@ -295,7 +295,7 @@ def test_a_step_that_is_too_large_is_named(mlp, exchange_every, step):
     assert "Traceback" not in done.stderr and "Warning" not in done.stderr
 
 
-def test_a_folder_that_one_rank_alone_lacks_ends_all(job_environment, tmp_path):
+def test_a_folder_that_one_rank_alone_cannot_see_ends_all(job_environment, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
         "import sys, malt\nfrom apps import harness\nfrom apps.mlp import program\n"

@@ -94,7 +94,7 @@ def test_ranks_write_whole_lines_at_once_and_a_reader_may_be_slow():
     assert sorted(out.splitlines()) == [b"%09999d" % rank for rank in (0, 1) for _ in range(40)]
 
 
-def test_what_holds_the_pipes_on_is_not_waited_for():
+def test_a_process_that_keeps_the_pipes_open_is_not_waited_for():
     start = time.monotonic()
     job = launch("sleep 30 > $MALT_FAILURE_DIR/out-0 & echo $!; sleep 30 & echo $!", stdout=subprocess.PIPE)
     with job.stdout:
@@ -104,7 +104,7 @@ def test_what_holds_the_pipes_on_is_not_waited_for():
         os.kill(int(number), 9)
 
 
-def test_a_reader_that_has_gone_does_not_end_the_job():
+def test_a_reader_that_closes_the_pipe_does_not_end_the_job():
     job = launch("echo x; sleep 0.2; echo y > $MALT_FAILURE_DIR/out-1; exit 7", stdout=subprocess.PIPE)
     job.stdout.close()
     assert job.wait(20) == 7

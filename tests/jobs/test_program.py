@@ -84,7 +84,7 @@ def test_a_thread_may_leave(run):
 
 
 @pytest.mark.parametrize("end", ["f()", "import threading; threading.Thread(target=f).start()"], ids=["main", "thread"])
-def test_the_traceback_is_left_for_the_launcher(tmp_path, run, end):
+def test_the_traceback_is_reported_to_the_launcher(tmp_path, run, end):
     left = tmp_path / "left"
     left.mkdir()
     text = f"def f():\n    raise ValueError('caf\\u00e9 \\udcff')\n{end}\n"
@@ -95,7 +95,7 @@ def test_the_traceback_is_left_for_the_launcher(tmp_path, run, end):
     assert file.name == "rank-3.txt" and reports.startswith("Traceback") and "ValueError: café" in reports
 
 
-def test_a_fork_that_fails_leaves_none(tmp_path, run):
+def test_a_fork_that_fails_reports_nothing(tmp_path, run):
     text = """if True:
         import os
         from malt.runner import exits
@@ -113,7 +113,7 @@ def test_a_fork_that_fails_leaves_none(tmp_path, run):
 @pytest.mark.parametrize(
     "environment", [{"MALT_FAILURE_DIR": "no-such-folder", "PMI_RANK": "1"}, {"MALT_FAILURE_DIR": "."}, {}], ids=str
 )
-def test_nowhere_to_leave_it(tmp_path, run, environment):
+def test_a_report_that_cannot_be_written(tmp_path, run, environment):
     done = run("1 / 0", RUNNER, "program.py", **environment)
     assert done.returncode == 1 and done.stderr.count("Traceback") == 1
     assert {file.name for file in tmp_path.iterdir()} <= {"program.py", "status-1"}
@@ -168,7 +168,7 @@ CANNOT_PRINT = {
 
 @pytest.mark.parametrize("end", ["raise ValueError('it')", "sys.exit('it')", "sys.exit(1)"])
 @pytest.mark.parametrize("how", CANNOT_PRINT)
-def test_a_failure_is_told_whatever_can_be_printed(tmp_path, run, how, end):
+def test_a_failure_is_reported_whatever_can_be_printed(tmp_path, run, how, end):
     left = tmp_path / "left"
     left.mkdir()
     environment = {"MALT_FAILURE_DIR": str(left), "PMI_RANK": "3", "MALT_JOB_DIR": str(left)}

@@ -223,8 +223,8 @@ def test_bad_input_is_one_line_and_status_2(svm, ranks):
 
 
 @pytest.mark.parametrize("option", ["--json", "--save"])
-@pytest.mark.parametrize("path", ["find_failed/out", "."])
-def test_where_it_cannot_write_is_told_before_training(svm, tiny, tmp_path, option, path):
+@pytest.mark.parametrize("path", ["no-such-folder/out", "."])
+def test_an_output_that_cannot_be_written_is_reported_before_training(svm, tiny, tmp_path, option, path):
     done = svm(tiny, option, tmp_path / path, ranks=2)
     assert done.returncode == 2
     assert f"apps.svm: error: {tmp_path / path}: " in done.stderr and "Traceback" not in done.stderr
@@ -261,7 +261,7 @@ def test_a_step_that_is_chosen_suits_features_of_any_scale(alone, tmp_path, scal
 
 
 @pytest.mark.parametrize(("scale", "options"), [(1e25, []), (1e-42, ["--no-intercept", "--l2", "0"])])
-def test_features_that_no_step_suits_are_told_in_one_line(tmp_path, scale, options):
+def test_features_that_no_step_suits_are_reported_in_one_line(tmp_path, scale, options):
     with pytest.raises(BadInput, match=r"the rows, of mean length .*, are out of scale: .*: scale the features$"):
         run([str(scaled(tmp_path, scale)), *options])
 
