@@ -161,7 +161,7 @@ def _compiled(function: Callable[..., Any]) -> Any:
     return njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)(function)
 
 
-@intrinsic  # type: ignore[misc]
+@intrinsic
 def _prefetch(_context: Any, table: Any, row: Any, column: Any) -> Any:
     """Prefetch the memory of table[row, column] for writing."""
 
@@ -183,7 +183,7 @@ def _prefetch(_context: Any, table: Any, row: Any, column: Any) -> Any:
     return types.void(table, row, column), generate
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[misc]
+@intrinsic(prefer_literal=True)
 def _inner(_context: Any, mine: Any, table: Any, row: Any, rank: Any) -> Any:
     """mine[:rank] . table[row, :rank], in vector instructions.
 
@@ -205,7 +205,7 @@ def _inner(_context: Any, mine: Any, table: Any, row: Any, rank: Any) -> Any:
     return types.f4(mine, table, row, rank), generate
 
 
-@intrinsic(prefer_literal=True)  # type: ignore[misc]
+@intrinsic(prefer_literal=True)
 def _descend(
     _context: Any, mine: Any, table: Any, row: Any, rank: Any, keep_mine: Any, keep: Any, move: Any
 ) -> Any:  # fmt: skip
