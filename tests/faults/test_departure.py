@@ -1,4 +1,4 @@
-"""Jobs that are told to end: each rank leaves by itself, once, and nobody waits for it. And what they read."""
+"""Jobs that a signal ends: each rank leaves by itself, once, and no other waits for it. And the input of jobs."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ finally:
 
 @pytest.fixture
 def start(job_environment, tmp_path):
-    """start(source, *arguments, ranks, options): the `malt run` of a program, whose stderr goes with its stdout."""
+    """start(source, *arguments, ranks, options): the `malt run` of a program, with stderr in its stdout."""
     pytest.importorskip("mpi4py.MPI")
 
     def job(source, *arguments, ranks=3, options=()):
@@ -67,7 +67,7 @@ survive = pytest.param(
 @pytest.mark.thorough(but="SIGINT-options0")
 @pytest.mark.parametrize(("how", "options"), [("SIGINT", []), ("SIGTERM", []), survive])
 def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
-    """Also one in a wait; and one that needs those who have left is told so, and is not waited for."""
+    """So does a rank in a wait. A rank that needs one that has left gets an error, and is not waited for."""
     kept = tmp_path / "kept"
     kept.mkdir()
     job = start(LEAVING, how, kept, options=options)
@@ -118,13 +118,13 @@ def test_the_status_where_a_rank_is_killed(how, status, start):
 
 @pytest.fixture
 def folder(tmp_path):
-    """A job of two ranks, of which one has started: this process."""
+    """The folder of a job of two ranks, of which one has started: this process."""
     (tmp_path / "started-0").write_text(f"{this_process().number} {this_process().started}")
     return tmp_path
 
 
 def test_it_is_over_once_all_have_left(folder):
-    assert Departure(folder / "none", 2).is_over()  # nobody has come to Python
+    assert Departure(folder / "none", 2).is_over()  # no rank has started
     job = Departure(folder, 2)
     for name, is_over in [("stopped-0", False), ("closing-1", False), ("stopped-1", False)]:
         (folder / name).touch()
@@ -149,6 +149,6 @@ def test_each_rank_is_notified_once(folder, monkeypatch):
         job.report(signal.SIGINT)
     assert sent == [(os.getpid(), signal.SIGINT)] and (folder / "signal-2").exists()
     assert job.slow() == [0]
-    (folder / "stopped-0").touch()  # it has missed another that was told: its files are being closed
+    (folder / "stopped-0").touch()  # it missed another that was notified: its files are being closed
     Departure(folder, 2).report(signal.SIGINT)
     assert len(sent) == 1

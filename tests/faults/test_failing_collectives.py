@@ -1,4 +1,4 @@
-"""A rank of a real job is killed in the middle of a collective: the others come to the same, and go on."""
+"""A rank of a real job is killed in the middle of a collective: the live ranks get the same result, and go on."""
 
 from __future__ import annotations
 

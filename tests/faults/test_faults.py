@@ -1,4 +1,4 @@
-"""Ranks of real jobs that die, fail, or stand still at random moments. MALT_FAULTS=long makes many runs of each."""
+"""Ranks of real jobs that are killed, raise, or are stopped at random moments. MALT_FAULTS=long: many runs of each."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ needs_openmpi = pytest.mark.skipif(not SURVIVES, reason="survivors need Open MPI
 
 
 class Job:
-    """A job whose processes can be found, and that must leave nothing behind."""
+    """A job whose processes can be found, and of which nothing may be left at its end."""
 
     def __init__(self, arguments, environment, folder, ranks=4, options=("--survive",)):
         self.name = uuid.uuid4().hex
@@ -62,7 +62,7 @@ class Job:
         self.output = ""
 
     def until(self, mark):
-        """Wait for a line that holds `mark`."""
+        """Wait for a line that contains `mark`."""
         for line in self._process.stdout:
             self.output += line
             if mark in line:
@@ -70,7 +70,7 @@ class Job:
         raise AssertionError(f"{mark!r} never came: {self.output}")
 
     def ranks(self):
-        """The processes of the ranks that are there, by rank."""
+        """Return the processes of the ranks that run, by rank."""
         found = {}
         for process, environ in self._processes():
             command = Path(f"/proc/{process}/cmdline").read_bytes().split(b"\0")
@@ -81,7 +81,7 @@ class Job:
         return found
 
     def end(self):
-        """Wait for the end; the status. Nothing may be left of it."""
+        """Wait for the end and return the status. AssertionError: something of the job is left."""
         with self._process.stdout as output:
             self.output += output.read()
         status = self._process.wait()
@@ -106,7 +106,7 @@ class Job:
 
 @pytest.fixture
 def start(job_environment, tmp_path):
-    """start(source, *arguments, ...): the job of a program."""
+    """start(source, *arguments, ...): a job of that program."""
 
     def job(source, *arguments, **options):
         program = tmp_path / "program.py"
@@ -133,11 +133,11 @@ Vector.gather = gated
 sys.argv[:] = sys.argv[3:]
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
-"""A program of apps/ whose ranks tell how many exchanges they have begun, and stop before one until the gate opens."""
+"""A program of apps/ whose ranks report each exchange that they begin, and wait before one until the gate opens."""
 
 
 class Gated:
-    """A job of a program that cannot end before it was struck."""
+    """A job of a program that cannot end before its ranks were struck."""
 
     def __init__(self, program, gate, environment, folder, **options):
         self._folder, self._gate = folder, gate
@@ -147,7 +147,7 @@ class Gated:
         self.job = Job(words, {**environment, "PYTHONPATH": str(ROOT)}, folder, **options)
 
     def strike(self, number, choose, failures=1):
-        """Send the signal to random ranks, each after it has begun a random exchange before the gate; who they were."""
+        """Signal random ranks, each after it has begun a random exchange before the gate. Returns those ranks."""
         struck = choose.sample(range(4), failures)
         for rank in struck:
             exchange = choose.randint(1, self._gate)
@@ -156,7 +156,7 @@ class Gated:
         return struck
 
     def open(self):
-        """Let the ranks on."""
+        """Open the gate: the ranks go on."""
         (self._folder / "open").touch()
 
     def _begun(self, rank):
@@ -165,7 +165,7 @@ class Gated:
 
 
 def strike(job, number, choose, failures=1, within_s=1.5):
-    """Send the signal to random ranks, at random moments; who they were."""
+    """Signal random ranks at random moments. Returns those ranks."""
     time.sleep(choose.uniform(0, within_s))
     wait_for(job.ranks, LIMIT_S)
     there = job.ranks()
@@ -181,7 +181,7 @@ def runs(short, long):
 
 
 class Case(NamedTuple):
-    """Ranks of a program that are struck at random moments of its training."""
+    """A program whose ranks are struck at random moments of its training."""
 
     program: list[str]
     options: str
@@ -189,7 +189,7 @@ class Case(NamedTuple):
     number: signal.Signals = signal.SIGKILL
     failures: int = 1
     gate: int = 200
-    """The exchange before which all wait until they were struck: far from the last."""
+    """The exchange before which all ranks wait until some were struck. It is far from the last."""
 
     def __str__(self):
         return f"{self.program[1]} {self.options} {self.number.name} {self.failures} {self.seed}"
@@ -217,7 +217,7 @@ CASES = [
 
 
 def good(program, final):
-    """Whether the model is about as good as without a death."""
+    """Whether the model is about as good as without a failure."""
     if "apps.svm" in program:
         return final["objective"] <= BOUND
     if "apps.mlp" in program:
@@ -275,7 +275,7 @@ harness.main("apps." + name, app.run)
 @needs_openmpi
 @pytest.mark.parametrize("name", ["svm", "mlp", "mf"])
 def test_a_rank_that_fails_while_the_report_is_made_is_in_it(name, job_environment, tmp_path):
-    """... also the one that was to make it."""
+    """That holds also for the rank that was to make it."""
     if name == "mlp":
         pytest.importorskip("sklearn")
     program, report = tmp_path / "program.py", tmp_path / "report.json"
@@ -466,7 +466,7 @@ def test_a_failure_is_noticed_by_the_next_call(what, start, tmp_path):
 @pytest.mark.thorough
 @needs_openmpi
 def test_a_rank_that_departs_while_the_others_train_is_in_lost_ranks(start, tmp_path):
-    """Each rank's interpreter ends as in plain Python: threads end, and what the program has left open is closed."""
+    """The interpreter of each rank ends as in plain Python: threads end, and files that the program left are closed."""
     job = start(NOTICED, "ends early", "shard", tmp_path, ranks=3)
     assert job.end() == 0, job.output
     for rank in range(3):
@@ -489,7 +489,7 @@ finally:
 
 @needs_openmpi
 def test_an_exit_with_status_0_is_no_failure(start):
-    """Also while the others wait in a collective call, and where the exit passes a finalize."""
+    """That holds also while the others wait in a collective call, and if the exit passes a finalize."""
     job = start(LEAVES, ranks=3)
     assert job.end() == 0, job.output
     assert job.output == "malt: rank 1 is lost: it has ended before the others; 2 of 3 ranks go on\n"
@@ -509,7 +509,7 @@ malt.barrier()
 @needs_openmpi
 def test_children_of_failed_ranks_are_ended(start):
     job = start(ORPHAN, ranks=2)
-    assert job.end() == 0, job.output  # which sees to it that nothing is left
+    assert job.end() == 0, job.output  # it also checks that nothing is left
 
 
 SAVING = """
@@ -553,7 +553,7 @@ def test_a_rank_that_is_stopped_at_the_very_end_holds_up_no_other(start):
 @pytest.mark.thorough
 @needs_openmpi
 def test_the_loop_of_the_readme_goes_on(start):
-    """One rank is killed amid its rows: the others train on them, too, from the next epoch on."""
+    """One rank is killed in the midst of its rows. From the next epoch on the others train on them, too."""
     readme = (ROOT / "README.md").read_text()
     source = re.search(r"<!-- example: parallel -->\n```python\n(.*?)```", readme, re.DOTALL)[1]
     first, loop = "w = np.zeros(30)\n", "        w += 0.1"
@@ -678,7 +678,7 @@ def test_all_fail_before_the_session(start):
 @needs_openmpi
 @pytest.mark.parametrize("seed", runs(3, 50))
 def test_whenever_it_strikes(seed, job_environment, tmp_path):
-    """Also while the ranks start, where the job may end, and says why."""
+    """A rank may be struck while the ranks start. Then the job may end, and prints why."""
     report = tmp_path / "report.json"
     gated = Gated([*SVM, "--epochs", "100", "--json", str(report)], 200, job_environment, tmp_path)
     job, choose = gated.job, random.Random(800 + seed)

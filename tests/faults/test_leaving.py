@@ -1,4 +1,4 @@
-"""What a rank makes of signals: those of the launcher, others, and those that its program wants for itself."""
+"""Signals to a rank: those of the launcher, those of others, and those that its program handles itself."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.serial
 
 @pytest.fixture
 def run(tmp_path, job_environment):
-    """run(text): the process of rank 0 of a job whose launcher has left these files; in its stdout what it says."""
+    """run(text, *files): rank 0 of a job whose launcher has written `files`, as a process; its reports are in stdout."""
 
     def run(text, *files):
         program = tmp_path / "program.py"
@@ -53,7 +53,7 @@ print("done", flush=True)
 
 @pytest.mark.parametrize(("name", "error"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "SystemExit")])
 def test_the_launchers_signal_comes_once_and_what_is_open_is_closed(name, error, run, tmp_path):
-    """Then the process waits: its exit would end the others."""
+    """Then the process waits, as its exit would end the others."""
     rank = run(TWICE.format(tmp_path / "kept", name), f"signal-{int(getattr(signal, name))}")
     wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
     assert (tmp_path / "kept").read_text() == f"{error} nothing " and rank.poll() is None
@@ -64,7 +64,7 @@ def test_the_launchers_signal_comes_once_and_what_is_open_is_closed(name, error,
 
 
 def test_a_signal_of_others_does_as_by_default(run, tmp_path):
-    """Also where the launcher has sent another one."""
+    """That holds also if the launcher has sent another signal."""
     rank = run("try: os.kill(os.getpid(), 2)\nexcept KeyboardInterrupt: os.kill(os.getpid(), 15)", "signal-1")
     rank.communicate(timeout=5)
     assert rank.returncode == -signal.SIGTERM and not (tmp_path / "stopped-0").exists()
@@ -100,7 +100,7 @@ os.kill(os.getpid(), signal.SIGINT)
 
 
 def test_on_several_hosts_it_stays_inside_mpi(run, tmp_path):
-    """One-sided calls of the others towards it would hang; its files are flushed."""
+    """Otherwise one-sided calls of the others to it would hang. Its files are flushed."""
     rank = run(INSIDE.format(tmp_path / "probed", tmp_path / "kept"), "signal-2")
     wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
     assert (tmp_path / "kept").read_text() == "kept"

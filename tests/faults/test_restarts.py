@@ -1,4 +1,4 @@
-"""Jobs that died altogether are run again: how often, when not, and with nothing left of the one before."""
+"""Jobs that failed as a whole are run again: how often, when not, and with nothing left of the run before."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.serial
 
 @pytest.fixture
 def attempts(monkeypatch):
-    """attempts(ends, restarts): the status, and by attempt MALT_RESTART as its line and its environment have it."""
+    """attempts(ends, restarts): the status, and for each run MALT_RESTART in its line and in its environment."""
 
     def attempts(ends, count, environ=None):
         seen = []
@@ -82,7 +82,7 @@ SUPERVISOR = """if True:
 
 @pytest.fixture
 def supervise(tmp_path, job_environment):
-    """supervise(seconds): a launcher whose mpiexec leaves a process and fails, then looks for them and goes on."""
+    """supervise(seconds): a launcher whose mpiexec leaves a process and fails, then looks for it and goes on."""
 
     def supervise(seconds):
         script = tmp_path / "mpiexec"
@@ -124,7 +124,7 @@ def test_a_signal_between_two_jobs(monkeypatch):
 
 
 def test_the_ranks_know_the_number_of_the_restart(tmp_path, job_environment):
-    """By a real mpiexec; the program dies before and inside MPI, then ends well."""
+    """A real mpiexec runs it. The program fails before and inside MPI, then ends well."""
     pytest.importorskip("mpi4py.MPI")
     program = tmp_path / "program.py"
     program.write_text(

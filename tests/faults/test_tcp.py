@@ -1,4 +1,4 @@
-"""Ranks of two hosts, of which some are killed, or stand still: two network namespaces."""
+"""Ranks of two hosts, of which some are killed or stopped. The hosts are two network namespaces."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def job(tmp_path, job_environment):
         pytest.skip("survivors on several hosts need Open MPI 5")
     need_namespaces(tmp_path)
     (tmp_path / "program.py").write_text(PROGRAM)
-    # As ssh does: what the other host is not told it does not know.
+    # As under ssh, the other host gets only the variables that are passed on.
     kept = f"env -i PATH='{os.environ['PATH']}' HOME=/tmp PYTHONPATH='{ROOT}'"
     (tmp_path / "remote").write_text(f'#!/bin/sh\nexec {kept} ./agent "$@"\n')
     (tmp_path / "remote").chmod(0o755)
@@ -93,7 +93,7 @@ def job(tmp_path, job_environment):
 
 
 def check(process, lost):
-    """The others have ended well, and say who is lost."""
+    """Check that the other ranks have ended well and report those in `lost`."""
     reports, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 0, reports
     rest = tuple(rank for rank in range(4) if rank not in lost)

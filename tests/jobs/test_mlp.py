@@ -48,7 +48,7 @@ def final(done):
 
 
 def write_idx(folder, rows, test_rows=5, seed=0):
-    """Pictures of 2 x 2 pixels; the brightest of the four is the label."""
+    """Pictures of 2 x 2 pixels. The label is the brightest of the four."""
     rng = np.random.default_rng(seed)
     for name, count in (("train", rows), ("t10k", test_rows)):
         pictures = rng.integers(0, 256, (count, 4)).astype(np.uint8)
@@ -117,7 +117,7 @@ def test_uneven_and_empty_shards(mlp, tmp_path, rows, sync):
 
 @pytest.mark.thorough
 def test_a_rank_without_rows_does_not_hold_the_model_back(mlp, alone, tmp_path):
-    """One row: the rank that has it ends with the serial program's weights, and so does the job."""
+    """There is one row. The rank that has it ends with the weights of the serial program, and so does the job."""
     folder, files = write_idx(tmp_path, rows=1), [tmp_path / "alone.npz", tmp_path / "job.npz"]
     final(alone(folder, "--epochs", 5, "--save", files[0]))
     final(mlp(folder, "--epochs", 5, "--save", files[1], ranks=3))
@@ -314,7 +314,7 @@ def test_help(mlp):
 
 @pytest.mark.thorough
 class TestMnist:
-    """The yardstick: 0.98 with a small network. One or two epochs here; ten reach it."""
+    """The reference: 0.98 with a small network. Ten epochs reach it; here are one or two."""
 
     @pytest.mark.parametrize(("ranks", "sync", "epochs"), [(1, "asp", 1), (2, "asp", 1), (4, "bsp", 2)])
     def test_is_on_its_way(self, mlp, data, ranks, sync, epochs):

@@ -1,4 +1,4 @@
-"""A program refuses a model for which its host has no room, before it is made, in one line."""
+"""A program refuses a model that does not fit into the memory of its host, in one line, before it is made."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ pytestmark = pytest.mark.serial
 
 @pytest.fixture
 def free(monkeypatch):
-    """free(nbytes): so much is free from here on."""
+    """free(nbytes): that number of bytes is free from here on."""
     return lambda nbytes: monkeypatch.setattr(malt, "free_memory", lambda: nbytes)
 
 
@@ -59,7 +59,7 @@ COUNTED = {
 
 @pytest.mark.parametrize(("options", "copies"), COUNTED.items())
 def test_what_is_counted(tmp_path, monkeypatch, free, options, copies):
-    """Copies, messages that wait, and on the lowest rank the models that it measures at the end."""
+    """Copies and waiting messages are counted, and on the lowest rank the models that it measures at the end."""
     data = tmp_path / "data.svm"
     data.write_text("1 1:1\n-1 25000000:1\n")
     free(1_000_000)

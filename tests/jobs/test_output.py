@@ -1,4 +1,4 @@
-"""What the ranks of a job print comes in whole lines, whatever they are and whoever reads them."""
+"""The output of a job comes in whole lines, whatever its ranks print and whoever reads it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def launch(script, **streams):
 
 
 def test_ranks_write_whole_lines_at_once_and_a_reader_may_be_slow():
-    """More than pipes hold: nobody waits for the reader, nothing is lost, and no line is cut."""
+    """They write more than pipes hold: no rank waits for the reader, nothing is lost, and no line is cut."""
     loud = "i=0; while [ $i -lt 40 ]; do printf '%09999d\\n' {0}; i=$((i+1)); done > $MALT_FAILURE_DIR/out-{0} & "
     script = loud.format(0) + loud.format(1) + "wait; echo done >&2"
     job = launch(script, stdout=subprocess.PIPE, stderr=subprocess.PIPE)

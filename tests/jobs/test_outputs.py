@@ -1,4 +1,4 @@
-"""What the programs write never takes the place of what they read, or of each other."""
+"""The programs never write to a file that they read, nor two outputs to one file."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ READ = {
 @pytest.mark.parametrize("option", ["--save", "--json", "--checkpoint"])
 @pytest.mark.parametrize("name", READ)
 def test_a_file_that_is_read_is_not_written(tmp_path, monkeypatch, name, option, alias):
-    """... nor is anything read before that is told: what is read here would be refused."""
+    """It is reported before anything is read: the file that is read here would be refused."""
     program, words, reports = READ[name]
     if (option, reports) == ("--save", "--model"):
         pytest.skip("see test_a_model_may_be_saved_in_its_own_place")
@@ -68,7 +68,7 @@ def test_the_embedded_rows_are_not_written(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("program", [mf, mlp])
 def test_a_model_may_be_saved_in_its_own_place(tmp_path, program):
-    """To go on with a model: it is read whole before it is replaced, at once."""
+    """So a model can be trained further: it is read whole before it is replaced."""
     if program is mlp:
         pytest.importorskip("sklearn")
     model = tmp_path / "model.npz"

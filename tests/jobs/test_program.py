@@ -1,4 +1,4 @@
-"""The runner of each rank: as plain Python, but for how a failure ends. Without mpiexec."""
+"""The runner of each rank, without mpiexec: it does as plain Python, except after a failure."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROCESS = {"capture_output": True, "text": True, "timeout": 60}
 
 @pytest.fixture
 def run(tmp_path, job_environment):
-    """run(text, *words): Python on `words` in a folder where program.py contains `text`."""
+    """run(text, *words): run Python on `words` in a folder where program.py contains `text`."""
 
     def run(text, *words, **environment):
         (tmp_path / "program.py").write_text(text)
@@ -89,7 +89,7 @@ def test_the_traceback_is_reported_to_the_launcher(tmp_path, run, end):
     left.mkdir()
     text = f"def f():\n    raise ValueError('caf\\u00e9 \\udcff')\n{end}\n"
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
-    file, _, status = sorted(left.iterdir())  # and that it has started
+    file, _, status = sorted(left.iterdir())  # the second: started-3
     assert status.name == "status-1"
     reports = file.read_text(encoding="utf-8")
     assert file.name == "rank-3.txt" and reports.startswith("Traceback") and "ValueError: café" in reports

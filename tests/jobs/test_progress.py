@@ -31,7 +31,7 @@ SILENT_S, BUSY_S = 5e-6, 60e-6
 
 @pytest.fixture
 def pace():
-    """A pace that knows what a silent poll costs."""
+    """A pace that knows the cost of a poll that finds nothing."""
     pace = Pace()
     for _ in range(100):
         assert pace.nap_s(SILENT_S) == LONGEST_NAP_S
@@ -122,7 +122,7 @@ def test_the_helper_does_not_hold_up_the_end(job_environment):
 
 
 def is_held(lock):
-    """Whether another thread is kept from calling."""
+    """Whether another thread is kept from calling MPI."""
     got = []
     thread = threading.Thread(target=progress.unless_held(lock, lambda: got.append(True)))
     thread.start()
@@ -150,7 +150,7 @@ def library():
 
 @pytest.fixture
 def job(library, tmp_path, job_environment):
-    """job(program, **environment): what two ranks print as JSON, by rank, and the job's stderr."""
+    """job(program, **environment): the JSON that two ranks print, by rank, and the stderr of the job."""
     mpiexec = find_mpiexec(library, job_environment)
 
     def run(program, apart=True, **environment):
@@ -216,7 +216,7 @@ def median(numbers):
 
 
 def test_without_help_a_scatter_takes_as_long_as_its_receiver_computes(job):
-    """The others would prove nothing if it did not."""
+    """Otherwise the other tests would prove nothing."""
     (computing, scattering), _ = job(ALONE + COMPUTING.format(repeats=3, seconds=0.5))
     assert computing["hosts"] == 2 and HELPER not in computing["threads"]
     assert median(scattering["scattered_s"]) > 0.7 * (median(computing["computed_s"]) - 0.1)
@@ -266,7 +266,7 @@ sys.stdout.write(json.dumps(answer) + "\\n")
 
 
 def test_a_thread_level_that_allows_no_helper(job):
-    """Every wait of our own makes progress."""
+    """Every wait of dstorm makes progress."""
     answers, stderr = job(LOCKSTEP, MPI4PY_RC_THREAD_LEVEL="funneled")
     assert [answer["hosts"] for answer in answers] == [2, 2]
     assert [(answer["merged"], answer["last"]) for answer in answers] == [(10, 18.0)] * 2

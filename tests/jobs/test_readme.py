@@ -1,4 +1,4 @@
-"""What README.md shows is run, and does what it says."""
+"""The programs of README.md run, and do what it says."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ def test_the_port_adds_four_lines_and_changes_one():
 
 
 def test_the_port_is_as_good_as_its_serial_twin(tmp_path, job_environment):
-    """... that takes as many steps as each rank."""
+    """The serial twin takes as many steps as each rank."""
     twin = example("serial").replace("range(len(X))", "range(len(X) // 4)")
     assert twin != example("serial")
     [serial] = losses(run(twin, tmp_path, job_environment, ranks=1))
@@ -64,7 +64,7 @@ def test_collectives(tmp_path, job_environment):
 
 
 def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
-    """The port with a checkpoint, killed after an epoch and after another, ends as if it had never been killed."""
+    """The port with a checkpoint, killed after one epoch and after another, ends as if it had never been killed."""
     port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")
     start, end = port[: port.index("w = np.zeros")], port[port.index("print(") :]
     monkeypatch.chdir(tmp_path)
@@ -80,7 +80,7 @@ def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
 
 
 def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, capsys):
-    """... of all ranks, though the lowest writes the checkpoint."""
+    """All ranks have it, though the lowest writes the checkpoint."""
     port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")
     program = port[: port.index("w = np.zeros")] + loop + port[port.index("print(") :]
     monkeypatch.chdir(tmp_path)
@@ -90,7 +90,7 @@ def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, caps
 
 
 def test_the_program_prints_what_is_shown(job_environment):
-    """But for figures, hashes and the MPI's name."""
+    """Only figures, hashes and the name of the MPI library may differ."""
     shown = re.search(r"<!-- expected: make run -->\n(.*?)\n\n#", README, re.DOTALL).group(1)
     command = [sys.executable, "-m", "malt", "run", "-n", "4", "-m", "apps.svm"]
     done = subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=100)

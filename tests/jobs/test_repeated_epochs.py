@@ -1,4 +1,4 @@
-"""What the programs report where epochs come again."""
+"""The reports of the programs when epochs are repeated."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from apps.svm import program as svm
 
 @pytest.mark.parametrize(("program", "rows"), [(svm, 32_561), (mlp, 1438)], ids=["svm", "mlp"])
 def test_the_report_has_an_epoch_that_comes_again_once(program, rows, monkeypatch, tmp_path):
-    """... as it was the last time, with counts that hold all that was trained until then."""
+    """It is in the report as it was the last time, and its counts include all training until then."""
     if program is mlp:
         pytest.importorskip("sklearn")
     monkeypatch.setattr(Shares, "epochs", lambda *_: iter([1, 2, 3, 2, 3]))

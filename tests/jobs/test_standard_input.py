@@ -1,4 +1,4 @@
-"""Where the launcher's standard input goes."""
+"""The standard input of a job."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ PROGRAM = """if True:
 
 
 def at_a_terminal(*words):
-    """(process, terminal) of the program, whose standard streams are that terminal."""
+    """(process, terminal): the program, and the terminal that is its standard streams."""
     process, terminal = pty.fork()
     if process == 0:
         os.execv(sys.executable, [sys.executable, "-c", PROGRAM, *map(str, words)])
@@ -55,7 +55,7 @@ def read_until(terminal, mark):
 
 @pytest.mark.parametrize("where", [["foreground"], ["background"], ["foreground", "spread"]], ids=str)
 def test_a_terminal_is_copied_to_its_end(where, tmp_path):
-    """In the background nothing is read, and nobody is stopped for it, until the job comes to the foreground."""
+    """In the background nothing is read, and no process is stopped, until the job comes to the foreground."""
     process, terminal = at_a_terminal(tmp_path, *where)
     read_until(terminal, b"ready")
     os.write(terminal, b"a line\n")

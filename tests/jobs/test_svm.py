@@ -101,7 +101,7 @@ def test_averages(svm, tiny, average, vector):
 
 @pytest.mark.parametrize("average", ["model", "delta", "gradient"])
 def test_sparse_vectors_learn_what_dense_ones_do_from_fewer_bytes(average, tmp_path):
-    """Rows of 3 features out of 2000: models that differ by rounding, and by what shrinks within an exchange."""
+    """Rows have 3 of 2000 features. Models differ by rounding, and by the weights that L2 shrinks in an exchange."""
     rng = np.random.default_rng(1)
     truth = rng.standard_normal(2000)
     lines = []
@@ -245,7 +245,7 @@ def test_a_step_that_is_too_large_is_named(svm):
 
 
 def scaled(tmp_path, scale):
-    """Rows of five features, whose labels are the sign of the first."""
+    """Rows of five features. The label is the sign of the first."""
     rows = np.random.default_rng(0).standard_normal((1000, 5))
     pairs = [" ".join(f"{k + 1}:{value * scale:.6g}" for k, value in enumerate(row)) for row in rows]
     data = tmp_path / "scaled.svm"
@@ -273,7 +273,7 @@ def test_help(svm):
 
 @pytest.mark.thorough
 class TestRcv1:
-    """The yardstick: optimum 0.18855, test accuracy 0.941."""
+    """The reference: an optimum of 0.18855, and a test accuracy of 0.941."""
 
     @pytest.mark.parametrize(("ranks", "sync", "bound"), [(1, "asp", 0.1905), (2, "bsp", 0.1905), (4, "asp", 0.1910)])
     def test_reaches_the_optimum_within_one_percent(self, svm, data, tmp_path, ranks, sync, bound):
