@@ -16,7 +16,7 @@ pytestmark = pytest.mark.serial
 
 @pytest.fixture
 def run(tmp_path, job_environment):
-    """run(text, *files): rank 0 of a job whose launcher has written `files`, as a process; its reports are in stdout."""
+    """run(text, *files): rank 0 of a job whose launcher has written `files`; its reports are in stdout."""
 
     def run(text, *files):
         program = tmp_path / "program.py"
