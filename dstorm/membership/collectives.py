@@ -110,7 +110,7 @@ class Collectives:
     def _exchange(self, mine: Bytes, what: str) -> Iterator[_Round]:
         """Exchange the data of all ranks, round by round, until all of it has come.
 
-        All ranks make the same number of rounds, provided that a caller who stops early does so on all of them.
+        All ranks make the same number of rounds. A caller that stops early must stop at the same round on all ranks.
         """
         start, longest = 0, 1
         while start < longest:

@@ -99,21 +99,21 @@ class Links:
 
     Threads write what these ranks put into `memory`. `out`, `into`: a connection to and from each live rank of another
     host. `view`: the membership view, of the ranks of all hosts. `leave(why)`: ends this process when the others have
-    gone on without it. `suspect_after_s`: the heartbeat timeout. `find_failed`: ranks of other hosts that have failed
+    gone on without it. `suspect_after_s`: the heartbeat timeout. `ended`: ranks of other hosts that have ended
     before.
     """
 
     def __init__(
         self, memory: Bytes, out: Mapping[int, socket.socket], into: Mapping[int, socket.socket],
         view: View, leave: Callable[[str], object], suspect_after_s: float | None = None,
-        find_failed: Iterable[int] = (),
+        ended: Iterable[int] = (),
     ) -> None:  # fmt: skip
         self._memory, self._view, self._leave = memory, view, leave
         self._out = {peer: _Out(peer, connection) for peer, connection in out.items()}
         self._into = dict(into)
         self._heartbeat_timeout = HeartbeatTimeout(out, time.monotonic(), suspect_after_s)
-        self._ended = set(find_failed)
-        """The ranks whose connections have ended. They are reported by `find_failed`; the view decides."""
+        self._ended = set(ended)
+        """The ranks whose connections have ended. `find_failed` returns them."""
         self._closed = False
         self._receivers = {
             peer: threading.Thread(target=self._receive, args=(peer, connection), name="malt link", daemon=True)
