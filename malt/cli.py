@@ -58,7 +58,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"malt {__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
-    _add_doctor(commands.add_parser("doctor", help="tell what jobs can do on this machine", allow_abbrev=False))
+    _add_doctor(commands.add_parser("doctor", help="report what works on this machine", allow_abbrev=False))
     return parser
 
 
@@ -74,7 +74,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
     run.add_argument("--restarts", type=_number_of("restarts", 0), default=0, metavar="K",
-                     help="run a job that died again, up to K times, with MALT_RESTART set (0)")  # fmt: skip
+                     help="run a failed job again, up to K times, with MALT_RESTART set (0)")  # fmt: skip
     run.add_argument("--grace", type=_seconds, default=job.GRACE_S, metavar="SECONDS",
                      help="how long ranks may take to leave after Ctrl-C or SIGTERM (10)")  # fmt: skip
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")

@@ -35,14 +35,14 @@ class ControlServer:
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._server = AuthenticatedServer("malt reception")
-        self.number = " ".join([os.uname().nodename, self._server.token, str(self._server.port), *own_addresses()])
+        self._server = AuthenticatedServer("malt control server")
+        self.endpoint = " ".join([os.uname().nodename, self._server.token, str(self._server.port), *own_addresses()])
         """What a rank needs to connect: host name, token, port and IP addresses."""
         self._writing = threading.Lock()
         self._closing = self._closed = False
         self._server.start(self._listen)
 
-    def report(self, number: int) -> None:
+    def notify(self, number: int) -> None:
         """Ask all connected ranks to leave, by the signal `number`. Local."""
         self._server.send(b"%d\n" % number)
 

@@ -42,7 +42,7 @@ class Departure:
         self.is_spread, self._is_fault_tolerant = is_spread, is_fault_tolerant
         self._notified: set[int] = set()
 
-    def report(self, number: int) -> None:
+    def notify(self, number: int) -> None:
         """Send signal `number` to all ranks that run Python by now and were not notified yet. Local."""
         if not self._notified:
             (self.folder / f"signal-{number}").touch()
@@ -52,7 +52,7 @@ class Departure:
         self._send(number, (here[rank] for rank in fresh if not (self.folder / f"stopped-{rank}").exists()))
         elsewhere = ranks_with(self.folder, "elsewhere") - self._notified
         if self._control_server is not None and elsewhere:
-            self._control_server.report(number)
+            self._control_server.notify(number)
         self._notified |= fresh | elsewhere
 
     def send(self, number: int) -> None:

@@ -51,7 +51,7 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
         if state is not None:
             ours[JOB_DIR] = name
         if control_server is not None:
-            ours[CONTROL_SERVER] = control_server.number
+            ours[CONTROL_SERVER] = control_server.endpoint
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
         output = Output(folder, line.ranks, line.label)
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output)

@@ -113,7 +113,7 @@ class Supervised:
             return False
         if self._signals.times > 1:
             return True
-        self._departure.report(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)  # SIGHUP as SIGTERM
+        self._departure.notify(signal.SIGINT if number == signal.SIGINT else signal.SIGTERM)  # SIGHUP as SIGTERM
         if self._departure.is_over():
             return True
         if time.monotonic() - self._signals.forwarded_at <= self._grace_s:

@@ -64,7 +64,7 @@ def process() -> str:
         return f"{os.getpid()} -1"
 
 
-def hear(connection: int) -> None:
+def listen(connection: int) -> None:
     """Wait for the request to leave, on `connection` to a launcher on another host. Returns when the launcher ends."""
     global _notified
     with contextlib.suppress(OSError, ValueError):

@@ -106,7 +106,7 @@ def main() -> None:
     _take_input()
     leaving.take_signals(_folder, reporting.rank(), reporting.report)
     if reporting.CALL in os.environ:
-        threading.Thread(target=leaving.hear, args=[int(os.environ[reporting.CALL])], daemon=True).start()
+        threading.Thread(target=leaving.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
     else:
         reporting.report(f"started-{reporting.rank()}", leaving.process())
     if JOB_DIR in os.environ:

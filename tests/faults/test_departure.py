@@ -146,9 +146,9 @@ def test_each_rank_is_notified_once(folder, monkeypatch):
     monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
     job = Departure(folder, 2)
     for _ in range(2):
-        job.report(signal.SIGINT)
+        job.notify(signal.SIGINT)
     assert sent == [(os.getpid(), signal.SIGINT)] and (folder / "signal-2").exists()
     assert job.slow() == [0]
     (folder / "stopped-0").touch()  # it missed another that was notified: its files are being closed
-    Departure(folder, 2).report(signal.SIGINT)
+    Departure(folder, 2).notify(signal.SIGINT)
     assert len(sent) == 1

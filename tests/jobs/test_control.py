@@ -30,8 +30,8 @@ def open_control_server(tmp_path, monkeypatch):
         yield made
 
 
-def call(number, *lines, token=None):
-    _, right, port, address = number.split()
+def call(endpoint, *lines, token=None):
+    _, right, port, address = endpoint.split()
     with socket.create_connection((address, int(port))) as connection:
         connection.sendall(f"{token or right} 2\n".encode() + b"".join(lines))
         connection.settimeout(5)
@@ -51,7 +51,7 @@ def line(name, text=""):
 
 def test_reports_become_files(open_control_server, tmp_path):
     reports = [line(name) for name in ("begun-2", "calls-77")]
-    call(open_control_server.number, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *reports)
+    call(open_control_server.endpoint, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *reports)
     assert files(tmp_path) == ["begun-2", "calls-77", "elsewhere-2", "ended-2", "left-2", "rank-2.txt"]
     assert (tmp_path / "rank-2.txt").read_text(encoding="utf-8") == "Traceback: ü"
 
@@ -73,14 +73,14 @@ def test_reports_become_files(open_control_server, tmp_path):
     ids=lambda reports: reports[:20].decode("latin-1").strip(),
 )
 def test_other_files_are_not_written(reports, open_control_server, tmp_path):
-    call(open_control_server.number, reports)
+    call(open_control_server.endpoint, reports)
     assert files(tmp_path) == ["elsewhere-2", "ended-2"]
 
 
 @pytest.fixture
 def caller(open_control_server):
     """The connection of rank 2, which stays open."""
-    _, token, port, address = open_control_server.number.split()
+    _, token, port, address = open_control_server.endpoint.split()
     with socket.create_connection((address, int(port))) as connection:
         connection.sendall(f"{token} 2\n".encode())
         yield connection
@@ -105,10 +105,10 @@ def test_a_rank_that_sends_invalid_lines_has_not_ended(caller, tmp_path, monkeyp
 
 def test_a_rank_is_asked_to_leave(open_control_server, caller, tmp_path, monkeypatch):
     wait_for("elsewhere-2", tmp_path)
-    open_control_server.report(15)
+    open_control_server.notify(15)
     sent = []
     monkeypatch.setattr(leaving.os, "kill", lambda *words: sent.append(words))
-    leaving.hear(caller.fileno())
+    leaving.listen(caller.fileno())
     assert sent == [(leaving._process, 15)] and leaving._is_notified(15) and not leaving._is_notified(2)
     monkeypatch.setattr(leaving, "_notified", 0)
 
@@ -118,7 +118,7 @@ def test_once_it_is_closed_nothing_is_written(open_control_server, caller, tmp_p
     caller.sendall(line("begun-2"))
     open_control_server.close()
     assert files(tmp_path) == ["begun-2", "elsewhere-2"]
-    assert "malt reception" not in {thread.name for thread in threading.enumerate()}
+    assert "malt control server" not in {thread.name for thread in threading.enumerate()}
 
 
 def test_a_thread_that_does_not_end_in_time_writes_nothing(open_control_server, tmp_path):
@@ -128,8 +128,8 @@ def test_a_thread_that_does_not_end_in_time_writes_nothing(open_control_server, 
 
 
 def test_a_caller_without_the_token_is_refused(open_control_server, tmp_path):
-    call(open_control_server.number, line("finished-2"), token="0" * 32)
-    call(open_control_server.number, line("finished-2"), token="\u00fc")
+    call(open_control_server.endpoint, line("finished-2"), token="0" * 32)
+    call(open_control_server.endpoint, line("finished-2"), token="\u00fc")
     assert files(tmp_path) == []
 
 
@@ -151,8 +151,8 @@ if os.fork() == 0:  # a child that outlives the rank keeps nothing of the connec
 def test_a_rank_on_another_host_connects(ends_well, open_control_server, tmp_path, job_environment):
     program = tmp_path / "program.py"
     program.write_text(CALLS.format(ends_well=ends_well))
-    number = " ".join(["elsewhere", *open_control_server.number.split()[1:]])
-    environment = job_environment | {CONTROL_SERVER: number, "MALT_JOB_DIR": "/nowhere", "PMIX_RANK": "2"}
+    endpoint = " ".join(["elsewhere", *open_control_server.endpoint.split()[1:]])
+    environment = job_environment | {CONTROL_SERVER: endpoint, "MALT_JOB_DIR": "/nowhere", "PMIX_RANK": "2"}
     subprocess.run([sys.executable, PROGRAM, program], env=environment, capture_output=True, timeout=200)
     end = time.monotonic() + 5
     while "ended-2" not in files(tmp_path) and time.monotonic() < end:
@@ -162,8 +162,8 @@ def test_a_rank_on_another_host_connects(ends_well, open_control_server, tmp_pat
 
 
 def test_a_rank_on_this_host_does_not_connect(open_control_server, tmp_path, job_environment):
-    assert open_control_server.number.split()[0] == os.uname().nodename
-    environment = job_environment | {CONTROL_SERVER: open_control_server.number, "PMIX_RANK": "2"}
+    assert open_control_server.endpoint.split()[0] == os.uname().nodename
+    environment = job_environment | {CONTROL_SERVER: open_control_server.endpoint, "PMIX_RANK": "2"}
     program = tmp_path / "program.py"
     program.write_text(f"import os; assert '{CALL}' not in os.environ and '{CONTROL_SERVER}' not in os.environ")
     assert subprocess.run([sys.executable, PROGRAM, program], env=environment, timeout=200).returncode == 0
