@@ -133,7 +133,7 @@ def supervise(folder, environ, script, first="import sys"):
         from malt.launch import job
         from malt.launch import supervisor
         from malt.launch.command import Line
-        supervision.END_S = supervision.FAILED_S = 0.3
+        supervisor.END_S = supervisor.FAILED_S = 0.3
         line = Line({{"NAME": "value"}}, ["{folder}/mpiexec"], ranks=1)
         sys.exit(job.run(line, {{"PATH": "/usr/bin:/bin"}}).status)"""
     return subprocess.Popen(
@@ -231,7 +231,7 @@ def test_only_processes_of_the_job_are_killed(tmp_path, malt_environment):
     """Children that a shell has left to its successor by exec are not killed, nor their children."""
     hook = """import subprocess, sys
         other = subprocess.Popen(["sh", "-c", "sleep 0.3; setsid sleep 250 >&- 2>&- & echo $! > " + sys.argv[1]])
-        from malt import job"""
+        from malt.launch import job"""
     launcher = supervise(tmp_path, malt_environment, "sleep 0.5; sleep 250 & echo $! > {0}/1.pid; kill -9 $$", hook)
     launcher.communicate(timeout=200)
     assert launcher.returncode == 137
@@ -261,12 +261,12 @@ try:
         os.write(1, b"x" * 4096)
 except BlockingIOError:
     pass
-print(supervision._is_read(), file=open({str(tmp_path / "reports")!r}, "w"))
+print(supervisor._is_read(), file=open({str(tmp_path / "reports")!r}, "w"))
 """
     child = subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     assert child.wait(30) == 0, child.communicate()[1]
     child.communicate()
-    assert (tmp_path / "said").read_text() == f"{not full}\n"
+    assert (tmp_path / "reports").read_text() == f"{not full}\n"
 
 
 @pytest.mark.parametrize("read", [False, True])

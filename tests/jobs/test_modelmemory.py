@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 import malt
-from apps import mf
 from apps.harness import BadInput, Need, memory
+from apps.mf import program as mf
 from apps.mlp import program as mlp
 from apps.svm import program as svm
 

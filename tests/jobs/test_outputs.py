@@ -6,8 +6,8 @@ import os
 
 import pytest
 
-from apps import mf
 from apps.harness import BadInput
+from apps.mf import program as mf
 from apps.mlp import program as mlp
 from apps.svm import program as svm
 from apps.svm import reading

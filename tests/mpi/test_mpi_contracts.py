@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from contracts import check_transport, check_window
 
+pytestmark = pytest.mark.parallel
 MPI = pytest.importorskip("mpi4py.MPI")
 
 from dstorm.transports.mpi import MpiTransport  # noqa: E402

@@ -70,7 +70,7 @@ class Frame:
 @pytest.mark.serial
 def test_rows_of_any_kind_are_dealt_again_after_a_death(monkeypatch):
     looks = []
-    transport = SimpleNamespace(failed=frozenset({1}), poll_failures=lambda: looks.append(1))
+    transport = SimpleNamespace(view=SimpleNamespace(failed=frozenset({1})), poll_failures=lambda: looks.append(1))
     world = SimpleNamespace(rank=2, size=3, transport=transport, notes=ShardNotes())
     monkeypatch.setattr(shards.session, "world", lambda: world)
     mine = shards.living_rows(9, 2, 3, {1}).tolist()
