@@ -48,7 +48,7 @@ class ControlServer:
 
     def close(self) -> None:
         """Accept no more connections. Writes the reports that have arrived; none is written after the return. Local."""
-        self._closing = True  # from here on the end of a connection is not that of a rank
+        self._closing = True  # connections that end from here on are closed by this server
         self._server.stop()
         self._server.drain(_CLOSE_S)
         with self._writing:

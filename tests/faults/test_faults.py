@@ -252,7 +252,7 @@ def test_the_others_go_on(case, job_environment, tmp_path):
         assert "KeyboardInterrupt" in job.output
 
 
-DYING_AT_THE_END = """
+FAILING_AT_THE_END = """
 import os, signal, sys, malt
 from importlib import import_module
 from apps import harness
@@ -279,7 +279,7 @@ def test_a_rank_that_fails_while_the_report_is_made_is_in_it(name, job_environme
     if name == "mlp":
         pytest.importorskip("sklearn")
     program, report = tmp_path / "program.py", tmp_path / "report.json"
-    program.write_text(DYING_AT_THE_END)
+    program.write_text(FAILING_AT_THE_END)
     environment = {**job_environment, "PYTHONPATH": str(ROOT)}
     job = Job([str(program), name, "--epochs", "2", "--json", str(report)], environment, tmp_path)
     assert job.end() == 0, job.output
@@ -321,7 +321,7 @@ def test_the_next_exchange_is_soon(sync, start):
         assert sorted(rank for rank, _, _ in reports) == ["0", "1", "3"], job.output
         assert sum(int(rows) for _, _, rows in reports) == 1000
         longest += [float(seconds) for _, seconds, _ in reports]
-    print(f"{sync}: from a death to the next exchange: median {statistics.median(longest)}, most {max(longest)} s")
+    print(f"{sync}: from a failure to the next exchange: median {statistics.median(longest)}, most {max(longest)} s")
     assert max(longest) < 30
 
 
@@ -353,7 +353,7 @@ def test_an_mpi_without_support_is_refused_at_once(job_environment, tmp_path):
     assert "--survive needs Open MPI 5 or newer" in job.output and "--survive=best-effort" in job.output
 
 
-DYING = """
+ALL_FAIL = """
 import os, signal, time, malt
 malt.init(survive=True)
 malt.barrier()
@@ -369,7 +369,7 @@ print("rank", malt.rank(), "ends well", flush=True)
 @needs_openmpi
 @pytest.mark.parametrize("restarts", [0, 1])
 def test_a_job_whose_ranks_have_all_failed_has_failed(restarts, start):
-    job = start(DYING, ranks=2, options=("--survive", "--restarts", str(restarts)))
+    job = start(ALL_FAIL, ranks=2, options=("--survive", "--restarts", str(restarts)))
     assert (job.end() == 0) == (restarts == 1), job.output
     assert job.output.count("ends well") == 2 * restarts
 
@@ -448,7 +448,7 @@ if what == "scatter":
     except malt.PeerLost as error:
         assert error.rank == 1
     else:
-        sys.exit("not told")
+        sys.exit("not noticed")
 assert seen == [1], seen
 print("rank", malt.rank(), "has noticed", flush=True)
 """
@@ -575,10 +575,10 @@ def test_a_world_of_one_fails_with_its_status(start):
 
 EARLY = """
 import os, signal, sys, time
-how, doomed = sys.argv[1:]
+how, failing = sys.argv[1:]
 if "late" in how:
     from mpi4py import MPI
-if os.environ["PMIX_RANK"] in doomed:
+if os.environ["PMIX_RANK"] in failing:
     time.sleep(0.5)
     if "raise" in how:
         raise ValueError("this rank fails")
@@ -608,13 +608,13 @@ def test_a_rank_that_fails_before_mpi_init_is_named(how, start):
 @pytest.mark.thorough(but="1-late kill")
 @needs_openmpi
 @pytest.mark.parametrize("how", ["late kill", "late raise", "late stop"])
-@pytest.mark.parametrize("doomed", ["1", "0", "013"])
-def test_a_rank_that_fails_after_mpi_init_is_in_lost_ranks(how, doomed, start):
-    job = start(EARLY, how, doomed)
+@pytest.mark.parametrize("failing", ["1", "0", "013"])
+def test_a_rank_that_fails_after_mpi_init_is_in_lost_ranks(how, failing, start):
+    job = start(EARLY, how, failing)
     assert job.end() == 0, job.output
-    left = tuple(rank for rank in range(4) if str(rank) not in doomed)
+    left = tuple(rank for rank in range(4) if str(rank) not in failing)
     assert job.output.count(f"has {left}") == len(left)
-    assert all(f"rank {rank} is lost" in job.output for rank in doomed)
+    assert all(f"rank {rank} is lost" in job.output for rank in failing)
 
 
 BEGUN = """
@@ -624,7 +624,7 @@ file = os.path.join(os.environ["MALT_JOB_DIR"], f"begun-{MPI.COMM_WORLD.rank}")
 end = time.time() + 10
 while not os.path.exists(file) and time.time() < end:
     time.sleep(0.01)
-print("told" if os.path.exists(file) else "not told", flush=True)
+print("reported" if os.path.exists(file) else "not reported", flush=True)
 """
 
 
@@ -633,7 +633,7 @@ print("told" if os.path.exists(file) else "not told", flush=True)
 def test_the_end_of_mpi_init_is_reported_to_the_launcher(start):
     job = start(BEGUN, ranks=2)
     assert job.end() == 0, job.output
-    assert job.output.splitlines().count("told") == 2
+    assert job.output.splitlines().count("reported") == 2
 
 
 PLAIN = """
@@ -641,7 +641,7 @@ import atexit, os, signal, sys
 atexit.register(lambda: print("the very end", flush=True))  # before malt: runs after what malt does at exit
 import malt
 malt.init(survive=True)
-if malt.rank() == 1 and "dies" in sys.argv:
+if malt.rank() == 1 and "fails" in sys.argv:
     os.kill(os.getpid(), signal.SIGKILL)
 malt.barrier()
 malt.barrier()
@@ -649,9 +649,9 @@ print("rank", malt.rank(), "ends with", malt.alive(), flush=True)
 """
 
 
-@pytest.mark.thorough(but="dies")
+@pytest.mark.thorough(but="fails")
 @needs_openmpi
-@pytest.mark.parametrize("what", ["dies", "goes on"])
+@pytest.mark.parametrize("what", ["fails", "goes on"])
 def test_under_plain_mpiexec_no_rank_waits_for_failed_ones_in_mpi_finalize(what, job_environment, tmp_path):
     program = tmp_path / "plain.py"
     program.write_text(PLAIN)
@@ -664,8 +664,8 @@ def test_under_plain_mpiexec_no_rank_waits_for_failed_ones_in_mpi_finalize(what,
     command = [*mpiexec, sys.executable, str(program), what]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 0, done.stderr
-    assert done.stdout.count("ends with (0, 2)" if what == "dies" else "ends with (0, 1, 2)") == 3 - (what == "dies")
-    assert done.stdout.count("the very end") == (2 if what == "dies" else 3)
+    assert done.stdout.count("ends with (0, 2)" if what == "fails" else "ends with (0, 1, 2)") == 3 - (what == "fails")
+    assert done.stdout.count("the very end") == (2 if what == "fails" else 3)
 
 
 @pytest.mark.thorough

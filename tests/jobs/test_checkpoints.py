@@ -65,10 +65,10 @@ class Failed(BaseException):
 
 
 @pytest.fixture
-def dying(monkeypatch):
-    """dying(epochs, run): run(), which fails after that number of epochs."""
+def failing(monkeypatch):
+    """failing(epochs, run): run(), which fails after that number of epochs."""
 
-    def dying(epochs, run):
+    def failing(epochs, run):
         save = checkpoints.Checkpoints.save
 
         def save_and_die(self, epoch, *rest, **named):
@@ -81,7 +81,7 @@ def dying(monkeypatch):
             with pytest.raises(Failed):
                 run()
 
-    return dying
+    return failing
 
 
 OPTIONS = {
@@ -97,12 +97,12 @@ OPTIONS = {
 @pytest.mark.parametrize(
     ("name", "options"), [(name, options) for name, some in OPTIONS.items() for options in some], ids=str
 )
-def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(alone, dying, file, name, options):
+def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(alone, failing, file, name, options):
     options = [*options, "--epochs", 4]
     whole = alone(name, *options)
     keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
-    dying(1, lambda: alone(name, *keeping))
-    dying(3, lambda: alone(name, *keeping, "--resume"))
+    failing(1, lambda: alone(name, *keeping))
+    failing(3, lambda: alone(name, *keeping, "--resume"))
     rest = alone(name, *keeping, "--resume")
     assert rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
     assert (whole["resumed_from"], rest["resumed_from"]) == (None, 3)
@@ -123,11 +123,11 @@ def test_a_checkpoint_changes_nothing_and_the_last_epoch_writes_one(alone, file,
     assert program == name and int(arrays["epoch"]) == 2 and int(arrays["examples"]) == whole["epochs"][1]["examples"]
 
 
-def test_the_tolerance_is_resumed_too(alone, dying, file):
+def test_the_tolerance_is_resumed_too(alone, failing, file):
     options = ["--tolerance", 0.05, "--epochs", 50]
     whole = alone("apps.svm", *options)
     keeping = [*options, "--checkpoint", file, "--checkpoint-every", 0]
-    dying(1, lambda: alone("apps.svm", *keeping))
+    failing(1, lambda: alone("apps.svm", *keeping))
     rest = alone("apps.svm", *keeping, "--resume")
     assert rest["epochs"][-1]["epoch"] == whole["epochs"][-1]["epoch"]
     assert rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
@@ -149,12 +149,12 @@ def simulated(name, ranks, *arguments):
 
 @pytest.mark.parametrize(("wrote", "goes_on", "sync"), [(3, 2, "bsp"), (2, 4, "asp")])
 @every_program
-def test_on_another_number_of_ranks(dying, tmp_path, file, name, wrote, goes_on, sync):
+def test_on_another_number_of_ranks(failing, tmp_path, file, name, wrote, goes_on, sync):
     """Half of the epochs on one number of ranks, half on another: the result is as good as with all on either."""
     every = {"apps.svm": 500, "apps.mf": 5000, "apps.mlp": 3}[name]
     options = ["--sync", sync, "--exchange-every", every, "--json", tmp_path / "report.json", "--epochs", 8]
     keeping = ["--checkpoint", file, "--checkpoint-every", 0]
-    dying(4, lambda: simulated(name, wrote, *options, *keeping))
+    failing(4, lambda: simulated(name, wrote, *options, *keeping))
     rest = simulated(name, goes_on, *options, *keeping, "--resume")
     wholes = [simulated(name, ranks, *options) for ranks in (wrote, goes_on)]
     assert [epoch["epoch"] for epoch in rest["epochs"]] == [5, 6, 7, 8] and rest["resumed_from"] == 4
@@ -200,11 +200,11 @@ def test_a_rank_without_rows_keeps_the_last_checkpoint_too(tmp_path, file):
 
 
 @pytest.mark.parametrize("name", ["apps.svm", "apps.mlp"])
-def test_exchanges_fall_where_they_would_in_an_uninterrupted_run(dying, tmp_path, file, name):
+def test_exchanges_fall_where_they_would_in_an_uninterrupted_run(failing, tmp_path, file, name):
     every = {"apps.svm": 3000, "apps.mlp": 14}[name]
     options = ["--sync", "bsp", "--exchange-every", every, "--json", tmp_path / "report.json", "--epochs", 6]
     keeping = ["--checkpoint", file, "--checkpoint-every", 0]
-    dying(3, lambda: simulated(name, 2, *options, *keeping))
+    failing(3, lambda: simulated(name, 2, *options, *keeping))
     rest = simulated(name, 2, *options, *keeping, "--resume")["epochs"]
     whole = simulated(name, 2, *options)["epochs"]
     assert [epoch["merged"] for epoch in rest] == [epoch["merged"] - whole[2]["merged"] for epoch in whole[3:]]
@@ -284,7 +284,7 @@ def test_kills_of_all_ranks(job_environment, file, tmp_path):
         ranks = (3, 2, 4)[kill % 3]
         words = [*options, 10**6, "--checkpoint-every", 0, *(["--resume"] if kill else [])]
         command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", "apps.svm", *map(str, words)]
-        with open(tmp_path / "told", "wb") as reports:
+        with open(tmp_path / "output", "wb") as reports:
             launcher = subprocess.Popen(command, cwd=ROOT, env=job_environment, stdout=reports, stderr=reports)
         kill_when(launcher, lambda begun=begun: file.exists() and epoch_of(file) > begun, 0.3 * draw.random())
         begun = epoch_of(file)
@@ -294,8 +294,8 @@ def test_kills_of_all_ranks(job_environment, file, tmp_path):
     reports = json.loads(report.read_text())
     assert [epoch["epoch"] for epoch in reports["epochs"]] == [begun + 1, begun + 2, begun + 3]
     assert reports["epochs"][-1]["examples"] == 32_561 * (begun + 3)
-    assert reports["final"]["objective"] < 0.3545  # 0.3531 at best; after 10 epochs without a death, 0.3538
-    assert sorted(os.listdir(tmp_path)) == ["report.json", "told", "train.ckpt"]
+    assert reports["final"]["objective"] < 0.3545  # 0.3531 at best; after 10 epochs without a failure, 0.3538
+    assert sorted(os.listdir(tmp_path)) == ["report.json", "output", "train.ckpt"]
 
 
 def epoch_of(file):
@@ -327,8 +327,8 @@ class TestRefused:
         with pytest.raises(BadInput, match="--resume needs --checkpoint FILE"):
             PROGRAMS[name].run(["--resume"])
         for resume in ([], ["--resume"]):
-            with pytest.raises(BadInput, match="gone"):
-                PROGRAMS[name].run(["--checkpoint", str(file.parent / "gone" / "train.ckpt"), *resume])
+            with pytest.raises(BadInput, match="nowhere"):
+                PROGRAMS[name].run(["--checkpoint", str(file.parent / "nowhere" / "train.ckpt"), *resume])
         assert not file.exists()
 
     @every_program
@@ -412,11 +412,11 @@ def test_one_command_line_begins_and_goes_on(capsys, tmp_path, file, name):
 
 
 @every_program
-def test_a_job_that_is_run_again_resumes_if_it_can(alone, dying, file, monkeypatch, name):
+def test_a_job_that_is_run_again_resumes_if_it_can(alone, failing, file, monkeypatch, name):
     keeping = ["--epochs", 3, "--checkpoint", file, "--checkpoint-every", 0]
     whole = alone(name, "--epochs", 3)
     monkeypatch.setenv("MALT_RESTART", "1")
-    dying(1, lambda: alone(name, *keeping))  # there is none yet: from the start
+    failing(1, lambda: alone(name, *keeping))  # there is none yet: from the start
     for options in ([], ["--resume"]):
         shutil.copy(file, copy := file.with_name("copy"))
         rest = alone(name, *keeping[:3], copy, *options)

@@ -333,7 +333,7 @@ def test_a_bad_line_is_one_line_and_status_2(mf, tiny):
 @pytest.mark.parametrize("option", ["--json", "--save"])
 def test_an_output_that_cannot_be_written_is_reported_before_training(tiny, tmp_path, option):
     with pytest.raises(BadInput, match="No such file or directory"):
-        run([str(tiny), option, str(tmp_path / "gone" / "out")])
+        run([str(tiny), option, str(tmp_path / "nowhere" / "out")])
 
 
 def test_a_step_that_is_too_large_is_named(mf, tiny):

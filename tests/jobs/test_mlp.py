@@ -229,8 +229,8 @@ class TestSaveNpz:
 
     def test_a_folder_that_is_not_there(self, tmp_path):
         with pytest.raises(FileNotFoundError) as raised:
-            save_npz(str(tmp_path / "gone" / "model.npz"), weights=np.zeros(3))
-        assert raised.value.filename == str(tmp_path / "gone" / "model.npz")
+            save_npz(str(tmp_path / "nowhere" / "model.npz"), weights=np.zeros(3))
+        assert raised.value.filename == str(tmp_path / "nowhere" / "model.npz")
 
 
 BAD = {
@@ -281,9 +281,9 @@ def test_bad_input_is_one_line_and_status_2(mlp, tmp_path, ranks):
 
 @pytest.mark.parametrize("option", ["--json", "--save"])
 def test_an_output_that_cannot_be_written_is_reported_before_training(mlp, tmp_path, option):
-    done = mlp(option, tmp_path / "gone" / "out", ranks=2)
+    done = mlp(option, tmp_path / "nowhere" / "out", ranks=2)
     assert done.returncode == 2 and "epoch" not in done.stdout
-    assert f"apps.mlp: error: {tmp_path}/gone/out: " in done.stderr and "Traceback" not in done.stderr
+    assert f"apps.mlp: error: {tmp_path}/nowhere/out: " in done.stderr and "Traceback" not in done.stderr
 
 
 @pytest.mark.thorough

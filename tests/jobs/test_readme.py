@@ -69,9 +69,9 @@ def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     start, end = port[: port.index("w = np.zeros")], port[port.index("print(") :]
     monkeypatch.chdir(tmp_path)
     for epoch in (1, 2):
-        dying = loop.replace('"epoch": epoch})', f'"epoch": epoch}}); epoch < {epoch} or 1 / 0')
+        failing = loop.replace('"epoch": epoch})', f'"epoch": epoch}}); epoch < {epoch} or 1 / 0')
         with pytest.raises(ZeroDivisionError):
-            malt.simulate(lambda rank, program=start + dying: exec(program, {}), 1)
+            malt.simulate(lambda rank, program=start + failing: exec(program, {}), 1)
     for program in (start + loop + end, port):
         malt.simulate(lambda rank, program=program: exec(program, {}), 1)
     resumed, whole = losses(capsys.readouterr().out)

@@ -144,7 +144,7 @@ def test_more_ranks_than_rows(svm, tmp_path):
     file = tmp_path / "three.svm"
     file.write_text("1 1:1\n-1 1:-1\n1 1:2\n")
     objective = final(svm(file, "--exchange-every", 1, "--sync", "bsp", ranks=5))[0]
-    assert objective < 0.01, "ranks without rows have a say"
+    assert objective < 0.01, "ranks without rows take part in the average"
 
 
 def test_tolerance_stops_early(alone):

@@ -53,7 +53,7 @@ class Lines:
         """Take `data`, which `source` wrote by time `now`. Hold an incomplete line back until its end or a `tick`."""
         held = self._sources[source]
         *lines, held.part = (held.part + data).split(b"\n")
-        if lines and source.rank and source.number == 1:  # MPI prints elsewhere
+        if lines and source.rank and source.number == 1:  # the stdout of a rank has no banners
             self._emit(source, b"\n".join([*lines, b""]))
         else:
             self._emit(source, b"".join(held.banners.pass_on(line + b"\n") for line in lines))
