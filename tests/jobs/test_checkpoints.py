@@ -147,6 +147,7 @@ def simulated(name, ranks, *arguments):
     return json.loads(Path(report).read_text())
 
 
+@pytest.mark.thorough(but="apps.svm-3-2-bsp")
 @pytest.mark.parametrize(("wrote", "goes_on", "sync"), [(3, 2, "bsp"), (2, 4, "asp")])
 @every_program
 def test_on_another_number_of_ranks(failing, tmp_path, file, name, wrote, goes_on, sync):
@@ -423,6 +424,7 @@ def test_a_job_that_is_run_again_resumes_if_it_can(alone, failing, file, monkeyp
         assert rest["resumed_from"] == 1 and rest["final"]["model_sha256"] == whole["final"]["model_sha256"]
 
 
+@pytest.mark.thorough
 def test_a_restarted_job_ends_well(job_environment, file, tmp_path):
     """Its first attempt is killed within an epoch."""
     program = tmp_path / "program.py"

@@ -92,6 +92,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 def test_children_of_a_world_of_one_are_worlds_of_one(tmp_path, job_environment):
     program = tmp_path / "program.py"
     program.write_text(ALONE)
@@ -112,7 +113,7 @@ malt.barrier()
 """
 
 
-@pytest.mark.thorough(but="False")
+@pytest.mark.thorough
 @pytest.mark.parametrize("survive", [False, True])
 def test_a_rank_may_run_a_job(survive, tmp_path, job_environment):
     if survive and not _library().startswith("Open MPI"):

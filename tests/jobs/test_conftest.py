@@ -60,6 +60,7 @@ def test_several_ranks_run_what_is_theirs(suite):
     assert "starts jobs of its own: run pytest without mpiexec" in output
 
 
+@pytest.mark.thorough
 def test_one_rank_runs_all_but_what_needs_several(suite):
     status, output = suite(ranks=1)
     assert (status, counts(output)) == (0, {"passed": 5, "deselected": 2}), output
@@ -77,11 +78,13 @@ def test_several_ranks_of_which_one_alone_has_tests(suite):
     assert (status, counts(output)) == (0, {"passed": 2}), output
 
 
+@pytest.mark.thorough
 def test_a_failure_of_rank_0_alone_stops_all_of_them(suite):
     status, output = suite("-x", pure="def test_fails(): assert 1 == 2\n")
     assert (status, counts(output)) == (1, {"failed": 1, "passed": 2, "skipped": 1, "deselected": 2}), output
 
 
+@pytest.mark.thorough
 def test_a_failure_of_another_rank_is_reported(suite):
     failing = "from mpi4py import MPI\ndef test_fails(): assert MPI.COMM_WORLD.rank == 0\n"
     status, output = suite("--maxfail=2", mpi=failing, pure="def test_fails_here(): assert 1 == 2\n")

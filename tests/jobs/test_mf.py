@@ -261,6 +261,7 @@ class TestSavedModel:
         assert json.loads(report.read_text())["final"]["model_sha256"] == self.trained[2]
         assert [path.name for path in tmp_path.iterdir() if "partial" in path.name] == []
 
+    @pytest.mark.thorough
     def test_is_the_start_of_more(self, mf, saved, tiny):
         assert final(mf(tiny, "--test", tiny, "--model", saved, "--epochs", 0, ranks=2))[:2] == self.trained[:2]
         more = final(mf(tiny, "--test", tiny, "--model", saved, "--epochs", 1, "--step", 0.01, ranks=2))
@@ -336,6 +337,7 @@ def test_an_output_that_cannot_be_written_is_reported_before_training(tiny, tmp_
         run([str(tiny), option, str(tmp_path / "nowhere" / "out")])
 
 
+@pytest.mark.thorough
 def test_a_step_that_is_too_large_is_named(mf, tiny):
     done = mf(tiny, "--step", "1e20", ranks=2)
     assert done.returncode == 2

@@ -107,6 +107,7 @@ def test_l2_shrinks_the_weights(alone, tmp_path):
     assert sizes[1] < 0.9 * sizes[0]
 
 
+@pytest.mark.thorough(but="41-bsp")
 @pytest.mark.parametrize(
     ("rows", "sync"), [(3, "asp"), (3, "ssp:1"), (3, "bsp"), (3, "notify-ack"), (41, "bsp"), (41, "notify-ack")]
 )
@@ -126,6 +127,7 @@ def test_a_rank_without_rows_does_not_hold_the_model_back(mlp, alone, tmp_path):
             assert np.allclose(serial[layer], parallel[layer], rtol=1e-5)
 
 
+@pytest.mark.thorough
 def test_no_epochs_leave_the_model_as_it_was(mlp, tmp_path):
     file = tmp_path / "model.npz"
     trained = final(mlp("--epochs", 2, "--save", file, ranks=2))
@@ -295,6 +297,7 @@ def test_a_step_that_is_too_large_is_named(mlp, exchange_every, step):
     assert "Traceback" not in done.stderr and "Warning" not in done.stderr
 
 
+@pytest.mark.thorough
 def test_a_folder_that_one_rank_alone_cannot_see_ends_all(job_environment, tmp_path):
     program = tmp_path / "program.py"
     program.write_text(
@@ -307,6 +310,7 @@ def test_a_folder_that_one_rank_alone_cannot_see_ends_all(job_environment, tmp_p
     assert done.returncode == 2 and "apps.mlp: error: nothing: No such file" in done.stderr
 
 
+@pytest.mark.thorough
 def test_help(mlp):
     done = mlp("--help", ranks=2)
     assert done.returncode == 0 and done.stdout.count("batches that a rank trains on between two exchanges") == 1

@@ -215,6 +215,7 @@ def median(numbers):
     return sorted(numbers)[len(numbers) // 2]
 
 
+@pytest.mark.thorough
 def test_without_help_a_scatter_takes_as_long_as_its_receiver_computes(job):
     """Otherwise the other tests would prove nothing."""
     (computing, scattering), _ = job(ALONE + COMPUTING.format(repeats=3, seconds=0.5))
@@ -233,6 +234,7 @@ def test_a_scatter_arrives_while_its_receiver_computes(job):
     assert stderr == ""
 
 
+@pytest.mark.thorough
 def test_the_librarys_own_thread(job, library):
     if library.family != "openmpi":
         pytest.skip(f"{library} has no progress thread that is worth its cost")
@@ -242,6 +244,7 @@ def test_the_librarys_own_thread(job, library):
     assert median(scattering["scattered_s"]) < 0.1 < min(computing["computed_s"])
 
 
+@pytest.mark.thorough
 def test_serialized_calls_take_turns_with_the_helper(job):
     (computing, scattering), stderr = job(COMPUTING.format(repeats=3, seconds=0.5), MPI4PY_RC_THREAD_LEVEL="serialized")
     assert HELPER in computing["threads"]

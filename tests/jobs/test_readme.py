@@ -44,6 +44,7 @@ def test_the_port_adds_four_lines_and_changes_one():
     assert [line for line in serial if line not in parallel] == ["    for i in range(len(X)):"]
 
 
+@pytest.mark.thorough
 def test_the_port_is_as_good_as_its_serial_twin(tmp_path, job_environment):
     """The serial twin takes as many steps as each rank."""
     twin = example("serial").replace("range(len(X))", "range(len(X) // 4)")

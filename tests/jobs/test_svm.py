@@ -88,7 +88,7 @@ def test_losses(alone, tiny, loss):
     assert final(alone(tiny, "--test", tiny, "--loss", loss))[1] > 0.99
 
 
-@pytest.mark.thorough(but="gradient-sparse")
+@pytest.mark.thorough
 @pytest.mark.parametrize("vector", ["dense", "sparse"])
 @pytest.mark.parametrize("average", ["delta", "gradient", "none"])
 def test_averages(svm, tiny, average, vector):
@@ -154,7 +154,7 @@ def test_tolerance_stops_early(alone):
     assert 2 <= int(epochs) < 10
 
 
-@pytest.mark.thorough(but="bsp")
+@pytest.mark.thorough
 @pytest.mark.parametrize("sync", ["bsp", "notify-ack"])
 def test_tolerance_where_ranks_have_different_numbers_of_rows(svm, tiny, sync):
     rows = tiny.read_text().splitlines()
@@ -162,6 +162,7 @@ def test_tolerance_where_ranks_have_different_numbers_of_rows(svm, tiny, sync):
     final(svm(tiny, "--tolerance", 1e-3, "--exchange-every", 2, "--sync", sync, ranks=3))
 
 
+@pytest.mark.thorough
 def test_a_model_worse_than_zeros_is_pointed_out(svm, tiny):
     assert "worse than one of zeros: try a --step below 1e+10" in svm(tiny, "--step", 1e10, ranks=2).stderr
     assert svm(tiny, ranks=2).stderr == ""
@@ -238,6 +239,7 @@ def test_a_bad_line_is_named(tiny, line):
         run([str(tiny)])
 
 
+@pytest.mark.thorough
 def test_a_step_that_is_too_large_is_named(svm):
     done = svm("--loss", "squared-hinge", "--step", "1e30", "--l2", 0, ranks=2)
     assert done.returncode == 2
@@ -266,6 +268,7 @@ def test_features_that_no_step_suits_are_reported_in_one_line(tmp_path, scale, o
         run([str(scaled(tmp_path, scale)), *options])
 
 
+@pytest.mark.thorough
 def test_help(svm):
     done = svm("--help", ranks=2)
     assert done.returncode == 0 and done.stdout.count("--exchange-every N") == 2  # usage and list, once

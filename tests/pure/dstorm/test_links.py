@@ -109,6 +109,7 @@ def test_many_small_puts_at_once(make):
     np.testing.assert_array_equal(pair.memory[1][:6000], payload)
 
 
+@pytest.mark.thorough
 def test_nothing_is_written_beyond_the_memory(make):
     pair = make()
     pair.second()

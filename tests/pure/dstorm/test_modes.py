@@ -190,6 +190,7 @@ def is_caught(sync):
     return False
 
 
+@pytest.mark.thorough(but="never_acknowledges-bsp")
 @pytest.mark.parametrize(
     ("mutant", "sync"), [(m, sync) for m in MUTANTS for sync in MUTANTS[m]], ids=lambda x: getattr(x, "__name__", x)
 )

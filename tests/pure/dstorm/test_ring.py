@@ -119,6 +119,7 @@ MUTANTS = [
 ]  # fmt: skip
 
 
+@pytest.mark.thorough(but="taken_again")
 @pytest.mark.parametrize("mutant", MUTANTS, ids=lambda mutant: mutant.__name__)
 def test_some_schedule_catches(mutant, monkeypatch):
     mutant(monkeypatch)
