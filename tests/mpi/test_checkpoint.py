@@ -1,4 +1,4 @@
-"""malt.Checkpoint: when it writes and who, what comes back, and that no kill harms the file."""
+"""malt.Checkpoint: which rank writes a checkpoint and when, what load returns, and kills during a save."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ KILLS = 20
 
 @pytest.fixture
 def path(tmp_path):
-    """Where a checkpoint may be: the same on all ranks."""
+    """A path for a checkpoint, the same on all ranks."""
     name = np.frombuffer(str(tmp_path / "train.ckpt").encode().ljust(500), np.uint8).copy()
     malt.init().transport.broadcast(name)
     malt.barrier()
@@ -28,7 +28,7 @@ def path(tmp_path):
 
 
 def same_error(call, kind=ValueError):
-    """What call() raises, the same on all ranks."""
+    """Return the error of call(); check that it is the same on all ranks."""
     with pytest.raises(kind) as raised:
         call()
     texts = malt.init().transport.allgather(str(raised.value).encode())
@@ -53,7 +53,7 @@ def test_all_ranks_get_what_the_lowest_has_saved(path):
         assert back[name].flags.writeable and back[name].flags.c_contiguous
     back["w"][:] = rank
     malt.barrier()
-    assert (back["w"] == rank).all()  # no rank's array is another's
+    assert (back["w"] == rank).all()  # no two ranks share an array
     assert (int(back["epoch"]), float(back["rate"]), str(back["name"]), bool(back["on"])) == (3, 0.1, "café", True)
 
 
@@ -89,9 +89,9 @@ def test_all_ranks_refuse_what_does_not_match(path):
         assert message == f"{path}: a checkpoint {reports}: go on as it was begun, or name another file"
 
 
-def test_a_folder_that_is_not_there_is_told_at_once(path):
-    find_failed = os.path.join(os.path.dirname(path), "gone", "train.ckpt")
-    assert "gone" in same_error(malt.Checkpoint(find_failed).load, FileNotFoundError)
+def test_a_missing_folder_is_an_error_at_once(path):
+    elsewhere = os.path.join(os.path.dirname(path), "absent", "train.ckpt")
+    assert "absent" in same_error(malt.Checkpoint(elsewhere).load, FileNotFoundError)
 
 
 def test_ranks_agree_on_whether_a_save_is_due(path):
@@ -101,7 +101,7 @@ def test_ranks_agree_on_whether_a_save_is_due(path):
 
 
 def test_when_a_save_is_due(tmp_path):
-    """By the clock of each rank; those that do not write begin anew with the one that does."""
+    """The clock of each rank decides. The clocks of all ranks start again when one of them writes."""
 
     def live(rank):
         clock = session.world().transport
@@ -139,7 +139,7 @@ BAD_STATES = {
 
 @pytest.mark.serial
 @pytest.mark.parametrize("name", BAD_STATES)
-def test_states_that_cannot_be_saved_are_told_before_they_are_due(tmp_path, name):
+def test_a_state_that_cannot_be_saved_is_an_error_before_it_is_due(tmp_path, name):
     state, kind, message = BAD_STATES[name]
     with pytest.raises(kind, match=message):
         malt.Checkpoint(tmp_path / "train.ckpt").save(state)
@@ -160,7 +160,7 @@ def test_arguments(arguments, kind):
 
 @pytest.mark.serial
 class TestTrouble:
-    def test_what_cannot_be_written_does_not_end_the_training(self, tmp_path, monkeypatch, capsys):
+    def test_a_failed_write_does_not_end_the_training(self, tmp_path, monkeypatch, capsys):
         path = tmp_path / "train.ckpt"
         one = malt.Checkpoint(path, every_s=0)
         assert one.save({"n": 1})
@@ -171,7 +171,7 @@ class TestTrouble:
 
         for _ in range(2):
             monkeypatch.setattr(os, "fsync", full)
-            assert [one.save({"n": 2}), one.save({"n": 3})] == [False, False]  # told once
+            assert [one.save({"n": 2}), one.save({"n": 3})] == [False, False]  # reported once
             assert capsys.readouterr().err == (
                 f"malt: checkpoint {path} was not written: No space left on device; training goes on, and the next "
                 "one that is due is tried\n"
@@ -181,12 +181,12 @@ class TestTrouble:
             assert one.save({"n": 4}) and int(one.load()["n"]) == 4
         assert capsys.readouterr().err == ""
 
-    def test_it_is_tried_again_when_the_next_is_due(self, tmp_path, capsys):
+    def test_the_next_save_tries_again(self, tmp_path, capsys):
         def live(rank):
             clock = session.world().transport
-            one = malt.Checkpoint(tmp_path / "gone" / "train.ckpt", every_s=1.0)
+            one = malt.Checkpoint(tmp_path / "absent" / "train.ckpt", every_s=1.0)
             first = one.save({"n": 1}, force=True), one.due()
-            (tmp_path / "gone").mkdir()
+            (tmp_path / "absent").mkdir()
             while not one.due():
                 clock.pause(40)
             return [*first, one.save({"n": 2})]
@@ -195,7 +195,7 @@ class TestTrouble:
         assert capsys.readouterr().err.count("No such file or directory") == 1
 
     @pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-    def test_a_folder_that_is_read_only(self, tmp_path, capsys):
+    def test_a_read_only_folder(self, tmp_path, capsys):
         tmp_path.chmod(0o500)
         try:
             assert not malt.Checkpoint(tmp_path / "train.ckpt", 0).save({"n": 1})
@@ -226,21 +226,21 @@ SAVING = """if True:
         return n
 
     draw, last, unfinished = random.Random(), -1, 0
-    while kills > 0 or not unfinished:  # a save is mostly its write: some kill falls into one
-        hears, tells = os.pipe()
+    while kills > 0 or not unfinished:  # a save is mostly its write, so a kill soon hits one
+        reader, writer = os.pipe()
         child = os.fork()
         if child == 0:
-            os.close(hears)
-            malt.simulate(lambda rank: save_on_and_on(last + 1, tells), 1)
-        os.close(tells)
+            os.close(reader)
+            malt.simulate(lambda rank: save_on_and_on(last + 1, writer), 1)
+        os.close(writer)
         begun = time.monotonic()
         saved = draw.randint(1, 3)
         for _ in range(saved):
-            assert os.read(hears, 1) == b"."
+            assert os.read(reader, 1) == b"."
         time.sleep(draw.random() * (time.monotonic() - begun) / saved)
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-        os.close(hears)
+        os.close(reader)
         n = consistent(path)
         assert n >= last + saved, (n, last, saved)
         last = n
@@ -253,8 +253,7 @@ SAVING = """if True:
 
 @pytest.mark.serial
 def test_kills_at_random_moments_leave_a_state_that_was_saved(tmp_path):
-    """... of one process that saves on and on; each kill comes after some saves more, and one at least within a
-    write."""
+    """One process saves all the time. Each kill comes after some further saves, and at least one within a write."""
     done = subprocess.run(
         [sys.executable, "-c", SAVING, str(tmp_path / "train.ckpt"), str(KILLS)],
         cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=600,

@@ -1,4 +1,4 @@
-"""malt.allreduce, broadcast, allgather, lowest, together: the same on all ranks, or the same error on all."""
+"""malt.allreduce, broadcast, allgather, lowest, together: all ranks get the same result, or the same error."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ CASES = [*((dtype, (3, 5)) for dtype in DTYPES), *(("f4", shape) for shape in SH
 
 
 def filled(shape, dtype, rank):
-    """Another array on each rank, the same on each call."""
+    """Return the array of `rank`: different for each rank, the same at each call."""
     values = np.random.default_rng([rank, len(shape)]).normal(size=shape) * 50
     return np.asarray(values).astype(dtype)
 
 
 def same_everywhere(array):
-    """Whether all ranks have the same bytes."""
+    """Whether the array has the same bytes on all ranks."""
     return len(set(malt.allgather(hashlib.sha256(array.tobytes()).hexdigest()))) == 1
 
 
 def error_everywhere(call):
-    """What `call` raises: here, and with the same text on all ranks."""
+    """Return the error of `call`; check that all ranks raise it with the same text."""
     with pytest.raises(Exception) as caught:
         call()
     reports = [type(caught.value).__name__, str(caught.value)]
@@ -85,7 +85,7 @@ class TestAllreduce:
         malt.allreduce(array, weight=malt.lowest() * 1)
         assert (array == 3).all()
 
-    def test_what_is_not_finite_passes(self):
+    def test_infinity_and_nan_are_passed_on(self):
         array = np.array([np.nan, np.inf, np.inf * (-1) ** malt.rank(), 1e38], np.float32)
         with np.errstate(all="raise"):
             malt.allreduce(array, "sum")
@@ -113,7 +113,7 @@ class TestAllreduce:
     @pytest.mark.parametrize("array", [
         [1.0, 2.0], np.float64(3), None, np.array(["a"]), np.array([None]), np.ma.ones(3), np.zeros(3, "f4,f4"),
     ])  # fmt: skip
-    def test_no_array_of_numbers(self, array):
+    def test_what_is_not_an_array_of_numbers(self, array):
         assert type(error_everywhere(lambda: malt.allreduce(array))) is ValueError
 
     def test_read_only(self):
@@ -167,7 +167,7 @@ class TestBroadcast:
         assert (whole[1::2, ::3] == 0).all() and (whole[0] == malt.rank()).all()
 
     @pytest.mark.parametrize("root", [-1, 99, "0", True, 0.0, None])
-    def test_no_root(self, root):
+    def test_a_bad_root(self, root):
         array = np.ones(3)
         error = error_everywhere(lambda: malt.broadcast(array, root))
         assert type(error) is ValueError and str(error).startswith("malt.broadcast: root")
@@ -187,7 +187,7 @@ class TestAllgather:
     def test_nan(self):
         assert all(math.isnan(one) for one in malt.allgather(math.nan))
 
-    def test_values_come_as_those_of_python(self):
+    def test_values_are_returned_as_those_of_python(self):
         given = (np.float32(0.1), np.int8(3), np.bool_(True), np.str_("a"), np.float64(2))
         (*_, mine) = malt.allgather(given)
         assert mine == [float(np.float32(0.1)), 3, True, "a", 2.0]
@@ -202,7 +202,7 @@ class TestAllgather:
         assert (array == 0).all()
 
     @pytest.mark.parametrize("dtype", [*DTYPES, "U5", "m8[ns]"])
-    def test_arrays_of_other_shapes(self, dtype):
+    def test_shapes_may_differ(self, dtype):
         def array(rank):
             return filled([(), (0, 3), (4, 1), (3, 2, 2), (100_000,)][rank % 5], "i4", rank).astype(dtype)
 
@@ -216,7 +216,7 @@ class TestAllgather:
         for rank, one in enumerate(malt.allgather(mine)):
             assert one.tobytes() == filled((500 * rank + 7,), "f4", rank)[::-1].tobytes()
 
-    def test_no_value(self):
+    def test_what_is_not_a_value(self):
         deep, loop = None, []
         for _ in range(101):
             deep = [deep]
@@ -228,10 +228,10 @@ class TestAllgather:
 
 
 class TestTogether:
-    def test_results_are_each_ranks_own(self):
+    def test_each_rank_gets_its_own_result(self):
         assert malt.together(lambda: malt.rank() * 2) == malt.rank() * 2
 
-    def test_an_error_of_one_rank_is_that_of_all(self):
+    def test_all_ranks_raise_the_error_of_one(self):
         def work():
             if malt.rank() == malt.size() - 1:
                 raise FileNotFoundError(2, "No such file", "data.svm")
@@ -239,7 +239,7 @@ class TestTogether:
         error = error_everywhere(lambda: malt.together(work))
         assert type(error) is FileNotFoundError and (error.errno, error.filename) == (2, "data.svm")
 
-    def test_what_cannot_be_called(self):
+    def test_what_is_not_callable(self):
         assert type(error_everywhere(lambda: malt.together(3))) is TypeError
 
 

@@ -1,4 +1,4 @@
-"""Who connects with whom before a second thread calls MPI, and that none does before."""
+"""Connections are made before the progress thread calls MPI, or while it pauses."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_partners_are_mutual_and_reach_all(size):
 
 
 class Mail:
-    """What ranks, as threads, have sent one another: one rank's communicator."""
+    """The communicator of one rank. The ranks are threads; `sent` holds the messages between them."""
 
     def __init__(self, rank, sent, log):
         self._rank, self._sent, self._log = rank, sent, log
@@ -66,7 +66,7 @@ def test_each_pair_exchanges_a_message_each_way_the_lower_first(monkeypatch, mos
 
 
 @pytest.mark.serial
-def test_who_does_not_come_is_named():
+def test_a_missing_rank_is_named_in_the_error():
     now = [0.0]
 
     def pause(polls):
@@ -80,7 +80,7 @@ def test_who_does_not_come_is_named():
 @pytest.mark.parallel
 @pytest.mark.parametrize("most_paired", [64, 1])
 def test_no_thread_calls_mpi_while_connections_are_made(monkeypatch, most_paired):
-    """Also where a vector's neighbours are connected when it is made."""
+    """This holds too when a new vector connects its neighbours."""
     from mpi4py import MPI
 
     from dstorm.transports import mpi

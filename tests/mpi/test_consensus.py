@@ -1,4 +1,4 @@
-"""The model that all ranks end with."""
+"""Consensus: the mean model with which all ranks end."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from malt.replica import consensus
 
 
 def ended(model, **options):
-    """`model` of this rank after the mean, the same bits on all ranks."""
+    """Return `model` of this rank after the mean; check that all ranks have the same bits."""
     consensus.mean(malt.init().transport, [model], **options)
     assert len(set(malt.init().transport.allgather(model.tobytes()))) == 1
     return model
@@ -28,7 +28,7 @@ def test_the_mean_of_all(dtype):
 @pytest.mark.parallel
 @pytest.mark.parametrize("dtype", [np.float16, np.float32])
 @pytest.mark.parametrize("bad", [np.nan, np.inf])
-def test_who_is_not_finite_is_left_out(dtype, bad, capfd):
+def test_a_model_that_is_not_finite_is_left_out(dtype, bad, capfd):
     model = mine(dtype)
     if malt.rank() == 1:
         model[2] = bad
@@ -40,25 +40,25 @@ def test_who_is_not_finite_is_left_out(dtype, bad, capfd):
 
 
 @pytest.mark.parallel
-def test_who_does_not_count_is_left_out(capfd):
+def test_a_rank_that_does_not_count_is_left_out(capfd):
     assert (ended(mine(), counts=malt.rank() == 1) == 2).all()
     assert capfd.readouterr().err == ""
 
 
-def test_where_nobody_is_finite_all_end_alike():
+def test_without_a_finite_model_all_ranks_end_with_the_same():
     model = mine()
     model[1] = np.nan
     assert np.isnan(ended(model)).tolist() == [False, True, False]
 
 
-def test_where_nobody_counts_all_stay_as_they_are():
+def test_if_no_rank_counts_all_models_stay():
     model = mine()
     consensus.mean(malt.init().transport, [model], counts=False)
     assert (model == 1 + malt.rank()).all()
 
 
 @pytest.mark.parallel
-def test_without_the_check_all_count():
+def test_without_the_check_all_models_count():
     model = mine()
     if malt.rank() == 1:
         model[2] = np.nan
@@ -67,7 +67,7 @@ def test_without_the_check_all_count():
 
 @pytest.mark.parallel
 @pytest.mark.parametrize("checked", [True, False])
-def test_a_replica_ends_so(checked):
+def test_a_replica_ends_with_the_consensus(checked):
     w = np.zeros(4)
     replica = malt.Replica(w, check_finite=checked)
     if malt.rank() == 1:

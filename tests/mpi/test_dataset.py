@@ -1,5 +1,4 @@
-"""What users get: the same features and labels as from a slow reader, cut into blocks of rows, by the rules for labels,
-columns and the base that the arguments set."""
+"""load_svmlight: the features and labels of a slow twin, in blocks of rows, for all arguments."""
 
 from __future__ import annotations
 
@@ -68,7 +67,7 @@ def failure(path, *args, hosts="aab", load=load_svmlight, **kwargs):
 
 
 def slow_twin(text, zero_based=None, width=None):
-    """Dense features and signs of legal text with two labels, the obvious way."""
+    """Return dense features and signs of valid text with two labels."""
     rows = [line.split() for line in text.splitlines() if line.strip()]
     pairs = [[(int(word.split(":")[0]), float(word.split(":")[1])) for word in row[1:]] for row in rows]
     if zero_based is None:
@@ -109,7 +108,7 @@ FEATURES = st.dictionaries(st.integers(0, 12), st.sampled_from(["1", "0.1", "-2.
     st.sampled_from([("-1", "+1"), ("0", "1"), ("1", "2"), ("-7", "3.5")]),
     st.sampled_from(["a", "aa", "aaaab", "aba"]),
 )
-def test_any_rows_are_what_the_slow_twin_reads(tmp_path_factory, rows, labels, hosts):
+def test_rows_are_those_of_the_slow_twin(tmp_path_factory, rows, labels, hosts):
     text = "".join(
         labels[label] + "".join(f" {index}:{value}" for index, value in sorted(row.items())) + "\n"
         for label, row in rows
@@ -142,7 +141,7 @@ def test_ranks_have_blocks_of_rows(write, kept, hosts):
 
 @serial
 @pytest.mark.parametrize("name", ["a9a", "rcv1-ccat"])
-def test_real_data_is_what_scikit_learn_reads(data, tmp_path, name):
+def test_real_data_is_read_as_by_scikit_learn(data, tmp_path, name):
     load = pytest.importorskip("sklearn.datasets").load_svmlight_file
     path = tmp_path / "test.svm"
     path.write_bytes(lzma.decompress((data / name / "test.svm.xz").read_bytes()))
@@ -169,7 +168,7 @@ def test_mapped_features_are_not_copied(write):
 
 @serial
 def test_a_rank_does_not_keep_the_rows_of_others_in_memory(write, monkeypatch):
-    monkeypatch.setattr(cache, "places", lambda path: [f"{path}/none", f"{path}/either"])  # within a file
+    monkeypatch.setattr(cache, "places", lambda path: [f"{path}/none", f"{path}/either"])  # no folders
     for data in loaded(write(TEXT), "aaa"):
         assert data.X.data.base is None
         assert data.X.indices.base is None
@@ -185,7 +184,7 @@ def test_indices_stay_32_bit_beside_a_64_bit_indptr():
 
 
 @serial
-def test_features_are_used_like_any_other(write):
+def test_features_work_as_any_sparse_matrix(write):
     data, (features, _) = opened(write(TEXT)), slow_twin(TEXT)
     weights = np.arange(7, dtype=np.float32)
     assert np.array_equal(data.X @ weights, features @ weights)
@@ -231,7 +230,7 @@ def test_the_second_load_is_quick(data, tmp_path):
 
 
 @serial
-def test_the_base_is_zero_where_index_zero_occurs(write):
+def test_the_base_is_zero_if_index_zero_occurs(write):
     text = "1 1:1 2:1\n-1 0:5 1:1\n"
     data = opened(write(text))
     assert data.zero_based and data.X.toarray().tolist() == [[0, 1, 1], [5, 1, 0]]
@@ -278,7 +277,7 @@ def test_the_largest_index(write):
 
 
 def brute_force(lines):
-    """The first line, from 1, that the largest index is in."""
+    """Return the first line, from 1, with the largest index."""
     indices = [[int(pair.split(":")[0]) for pair in line.partition("#")[0].split()[1:]] for line in lines]
     largest = max((index for some in indices for index in some), default=None)
     return next((number for number, some in enumerate(indices, 1) if largest in some), 0)
@@ -308,7 +307,7 @@ def test_a_feature_that_looks_stray_is_warned_about_once(write):
         f"{path}:4: feature 300,000,000 makes 300,000,000 columns, and there are only 4 non-zeros in the file: correct "
         "the line, or say n_features=300000000"
     ]
-    assert loaded(path, "aab", 300_000_000)[0].X.shape[1] == 300_000_000  # which would be an error with a warning
+    assert loaded(path, "aab", 300_000_000)[0].X.shape[1] == 300_000_000  # a warning would be an error here
     assert opened(path).X.shape[1] == 300_000_000
 
 
@@ -389,7 +388,7 @@ def test_labels_can_be_set(write):
 )
 @pytest.mark.parametrize("hosts", ["a", "aab"])
 def test_labels_as_in_the_file(write, written, labels, hosts):
-    """More than two, or where that is asked for; and test data as the training data."""
+    """The labels are kept if there are more than two, or with "raw". Test data keeps those of the training data."""
     path = write("".join(f"{label} 1:1\n" for label in written.split()))
     for part in loaded(path, hosts, None, labels):
         assert part.y.tolist() == [float(word) for word in written.split()][part.rows]
@@ -430,13 +429,13 @@ def test_bad_arguments(write, arguments, reports):
 
 @serial
 @pytest.mark.parametrize("bad", [None, 3.5, ["a.svm"]])
-def test_what_is_no_path(bad):
+def test_what_is_not_a_path(bad):
     assert f"path must be a string or a path, got {bad!r}" in failure(bad)
 
 
 @serial
 @pytest.mark.parametrize("different", ["path", "n_features", "zero_based", "labels"])
-def test_ranks_that_disagree(write, different):
+def test_arguments_that_differ_between_ranks(write, different):
     arguments = {"path": write(TEXT), "n_features": 9, "zero_based": False, "labels": (-1, 1)}
     other = {"path": write(TEXT, "other.svm"), "n_features": 10, "zero_based": None, "labels": None}
 
@@ -456,7 +455,7 @@ def test_paths_of_any_kind(write, kind):
 
 @serial
 @pytest.mark.parametrize("hosts", ["a", "aab"])
-def test_bad_files_are_told_alike(write, tmp_path, hosts):
+def test_all_ranks_raise_the_same_error_of_a_bad_file(write, tmp_path, hosts):
     missing = same_error(run_ranks(lambda transport: load_svmlight(tmp_path / "none", transport=transport), hosts))
     assert type(missing) is FileNotFoundError and missing.filename == str(tmp_path / "none")
     path = write("1 1:1\n-1 1:1 1:2\n")

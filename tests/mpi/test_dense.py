@@ -1,4 +1,4 @@
-"""Dense vectors as users meet them, over MPI at any number of ranks, and in process."""
+"""Dense vectors as users call them: over MPI on any number of ranks, and simulated."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ GRAPHS = [
     params=[None, 2, 5] if SIZE == 1 else [None], ids=lambda ranks: f"simulated {ranks}" if ranks else "mpi"
 )
 def everywhere(request):
-    """Runs a function on all ranks: of this job, or simulated ones."""
+    """Run a function on all ranks: those of this job, or simulated ones."""
     if request.param is None:
         return lambda function: [function(malt.rank())]
     return lambda function: malt.simulate(function, request.param, seed=1)
@@ -85,7 +85,7 @@ IRREGULAR = {0: [1, 2, 3, 4], 1: [2], 2: [0], 3: [0, 4], 4: [1, 3]}
 @pytest.mark.parametrize("sync", ["bsp", "notify-ack", "asp"])
 @pytest.mark.parametrize("graph", [IRREGULAR, "one-peer", "random"], ids=str)
 def test_push_sum_finds_the_mean_on_any_graph(sync, graph):
-    """AVG on a directed, irregular graph ends at a mean that is biased towards those who send to many."""
+    """AVG on a directed, irregular graph ends at a mean that is biased towards ranks with many out-neighbours."""
 
     def live(function):
         def on_rank(rank):
@@ -140,7 +140,7 @@ def test_the_array_is_written_in_place(everywhere):
     everywhere(live)
 
 
-def test_a_user_function_is_not_called_with_nothing(everywhere):
+def test_a_user_function_is_not_called_without_updates(everywhere):
     def live(rank):
         with malt.vector(3) as v:
             assert not v.gather(lambda own, updates: pytest.fail("called"))
@@ -148,7 +148,7 @@ def test_a_user_function_is_not_called_with_nothing(everywhere):
     everywhere(live)
 
 
-def test_a_function_that_raises_leaves_the_array_and_takes_the_updates(everywhere):
+def test_a_function_that_raises_leaves_the_array_unchanged_and_takes_the_updates(everywhere):
     def live(rank):
         def bad(own, updates):
             own[:] = 77
@@ -166,7 +166,7 @@ def test_a_function_that_raises_leaves_the_array_and_takes_the_updates(everywher
     everywhere(live)
 
 
-def test_only_to(everywhere):
+def test_scatter_to_some_ranks_alone(everywhere):
     def live(rank):
         last = malt.size() - 1
         with malt.vector(np.full(2, float(rank)), sync="bsp") as v:
@@ -199,7 +199,7 @@ def test_arguments_are_checked_before_anything_is_sent(everywhere):
     everywhere(live)
 
 
-def test_after_close(everywhere):
+def test_calls_after_close_are_refused(everywhere):
     def live(rank):
         v = malt.vector(4, name="weights")
         v.scatter()
@@ -232,12 +232,12 @@ def test_what_a_closed_rank_sent_can_still_be_gathered(everywhere):
 
 @pytest.mark.parametrize("sync", ["bsp", "asp"])
 @pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
-def test_not_finite_is_refused_where_asked(sync, value, everywhere):
-    """Also under asp, where a mean is made out of the window."""
+def test_values_that_are_not_finite_are_refused_on_request(sync, value, everywhere):
+    """This holds too under asp, where a mean is computed straight out of the window."""
 
     def live(rank):
         with malt.vector(np.ones(3), sync=sync, check_finite=True) as v:
-            for _ in range(2):  # a good one first
+            for _ in range(2):  # a finite one first
                 v.scatter()
                 malt.barrier()
                 v.gather()
@@ -283,11 +283,11 @@ def test_built_in_functions_print_as_users_write_them():
 
 
 class Mixed(AssertionError):
-    """The elements of an average are not of the same messages."""
+    """The elements of an average come from different messages."""
 
 
 def average_while_others_write(sync, seed):
-    """Every element of a message is the same, so every element of an average is."""
+    """All elements of a message are equal, so all elements of an average are."""
 
     def on_rank(rank):
         v = malt.vector(12, sync=sync, depth=1 + seed % 2)
@@ -309,7 +309,7 @@ def average_while_others_write(sync, seed):
 
 @pytest.fixture
 def slow_blocks(monkeypatch):
-    """Others run between two blocks of an average."""
+    """Let other ranks run between two blocks of an average."""
     add = merge.Blend._add
 
     def slowly(self, block, into):
@@ -327,7 +327,7 @@ def test_an_average_in_place_is_never_mixed(slow_blocks, sync):
 
 
 @pytest.mark.serial
-def test_an_average_in_place_that_is_not_looked_at_again_is_mixed(slow_blocks, monkeypatch):
+def test_an_average_in_place_without_a_second_check_is_mixed(slow_blocks, monkeypatch):
     monkeypatch.setattr(ReceiveRing, "look_again", lambda self, first, second: True)
     with pytest.raises(Mixed):
         for seed in range(20):
@@ -335,9 +335,9 @@ def test_an_average_in_place_that_is_not_looked_at_again_is_mixed(slow_blocks, m
 
 
 @pytest.mark.serial
-def test_after_a_spoiled_average_in_place_copies_are_made_for_a_while(monkeypatch):
-    looked = []
-    monkeypatch.setattr(Segment, "look_again", lambda self: looked.append(gathers[0]))
+def test_after_an_overwritten_average_in_place_copies_are_made_for_a_while(monkeypatch):
+    checked = []
+    monkeypatch.setattr(Segment, "look_again", lambda self: checked.append(gathers[0]))
     gathers = [0]
 
     def on_rank(rank):
@@ -351,4 +351,4 @@ def test_after_a_spoiled_average_in_place_copies_are_made_for_a_while(monkeypatc
             v.barrier()
 
     malt.simulate(on_rank, 2)
-    assert looked == [1, 9, 17]
+    assert checked == [1, 9, 17]

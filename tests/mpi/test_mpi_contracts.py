@@ -1,4 +1,4 @@
-"""The transport over MPI, and its windows, keep the promises of dstorm/transport.py, on the ranks there are."""
+"""The transport over MPI and its windows keep the contracts of dstorm/transport.py, on any number of ranks."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ def run(body):
     return [found]
 
 
-def test_a_window_over_mpi_keeps_its_promises():
+def test_a_window_over_mpi_keeps_its_contract():
     check_window(run)
 
 
-def test_a_transport_over_mpi_keeps_its_promises():
+def test_a_transport_over_mpi_keeps_its_contract():
     check_transport(run)

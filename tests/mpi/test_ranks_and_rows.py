@@ -1,4 +1,4 @@
-"""What a program may ask about the ranks, and about what each of them has."""
+"""The calls that return facts about ranks: hosts, failures, free memory, rows, owners of users."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def test_hosts():
     assert malt.allgather(hosts) == [list(hosts)] * malt.size()
 
 
-def test_nobody_is_lost():
+def test_no_rank_has_failed():
     assert malt.lost_ranks() == [] and not malt.init().survive
 
 
@@ -31,7 +31,7 @@ def test_rows_of_this_rank_are_those_of_shard():
 
 @pytest.mark.serial
 @pytest.mark.parametrize("failed", [(), (1,), (0, 2)])
-def test_every_row_is_of_one_rank(failed):
+def test_every_row_belongs_to_one_rank(failed):
     def live(rank):
         parts = [rows_of(11, other, failed) for other in range(4) if other not in failed]
         assert sorted(np.concatenate(parts)) == list(range(11))

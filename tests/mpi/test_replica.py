@@ -1,4 +1,4 @@
-"""The four lines: replicas that start alike, meet on the way, and end alike."""
+"""malt.Replica: replicas start equal, exchange on the way, and end equal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from dstorm.transports import shm_space
 
 
 class Tensor:
-    """What of torch's tells it from an array."""
+    """The attributes by which a tensor of torch differs from an array."""
 
     detach = numpy = None
 
 
 class Module:
-    """What of torch's tells it from a function."""
+    """The attributes by which a module of torch differs from a function."""
 
     state_dict = None
 
@@ -33,7 +33,7 @@ def shared(data: bytes) -> set[bytes]:
 @pytest.mark.parametrize(
     "wrap", [lambda a, b: a, lambda a, b: [a, b], lambda a, b: {"w": a, "b": b}], ids=["array", "list", "dict"]
 )
-def test_all_end_with_one_model(sync, average, wrap):
+def test_all_ranks_end_with_one_model(sync, average, wrap):
     a, b = np.full((3, 4), 1.0 + malt.rank(), np.float32), np.full(2, 5.0 + malt.rank())
     params = wrap(a, b)
     arrays = (
@@ -123,7 +123,7 @@ def test_bad_arguments(bad, message):
 
 
 @pytest.mark.parametrize("bad", [dict(graph="halo"), dict(sync="bps"), dict(graph={0: [99]})])
-def test_nothing_is_changed_where_an_argument_is_bad(bad):
+def test_a_bad_argument_changes_nothing(bad):
     w = np.full(3, 1.0 + malt.rank())
     with pytest.raises(ValueError, match="malt.Replica"):
         malt.Replica(w, **(bad if malt.rank() == 0 else {}))
@@ -131,7 +131,7 @@ def test_nothing_is_changed_where_an_argument_is_bad(bad):
 
 
 @pytest.mark.parallel
-def test_nothing_is_changed_where_memory_is_short(monkeypatch):
+def test_a_lack_of_memory_changes_nothing(monkeypatch):
     a, b = np.full(3, 1.0 + malt.rank()), np.full(1_000_000, 1.0 + malt.rank(), np.float32)
     monkeypatch.setattr(shm_space, "free_nbytes", lambda: 1_000_000)
     with pytest.raises(MemoryError):
@@ -159,7 +159,7 @@ def test_a_matrix():
 
 
 class Parameter:
-    """As torch's: it holds its array as `data`, which may be assigned anew."""
+    """A parameter as in torch: it holds its array as `data`, which may be replaced."""
 
     def __init__(self, values):
         self.data = values
@@ -179,7 +179,7 @@ HOLDERS = {
 
 @pytest.mark.parametrize("average", ["model", "delta"])
 @pytest.mark.parametrize("holder", HOLDERS.values(), ids=HOLDERS)
-def test_arrays_that_the_loop_makes_anew_are_found(holder, average):
+def test_arrays_that_the_loop_replaces_are_found(holder, average):
     p = Parameter(np.full((2, 3), 7.0 + malt.rank()))
     replica = malt.Replica(**holder(p), average=average, graph="all", sync="bsp")
     means = 7 + np.arange(1, 4) * (malt.size() + 1) / 2
@@ -215,7 +215,7 @@ def test_an_array_of_another_shape_is_refused_before_anything_is_sent():
     np.testing.assert_allclose(params[1], (malt.size() - 1) / 2)
 
 
-def test_integers_start_alike_and_are_left_alone():
+def test_integers_start_equal_and_are_not_averaged():
     state = {"w": np.zeros(3), "batches": np.array(5 + malt.rank()), "mask": np.full(2, malt.rank() > 0)}
     with malt.Replica(state, sync="bsp") as replica:
         assert state["batches"] == 5 and not state["mask"].any()
@@ -239,7 +239,7 @@ def test_an_array_that_the_loop_replaces_is_warned_about(exchanges, capfd):
     assert reports.count("malt: Replica") == reports.count(": params did not change") == (malt.rank() == 0)
 
 
-def test_what_changes_is_not_warned_about(capfd):
+def test_arrays_that_change_are_not_warned_about(capfd):
     model = {"w": np.zeros(3), "late": np.zeros(3), "frozen": np.zeros(3), "none": np.zeros(0)}
     with malt.Replica(model, sync="bsp") as replica:
         for step in range(5):
@@ -248,7 +248,7 @@ def test_what_changes_is_not_warned_about(capfd):
             replica.step()
     assert (": params['frozen'] did not change" in capfd.readouterr().err) == (malt.rank() == 0)
     with malt.Replica(model, sync="bsp"):
-        pass  # who makes no step need not change anything
+        pass  # a replica without steps need not change anything
     malt.barrier()
     assert capfd.readouterr().err == ""
 
@@ -287,7 +287,7 @@ def test_replicas_that_are_made_in_another_order():
 
 
 @pytest.mark.parallel
-def test_who_has_made_no_step_has_no_say():
+def test_a_rank_without_steps_does_not_count():
     w = np.zeros(2)
     with malt.Replica(w, every=1000) as replica:
         if malt.rank() == 1:
@@ -297,7 +297,7 @@ def test_who_has_made_no_step_has_no_say():
 
 
 def test_a_linear_model_of_scikit_learn():
-    """Whose partial_fit makes a new intercept_ each time."""
+    """Its partial_fit makes a new intercept_ at each call."""
     linear_model = pytest.importorskip("sklearn.linear_model")
     model = linear_model.SGDClassifier(random_state=malt.rank())
     rng = np.random.default_rng(malt.rank())
@@ -314,7 +314,7 @@ def test_a_linear_model_of_scikit_learn():
 
 
 class TestAfterTheEnd:
-    def test_who_was_neither_finished_nor_closed_is_named(self, capfd):
+    def test_a_replica_neither_finished_nor_closed_is_named(self, capfd):
         def train(name, end):
             w = np.zeros(2)
             replica = malt.Replica(w, name=name)

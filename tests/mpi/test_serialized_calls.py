@@ -1,4 +1,4 @@
-"""At thread level SERIALIZED no call of MPI overlaps with one of the thread that helps: each holds the lock."""
+"""At thread level SERIALIZED no MPI call overlaps with one of the progress thread: each call holds the lock."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def transport(monkeypatch):
 
 
 class Watched:
-    """An object of the MPI library: note(name) is called with each of its methods."""
+    """An object of the MPI library that calls note(name) before each of its methods."""
 
     def __init__(self, target, note):
         self._target, self._note = target, note

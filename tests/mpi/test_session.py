@@ -1,4 +1,4 @@
-"""Starting and ending: with MPI, alone, with the wrong launcher, without any MPI."""
+"""A session starts and ends: with MPI, alone, with the wrong launcher, without an MPI library."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def test_deadline_is_checked(bad):
 
 def test_a_later_deadline_is_applied():
     malt.finalize()
-    malt.rank()  # makes a world, with the default
+    malt.rank()  # makes a world with the default deadline
     assert malt.init().deadline_s == 300
     world = malt.init(deadline_s=7)
     assert world.deadline_s == 7 and malt.init() is world and world.deadline_s == 7
@@ -69,8 +69,8 @@ def test_a_simulated_rank_has_a_deadline_too():
     malt.simulate(waits, 2)
 
 
-def test_an_exit_without_a_failure_lets_the_others_come_when_they_like():
-    """sys.exit(0), and `finally: malt.finalize()`."""
+def test_an_exit_without_a_failure_waits_for_the_others():
+    """Both sys.exit(0) and `finally: malt.finalize()` wait for the other ranks."""
 
     def ends(rank):
         try:
@@ -87,7 +87,7 @@ def test_an_exit_without_a_failure_lets_the_others_come_when_they_like():
     assert malt.simulate(ends, 2) == ["in order"] * 2
 
 
-def test_a_heartbeat_is_a_sign_of_life():
+def test_a_heartbeat_restarts_the_deadline():
     def waits(rank):
         malt.init(deadline_s=5)
         v = malt.vector(3, sync="bsp")
@@ -109,8 +109,8 @@ def test_a_heartbeat_makes_no_session():
 
 
 @pytest.mark.parallel
-def test_who_has_finished_may_take_longer_than_the_deadline():
-    """And who counts steps between two exchanges."""
+def test_a_finished_rank_may_take_longer_than_the_deadline():
+    """So may a rank that counts steps between two exchanges."""
     malt.finalize()
     replica = malt.Replica(np.zeros(3), every=10**9)
     malt.init(deadline_s=0.5)
@@ -155,7 +155,7 @@ TWO_HOSTS = {"OMPI_COMM_WORLD_LOCAL_SIZE": "2", "OMPI_COMM_WORLD_SIZE": "4"}
         ("MPICH 5.0.2", {"MALT_SURVIVE": "best-effort"}, None),
     ],
 )
-def test_what_survival_needs(library, environ, problem):
+def test_requirements_of_survive(library, environ, problem):
     if problem is None:
         start.check_support(library, environ)
     else:
@@ -187,7 +187,7 @@ def test_any_intracommunicator():
     assert malt.size() == MPI.COMM_WORLD.size
 
 
-def test_the_world_that_a_first_use_made_is_that_of_all_ranks():
+def test_the_world_of_a_first_use_has_all_ranks():
     MPI = pytest.importorskip("mpi4py.MPI")
     malt.finalize()
     malt.rank()
@@ -239,7 +239,7 @@ print(malt.rank(), malt.size(), bool(merged), malt.shard(10), malt.init().librar
 
     @pytest.mark.parametrize("variable", ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE", "SLURM_STEP_NUM_TASKS"])
     def test_the_wrong_mpiexec(self, job_environment, variable):
-        # What another MPI's launcher leaves behind, and nothing else that this MPI would understand.
+        # The variables of another MPI's launcher, and none that this MPI knows.
         pretend = "import os\nfrom mpi4py import MPI\n" + f"os.environ['{variable}'] = '4'\n"
         done = python(pretend + "import malt; malt.init()", job_environment)
         assert done.returncode == 1

@@ -1,4 +1,4 @@
-"""Ranks that give malt.shard different arrays hear of it at the next collective call, all of them."""
+"""If ranks pass different arrays to malt.shard, the next collective call raises an error on all of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SAME = [
 
 @pytest.mark.serial
 @pytest.mark.parametrize("array", SAME, ids=str)
-def test_what_is_alike(array):
+def test_arrays_that_are_equal(array):
     assert difference({0: noted(array), 2: noted(array.copy())}) == ""
 
 
@@ -39,7 +39,7 @@ DIFFERENT = [
 
 @pytest.mark.serial
 @pytest.mark.parametrize("other", DIFFERENT, ids=lambda array: f"{type(array).__name__} {array.dtype} {array.shape}")
-def test_what_is_not(other):
+def test_arrays_that_differ(other):
     y = np.arange(3)
     assert difference({0: noted(y, RANDOM), 1: noted(y, RANDOM), 3: noted(y, other)}, start=4).startswith(
         "malt.shard, call 6 with an array: rank 0 gave 500 rows of float64, checksum "
@@ -48,7 +48,7 @@ def test_what_is_not(other):
 
 @pytest.mark.serial
 def test_rows_of_many_zeros_in_another_order():
-    """As of pictures, whose first pixels are all zero: samples must not stay in one column."""
+    """The first pixels of pictures are all zero, so the samples must not be of one column."""
     pixels = np.zeros((1024, 1024), np.uint8)
     pixels[:, 300:700] = np.arange(1024)[:, None]
     assert difference({0: noted(pixels), 1: noted(pixels[::-1])})
@@ -63,7 +63,7 @@ def test_another_seed():
 
 
 @pytest.mark.serial
-def test_only_what_all_have_noted_is_compared():
+def test_only_arrays_that_all_ranks_have_passed_are_compared():
     assert (
         difference({0: noted(RANDOM), 1: noted()}) == difference({0: noted(RANDOM), 1: noted(RANDOM, RANDOM[1:])}) == ""
     )
@@ -80,7 +80,7 @@ CALLS = {
 
 @pytest.mark.parallel
 @pytest.mark.parametrize("call", CALLS)
-def test_the_next_collective_call_says_so(call):
+def test_the_next_collective_call_raises(call):
     malt.finalize()
     y = np.arange(100)
     replica = malt.Replica(np.zeros(3))

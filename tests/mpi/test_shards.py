@@ -1,4 +1,4 @@
-"""Each row is in one shard."""
+"""malt.shard: each row is in one shard."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_more_ranks_than_rows():
 
 
 @pytest.mark.parametrize("seed", [0, 7])
-def test_shuffled_rows_are_each_dealt_once_and_alike(seed):
+def test_each_shuffled_row_is_dealt_once_in_one_order_for_a_seed(seed):
     mine = malt.shard(103, shuffle=True, seed=seed)
     everyone = b"".join(malt.init().transport.allgather(mine.astype(np.int64).tobytes()))
     order = np.frombuffer(everyone, np.int64)
@@ -55,7 +55,7 @@ def test_shuffled_rows_are_each_dealt_once_and_alike(seed):
 
 
 class Frame:
-    """As a data frame of pandas: rows by position through iloc, columns by what stands in brackets."""
+    """A data frame as in pandas: iloc[] returns rows by position, [] returns columns by name."""
 
     def __init__(self, values):
         self.iloc = self._values = values
@@ -68,15 +68,15 @@ class Frame:
 
 
 @pytest.mark.serial
-def test_rows_of_any_kind_are_dealt_again_after_a_death(monkeypatch):
-    looks = []
-    transport = SimpleNamespace(view=SimpleNamespace(failed=frozenset({1})), poll_failures=lambda: looks.append(1))
+def test_rows_of_any_kind_are_dealt_again_after_a_failure(monkeypatch):
+    polls = []
+    transport = SimpleNamespace(view=SimpleNamespace(failed=frozenset({1})), poll_failures=lambda: polls.append(1))
     world = SimpleNamespace(rank=2, size=3, transport=transport, notes=ShardNotes())
     monkeypatch.setattr(shards.session, "world", lambda: world)
     mine = shards.living_rows(9, 2, 3, {1}).tolist()
     assert mine == [4, 5, 6, 7, 8]
     values = 10 * np.arange(9)
-    assert malt.shard(9).tolist() == mine and len(looks) == 1
+    assert malt.shard(9).tolist() == mine and len(polls) == 1
     for rows in (range(0, 90, 10), values, Frame(values), sparse.csr_matrix(np.diag(values))):
         part = malt.shard(rows)
         part = part.diagonal(4) if sparse.issparse(part) else part
@@ -115,13 +115,13 @@ def test_bad_options(bad, error):
 
 @pytest.mark.serial
 @pytest.mark.parametrize("seed", range(30))
-def test_rows_of_the_dead_are_dealt_to_the_living(seed):
+def test_rows_of_failed_ranks_are_dealt_to_the_live_ones(seed):
     choose = random.Random(seed)
     size, count = choose.randrange(2, 9), choose.randrange(0, 200)
     failed = set(choose.sample(range(size), choose.randrange(1, size)))
     parts = {rank: shards.living_rows(count, rank, size, failed) for rank in range(size) if rank not in failed}
     everything = np.concatenate(list(parts.values()))
-    assert sorted(everything) == list(range(count))  # each row belongs to exactly one
+    assert sorted(everything) == list(range(count))  # each row belongs to exactly one rank
     for rank, rows in parts.items():
         first, last = shards.bounds(count, rank, size)
         assert set(range(first, last)) <= set(rows.tolist())

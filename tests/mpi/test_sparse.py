@@ -1,4 +1,4 @@
-"""Sparse vectors as users enter them, against their dense twins."""
+"""Sparse vectors as users call them, compared with dense vectors."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ GRAPHS = [
     params=[None, 2, 5] if SIZE == 1 else [None], ids=lambda ranks: f"simulated {ranks}" if ranks else "mpi"
 )
 def everywhere(request):
-    """Runs a function on all ranks: of this job, or simulated ones."""
+    """Run a function on all ranks: those of this job, or simulated ones."""
     if request.param is None:
         return lambda function: [function(malt.rank())]
     return lambda function: malt.simulate(function, request.param, seed=1)
@@ -41,7 +41,7 @@ def others(rank):
     named=st.booleans(), density=st.sampled_from([0.0, 0.1, 0.5, 0.9, 1.0]),
 )  # fmt: skip
 def test_rows_merge_as_they_do_in_a_dense_vector(seed, size, shape, dtype, function, named, density):
-    """One row at a time: a dense vector of that row alone, sent by those who send the row."""
+    """Each row is compared with a dense vector of that row, sent by the ranks that send the row."""
     if function.floating and np.dtype(dtype).kind != "f":
         return
     rng = np.random.default_rng(seed)
@@ -51,7 +51,7 @@ def test_rows_merge_as_they_do_in_a_dense_vector(seed, size, shape, dtype, funct
 
     def sparse(rank):
         mine = arrays[rank].copy()
-        if not named:  # dirty rows: those that differ from what the vector was made with
+        if not named:  # the dirty rows are those that differ from the initial array
             mine[chosen[rank]] += 1
         with malt.vector(mine, kind="sparse", sync="bsp") as v:
             mine[:] = arrays[rank]
@@ -114,7 +114,7 @@ def test_every_row_reaches_everyone_on_any_graph(everywhere, graph, sync):
         everywhere(live)
 
 
-def test_changed_rows_go_and_are_clean_then(everywhere):
+def test_changed_rows_are_sent_and_then_clean(everywhere):
     def live(rank):
         with malt.vector((100, 2), kind="sparse", sync="bsp") as v:
             peers = len(others(rank))
@@ -134,7 +134,7 @@ def test_changed_rows_go_and_are_clean_then(everywhere):
     everywhere(live)
 
 
-def test_named_rows_go_and_the_others_stay_dirty(everywhere):
+def test_named_rows_are_sent_and_the_others_stay_dirty(everywhere):
     def live(rank):
         seen = []
 
@@ -161,7 +161,7 @@ def test_named_rows_go_and_the_others_stay_dirty(everywhere):
     everywhere(live)
 
 
-def test_no_rows_publish_the_step_alone(everywhere):
+def test_a_scatter_without_rows_publishes_the_step(everywhere):
     def live(rank):
         with malt.vector(6, kind="sparse", sync="bsp") as v:
             v.array[2] = 5
@@ -185,7 +185,7 @@ BAD_ROWS = [
 
 
 @pytest.mark.parametrize("top_k", [None, 2])
-def test_bad_rows_leave_everything_as_it_was(everywhere, top_k):
+def test_bad_rows_change_nothing(everywhere, top_k):
     def live(rank):
         with malt.vector(6, kind="sparse", sync="bsp", name="weights", top_k=top_k) as v:
             v.array[3] = 1
@@ -216,7 +216,7 @@ def test_more_rows_than_the_capacity(everywhere):
     everywhere(live)
 
 
-def test_capacity_is_what_memory_is_taken_for(everywhere):
+def test_memory_follows_the_capacity(everywhere):
     def live(rank):
         with malt.vector((1000, 4), kind="sparse", graph="ring", capacity=10, depth=3) as v:
             queue = 64 + 3 * (64 + 256) if malt.size() > 1 else 0
@@ -225,8 +225,8 @@ def test_capacity_is_what_memory_is_taken_for(everywhere):
     everywhere(live)
 
 
-def test_the_encoding_switches_by_itself_and_changes_nothing(everywhere):
-    """Of float32 rows of one number each, more than about half go as the whole array."""
+def test_the_encoding_does_not_change_the_result(everywhere):
+    """More than about half of all rows, if a row is one float32, are sent as the whole array."""
 
     def live(rank):
         peers = len(others(rank))
@@ -249,7 +249,7 @@ def test_the_encoding_switches_by_itself_and_changes_nothing(everywhere):
     everywhere(live)
 
 
-def test_rows_that_a_gather_changes_travel_on(everywhere):
+def test_rows_that_a_gather_changes_are_passed_on(everywhere):
     def live(rank):
         if malt.size() < 3:
             return
@@ -272,7 +272,7 @@ def test_rows_that_a_gather_changes_travel_on(everywhere):
     [malt.AVG, malt.SUM, malt.REPLACE, lambda own, updates: own + 1],
     ids=["AVG", "SUM", "REPLACE", "own + 1"],
 )
-def test_under_all_nothing_travels_on(everywhere, function):
+def test_under_all_no_row_is_passed_on(everywhere, function):
     def live(rank):
         with malt.vector(5, kind="sparse", sync="bsp") as v:
             v.array[rank % 5] = 9
@@ -300,14 +300,14 @@ def test_a_row_that_the_user_and_a_gather_changed_stays_dirty(everywhere):
                 if rank == 1:
                     v.array[3] = -5
                     assert v.gather(function)
-                    assert v.array[3] == 0, "as it was when it was looked at last"
+                    assert v.array[3] == 0, "as it was at its last check"
                     assert v.scatter() == 8 * len(others(rank))
                 malt.barrier()
 
     everywhere(live)
 
 
-def test_each_peer_is_owed_what_it_has_not_got(everywhere):
+def test_rows_are_pending_for_each_peer_that_has_not_got_them(everywhere):
     def live(rank):
         if malt.size() < 3:
             return
@@ -329,7 +329,7 @@ def test_each_peer_is_owed_what_it_has_not_got(everywhere):
     everywhere(live)
 
 
-def test_a_time_varying_graph_sends_to_each_what_it_has_not_got(everywhere):
+def test_a_time_varying_graph_sends_each_peer_the_rows_it_has_not_got(everywhere):
     def live(rank):
         with malt.vector(40, kind="sparse", graph="one-peer", sync="bsp") as v:
             mesh, got = malt.graph("one-peer", malt.size()), {}
@@ -350,8 +350,8 @@ def test_a_time_varying_graph_sends_to_each_what_it_has_not_got(everywhere):
     everywhere(live)
 
 
-def test_what_waits_from_one_sender_is_taken_row_by_row(everywhere):
-    """Rank 0 sends three times before anyone looks: the newest value of each row counts, no row is lost."""
+def test_waiting_messages_of_one_sender_merge_row_by_row(everywhere):
+    """Rank 0 sends three times before the first gather. The newest value of each row counts, and no row is missing."""
 
     def live(rank):
         if malt.size() < 2:
@@ -396,7 +396,7 @@ def test_a_users_function_gets_rows_and_private_copies(everywhere):
                 kept.extend(updates)
 
         with malt.vector((9, 2), kind="sparse", sync="bsp") as v:
-            for step in (1, 2, 3, 4):  # with two slots: kept copies outlive the slots they came from
+            for step in (1, 2, 3, 4):  # with two slots: the copies outlive the slots
                 v.array[[rank, 7]] = step
                 v.scatter(rows=[rank, 7], weight=0.5)
                 v.gather(function)
@@ -417,7 +417,7 @@ def test_push_sum_is_for_dense_vectors(everywhere):
 
 
 def forged(n, numbers, encoding=None, tail=b""):
-    """A payload of float32 rows of one number each, and its encoding."""
+    """Return a payload of rows of one float32 each, and its encoding."""
     numbers = np.array(numbers, np.uint32)
     payload = np.concatenate([np.ones(len(numbers), np.float32).view(np.uint8), numbers.view(np.uint8)])
     return np.append(payload, np.frombuffer(tail, np.uint8)), len(numbers) << 8 | 1 if encoding is None else encoding
@@ -462,11 +462,11 @@ def test_malformed_messages_are_refused_and_counted(everywhere, forgery, sync):
     everywhere(live)
 
 
-def test_not_finite_rows_are_refused_where_asked(everywhere):
+def test_rows_that_are_not_finite_are_refused_on_request(everywhere):
     def live(rank):
         for rows in ([1, 3], range(9)):
             with malt.vector(9, kind="sparse", sync="bsp", check_finite=True) as v:
-                v.array[8 if len(rows) == 2 else 0] = np.inf  # not sent, or sent
+                v.array[8 if len(rows) == 2 else 0] = np.inf  # row 8 is not sent, row 0 is
                 v.scatter(rows=rows)
                 assert v.gather(malt.REPLACE).senders == (others(rank) if len(rows) == 2 else ())
                 assert v.statistics().refused == (0 if len(rows) == 2 else len(others(rank)))
@@ -488,7 +488,7 @@ def test_statistics_add_up_on_every_edge(everywhere):
         v = malt.vector((30, 2), kind="sparse")
         rng = np.random.default_rng(rank)
         for step in range(30):
-            v.array[rng.integers(0, 30, 4)] = rng.standard_normal((4, 2))  # += would be lost in a large sum
+            v.array[rng.integers(0, 30, 4)] = rng.standard_normal((4, 2))  # += would be rounded off in a large sum
             v.scatter()
             if step % (rank + 2) == 0:
                 v.gather(malt.SUM if step % 2 else malt.AVG)
@@ -520,7 +520,7 @@ class TestFloat16OnTheWire:
 
         everywhere(live)
 
-    def test_what_it_cannot_hold_is_an_error(self, everywhere):
+    def test_a_value_out_of_range_is_an_error(self, everywhere):
         def live(rank):
             if malt.size() < 2:
                 return
@@ -539,8 +539,8 @@ class TestFloat16OnTheWire:
 class TestTopK:
     @pytest.mark.parametrize("wire", [None, "float16"])
     @pytest.mark.parametrize("graph", ["all", "ring", "one-peer"])
-    def test_in_the_long_run_all_that_was_given_arrives(self, everywhere, wire, graph):
-        """Exactly: increments on a grid, of which float64 holds every sum."""
+    def test_all_increments_arrive_in_the_end(self, everywhere, wire, graph):
+        """They arrive exactly: the increments are on a grid, and float64 holds every sum of these."""
 
         def live(rank):
             rng = np.random.default_rng(rank)
@@ -598,7 +598,7 @@ class TestTopK:
         everywhere(live)
 
     @pytest.mark.serial
-    def test_a_scatter_that_fails_gives_nothing(self):
+    def test_a_failed_scatter_takes_back_its_increments(self):
         def live(rank):
             with malt.vector(np.zeros(4), kind="sparse", sync="notify-ack", top_k=1) as v:
                 if rank == 0:
@@ -622,7 +622,7 @@ class TestTopK:
 
 
 @pytest.mark.serial
-def test_a_scatter_that_fails_leaves_the_rows_dirty():
+def test_a_failed_scatter_leaves_the_rows_dirty():
     def live(rank):
         with malt.vector(4, kind="sparse", sync="notify-ack") as v:
             if rank == 0:
@@ -647,7 +647,7 @@ def test_a_scatter_that_fails_leaves_the_rows_dirty():
 
 
 class Run:
-    """A loop whose messages report who sent them and when; every promise of the mode is checked."""
+    """A loop whose messages hold their sender and step. It checks every promise of the consistency mode."""
 
     def __init__(self, graph, sync, depth, size):
         self.graph, self.sync, self.depth, self.size = graph, sync, depth, size
@@ -677,7 +677,7 @@ class Run:
                     behind = malt.graph(self.graph, self.size).sources(rank)
                     assert min(self.begun[peer] for peer in behind) >= step - int(self.sync[4:])
             if self.sync != "notify-ack":
-                malt.barrier()  # a rank that came here before the others would hold up their scatters
+                malt.barrier()  # a rank that closed before the others would hold up their scatters
             return v.statistics()
 
 
@@ -700,7 +700,7 @@ def test_promises_of_every_mode_hold(graph, sync):
 @pytest.mark.serial
 @pytest.mark.parametrize("sync", ["asp", "ssp:1", "bsp", "notify-ack"])
 def test_changed_rows_arrive_in_every_mode(sync):
-    """With slots for all messages nothing is overwritten: every change reaches every peer, in the end."""
+    """With slots for all messages none is overwritten, so every change reaches every peer."""
 
     def live(rank):
         rng = np.random.default_rng(rank)
@@ -712,7 +712,7 @@ def test_changed_rows_arrive_in_every_mode(sync):
                 v.array[rng.choice(mine, 2)] += rng.standard_normal(3).astype(np.float32)
                 v.scatter(to=rng.permutation(others(rank))[: rng.integers(0, 4)].tolist())
                 if sync == "notify-ack":
-                    malt.barrier()  # all have scattered: what they sent is there to be taken
+                    malt.barrier()  # all ranks have scattered: all messages can be gathered
                 v.gather(malt.REPLACE)
             malt.barrier()
             v.gather(malt.REPLACE)
@@ -728,7 +728,7 @@ def test_changed_rows_arrive_in_every_mode(sync):
 
 
 @pytest.mark.serial
-def test_without_tracking_rows_are_named():
+def test_without_tracking_rows_must_be_named():
     def on_rank(rank):
         with malt.vector((6, 2), kind="sparse", sync="bsp", track=False) as v:
             v.array[:] = rank + 1
@@ -763,7 +763,7 @@ def test_an_update_of_an_earlier_step_has_a_positive_lag(kind):
 @pytest.mark.serial
 @pytest.mark.parametrize("kind", ["dense", "sparse"])
 @pytest.mark.parametrize("check", [False, True])
-def test_not_finite_is_merged_where_it_is_not_refused(kind, check):
+def test_values_that_are_not_finite_are_merged_by_default(kind, check):
     def live(rank):
         v = malt.vector(np.ones(3), kind=kind, sync="bsp", check_finite=check)
         v.array[:] = np.nan if rank else 2

@@ -1,4 +1,4 @@
-"""What the modes cost when one rank is slow, over the real MPI; and loops of very different lengths."""
+"""The waits of each consistency mode with one slow rank, over MPI; and loops of very different lengths."""
 
 from __future__ import annotations
 
@@ -13,7 +13,10 @@ pytestmark = pytest.mark.parallel
 
 
 def train(sync, steps, nap_s=0.02):
-    """Rank 0 sleeps in every step. (seconds of each rank, how far ahead of rank 0 a gather returned at most, vector)"""
+    """Train while rank 0 sleeps in every step.
+
+    Return the seconds of each rank, how many steps a gather returned ahead of rank 0 at most, and the vector.
+    """
     v = malt.vector(np.full(100, float(malt.rank())), sync=sync)
     malt.barrier()
     start, ahead = time.monotonic(), 0
@@ -33,7 +36,7 @@ def steps(request):
     return request.config.getoption("--straggler-steps")
 
 
-def test_asp_waits_for_nobody(steps):
+def test_asp_does_not_wait(steps):
     seconds, _, v = train("asp", steps)
     assert v.statistics().waited_s == 0
     assert max(seconds[1:]) < seconds[0] / 3

@@ -1,4 +1,4 @@
-"""Calls of several threads: refused where they overlap, fine where they take turns."""
+"""Calls of several threads: refused if they overlap, accepted if they take turns."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = pytest.mark.serial
 
 
 def in_thread(function):
-    """What function() returned or raised, once it has, in another thread."""
+    """Run function() in another thread; return its result or its error."""
     found = []
 
     def run():
@@ -37,14 +37,14 @@ def in_thread(function):
     return SimpleNamespace(join=lambda: (thread.join(5), found[0])[1], is_alive=thread.is_alive)
 
 
-def test_the_later_call_is_refused_and_nesting_is_not():
+def test_an_overlapping_call_is_refused_and_a_nested_one_is_not():
     turn = Turn()
     with turn.taken("this"), turn.taken("this, called back"):
         assert isinstance(in_thread(lambda: turn.insist("that")).join(), OverlappingCalls)
     assert in_thread(lambda: turn.insist("that")).join() is None
 
 
-def test_who_comes_while_it_is_lent_waits():
+def test_a_call_waits_while_the_turn_is_lent():
     turn, entered, done = Turn(), threading.Event(), []
 
     def take():
@@ -129,7 +129,7 @@ def test_a_close_ends_the_wait_of_another_thread(vector, monkeypatch):
     assert isinstance(scattering.join(), malt.ClosedError)
 
 
-def test_the_first_use_of_several_threads_makes_one_world(monkeypatch):
+def test_the_first_use_by_several_threads_makes_one_world(monkeypatch):
     entered, going_on, made = threading.Event(), threading.Event(), []
 
     def opened(*_):
@@ -219,4 +219,4 @@ def test_threads_of_a_job(tmp_path, job_environment):
     done = subprocess.run(command, env=job_environment, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     mine, theirs = zip(*(map(int, line.split()) for line in done.stdout.splitlines()), strict=True)
-    assert sorted(mine) == sorted(theirs) and len(mine) == 10  # nothing was lost
+    assert sorted(mine) == sorted(theirs) and len(mine) == 10  # no update is missing

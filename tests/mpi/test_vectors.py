@@ -1,4 +1,4 @@
-"""Making vectors: agreed, or refused by all."""
+"""malt.vector: all ranks agree on the arguments, or all raise the same error."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ DIFFERENT = [
 
 @pytest.mark.parallel
 @pytest.mark.parametrize(("first", "last", "key"), DIFFERENT, ids=lambda value: value if isinstance(value, str) else "")
-def test_ranks_that_differ(first, last, key):
+def test_arguments_that_differ_between_ranks(first, last, key):
     mine = last if malt.rank() == malt.size() - 1 else first
     all_raise_alike(lambda: malt.vector(**mine), f"malt.vector: ranks disagree on {key}: rank 0 has ")
 
@@ -103,7 +103,7 @@ def test_bad_arguments_on_all(bad, message):
 
 
 @pytest.mark.parametrize("shape", [10**14, (2**40, 2**40), (2**31, 2**31, 2**31)])
-def test_more_than_the_host_has(shape):
+def test_more_memory_than_the_host_has(shape):
     init = shape if malt.rank() == 0 else 3
     with pytest.raises(MemoryError, match=r"malt\.vector: .*of float32 takes [\d,.]+ MB, and this host has [\d,.]+ MB"):
         malt.vector(init)
@@ -112,7 +112,7 @@ def test_more_than_the_host_has(shape):
 
 @pytest.mark.parallel
 @pytest.mark.parametrize("depth", [2**40, 2**60, 2**100])
-def test_queues_that_nothing_can_hold(depth):
+def test_queues_that_do_not_fit_in_memory(depth):
     with pytest.raises(MemoryError, match="smaller capacity or depth"):
         malt.vector(3, depth=depth)
     with pytest.raises(MemoryError, match="the window of rank [01] takes"):
@@ -135,7 +135,7 @@ def test_one_bad_rank_is_named():
 
 
 @pytest.mark.parallel
-def test_shared_memory_that_cannot_hold_it(monkeypatch):
+def test_a_vector_that_does_not_fit_in_shared_memory(monkeypatch):
     others = malt.size() - 1
     need = malt.size() * others * 2 * 4_000_000 / 1e6
     if malt.rank() == 1:
@@ -146,8 +146,8 @@ def test_shared_memory_that_cannot_hold_it(monkeypatch):
 
 
 @pytest.mark.parallel
-def test_windows_that_are_not_written_to_count_too():
-    malt.vector(1).close()  # what was closed before is freed here
+def test_windows_without_writes_count_too():
+    malt.vector(1).close()  # frees the vectors that were closed before
     malt.barrier()
     before = shm_space.free_nbytes()
     malt.barrier()
