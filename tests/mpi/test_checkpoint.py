@@ -79,14 +79,14 @@ def test_all_ranks_refuse_what_does_not_match(path):
     assert one.load()["n"] == malt.Checkpoint(path).load()["n"] == 1
     other = malt.Checkpoint(path, 0, program="that")
     assert same_error(other.load) == f"{path}: a checkpoint of this, not of that: name another file"
-    for match, reports in [
+    for match, problem in [
         ({"l2": 0.2, "layers": [3, 4]}, "with l2 0.1, not 0.2 as here"),
         ({"l2": 0.1}, "with layers [3, 4], not None as here"),
         ({"l2": 0.1, "layers": [3, 4], "seed": 0}, "with seed None, not 0 as here"),
         ({}, "with l2 0.1, not None as here"),
     ]:
         message = same_error(malt.Checkpoint(path, 0, match=match).load)
-        assert message == f"{path}: a checkpoint {reports}: go on as it was begun, or name another file"
+        assert message == f"{path}: a checkpoint {problem}: go on as it was begun, or name another file"
 
 
 def test_a_missing_folder_is_an_error_at_once(path):
@@ -106,14 +106,14 @@ def test_when_a_save_is_due(tmp_path):
     def live(rank):
         clock = session.world().transport
         one = malt.Checkpoint(tmp_path / "train.ckpt", every_s=1.0)
-        reports = [one.due(), one.save({"n": 0})]
+        results = [one.due(), one.save({"n": 0})]
         for _ in range(2):
             start = clock.clock()
             while not one.due():
                 clock.pause(40)
-            reports += [clock.clock() - start >= 1.0, one.save({"n": 1}), one.due(), one.save({"n": 2})]
-        reports += [one.save({"n": 3}, force=True), one.due()]
-        return reports
+            results += [clock.clock() - start >= 1.0, one.save({"n": 1}), one.due(), one.save({"n": 2})]
+        results += [one.save({"n": 3}, force=True), one.due()]
+        return results
 
     first, other = malt.simulate(live, 2)
     assert first == [False, False, *2 * [True, True, False, False], True, False]
@@ -212,11 +212,11 @@ SAVING = """if True:
 
     path, kills = sys.argv[1], int(sys.argv[2])
 
-    def save_on_and_on(first, reports):
+    def save_on_and_on(first, progress):
         checkpoint = malt.Checkpoint(path, every_s=0)
         for n in range(first, 10**9):
             checkpoint.save({"n": n, "a": np.full(1 << 17, n), "b": np.full(n % 1000, n), "text": str(n)})
-            os.write(reports, b".")
+            os.write(progress, b".")
 
     def consistent(path):
         state = checkpoint.read(path).arrays

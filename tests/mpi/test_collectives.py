@@ -31,8 +31,8 @@ def error_everywhere(call):
     """Return the error of `call`; check that all ranks raise it with the same text."""
     with pytest.raises(Exception) as caught:
         call()
-    reports = [type(caught.value).__name__, str(caught.value)]
-    assert malt.allgather(reports) == [reports] * malt.size()
+    error = [type(caught.value).__name__, str(caught.value)]
+    assert malt.allgather(error) == [error] * malt.size()
     return caught.value
 
 

@@ -317,8 +317,8 @@ def test_models_that_do_not_fit_are_warned_about(write, monkeypatch):
     monkeypatch.setattr(memory, "free_memory", lambda: 41_000_000)
     loaded(path, "aab")
     monkeypatch.setattr(memory, "free_memory", lambda: 39_000_000)
-    reports = f"{path}:2: feature 1,000,000 makes 1,000,001 columns, models of which, one a rank, take 40.0 MB"
-    with pytest.warns(RuntimeWarning, match=reports):
+    warning = f"{path}:2: feature 1,000,000 makes 1,000,001 columns, models of which, one a rank, take 40.0 MB"
+    with pytest.warns(RuntimeWarning, match=warning):
         loaded(path, "aab")
 
 
@@ -408,7 +408,7 @@ def test_labels_that_are_too_large_for_float32(write):
 
 @serial
 @pytest.mark.parametrize(
-    "arguments, reports",
+    "arguments, message",
     [
         ({"n_features": 0}, "n_features must be a whole number from 1 to 2147483647, got 0"),
         ({"n_features": 2**31}, "n_features must be a whole number from 1 to 2147483647, got 2147483648"),
@@ -423,8 +423,8 @@ def test_labels_that_are_too_large_for_float32(write):
         ({"labels": (0, float("nan"))}, "labels must be the two that become -1 and +1, or the only one, got (0, nan)"),
     ],
 )
-def test_bad_arguments(write, arguments, reports):
-    assert reports in failure(write(TEXT), **arguments)
+def test_bad_arguments(write, arguments, message):
+    assert message in failure(write(TEXT), **arguments)
 
 
 @serial

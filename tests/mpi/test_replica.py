@@ -233,10 +233,10 @@ def test_an_array_that_the_loop_replaces_is_warned_about(exchanges, capfd):
         for _ in range(10 * exchanges + 1):
             w = w + 1
             replica.step()
-        reports = capfd.readouterr().err
-        assert bool(reports) == (exchanges >= 3 and malt.rank() == 0)
-    reports += capfd.readouterr().err
-    assert reports.count("malt: Replica") == reports.count(": params did not change") == (malt.rank() == 0)
+        warnings = capfd.readouterr().err
+        assert bool(warnings) == (exchanges >= 3 and malt.rank() == 0)
+    warnings += capfd.readouterr().err
+    assert warnings.count("malt: Replica") == warnings.count(": params did not change") == (malt.rank() == 0)
 
 
 def test_arrays_that_change_are_not_warned_about(capfd):
@@ -261,8 +261,8 @@ def test_a_set_that_has_no_effect_is_warned_about(works, capfd):
         for _ in range(3):
             p.data = p.data + malt.rank()
             replica.step()
-    reports = ": set= was given new values, and the function returns the old ones still"
-    assert capfd.readouterr().err.count(reports) == (malt.rank() == 0 and not works)
+    warning = ": set= was given new values, and the function returns the old ones still"
+    assert capfd.readouterr().err.count(warning) == (malt.rank() == 0 and not works)
 
 
 @pytest.mark.parallel
@@ -328,8 +328,8 @@ class TestAfterTheEnd:
         train("left", lambda replica: (replica.step(), replica.close()))
         train("ended", lambda replica: (replica.step(), replica.finish()))
         malt.finalize()
-        reports = "malt: lost: neither finish() nor close() was called: every rank has a model of its own\n"
-        assert capfd.readouterr().err == (reports if malt.rank() == 0 else "")
+        warning = "malt: lost: neither finish() nor close() was called: every rank has a model of its own\n"
+        assert capfd.readouterr().err == (warning if malt.rank() == 0 else "")
 
     def test_step_after_finish(self):
         replica = malt.Replica(np.zeros(2), every=10)

@@ -227,9 +227,9 @@ print(malt.rank(), malt.size(), bool(merged), malt.shard(10), malt.init().librar
 
     def test_a_replica_that_was_not_finished_is_named_at_exit(self, job_environment):
         program = "import malt, numpy as np\nw = np.zeros(3); r = malt.Replica(w); w += 1; r.step()\n"
-        reports = "malt: Replica 1: neither finish() nor close() was called"
-        assert python(program, job_environment).stderr.startswith(reports)
-        assert reports not in python(program + "raise KeyError", job_environment).stderr
+        warning = "malt: Replica 1: neither finish() nor close() was called"
+        assert python(program, job_environment).stderr.startswith(warning)
+        assert warning not in python(program + "raise KeyError", job_environment).stderr
 
     def test_no_mpi_library(self, job_environment):
         hide = "import sys; sys.modules['mpi4py'] = None\n"

@@ -58,8 +58,8 @@ def test_rows_of_many_zeros_in_another_order():
 
 @pytest.mark.serial
 def test_another_seed():
-    reports = difference({0: noted(RANDOM), 1: noted(RANDOM, seed=3)})
-    assert "rank 1 gave 500 rows of float64, checksum" in reports and ", shuffled with seed 3; all must" in reports
+    message = difference({0: noted(RANDOM), 1: noted(RANDOM, seed=3)})
+    assert "rank 1 gave 500 rows of float64, checksum" in message and ", shuffled with seed 3; all must" in message
 
 
 @pytest.mark.serial

@@ -12,8 +12,8 @@ from dstorm.transports import shm_space
 def all_raise_alike(function, match):
     with pytest.raises(ValueError, match=match) as raised:
         function()
-    reports = malt.init().transport.allgather(str(raised.value).encode())
-    assert len(set(reports)) == 1
+    messages = malt.init().transport.allgather(str(raised.value).encode())
+    assert len(set(messages)) == 1
 
 
 DIFFERENT = [

@@ -353,11 +353,11 @@ def _checked_table(peers: Mapping[Any, Iterable[Any]], size: int) -> Table:
     from scipy.sparse import csgraph
 
     table = tuple(by_rank.get(rank, ()) for rank in range(size))
-    for way, says in ((table, "from rank 0 to rank {}"), (reverse(table), "from rank {} to rank 0")):
+    for way, between in ((table, "from rank 0 to rank {}"), (reverse(table), "from rank {} to rank 0")):
         reached = csgraph.breadth_first_order(uniform(way), 0, return_predecessors=False)
         if len(reached) < size:
             missed = min(set(range(size)) - set(reached.tolist()))
-            raise ValueError(f"the graph is not strongly connected: there is no way {says.format(missed)}")
+            raise ValueError(f"the graph is not strongly connected: there is no way {between.format(missed)}")
     return table
 
 

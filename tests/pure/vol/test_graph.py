@@ -327,7 +327,7 @@ def test_from_dict() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "size", "error", "says"),
+    ("spec", "size", "error", "message"),
     [
         ({0: [1], 1: [2]}, 2, ValueError, r"rank 2 is out of range: with 2 ranks they are 0 to 1"),
         ({0: [-1], 1: [0]}, 2, ValueError, r"rank -1 is out of range"),
@@ -350,14 +350,14 @@ def test_from_dict() -> None:
         (7, 4, TypeError, r"expected a name, a Graph, a dict or a networkx graph, got int"),
     ],
 )
-def test_bad_graphs(spec: object, size: int, error: type[Exception], says: str) -> None:
-    with pytest.raises(error, match=says) as caught:
+def test_bad_graphs(spec: object, size: int, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message) as caught:
         as_graph(spec, size)
     assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("arguments", "error", "says"),
+    ("arguments", "error", "message"),
     [
         ({"size": 0}, ValueError, "size must be at least 1, got 0"),
         ({"size": True}, TypeError, "size: expected an int, got True"),
@@ -369,9 +369,9 @@ def test_bad_graphs(spec: object, size: int, error: type[Exception], says: str) 
         ({"name": None}, TypeError, "name: expected one of all, ring"),
     ],
 )
-def test_bad_arguments(arguments: dict[str, object], error: type[Exception], says: str) -> None:
+def test_bad_arguments(arguments: dict[str, object], error: type[Exception], message: str) -> None:
     graph("ring", 1)  # True == 1: a cached graph must not be returned in place of an error
-    with pytest.raises(error, match=says):
+    with pytest.raises(error, match=message):
         graph(**({"name": "ring", "size": 8} | arguments))  # type: ignore[arg-type]
 
 
