@@ -50,7 +50,7 @@ _CALL_S = 60.0
 Also how long a rank may take to start."""
 _LONGEST_PAUSE_S = 1.0
 """The longest time that counts between two checks: the launcher itself may have been stopped (Ctrl-Z)."""
-_STANDING_S = 5.0
+_ALL_STOPPED_S = 5.0
 """How long all ranks that are left may be stopped. After it the launcher ends them, as no rank can."""
 
 _NOTE = re.compile(
@@ -206,7 +206,7 @@ class JobState:
     def _watch(self, processes: Mapping[int, Process], ended: Set[int], is_early: bool) -> None:
         """End the ranks that are stopped. In a session the ranks do it themselves, as long as one of them runs."""
         left = [process for rank, process in processes.items() if rank not in ended]
-        patience_s = SUSPECT_AFTER_S if is_early else _STANDING_S if all(map(system.is_stopped, left)) else None
+        patience_s = SUSPECT_AFTER_S if is_early else _ALL_STOPPED_S if all(map(system.is_stopped, left)) else None
         if len(self._all) == 1 or patience_s is None:  # nobody waits for a single rank: it may stay stopped
             self._watched = None
             return

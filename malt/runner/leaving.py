@@ -65,7 +65,10 @@ def process() -> str:
 
 
 def listen(connection: int) -> None:
-    """Wait for the request to leave, on `connection` to a launcher on another host. Returns when the launcher ends."""
+    """Wait for the request to leave, over `connection` to a launcher on another host, and signal this process.
+
+    Returns after it, or when the launcher has closed the connection.
+    """
     global _notified
     with contextlib.suppress(OSError, ValueError):
         _notified = int(os.read(connection, 16) or b"0")
