@@ -229,7 +229,7 @@ class Vector(ABC):
     def disown(self, disowned: bool) -> None:
         """Set, after a fork, whether the vector belongs to the parent process, and is closed here. Local.
 
-        The forked process has no other thread, so that the lock is made anew.
+        The forked process has no other thread, so it makes a new lock.
         """
         self._segment.turn = Turn()
         self._turn = self._segment.turn.lock

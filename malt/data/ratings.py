@@ -37,7 +37,7 @@ class Ratings:
     """The ids of all users of the file, ascending, the same on all ranks. int64 if all are whole numbers, else the
     bytes of their names."""
     item_ids: Ids
-    """The ids of all items of the file, likewise."""
+    """The ids of all items of the file, of the same form."""
 
 
 def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = None) -> Ratings:

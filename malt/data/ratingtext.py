@@ -44,7 +44,7 @@ _NAMES: Final = {b"::": "::", b"\t": "tabs", b",": "commas", b" ": "white space"
 _FIRST_LINES: Final = 10
 """The number of lines from which the separator is found."""
 _SHORT_TIME: Final = 2
-"""A last word of up to so many digits may be the decimals of a rating with a decimal comma, as `4,5`."""
+"""The largest number of digits of a last word that may be the decimals of a rating with a decimal comma, as `4,5`."""
 _STRAY: Final = re.compile(rb"^(?:,|::)|(?:,|::)$")
 """A separator at the start or end of a word, in a file separated by white space."""
 _DECIMAL_COMMA: Final = re.compile(rb"[+-]?[0-9]*,[0-9]+")

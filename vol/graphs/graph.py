@@ -36,9 +36,9 @@ from vol.graphs.builders import (
 )  # fmt: skip
 from vol.graphs.spectrum import second_by_fft, second_by_matrix, uniform
 
-AUTO_ALL_RANKS = 4  # with up to so many ranks "auto" is "all"
+AUTO_ALL_RANKS = 4  # "auto" is "all" with up to this number of ranks
 AUTO_SEEDS = 8  # the number of random graphs that "auto" tries
-AUTO_DIGITS = 3  # gaps equal to so many digits are a tie: a triple eigenvalue has an error of 1e-5
+AUTO_DIGITS = 3  # gaps are compared to this number of digits: a triple eigenvalue has an error of 1e-5
 ZERO_EIGENVALUE = 1e-12  # below is rounding error, which the root over a period would magnify: 1e-17 ** (1/6) = 0.001
 
 

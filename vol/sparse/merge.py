@@ -20,7 +20,7 @@ from vol.update import Array, Update
 _BLOCK = 65_536
 """Elements merged at once: a block of each message and the sum stay in the cache of a core."""
 _THIN = 64
-"""Rows are found by a table of positions, or by bisection if fewer than one in so many is there."""
+"""Rows are found by bisection if fewer than 1 / _THIN of their range is there, else by a table of positions."""
 
 
 @dataclass(frozen=True, eq=False)
