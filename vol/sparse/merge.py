@@ -87,6 +87,8 @@ _Term = tuple[float, "RowValues | None"]
 
 
 def _combine(function: GatherFunction, own: Own, updates: Sequence[RowUpdate], rows: Rows) -> None:
+    if not len(rows):
+        return
     if all(len(one.content.rows) == len(own.values) for one in updates):
         whole = [Update(one.sender, one.step, 0, one.weight, 0.0, None, one.content.values) for one in updates]
         function.merge(own, whole)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from vol import merge
@@ -70,6 +70,7 @@ def table_of(rng, n, width, dtype):
     return own
 
 
+@example(AVG, 1, 1, "f4", 1, 1, 2)  # an update of no row
 @given(
     st.sampled_from(FUNCTIONS), st.integers(1, 40), st.integers(1, 3), st.sampled_from(["f2", "f4", "f8", "i4"]),
     st.integers(1, 9), st.integers(1, 12), st.integers(0, 2**31),
