@@ -3,7 +3,7 @@
 A test's folder says what it needs. tests/mpi runs on the ranks there are: its tests marked `serial` in a world of one
 only, those marked `parallel` on several ranks only. Under mpiexec rank 0 runs tests/pure alone while the others wait;
 then all ranks run the same tests of tests/mpi, in the same order, and meet after each. What starts jobs, tests/jobs
-and tests/faults, is skipped there. Tests marked `thorough`, and those for a `seed` of 3 or more, run with --all or
+and tests/faults, is skipped there. Tests marked `thorough`, and those for a `seed` of 2 or more, run with --all or
 where a test is named by `::`.
 
 A test that fails on one rank fails on all, and rank 0 reports what the others said. Where a failure leaves other
@@ -35,12 +35,12 @@ except (ImportError, RuntimeError):
 TESTS = Path(__file__).parent
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 ORDERLY = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-FEW_SEEDS = 3
+FEW_SEEDS, FEW_EXAMPLES = 2, 30
 AFTER_FAILURE_S, LONGEST_TEST_S = 10.0, 200.0
 
 # Ranks must draw the same examples, or their collective calls differ.
-settings.register_profile("malt", derandomize=True, deadline=None, print_blob=False)
-settings.load_profile("malt")
+settings.register_profile("all", derandomize=True, deadline=None, print_blob=False)
+settings.register_profile("few", settings.get_profile("all"), max_examples=FEW_EXAMPLES)
 
 
 def pytest_addoption(parser):
@@ -55,6 +55,7 @@ def pytest_configure(config):
     config.addinivalue_line("markers", "single: of tests/pure, but calls MPI in a world of one")
     config.addinivalue_line("markers", "parallel: needs several ranks")
     config.addinivalue_line("markers", "thorough(but=None): runs with --all only, but for the case of that name")
+    settings.load_profile("all" if config.getoption("--all") else "few")
     config.stash[SESSION] = SharedSession()
     if RANK > 0:
         config.pluginmanager.getplugin("terminalreporter")._tw._file = io.StringIO()
