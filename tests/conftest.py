@@ -207,3 +207,16 @@ def job_environment(tmp_path_factory):
            "MALT_RANK")  # fmt: skip
     inherited = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     return {**inherited, "TMPDIR": str(tmp_path_factory.mktemp("job"))}
+
+
+@pytest.fixture(autouse=True)
+def no_session_over_mpi_on_rank_0_alone(request, monkeypatch):
+    """Skip a test of tests/pure under mpiexec once it begins a session over MPI: the other ranks do not come."""
+    if SIZE == 1 or folder_of(request.node) != "pure":
+        return
+    from dstorm.transports.mpi import MpiTransport
+
+    def skip(*args, **kwargs):
+        pytest.skip("begins a session over MPI in a world of one: run pytest without mpiexec")
+
+    monkeypatch.setattr(MpiTransport, "__init__", skip)
