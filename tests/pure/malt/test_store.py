@@ -139,6 +139,19 @@ def test_a_store_that_is_not_as_described_is_none(path, changes):
     assert read(path, "tests", STATE) is None
 
 
+def test_a_checksum_too_many_is_damage(path):
+    checksums = json.loads(about())["checksums"]
+    describe(path, about(checksums=[*checksums, 0]))
+    assert read(path, "tests", STATE) is None
+
+
+def test_bytes_between_the_columns_and_the_description_are_damage(path):
+    whole = Path(path).read_bytes()
+    columns = CONTENTS.nbytes()
+    Path(path).write_bytes(whole[:columns] + bytes(16) + whole[columns:])
+    assert read(path, "tests", STATE) is None
+
+
 @pytest.mark.parametrize("text", ["", "[]", "{}", "null", "nonsense", "[" * 100_000, '{"version": 3}', "\u00e9"])
 def test_a_store_with_a_strange_description_is_none(path, text):
     describe(path, text.encode())
