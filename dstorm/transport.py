@@ -12,7 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm.membership.view import View
+from dstorm.view import View
 from dstorm.wait import Wait
 
 Bytes = NDArray[np.uint8]

@@ -14,9 +14,9 @@ from itertools import permutations, product
 import numpy as np
 
 from dstorm import Layout, Segment, header
-from dstorm.membership.view import View
 from dstorm.queues.consistency import ASP
 from dstorm.queues.sender import OutgoingMessage
+from dstorm.view import View
 
 CAPACITY = 16
 """Bytes of a payload; all of them hold the number of the message."""

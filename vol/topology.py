@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from dstorm.membership.view import View
+from dstorm.view import View
 from vol.graphs.graph import Graph
 
 

@@ -1,1 +1,1 @@
-"""The membership view, and what the live ranks do together: barriers, collectives, windows."""
+"""What the live ranks do together: barriers, collectives, windows; how they come to the same view."""

@@ -5,8 +5,9 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 
-from dstorm.membership.view import Membership, View, mask, ranks
+from dstorm.membership.decision import Membership, mask, ranks
 from dstorm.transport import Window
+from dstorm.view import View
 from dstorm.wait import Wait
 
 

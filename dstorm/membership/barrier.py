@@ -21,8 +21,8 @@ import numpy as np
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership.attendance import Attendance
 from dstorm.membership.calls import Calls
+from dstorm.membership.decision import DEPARTED, DESERTED, FINAL, OPEN, Membership, mask, ranks
 from dstorm.membership.status import NAME_NBYTES, Cells
-from dstorm.membership.view import DEPARTED, DESERTED, FINAL, OPEN, Membership, mask, ranks
 from dstorm.transport import Transport, Window
 from dstorm.turn import Turn
 from dstorm.wait import Wait

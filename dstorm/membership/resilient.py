@@ -25,8 +25,8 @@ from dstorm.membership.allocator import Allocator
 from dstorm.membership.collectives import Collectives
 from dstorm.membership.enrolment import Enrolled
 from dstorm.membership.tolerant import TolerantBarrier
-from dstorm.membership.view import FaultTolerantView
 from dstorm.transport import Bytes, Put, Window
+from dstorm.view import FaultTolerantView
 
 
 class Place(Protocol):

@@ -15,7 +15,7 @@ import zlib
 
 from dstorm import header
 from dstorm.header import WHOLE
-from dstorm.membership.view import Word
+from dstorm.membership.decision import Word
 from dstorm.transport import Bytes
 
 NAME_NBYTES = 64

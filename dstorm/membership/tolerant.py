@@ -1,6 +1,6 @@
 """Barriers of ranks that may fail while the others go on.
 
-A barrier ends when all live ranks know the same list of failed ranks (dstorm/membership/view.py).
+A barrier ends when all live ranks know the same list of failed ranks (dstorm/membership/decision.py).
 """
 
 from __future__ import annotations
@@ -9,8 +9,9 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from dstorm.membership.barrier import Barrier
-from dstorm.membership.view import DESERTED, FINAL, FaultTolerantView, mask, ranks
+from dstorm.membership.decision import DESERTED, FINAL, mask, ranks
 from dstorm.transport import Transport, Window
+from dstorm.view import FaultTolerantView
 
 _CHECK_S, _OFTEN = 0.02, 8
 """Period of the checks for failed ranks, where there are up to _OFTEN others; with more, longer in proportion."""

@@ -21,8 +21,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 from dstorm.membership.heartbeat import HeartbeatTimeout
-from dstorm.membership.view import View
 from dstorm.transport import Bytes, Put
+from dstorm.view import View
 
 _HEAD = struct.Struct("<qqq")
 """Kind, offset and length. Kinds: PUT, followed by the bytes; FLUSH; CUT: the receiver was marked failed."""

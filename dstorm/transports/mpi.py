@@ -23,11 +23,11 @@ from dstorm import reduction
 from dstorm.membership import barrier
 from dstorm.membership.barrier import Barrier
 from dstorm.membership.enrolment import Enrolled
-from dstorm.membership.view import View
 from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes, Put
 from dstorm.transports import connections, progress, shm_space
 from dstorm.transports.watchdog import Watchdog
+from dstorm.view import View
 
 _is_finalize_noticed = False
 _MOST_NBYTES = 2**62

@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.membership.calls import Calls
-from dstorm.membership.view import View
 from dstorm.transport import Bytes, Put
 from dstorm.transports import shm_space
 from dstorm.transports.group import TICK_S, Collective, Group
+from dstorm.view import View
 from dstorm.wait import Wait
 
 _LONGEST_PAUSE_S = 0.01

@@ -12,10 +12,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import reduction
-from dstorm.membership.view import View
 from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes, Put
 from dstorm.transports import shm_space
+from dstorm.view import View
 from dstorm.wait import Wait
 
 

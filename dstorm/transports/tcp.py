@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.membership.resilient import SurvivingTransport
-from dstorm.membership.view import Change, FaultTolerantView
 from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes, Put
 from dstorm.transports.links import Links
 from dstorm.transports.shm import SharedMemory
+from dstorm.view import Change, FaultTolerantView
 
 
 def host_name() -> str:

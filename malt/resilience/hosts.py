@@ -19,12 +19,12 @@ from typing import Any, NoReturn
 
 from dstorm.errors import DeadlinePassed
 from dstorm.membership.processes import Process, ProcessMonitor, this_process
-from dstorm.membership.view import FaultTolerantView
 from dstorm.transports import shm_space
 from dstorm.transports.endpoints import Endpoint, Exchange
 from dstorm.transports.links import Links
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
+from dstorm.view import FaultTolerantView
 from malt.runner.program import JOB_DIR
 
 _POLL_S = 0.01

@@ -16,9 +16,9 @@ from typing import Any
 
 from dstorm.membership.processes import Process, ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
-from dstorm.membership.view import Change, View
 from dstorm.transports import shm_space
 from dstorm.transports.shm import OneHost, SharedMemory
+from dstorm.view import Change, View
 from malt.launch import job_state
 from malt.launch.command import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
 from malt.launch.mpi_library import LaunchError

@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from dstorm import DeadlinePassed, PeerLost, Transport
 from malt.world.endings import Ending
 from malt.world.shardnotes import ShardNotes
 
 if TYPE_CHECKING:
-    from malt.replica.replica import Replica
     from vol import Vector
 
 _LAST = "malt.finalize"
 DEADLINE_S = 300.0
 """The default. malt.init compares by identity, to tell whether a deadline was given."""
+
+
+class OpenReplica(Protocol):
+    """A Replica, as the end of a session sees it."""
+
+    name: str
+
+    @property
+    def has_stepped(self) -> bool:
+        """Whether it has counted a step."""
 
 
 class World:
@@ -46,7 +55,7 @@ class World:
         """The functions that malt.on_death was given."""
         self.made = 0
         """The number of vectors made so far."""
-        self.replicas: list[Replica] = []
+        self.replicas: list[OpenReplica] = []
         """Replicas that are neither finished nor closed."""
         self.replicas_made = 0
         """The number of Replicas made so far."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from importlib import import_module
 from pathlib import Path
 
@@ -14,43 +15,6 @@ ROOT = Path(__file__).parents[2]
 MOST_LINES = 200
 """Of a program, beside its data, kernels and model."""
 LAYERS = ["dstorm", "vol", "malt", "apps"]
-PURE = [
-    "dstorm/membership/calls.py",
-    "dstorm/transports/connections.py",
-    "dstorm/queues/consistency.py",
-    "dstorm/queues/layout.py",
-    "dstorm/membership/view.py",
-    "dstorm/reduction.py",
-    "dstorm/queues/ring.py",
-    "dstorm/transports/schedule.py",
-    "dstorm/membership/allocator.py",
-    "dstorm/membership/heartbeat.py",
-    "dstorm/header.py",
-    "dstorm/queues/statistics.py",
-    "dstorm/membership/status.py",
-    "dstorm/transport.py",
-    "dstorm/wait.py",
-    "malt/launch/streams/banners.py",
-    "malt/replica/cadence.py",
-    "malt/replica/changes.py",
-    "malt/data/dealing.py",
-    "malt/doctor/findings.py",
-    "malt/replica/parameters.py",
-    "vol/graphs/graph.py",
-    "vol/topology.py",
-    "vol/graphs/builders.py",
-    "vol/graphs/spectrum.py",
-    "vol/merge.py",
-    "vol/update.py",
-    "vol/arguments.py",
-    "vol/sparse/dirty.py",
-    "vol/sparse/merge.py",
-    "vol/sparse/rows.py",
-    "vol/sparse/wire.py",
-    "apps/harness/exchanges.py",
-    "apps/mlp/network.py",
-    "apps/mlp/optimizer.py",
-]
 MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 
 
@@ -70,6 +34,35 @@ def test_imports_point_down(file):
     layer = LAYERS.index(file.relative_to(ROOT).parts[0])
     above = [name for name in imported(file) if name.split(".")[0] in LAYERS[layer + 1 :]]
     assert not above
+
+
+def rooms() -> dict[str, tuple[int, int]]:
+    """The subpackages and modules of each layer, from left to right as in DESIGN.md: column, and place in it."""
+    found = {}
+    for layer in LAYERS:
+        columns = re.search(rf"^    {layer}  +(.*<-.*)$", (ROOT / "DESIGN.md").read_text(), re.M)[1].split("<-")
+        for column, text in enumerate(columns):
+            for place, names in enumerate(text.split("|")):
+                found |= {f"{layer}.{name.strip()}": (column, place) for name in names.split(",")}
+    return found
+
+
+ROOMS = rooms()
+
+
+@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(ROOT)))
+def test_imports_within_a_layer_point_left(file):
+    def room(name: str) -> str:
+        return ".".join(name.split(".")[:2])
+
+    own = room(".".join(file.relative_to(ROOT).with_suffix("").parts))
+    if file.name == "__init__.py" or own not in ROOMS:
+        assert file.name in ("__init__.py", "__main__.py"), f"DESIGN.md has no place for {own}"
+        return
+    layer = own.split(".")[0]
+    others = {room(name) for name in imported(file) if name.startswith(f"{layer}.")} & set(ROOMS) - {own}
+    assert [one for one in others if ROOMS[one][0] > ROOMS[own][0]] == []
+    assert [one for one in others if ROOMS[one][0] == ROOMS[own][0] and ROOMS[one][1] != ROOMS[own][1]] == []
 
 
 PUBLIC = {name: import_module(name) for name in ("malt", "malt.data", "malt.files")}
@@ -117,7 +110,41 @@ def test_programs_are_short(name):
     assert len((ROOT / "apps" / name / "program.py").read_text().splitlines()) <= MOST_LINES
 
 
-@pytest.mark.parametrize("name", PURE)
+def described() -> dict[str, bool]:
+    """The modules in the tables of DESIGN.md, and whether a star says that they are pure."""
+    text = (ROOT / "DESIGN.md").read_text().partition("\n## Modules\n")[2].partition("\n## ")[0]
+    found = {}
+    for section in text.split("\n### ")[1:]:
+        heading, *lines = section.splitlines()
+        folder = "" if "," in heading else heading
+        for cell in [line.split("|")[1] for line in lines if line.startswith("| ")][1:]:
+            inside = folder
+            for name in re.findall(r"[\w/.]+(?: \*)?", cell):
+                path = name.removesuffix(" *")
+                inside, path = (
+                    (folder + path[: path.rfind("/") + 1], path[path.rfind("/") + 1 :])
+                    if "/" in path
+                    else (inside, path)
+                )
+                files = [path] if path else [file.name for file in (ROOT / inside).glob("*.py") if file.name[0] != "_"]
+                found |= {inside + file: name.endswith("*") for file in files}
+    return found
+
+
+DESCRIBED = described()
+FOLDERS = [*LAYERS, "bench", "examples"]
+
+
+def test_the_design_lists_the_modules_that_there_are():
+    modules = {
+        str(file.relative_to(ROOT)) for folder in FOLDERS for file in (ROOT / folder).rglob("*.py")
+        if file.name not in ("__init__.py", "__main__.py") and folder != "examples"
+    }  # fmt: skip
+    listed = {name for name in DESCRIBED if not name.startswith("examples/") and not name.endswith("__main__.py")}
+    assert listed == modules
+
+
+@pytest.mark.parametrize("name", [name for name, is_pure in DESCRIBED.items() if is_pure])
 def test_what_decides_is_pure(name):
     roots = {one.split(".")[0] for one in imported(ROOT / name)}
     assert not roots & {"mpi4py", "time", "threading", "os", "socket"}

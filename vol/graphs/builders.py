@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Iterable, Sequence
+from itertools import chain
 from math import isqrt
 from operator import index
 from typing import Any
@@ -189,3 +190,14 @@ def reverse(table: Table) -> Table:
         for p in peers:
             senders[p].append(r)
     return tuple(map(tuple, senders))
+
+
+def union(phases: Phases) -> Table:
+    """Return the out-peers of each rank in any phase, ascending."""
+    return phases[0] if len(phases) == 1 else tuple(map(joined, zip(*phases, strict=True)))
+
+
+def joined(by_phase: Iterable[Peers]) -> Peers:
+    """Return the peers of one rank in any phase, ascending."""
+    first, *others = by_phase
+    return tuple(sorted({*first, *chain.from_iterable(others)})) if others else first

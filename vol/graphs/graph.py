@@ -9,10 +9,9 @@ from __future__ import annotations
 
 import difflib
 import hashlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache, reduce
-from itertools import chain
 from operator import or_
 from typing import Any
 
@@ -28,12 +27,15 @@ from vol.graphs.builders import (
     chord_offsets,
     exponential_offsets,
     halton_offsets,
+    joined,
     log2_ceil,
     one_peer,
     random_regular,
     reverse,
     star,
+    union,
 )  # fmt: skip
+from vol.graphs.mending import components, mended, renumbered
 from vol.graphs.spectrum import second_by_fft, second_by_matrix, uniform
 
 AUTO_ALL_RANKS = 4  # "auto" is "all" with up to this number of ranks
@@ -47,15 +49,15 @@ class Graph:
     """A communication graph. Immutable. Local.
 
     Made by `graph`, `as_graph`, `Graph.from_dict`, `Graph.from_networkx` and `without`, which check their arguments.
-    `phases[p][r]` holds the out-peers of rank r in phase p, ascending. The ranks in `failed` have no edges, and do not
-    count in `living`, `spectral_gap` and `rounds`. Two graphs are equal if size, edges and failed ranks are.
+    `phases[p][r]` holds the out-peers of rank r in phase p, ascending. The ranks in `removed` have no edges, and do not
+    count in `remaining`, `spectral_gap` and `rounds`. Two graphs are equal if size, edges and removed ranks are.
     """
 
     name: str = field(compare=False)
     size: int
     phases: Phases
-    failed: frozenset[int] = frozenset()
-    whole: Graph | None = field(default=None, compare=False)  # the graph without failures
+    removed: frozenset[int] = frozenset()
+    whole: Graph | None = field(default=None, compare=False)  # the graph before ranks were removed
 
     @classmethod
     def from_dict(cls, peers: Mapping[Any, Iterable[Any]], size: int) -> Graph:
@@ -81,7 +83,7 @@ class Graph:
         return cls.from_dict(peers, size)
 
     def __repr__(self) -> str:
-        unusual = {"period": (self.period, 1), "failed": (sorted(self.failed), [])}
+        unusual = {"period": (self.period, 1), "removed": (sorted(self.removed), [])}
         more = "".join(f", {name}={value}" for name, (value, usual) in unusual.items() if value != usual)
         return f"Graph({self.name!r}, size={self.size}, degree={self.degree}{more})"
 
@@ -96,12 +98,12 @@ class Graph:
     def targets(self, rank: int) -> tuple[int, ...]:
         """Return the ranks that `rank` sends to at any step, ascending. Local. ValueError: no such rank."""
         self._phase(rank, 1)
-        return _joined(table[rank] for table in self.phases)
+        return joined(table[rank] for table in self.phases)
 
     def sources(self, rank: int) -> tuple[int, ...]:
         """Return the ranks that send to `rank` at any step, ascending. Local. ValueError: no such rank."""
         self._phase(rank, 1)
-        return _joined(self._into(phase, rank) for phase in range(self.period))
+        return joined(self._into(phase, rank) for phase in range(self.period))
 
     @property
     def period(self) -> int:
@@ -109,9 +111,9 @@ class Graph:
         return len(self.phases)
 
     @property
-    def living(self) -> tuple[int, ...]:
-        """The live ranks, ascending. Local."""
-        return tuple(sorted(set(range(self.size)) - self.failed))
+    def remaining(self) -> tuple[int, ...]:
+        """The remaining ranks, ascending. Local."""
+        return tuple(sorted(set(range(self.size)) - self.removed))
 
     @cached_property
     def edges(self) -> tuple[tuple[int, int], ...]:
@@ -124,17 +126,17 @@ class Graph:
         return max(len(peers) for table in self.phases for peers in table)
 
     def is_strongly_connected(self) -> bool:
-        """Whether a period has a path from every live rank to every other. Local."""
-        return len(_components(self._targets, self.living)) == 1
+        """Whether a period has a path from every remaining rank to every other. Local."""
+        return len(components(self._targets, self.remaining)) == 1
 
     def spectral_gap(self) -> float:
-        """Return 1 - |lambda2| of uniform averaging with in-neighbours over the live ranks. Local.
+        """Return 1 - |lambda2| of uniform averaging with in-neighbours over the remaining ranks. Local.
 
         W[i, j] = 1 / (indegree(i) + 1) for j = i and for j in into(i), else 0. For a time-varying graph it is the rate
         per step: 1 - |lambda2(W_period ... W_1)| ** (1 / period). The larger the gap, the faster ranks agree; with
         a gap of 0 they never do. One rank: 1.0.
         """
-        phases = _renumbered(self.phases, self.living)
+        phases = renumbered(self.phases, self.remaining)
         if len(phases[0]) == 1:
             return 1.0
         is_circulant = all(table == Circulant(len(table), table[0]) for table in phases)
@@ -142,42 +144,42 @@ class Graph:
         return 1.0 if second < ZERO_EIGENVALUE else 1.0 - second ** (1 / self.period)
 
     def rounds(self) -> int:
-        """Return the number of steps, from step 1, after which an update of each live rank has reached all. Local.
+        """Return the number of steps, from step 1, after which an update of each remaining rank has reached all. Local.
 
         For a static graph that is the diameter. ValueError: the graph is not strongly connected.
         """
         if not self.is_strongly_connected():
             raise ValueError(f"{self!r} is not strongly connected: news never reaches all")
         knows = [1 << r for r in range(self.size)]  # by rank: a set of ranks, as the bits of an int
-        everything = sum(1 << r for r in self.living)
+        everything = sum(1 << r for r in self.remaining)
         step = 0
-        members = self.living
+        members = self.remaining
         while {knows[r] for r in members} != {everything}:
             step += 1
             knows = [reduce(or_, (knows[p] for p in self.into(r, step)), own) for r, own in enumerate(knows)]
         return step
 
     def without(self, ranks: Iterable[int]) -> Graph:
-        """Return the graph without the edges of `ranks`, which count as failed. Local.
+        """Return the graph without the edges of `ranks`, which count as removed. Local.
 
-        The other ranks keep their numbers, and `size` stays. Edges are added if the live ranks would not be strongly
-        connected: at most one out-peer and one in-peer for each rank. A ring closes over the gap. The lowest live rank
-        becomes the hub of a star. The order of failures does not matter: g.without(a).without(b) == g.without(a + b).
+        The other ranks keep their numbers, and `size` stays. Edges are added if the remaining ranks would not be
+        strongly connected: at most one out-peer and one in-peer for each rank. A ring closes over the gap. The lowest
+        remaining rank becomes the hub of a star. g.without(a).without(b) == g.without(a + b).
 
         TypeError: `ranks` is not a list of whole numbers. ValueError: there is no such rank, or no rank is left.
         """
         if not isinstance(ranks, Iterable):
             raise TypeError(f"ranks: expected a list of ranks, got {ranks!r}")
-        failed = self.failed | {_rank(r, self.size) for r in ranks}
-        if failed == self.failed:
+        removed = self.removed | {_rank(r, self.size) for r in ranks}
+        if removed == self.removed:
             return self
-        if len(failed) == self.size:
+        if len(removed) == self.size:
             raise ValueError(f"cannot remove all {self.size} ranks of a graph")
         # Ranks learn of failures in different orders and must get the same graph, so mending starts from the whole one.
         whole = self.whole or self
-        living = sorted(set(range(self.size)) - failed)
-        phases = (star(self.size, living),) if whole.name == "star" else _mended(whole.phases, living)
-        return Graph(self.name, self.size, phases, failed, whole)
+        remaining = sorted(set(range(self.size)) - removed)
+        phases = (star(self.size, remaining),) if whole.name == "star" else mended(whole.phases, remaining)
+        return Graph(self.name, self.size, phases, removed, whole)
 
     @cached_property
     def fingerprint(self) -> str:
@@ -195,7 +197,7 @@ class Graph:
 
     @cached_property
     def _targets(self) -> Table:
-        return _union(self.phases)
+        return union(self.phases)
 
     def _phase(self, rank: int, step: int) -> int:
         rank, step = _integer("rank", rank), _integer("step", step)
@@ -294,54 +296,6 @@ _BUILDERS: dict[str, Callable[[int, int, int], Phases]] = {
 }
 _DEGREE_IS_FREE = frozenset({"halton", "chord", "exponential", "random"})
 NAMES = tuple(_BUILDERS)
-
-
-def _union(phases: Phases) -> Table:
-    return phases[0] if len(phases) == 1 else tuple(map(_joined, zip(*phases, strict=True)))
-
-
-def _joined(by_phase: Iterable[Peers]) -> Peers:
-    first, *others = by_phase
-    return tuple(sorted({*first, *chain.from_iterable(others)})) if others else first
-
-
-def _renumbered(phases: Phases, living: Sequence[int]) -> Phases:
-    """Return `phases` with the live ranks numbered from 0: a mended ring is then a ring."""
-    number = {r: k for k, r in enumerate(living)}
-    return tuple(tuple(tuple(number[p] for p in table[r]) for r in living) for table in phases)
-
-
-def _components(table: Table, living: Iterable[int]) -> list[list[int]]:
-    """Return the strongly connected parts of the live ranks, ordered by their lowest rank; each ascending."""
-    from scipy.sparse import csgraph  # imported here: it takes longer to load than all of MALT
-
-    labels = csgraph.connected_components(uniform(table), directed=True, connection="strong")[1]
-    parts: dict[int, list[int]] = {}
-    for r in living:
-        parts.setdefault(int(labels[r]), []).append(r)
-    return list(parts.values())
-
-
-def _mended(phases: Phases, living: Sequence[int]) -> Phases:
-    """Return `phases` among the live ranks, with edges that join their strongly connected parts into a ring.
-
-    So the parts of a cut ring, which are single ranks, become a ring again. The sender of a new edge is the rank of its
-    part with the fewest targets left, often one that has lost a peer. The edge goes into a phase where that rank has no
-    other target, if there is one.
-    """
-    tables: list[list[Peers]] = [[()] * len(table) for table in phases]
-    for made, table in zip(tables, phases, strict=True):
-        for r in living:
-            made[r] = tuple(sorted(set(table[r]).intersection(living)))
-    targets = _union(tuple(map(tuple, tables)))
-    parts = _components(targets, living)
-    for here, there in zip(parts, parts[1:] + parts[:1], strict=True):
-        if here is there or not set(there).isdisjoint(chain.from_iterable(targets[r] for r in here)):
-            continue
-        sender = min(here, key=lambda r: len(targets[r]))
-        idle = next((t for t in tables if not t[sender]), tables[0])
-        idle[sender] = tuple(sorted((*idle[sender], there[0])))
-    return tuple(map(tuple, tables))
 
 
 def _checked_table(peers: Mapping[Any, Iterable[Any]], size: int) -> Table:

@@ -8,8 +8,9 @@ import pytest
 
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
 from dstorm.membership.barrier import Barrier, nbytes
+from dstorm.membership.decision import DEPARTED
 from dstorm.membership.tolerant import TolerantBarrier
-from dstorm.membership.view import DEPARTED, FaultTolerantView, View
+from dstorm.view import FaultTolerantView, View
 
 pytestmark = pytest.mark.serial
 

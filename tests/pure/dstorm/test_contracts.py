@@ -12,11 +12,11 @@ from contracts import check_transport, check_window
 
 from dstorm import Group, SimulatedTransport, SoloTransport
 from dstorm.membership.resilient import SurvivingTransport
-from dstorm.membership.view import FaultTolerantView
 from dstorm.transports.endpoints import Exchange
 from dstorm.transports.links import Links
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts
+from dstorm.view import FaultTolerantView
 
 pytestmark = pytest.mark.serial
 

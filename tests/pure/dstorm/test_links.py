@@ -9,9 +9,9 @@ import time
 import numpy as np
 import pytest
 
-from dstorm.membership.view import FaultTolerantView
 from dstorm.transports import links
 from dstorm.transports.links import Links
+from dstorm.view import FaultTolerantView
 
 pytestmark = pytest.mark.serial
 NBYTES = 1 << 22

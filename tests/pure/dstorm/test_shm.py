@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from dstorm.membership.resilient import SurvivingTransport
-from dstorm.membership.view import Change, Member
 from dstorm.transports import shm_space
 from dstorm.transports.shm import OneHost, SharedMemory
+from dstorm.view import Change, Member
 
 pytestmark = pytest.mark.serial
 SIZE = 3

@@ -34,7 +34,7 @@ def reach(graph: Graph, start: int) -> set[int]:
 
 def check_graph(graph: Graph) -> None:
     """Check what every graph promises, custom or built-in, with or without failed ranks."""
-    living = set(graph.living)
+    living = set(graph.remaining)
     pairs = set()
     for step in range(1, graph.period + 1):
         for r in range(graph.size):
@@ -63,7 +63,7 @@ def gap_by_definition(graph: Graph) -> float:
             for j in (i, *graph.into(i, step)):
                 w[i, j] = 1 / (len(graph.into(i, step)) + 1)
         product = w @ product
-    living = list(graph.living)
+    living = list(graph.remaining)
     if len(living) == 1:
         return 1.0
     second = np.sort(np.abs(np.linalg.eigvals(product[np.ix_(living, living)])))[-2]
@@ -71,7 +71,7 @@ def gap_by_definition(graph: Graph) -> float:
 
 
 def rounds_by_definition(graph: Graph) -> int:
-    living = set(graph.living)
+    living = set(graph.remaining)
     knows = {r: {r} for r in living}
     for step in itertools.count(1):
         if all(knows[r] == living for r in living):
@@ -87,7 +87,7 @@ def rounds_by_definition(graph: Graph) -> int:
 def test_built_in_at_every_size(name: str) -> None:
     for size in SIZES:
         built = graph(name, size)
-        assert (built.name, built.size, built.living) == (name, size, tuple(range(size)))
+        assert (built.name, built.size, built.remaining) == (name, size, tuple(range(size)))
         check_graph(built)
         if name not in ("all", "star", "torus") and size > 4:
             assert built.degree <= math.ceil(math.log2(size))
@@ -248,7 +248,7 @@ def test_edges_in_one_direction_are_not_strongly_connected() -> None:
 def check_without(whole: Graph, failed: set[int]) -> Graph:
     """Remove `failed`; check that the graph is mended, and that no edge is added without need."""
     left = whole.without(failed)
-    assert left.size == whole.size and left.failed == failed
+    assert left.size == whole.size and left.removed == failed
     check_graph(left)
     if whole.name != "star":
         kept = {(a, b) for a, b in whole.edges if not {a, b} & failed}
@@ -257,7 +257,7 @@ def check_without(whole: Graph, failed: set[int]) -> Graph:
         bare = Graph("bare", whole.size, tuple(
             tuple(tuple(p for p in peers if not {r, p} & failed) for r, peers in enumerate(table))
             for table in whole.phases
-        ), left.failed)  # fmt: skip
+        ), left.removed)  # fmt: skip
         assert bool(added) == (not bare.is_strongly_connected())
         for k in (0, 1):
             ends = [edge[k] for edge in added]
@@ -280,7 +280,7 @@ def test_failures_down_to_one_live_rank_in_any_order(name: str) -> None:
         for k, failed in enumerate(order[:-1], start=1):
             one_by_one = one_by_one.without([failed])
             assert one_by_one == check_without(whole, set(order[:k]))
-        assert one_by_one.living == (order[-1],) and one_by_one.edges == ()
+        assert one_by_one.remaining == (order[-1],) and one_by_one.edges == ()
         assert (one_by_one.rounds(), one_by_one.spectral_gap(), one_by_one.degree) == (0, 1.0, 0)
 
 
@@ -446,7 +446,7 @@ def test_a_graph_is_a_value() -> None:
     assert ring != graph("ring", 5) and ring != graph("torus", 4)
     with pytest.raises(AttributeError):
         ring.size = 5  # type: ignore[misc]
-    assert repr(graph("one-peer", 8).without([1])) == "Graph('one-peer', size=8, degree=1, period=3, failed=[1])"
+    assert repr(graph("one-peer", 8).without([1])) == "Graph('one-peer', size=8, degree=1, period=3, removed=[1])"
     assert repr(ring) == "Graph('ring', size=4, degree=1)"
 
 

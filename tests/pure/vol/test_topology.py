@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 import malt
-from dstorm.membership.view import FaultTolerantView, View
+from dstorm.view import FaultTolerantView, View
 from vol.topology import Topology
 
 pytestmark = pytest.mark.serial

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from dstorm.membership.view import Change, FaultTolerantView, Member, View
+from dstorm.view import Change, FaultTolerantView, Member, View
 
 pytestmark = pytest.mark.serial
 
