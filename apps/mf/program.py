@@ -3,9 +3,8 @@
     python -m apps.mf [RATINGS] [--test TEST] ...               alone
     malt run -n 4 -m apps.mf [RATINGS] [--test TEST] ...        on four ranks
 
-Every rank trains on the ratings of its own users, whose rows no other rank needs. Rows of items that several ranks have
-ratings of are exchanged. A rank sends those that it has trained on since the last exchange, and its peers take the mean
-of their own rows and these.
+Every rank trains on the ratings of its own users, whose rows no other rank needs. Rows of items that several ranks rate
+are exchanged: a rank sends those that it has trained on, and its peers take the mean of their own rows and these.
 """
 
 from __future__ import annotations
@@ -172,6 +171,7 @@ class Program(harness.Program):
         add("train", nargs="?", metavar="RATINGS",
             help="lines of user item rating, also .gz .bz2 .xz (a problem made of the seed, with a test)")  # fmt: skip
         add("--test", metavar="TEST", help="ratings to measure the error on")
+        add("--problem", choices=reading.PROBLEMS, help="without RATINGS: small (so), or as large as a film site's")
         add("--rank", type=harness.whole_number(1), metavar="K", help=f"factors of a user and of an item ({RANK})")
         add("--l2", type=harness.real_number(0), default=0.05, metavar="X",
             help="weight of the factors' squares (%(default)s)")  # fmt: skip

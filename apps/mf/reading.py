@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from typing import Final
 
 import numpy as np
 
@@ -10,7 +11,10 @@ import malt
 from apps.harness import Measured, compile_first
 from apps.mf import factors, model
 from apps.mf.model import Model
-from apps.mf.planted import planted
+from apps.mf.planted import film, planted
+
+PROBLEMS: Final = {"small": planted, "film": film}
+"""The problems that are made of the seed, by the names of --problem."""
 
 
 def start(options: Namespace) -> Model | None:
@@ -20,6 +24,8 @@ def start(options: Namespace) -> Model | None:
     """
     if options.rank and options.rank > factors.MAX_RANK:
         raise ValueError(f"--rank must be at most {factors.MAX_RANK}, got {options.rank}")
+    if options.problem and (options.train or options.model):
+        raise ValueError("--problem is a problem made of the seed: it goes without RATINGS and without --model")
     if options.model is None:
         return None
     found = model.load(options.model)
@@ -35,7 +41,7 @@ def start(options: Namespace) -> Model | None:
 def ratings(options: Namespace) -> tuple[malt.Ratings, malt.Ratings | None]:
     """The training ratings, and the test ratings or None. Collective. OSError, ValueError: a file cannot be read."""
     if options.train is None:
-        train, test = planted(options.seed)
+        train, test = PROBLEMS[options.problem or "small"](options.seed)
         return train, malt.open_ratings(options.test) if options.test else test
     return malt.open_ratings(options.train), malt.open_ratings(options.test) if options.test else None
 

@@ -311,6 +311,7 @@ BAD = {
     "an option that is not there": (["--ranks", "3"], "unrecognized arguments"),
     "a graph that is not there": (["--graph", "chrod"], "chord"),
     "a mode that is not there": (["--sync", "ssp:x"], "ssp:S"),
+    "a problem beside ratings": (["x.txt", "--problem", "film"], "--problem is a problem made of the seed"),
     "rank 0": (["--rank", "0"], "from 1 up, got 0"),
     "a huge rank": (["--rank", "100000"], "--rank must be at most 1024, got 100000"),
     "l2 not a number": (["--l2", "nan"], "from 0 up, got nan"),
