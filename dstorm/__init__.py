@@ -3,7 +3,7 @@
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.queues.consistency import Consistency, parse
 from dstorm.queues.layout import Layout
-from dstorm.queues.queues import Segment
+from dstorm.queues.queues import Queues
 from dstorm.queues.receiver import Message
 from dstorm.queues.sender import OutgoingMessage
 from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics
@@ -24,7 +24,7 @@ __all__ = [
     "MismatchedCalls",
     "OutgoingMessage",
     "PeerLost",
-    "Segment",
+    "Queues",
     "SimulatedTransport",
     "SoloTransport",
     "Statistics",

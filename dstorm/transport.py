@@ -135,7 +135,7 @@ class Transport(Protocol):
     def heard_at(self, rank: int) -> float:
         """When `rank` last gave a heartbeat, by this rank's clock, as far as this rank knows. Local."""
 
-    def attend(self, wait: Wait) -> bool:
+    def poll_wait(self, wait: Wait) -> bool:
         """Whether the deadline of `wait` has passed. One-sided. To be called whenever the wait is due.
 
         Publishes for whom this rank waits, and reports a long wait on stderr. Where ranks may fail, evicts the ranks

@@ -1,4 +1,4 @@
-"""Every interleaving of one sender and one receiver, with the real Segment on both sides.
+"""Every interleaving of one sender and one receiver, with the real Queues on both sides.
 
 The sender runs first, against a window that only records its Puts: under "asp" it never looks at what the receiver
 does. The receiver then runs against a memory into which the recorded pieces arrive, some before each of its own
@@ -13,7 +13,7 @@ from itertools import permutations, product
 
 import numpy as np
 
-from dstorm import Layout, Segment, header
+from dstorm import Layout, Queues, header
 from dstorm.queues.consistency import ASP
 from dstorm.queues.sender import OutgoingMessage
 from dstorm.view import View
@@ -141,9 +141,9 @@ class OneEnd:
     def opened(self): ...
 
 
-def send(segment: Segment, peers, step: int, payload, encoding: int = 0) -> tuple[int, float]:
+def send(queues: Queues, peers, step: int, payload, encoding: int = 0) -> tuple[int, float]:
     """Publish one and the same payload to `peers`."""
-    return segment.send_each([OutgoingMessage(peer, payload, None, payload.nbytes, encoding) for peer in peers], step)
+    return queues.send_each([OutgoingMessage(peer, payload, None, payload.nbytes, encoding) for peer in peers], step)
 
 
 def layout(depth: int) -> Layout:
@@ -153,7 +153,7 @@ def layout(depth: int) -> Layout:
 def recorded_stages(messages: int, depth: int, cut_headers: bool) -> list[list[Piece]]:
     """The stages of the Puts of `messages` scatters."""
     window = RecordingWindow(layout(depth).window_nbytes(0), cut_headers)
-    sender = Segment(OneEnd(0, window), layout(depth), ASP, 1.0)
+    sender = Queues(OneEnd(0, window), layout(depth), ASP, 1.0)
     for number in range(1, messages + 1):
         send(sender, [1], number, np.full(CAPACITY, number, np.uint8))
     return window.stages
@@ -184,7 +184,7 @@ def scheduled_reads(window: ReplayedWindow):
 def play(pieces: Sequence[Piece], messages: int, depth: int, newest: bool, schedule: Schedule) -> None:
     """One gather while pieces arrive, one when all is quiet; Violation where the promises do not hold."""
     window = ReplayedWindow(layout(depth).window_nbytes(1), pieces, schedule)
-    receiver = Segment(OneEnd(1, window), layout(depth), ASP, 1.0)
+    receiver = Queues(OneEnd(1, window), layout(depth), ASP, 1.0)
     steps: list[int] = []
     with scheduled_reads(window):
         steps += _receive(receiver, newest)
@@ -199,7 +199,7 @@ def play(pieces: Sequence[Piece], messages: int, depth: int, newest: bool, sched
         raise Violation(f"the newest message, {messages}, was never gathered: {steps}")
 
 
-def _receive(receiver: Segment, newest: bool) -> list[int]:
+def _receive(receiver: Queues, newest: bool) -> list[int]:
     steps = []
     for message in receiver.receive(lambda: [0], newest=newest):
         if set(message.payload.tolist()) != {message.step} or message.payload.nbytes != CAPACITY:
@@ -208,7 +208,7 @@ def _receive(receiver: Segment, newest: bool) -> list[int]:
     return steps
 
 
-def _check_account(receiver: Segment, sent: int, gathered: int, quiet: bool) -> None:
+def _check_account(receiver: Queues, sent: int, gathered: int, quiet: bool) -> None:
     seen = receiver.statistics()
     if seen.gathered != gathered:
         raise Violation(f"{gathered} were handed over, {seen.gathered} are counted")

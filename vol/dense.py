@@ -48,7 +48,7 @@ class DenseVector(Vector):
             peer: OutgoingMessage(peer, self._bytes, None, array.nbytes, _WHOLE_ARRAY) for peer in self._peers
         }
         for outgoing in self._messages.values():
-            self._segment.prepare(outgoing)
+            self._queues.prepare(outgoing)
 
     # -- private ----------------------------------------------------------------------------------------------
 
@@ -56,7 +56,7 @@ class DenseVector(Vector):
         if rows is not None:
             raise ValueError(f'{self.name}: rows= needs kind="sparse"; a dense vector sends the whole array')
         outgoing = map(self._messages.__getitem__, peers)
-        sent, self._mass = self._segment.send_each(outgoing, step, weight, self._mass)
+        sent, self._mass = self._queues.send_each(outgoing, step, weight, self._mass)
         return sent
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
@@ -75,7 +75,7 @@ class DenseVector(Vector):
         Whether a message was overwritten meanwhile is checked before `array` changes. If one was, or if one is to be
         refused, return None: no message has been taken.
         """
-        messages = self._segment.look(self._sources, timeout_s)
+        messages = self._queues.look(self._sources, timeout_s)
         if not messages:
             return messages
         contents = [content for one in messages if (content := self._whole(one)) is not None]
@@ -87,7 +87,7 @@ class DenseVector(Vector):
         blend.total(self._total)
         if self._check_finite and not np.isfinite(self._total.sum()):  # one such term is enough
             return None
-        if not self._segment.look_again():
+        if not self._queues.look_again():
             return None
         blend.finish(self._total, self._flat)
         return messages

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from dstorm import ClosedError, Layout, Message, PeerLost, Segment, Statistics, Transport
+from dstorm import ClosedError, Layout, Message, PeerLost, Queues, Statistics, Transport
 from dstorm.membership import children
 from dstorm.queues.consistency import Consistency
 from dstorm.turn import Turn
@@ -82,8 +82,8 @@ class Vector(ABC):
         self._peers = layout.out(self._rank)
         """All ranks to which this one may ever send."""
         transport.connect(sorted({*self._peers, *layout.into(self._rank)}))
-        self._segment = Segment(transport, layout, consistency, deadline_s)
-        self._turn = self._segment.turn.lock
+        self._queues = Queues(transport, layout, consistency, deadline_s)
+        self._turn = self._queues.turn.lock
         self._final: Statistics | None = None
 
     @property
@@ -110,7 +110,7 @@ class Vector(ABC):
     @property
     def closed(self) -> bool:
         """Whether this rank has closed the vector."""
-        return self._segment.closed
+        return self._queues.closed
 
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
         """Write an update into the memory of each out-neighbour of this step; return the payload bytes sent. One-sided.
@@ -129,9 +129,9 @@ class Vector(ABC):
         been sent, the step is unchanged, and no row counts as sent.
         """
         if not self._turn.acquire(False):
-            self._segment.turn.insist(f"{self.name}.scatter")
+            self._queues.turn.insist(f"{self.name}.scatter")
         try:
-            if self._segment.closed:
+            if self._queues.closed:
                 self._check_open()
             self._transport.poll_failures()  # first, as the callbacks of users may raise: nothing has been sent yet
             if type(weight) is not float or not 0 <= weight < math.inf:
@@ -172,7 +172,7 @@ class Vector(ABC):
         updates count as gathered.
         """
         if not self._turn.acquire(False):
-            self._segment.turn.insist(f"{self.name}.gather")
+            self._queues.turn.insist(f"{self.name}.gather")
         try:
             return self._gather(function, timeout_s)
         finally:
@@ -222,7 +222,7 @@ class Vector(ABC):
         call raises ClosedError; `close` returns after it.
         """
         if self._final is None and not self.disowned:
-            self._segment.close()
+            self._queues.close()
             with self._turn:
                 self._final = self._final or self._statistics()
 
@@ -231,14 +231,14 @@ class Vector(ABC):
 
         The forked process has no other thread, so it makes a new lock.
         """
-        self._segment.turn = Turn()
-        self._turn = self._segment.turn.lock
+        self._queues.turn = Turn()
+        self._turn = self._queues.turn.lock
         self.disowned = disowned
-        self._segment.closed |= disowned
+        self._queues.closed |= disowned
 
     def free(self) -> None:
         """Free the window. Collective. All ranks have closed the vector before."""
-        self._segment.free()
+        self._queues.free()
 
     def __enter__(self: _AnyVector) -> _AnyVector:
         return self
@@ -262,7 +262,7 @@ class Vector(ABC):
 
     def _statistics(self) -> Statistics:
         neighbours = self._topology.peek()
-        return self._segment.statistics({*neighbours.targets, *neighbours.sources})
+        return self._queues.statistics({*neighbours.targets, *neighbours.sources})
 
     def _sources(self) -> Sequence[int]:
         """Return the ranks for which a gather at this step may wait: under lockstep the in-neighbours of this step."""
@@ -291,21 +291,21 @@ class Vector(ABC):
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
         """Wait if the consistency asks for it, take the messages that have arrived, merge them and return them."""
-        received = self._segment.receive(self._sources, newest=self._wants_newest(function), timeout_s=timeout_s)
+        received = self._queues.receive(self._sources, newest=self._wants_newest(function), timeout_s=timeout_s)
         self._gathered_at = self._step
         messages, contents = [], []
         try:
             for message in received:
                 content = self._decode(message)
                 if content is None:
-                    self._segment.refuse(message)
+                    self._queues.refuse(message)
                 else:
                     messages.append(message)
                     contents.append(content)
             if messages:
                 self._merge(function, messages, contents)
         finally:
-            self._segment.acknowledge()
+            self._queues.acknowledge()
         return messages
 
     @abstractmethod
@@ -323,7 +323,7 @@ class Vector(ABC):
         return isinstance(function, GatherFunction) and function.newest
 
     def _check_open(self) -> None:
-        if self._segment.closed:
+        if self._queues.closed:
             raise ClosedError(f"{self.name}: {children.refusal()}" if self.disowned else f"{self.name} is closed")
 
     def _check_function(self, function: Any) -> None:

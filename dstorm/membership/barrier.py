@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator
 import numpy as np
 
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
-from dstorm.membership.attendance import Attendance
 from dstorm.membership.calls import Calls
 from dstorm.membership.decision import DEPARTED, DESERTED, FINAL, OPEN, Membership, mask, ranks
 from dstorm.membership.status import NAME_NBYTES, Cells
+from dstorm.membership.wait_monitor import WaitMonitor
 from dstorm.transport import Transport, Window
 from dstorm.turn import Turn
 from dstorm.wait import Wait
@@ -40,7 +40,7 @@ def _print(line: str) -> None:
     print(line, file=sys.stderr, flush=True)
 
 
-class Barrier(Attendance):
+class Barrier(WaitMonitor):
     """The barriers of one rank. `window` has nbytes(transport.size) bytes and is used for nothing else.
 
     `report(line)`: prints a line about a long wait.
@@ -180,7 +180,7 @@ class Barrier(Attendance):
                 if wait.is_due(now):
                     wait.ranks = self._missing(generation)
                     wait.spared = [rank for rank in wait.ranks if final and self.has_closed(rank)]
-                    if self.attend(wait):
+                    if self.poll_wait(wait):
                         raise self._passed(generation, what)
                 self._transport.pause(polls)
                 self.check_now_and_then()

@@ -22,8 +22,8 @@ from numpy.typing import NDArray
 
 from dstorm.membership import barrier, collectives
 from dstorm.membership.allocator import Allocator
+from dstorm.membership.barrier_transport import BarrierTransport
 from dstorm.membership.collectives import Collectives
-from dstorm.membership.enrolment import Enrolled
 from dstorm.membership.tolerant import TolerantBarrier
 from dstorm.transport import Bytes, Put, Window
 from dstorm.view import FaultTolerantView
@@ -82,7 +82,7 @@ class Slice:
             self._give_back, self.memory = None, np.empty(0, np.uint8)
 
 
-class SurvivingTransport(Enrolled):
+class SurvivingTransport(BarrierTransport):
     """The transport of the ranks of `place`, some of which may fail or have failed. The constructor is Local.
 
     `arena`: a window of the same size on all ranks, whose memory reads as zeros. `find_failed()`: the ranks whose

@@ -1,6 +1,6 @@
-"""A segment: the receive queues of one vector on one rank.
+"""The receive queues of one vector on one rank.
 
-It has two ends, dstorm/queues/sender.py and dstorm/queues/receiver.py. They apply the pure modules (layout, header,
+They have two ends, dstorm/queues/sender.py and dstorm/queues/receiver.py. These apply the pure modules (layout, header,
 ring, consistency) to one window.
 """
 
@@ -22,7 +22,7 @@ from dstorm.turn import Turn
 _IDLE = EdgeStatistics()
 
 
-class Segment:
+class Queues:
     """The queues of one vector on one rank: those of its in-neighbours, and access to those of its out-neighbours.
 
     The constructor is Collective. All ranks pass the same layout, consistency and deadline.
@@ -138,7 +138,7 @@ class Segment:
                 self._in.make_way()
 
     def _notice(self) -> None:
-        """Check, between two polls of a wait, whether another thread closes the segment. ClosedError."""
+        """Check, between two polls of a wait, whether another thread closes them. ClosedError."""
         if self._is_closing:
             raise ClosedError("it was closed, by another thread, while this call waited")
 
@@ -180,6 +180,6 @@ class Segment:
     def free(self) -> None:
         """Free the memory; views of it become invalid. Collective, once all ranks have closed. ClosedError: not yet."""
         if not self.closed:
-            raise ClosedError("a segment is freed only after all ranks have closed it")
+            raise ClosedError("queues are freed only after all ranks have closed them")
         with self.turn.lock:
             self._window.free()

@@ -1,4 +1,4 @@
-"""The receiving end of a segment: a queue for each in-neighbour, in this rank's own memory."""
+"""The receiving end: a queue for each in-neighbour, in this rank's own memory."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ must not hold a receiver up."""
 _HEAD_START = 1
 """Steps that a rank under asp may be ahead of a local peer before it yields its core."""
 _PATIENCE_S = 0.05
-"""How long a rank yields its core in all, over the life of a segment, while no rank fails."""
+"""How long a rank yields its core in all, over the life of a vector, while no rank fails."""
 
 
 class Message(NamedTuple):
@@ -38,7 +38,7 @@ class Message(NamedTuple):
     weight: float
     share: float
     payload: Bytes
-    """A view, valid until the next `receive` or `look` of the segment."""
+    """A view, valid until the next `receive` or `look`."""
 
 
 @dataclass(eq=False)
@@ -125,7 +125,7 @@ class Inbox:
             self._waiting.until_none("gather", missing, timeout_s)
 
     def take(self, newest: bool) -> list[Message]:
-        """As `Segment.receive`, after `wait`."""
+        """As `Queues.receive`, after `wait`."""
         if self._consistency.lockstep:
             # Only edges of this step can hold a message of this step. But a message of another step that was not
             # gathered then blocks its sender, so all queues are read.
@@ -140,7 +140,7 @@ class Inbox:
         return taken
 
     def refuse(self, message: Message) -> None:
-        """As `Segment.refuse`."""
+        """As `Queues.refuse`."""
         self._handed = [other for other in self._handed if other is not message]
         self.edges[message.sender].ring.refuse_taken()
 
@@ -151,7 +151,7 @@ class Inbox:
         self._handed = []
 
     def look(self) -> list[Message] | None:
-        """As `Segment.look`, after `wait`."""
+        """As `Queues.look`, after `wait`."""
         self._seen.clear()
         found = []
         for edge in self.edges.values():
@@ -166,7 +166,7 @@ class Inbox:
         return found
 
     def look_again(self) -> bool:
-        """As `Segment.look_again`."""
+        """As `Queues.look_again`."""
         self._window.sync()
         for edge, seen in self._seen:
             slot = edge.slots[(seen.number - 1) % len(edge.slots)]
@@ -178,7 +178,7 @@ class Inbox:
         return True
 
     def acknowledge(self) -> None:
-        """As `Segment.acknowledge`. One-sided."""
+        """As `Queues.acknowledge`. One-sided."""
         fresh = [edge for edge in self.edges.values() if edge.ring.taken > edge.acknowledged]
         for edge in fresh:
             self._put(edge, (edge.ring.taken, self._step, WHOLE, 0, 0, 1.0, 0.0))

@@ -1,4 +1,4 @@
-"""The sending end of a segment: it writes into the queue of each out-neighbour.
+"""The sending end: it writes into the queue of each out-neighbour.
 
 One scatter takes three flushes, which all its peers share: mark, payload, publish.
 """
@@ -107,13 +107,13 @@ class Outbox:
         )
 
     def prepare(self, message: OutgoingMessage) -> None:
-        """As `Segment.prepare`. Local."""
+        """As `Queues.prepare`. Local."""
         edge = self.edges[message.peer]
         edge.lasting = message
         edge.put_lasting = [self._window.prepared(message.body, edge.peer, slot + header.NBYTES) for slot in edge.slots]
 
     def send(self, messages: Iterable[OutgoingMessage], step: int, weight: float, mass: float) -> tuple[int, float]:
-        """As `Segment.send_each`."""
+        """As `Queues.send_each`."""
         edges = self._ready(messages)
         flush = self._flush_all if len(edges) == len(self.edges) else partial(self._flush, edges)
         nbytes, share = 0, mass / (len(edges) + 1)

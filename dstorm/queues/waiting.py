@@ -39,7 +39,7 @@ class Awaited(Protocol):
 
 
 class Waiting:
-    """The waits of one segment."""
+    """The waits of both ends of the queues."""
 
     def __init__(self, transport: Transport, deadline_s: float, notice: Callable[[], None]) -> None:
         self._transport, self._view = transport, transport.view
@@ -84,7 +84,7 @@ class Waiting:
                 if wait.is_due(now):
                     wait.ranks = [edge.peer for edge in edges]
                     wait.heard = {edge.peer: edge.heard_at for edge in edges}
-                    if transport.attend(wait) and timeout_s is None:
+                    if transport.poll_wait(wait) and timeout_s is None:
                         raise self._passed(what, edges, now)
                 before = now
                 transport.pause(polls)

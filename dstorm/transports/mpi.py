@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from dstorm import reduction
 from dstorm.membership import barrier
 from dstorm.membership.barrier import Barrier
-from dstorm.membership.enrolment import Enrolled
+from dstorm.membership.barrier_transport import BarrierTransport
 from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes, Put
 from dstorm.transports import connections, progress, shm_space
@@ -184,7 +184,7 @@ class MpiWindow:
             win.Free()
 
 
-class MpiTransport(Enrolled):
+class MpiTransport(BarrierTransport):
     """The transport of the ranks of an MPI intracommunicator. The constructor is Collective.
 
     `comm` is duplicated, so that its other traffic does not interfere. `call`: the user's call, for errors.

@@ -132,7 +132,7 @@ class SimulatedTransport:
     def heard_at(self, rank: int) -> float:
         return self._group.heard_at[rank]
 
-    def attend(self, wait: Wait) -> bool:
+    def poll_wait(self, wait: Wait) -> bool:
         return wait.judge(self.clock(), self.heard_at, lambda rank: ()).is_over
 
     def end_wait(self, in_vain: bool = False) -> None:

@@ -85,7 +85,7 @@ class SoloTransport:
     def heard_at(self, rank: int) -> float:
         return self.clock()
 
-    def attend(self, wait: Wait) -> bool:
+    def poll_wait(self, wait: Wait) -> bool:
         return False
 
     def end_wait(self, in_vain: bool = False) -> None: ...

@@ -27,14 +27,14 @@ def host_name() -> str:
 
 
 class Arena:
-    """A window over several hosts. Puts to `mates` go to `memory`, all others over `links`.
+    """A window over several hosts. Puts to `local_ranks` go to `memory`, all others over `links`.
 
-    `mates`: the ranks that share `memory`, in the order of their parts.
+    `local_ranks`: the ranks that share `memory`, in the order of their parts.
     """
 
-    def __init__(self, memory: SharedMemory, mates: Sequence[int], links: Links) -> None:
+    def __init__(self, memory: SharedMemory, local_ranks: Sequence[int], links: Links) -> None:
         self._shared, self._links = memory, links
-        self._place = {rank: place for place, rank in enumerate(mates)}
+        self._place = {rank: place for place, rank in enumerate(local_ranks)}
         self.memory: Bytes = memory.memory
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
@@ -94,7 +94,7 @@ class LinkedTransport(SurvivingTransport):
         self._links = links
 
         def evict_anywhere(rank: int) -> bool:
-            if rank in place.mates:
+            if rank in place.local_ranks:
                 return evict(rank)
             links.cut([rank])
             return True
@@ -120,9 +120,9 @@ class SeveralHosts:
     def __init__(self, rank: int, hosts: Sequence[str], library: str) -> None:
         self.rank, self.size, self.library = rank, len(hosts), library
         self.hosts = tuple(hosts)
-        self.mates = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
+        self.local_ranks = tuple(other for other, host in enumerate(hosts) if host == hosts[rank])
         """The ranks of this host, ascending; this rank is one of them."""
-        self.local_peers = frozenset(self.mates) - {rank}
+        self.local_peers = frozenset(self.local_ranks) - {rank}
 
     clock: Callable[[], float] = staticmethod(time.perf_counter)
     pause = staticmethod(yield_core)

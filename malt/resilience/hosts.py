@@ -56,12 +56,12 @@ def transport(
     monitor = ProcessMonitor(
         {rank: Process(*reports[rank][1]) for rank in place.local_peers}, place.clock, suspect_after_s
     )
-    endpoints = {rank: Endpoint(*reports[rank][2]) for rank in range(place.size) if rank not in place.mates}
+    endpoints = {rank: Endpoint(*reports[rank][2]) for rank in range(place.size) if rank not in place.local_ranks}
     out, into = exchange.connect(endpoints, min(deadline_s, _START_S))
     ended = endpoints.keys() - out.keys()
     view = FaultTolerantView(place.size)
     links = Links(memory.memory, out, into, view, leave, suspect_after_s, ended)
-    arena = Arena(memory, place.mates, links)
+    arena = Arena(memory, place.local_ranks, links)
     made = LinkedTransport(place, arena, links, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill, view)
     made.barrier("malt.init")
     _path(session, place).unlink(missing_ok=True)  # all live ranks have mapped it
@@ -94,14 +94,14 @@ def _memory(session: str, place: SeveralHosts, free_nbytes: Sequence[int]) -> Sh
 
     hosts = zip(place.hosts, free_nbytes, strict=True)
     nbytes = min(shm_space.share_nbytes(place.hosts.count(host), free) for host, free in hosts)
-    mates = place.mates
-    return SharedMemory(_path(session, place), mates.index(place.rank), len(mates), nbytes, mpi.fence())
+    local_ranks = place.local_ranks
+    return SharedMemory(_path(session, place), local_ranks.index(place.rank), len(local_ranks), nbytes, mpi.fence())
 
 
 def _path(session: str, place: SeveralHosts) -> Path:
     """The file of that memory."""
     job = Path(os.environ.get(JOB_DIR) or f"malt-{os.environ.get('PMIX_NAMESPACE', '')}".replace("/", "-")).name
-    return shm_space.file_of(job, f"{session}-{place.mates[0]}")
+    return shm_space.file_of(job, f"{session}-{place.local_ranks[0]}")
 
 
 def _leave(rank: int, why: str) -> NoReturn:

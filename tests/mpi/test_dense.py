@@ -7,7 +7,7 @@ import pytest
 from conftest import SIZE
 
 import malt
-from dstorm import Segment
+from dstorm import Queues
 from dstorm.queues.ring import ReceiveRing
 from vol import GatherFunction, merge
 
@@ -337,7 +337,7 @@ def test_an_average_in_place_without_a_second_check_is_mixed(slow_blocks, monkey
 @pytest.mark.serial
 def test_after_an_overwritten_average_in_place_copies_are_made_for_a_while(monkeypatch):
     checked = []
-    monkeypatch.setattr(Segment, "look_again", lambda self: checked.append(gathers[0]))
+    monkeypatch.setattr(Queues, "look_again", lambda self: checked.append(gathers[0]))
     gathers = [0]
 
     def on_rank(rank):

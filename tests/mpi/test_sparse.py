@@ -220,7 +220,7 @@ def test_memory_follows_the_capacity(everywhere):
     def live(rank):
         with malt.vector((1000, 4), kind="sparse", graph="ring", capacity=10, depth=3) as v:
             queue = 64 + 3 * (64 + 256) if malt.size() > 1 else 0
-            assert v._segment._window.memory.nbytes <= max(queue + 64, 1)
+            assert v._queues._window.memory.nbytes <= max(queue + 64, 1)
 
     everywhere(live)
 
@@ -445,7 +445,7 @@ def test_malformed_messages_are_refused_and_counted(everywhere, forgery, sync):
             v.scatter(rows=[])
             if rank == 0:
                 v._step = 2
-                send(v._segment, [1], 2, *FORGED[forgery])
+                send(v._queues, [1], 2, *FORGED[forgery])
             else:
                 v.scatter(rows=[])
             malt.barrier()
@@ -605,7 +605,6 @@ class TestTopK:
                     v.array[:] = 1, 2, 4, 8
                     v.scatter()
                     v.array[:] = 16
-                    v._segment._deadline_s = 0.1
                     with pytest.raises(malt.DeadlinePassed):
                         v.scatter()
                     v.array[:] = 0
@@ -629,7 +628,6 @@ def test_a_failed_scatter_leaves_the_rows_dirty():
                 v.array[1] = 1
                 v.scatter()
                 v.array[2] = 2
-                v._segment._deadline_s = 0.1
                 for rows in (None, [2]):
                     with pytest.raises(malt.DeadlinePassed):
                         v.scatter(rows=rows)

@@ -143,10 +143,10 @@ class SparseVector(Vector):
         self._staging.clear()
         messages = [(self._encode(rows, values), peers) for rows, peers in parts if len(rows) and len(peers)]
         outgoing = [OutgoingMessage(peer, *encoded) for encoded, peers in messages for peer in peers]
-        before = [self._segment.sent_to(peers) for _, peers in messages]
-        sent, self._mass = self._segment.send_each(outgoing, step, weight, self._mass)
+        before = [self._queues.sent_to(peers) for _, peers in messages]
+        sent, self._mass = self._queues.send_each(outgoing, step, weight, self._mass)
         for (encoded, peers), earlier in zip(messages, before, strict=True):
-            self._sent[encoded.kind] += self._segment.sent_to(peers) - earlier
+            self._sent[encoded.kind] += self._queues.sent_to(peers) - earlier
         return sent
 
     def _encode(self, rows: Rows, values: Array) -> Encoded:

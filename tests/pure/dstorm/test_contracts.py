@@ -100,15 +100,15 @@ def several_hosts(folder):
 
         def make(rank):
             place = SeveralHosts(rank, hosts, "none")
-            far = {other: endpoint for other, endpoint in endpoints.items() if other not in place.mates}
+            far = {other: endpoint for other, endpoint in endpoints.items() if other not in place.local_ranks}
             out, into = exchanges[rank].connect(far, 30.0)
-            mates = place.mates
+            local_ranks = place.local_ranks
             memory = SharedMemory(
-                folder / f"{name}-{mates[0]}", mates.index(rank), len(mates), NBYTES, lambda: None
+                folder / f"{name}-{local_ranks[0]}", local_ranks.index(rank), len(local_ranks), NBYTES, lambda: None
             )  # fmt: skip
             view = FaultTolerantView(SIZE)
             links = Links(memory.memory, out, into, view, pytest.fail, None)
-            arena = Arena(memory, mates, links)
+            arena = Arena(memory, local_ranks, links)
             return LinkedTransport(
                 place, arena, links, list, lambda ranks: None, 30.0, pytest.fail, lambda rank: False, view
             )  # fmt: skip

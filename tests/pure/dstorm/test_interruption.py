@@ -28,9 +28,9 @@ def handle():
 def test_a_message_is_whole_before_the_exception_comes_out(moment, monkeypatch):
     """Between any two stages: mark, payload, publish."""
 
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         if rank == 0:
-            flush, flushes = segment._out._flush_all, []
+            flush, flushes = queues._out._flush_all, []
 
             def interrupted():
                 flush()
@@ -38,12 +38,12 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment, monkeypatch):
                 if len(flushes) == moment + 1:
                     handle()
 
-            segment._out._flush_all = interrupted
+            queues._out._flush_all = interrupted
             with pytest.raises(Signal):
-                send(segment, [1], 1, payload(0, 1))
+                send(queues, [1], 1, payload(0, 1))
             assert len(flushes) == 3 and interruption.pending is None
         transport.barrier()
-        messages = segment.receive(lambda: [0] if rank else [], newest=True)
+        messages = queues.receive(lambda: [0] if rank else [], newest=True)
         check(messages)
         return len(messages)
 
@@ -53,15 +53,15 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment, monkeypatch):
 def test_a_wait_ends_at_once():
     """Also one that a message begins with: nothing is sent then."""
 
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         if rank == 0:
-            send(segment, [1], 1, payload(0, 1))
+            send(queues, [1], 1, payload(0, 1))
             pause, transport.pause = transport.pause, lambda polls: handle()
             with pytest.raises(Signal):
-                send(segment, [1], 2, payload(0, 2))
+                send(queues, [1], 2, payload(0, 2))
             transport.pause = pause
         transport.barrier()
-        return len(segment.receive(lambda: [0] if rank else [], newest=False))
+        return len(queues.receive(lambda: [0] if rank else [], newest=False))
 
     assert run(2, 0, live, sync="notify-ack") == [0, 1]
     assert interruption.pending is None

@@ -7,7 +7,7 @@ import pytest
 from mutation import plant
 
 import malt
-from dstorm import Segment
+from dstorm import Queues
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.receiver import Inbox
 from dstorm.queues.sender import Outbox
@@ -121,7 +121,7 @@ def test_a_gather_now_and_then_lets_the_senders_on(graph, every):
 
 def acknowledges_before_merging(monkeypatch):
     merging = "self._gathered_at = self._step\n"
-    plant(monkeypatch, Vector, "_collect", (merging, merging + "    self._segment.acknowledge()\n"))
+    plant(monkeypatch, Vector, "_collect", (merging, merging + "    self._queues.acknowledge()\n"))
     # A user's function is given copies: let it see the window, as built-in functions do.
     plant(monkeypatch, DenseVector, "_update", ("content.copy()", "content"))
 
@@ -161,7 +161,7 @@ def one_more_in_flight(monkeypatch):
 
 
 def never_acknowledges(monkeypatch):
-    plant(monkeypatch, Segment, "acknowledge", ("if self._consistency.acknowledges:", "if False:"))
+    plant(monkeypatch, Queues, "acknowledge", ("if self._consistency.acknowledges:", "if False:"))
 
 
 MUTANTS = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from schedules import send
 
-from dstorm import DeadlinePassed, Group, Lag, Layout, Segment, SimulatedTransport, parse
+from dstorm import DeadlinePassed, Group, Lag, Layout, Queues, SimulatedTransport, parse
 from dstorm.header import NBYTES
 
 pytestmark = pytest.mark.serial
@@ -22,13 +22,13 @@ def complete(size, depth=2):
 
 
 def run(size, seed, live, sync="asp", depth=2, deadline_s=1.0):
-    """live(rank, segment, transport) on all ranks; results by rank."""
+    """live(rank, queues, transport) on all ranks; results by rank."""
     group = Group(size, seed)
 
     def start(rank):
         transport = SimulatedTransport(group, rank)
-        segment = Segment(transport, complete(size, depth), parse(sync), deadline_s)
-        return live(rank, segment, transport)
+        queues = Queues(transport, complete(size, depth), parse(sync), deadline_s)
+        return live(rank, queues, transport)
 
     return group.run(start)
 
@@ -47,17 +47,17 @@ def check(messages):
 @pytest.mark.parametrize("depth", [1, 2, 3])
 @pytest.mark.parametrize("newest", [False, True])
 def test_asp_never_mixes_and_always_adds_up(seed, depth, newest):
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         steps = {peer: [0] for peer in range(3) if peer != rank}
         for step in range(1, 9):
             if step % 3 or rank:
-                send(segment, [peer for peer in steps if (peer + step) % 4], step, payload(rank, step))
-            for message in segment.receive(lambda: steps, newest=newest):
+                send(queues, [peer for peer in steps if (peer + step) % 4], step, payload(rank, step))
+            for message in queues.receive(lambda: steps, newest=newest):
                 check([message])
                 steps[message.sender].append(message.step)
         transport.barrier()
         assert all(seen == sorted(set(seen)) for seen in steps.values())
-        return segment.statistics()
+        return queues.statistics()
 
     ends = run(3, seed, live, depth=depth)
     for receiver, end in enumerate(ends):
@@ -70,15 +70,15 @@ def test_asp_never_mixes_and_always_adds_up(seed, depth, newest):
 @pytest.mark.parametrize("seed", range(20))
 @pytest.mark.parametrize("depth", [1, 2])
 def test_bsp_merges_exactly_its_own_step(seed, depth):
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         peers = [peer for peer in range(4) if peer != rank]
         for step in range(1, 8):
-            send(segment, peers, step, payload(rank, step))
-            messages = segment.receive(lambda: peers, newest=False)
+            send(queues, peers, step, payload(rank, step))
+            messages = queues.receive(lambda: peers, newest=False)
             assert [(one.sender, one.step) for one in messages] == [(peer, step) for peer in peers]
             check(messages)
-            segment.acknowledge()
-        assert segment.statistics().overwritten == 0
+            queues.acknowledge()
+        assert queues.statistics().overwritten == 0
 
     run(4, seed, live, "bsp", depth)
 
@@ -88,15 +88,15 @@ def test_bsp_merges_exactly_its_own_step(seed, depth):
 def test_ssp_returns_only_within_its_bound(seed, bound):
     begun = [0, 0, 0]
 
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         peers = [peer for peer in range(3) if peer != rank]
         for step in range(1, 10):
             transport.pause(12 if rank == 0 else 0)
             begun[rank] = step
-            send(segment, peers, step, payload(rank, step))
-            check(segment.receive(lambda: peers, newest=False))
+            send(queues, peers, step, payload(rank, step))
+            check(queues.receive(lambda: peers, newest=False))
             assert all(begun[peer] >= step - bound for peer in peers)
-        return segment.statistics()
+        return queues.statistics()
 
     ends = run(3, seed, live, f"ssp:{bound}")
     assert ends[0].waited_s < min(ends[1].waited_s, ends[2].waited_s)
@@ -104,14 +104,14 @@ def test_ssp_returns_only_within_its_bound(seed, bound):
 
 @pytest.mark.parametrize("seed", range(20))
 def test_notify_ack_overwrites_nothing(seed):
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         peers = [peer for peer in range(3) if peer != rank]
         for step in range(1, 9):
-            send(segment, peers, step, payload(rank, step))
-            check(segment.receive(lambda: peers, newest=False))
-            segment.acknowledge()
+            send(queues, peers, step, payload(rank, step))
+            check(queues.receive(lambda: peers, newest=False))
+            queues.acknowledge()
         transport.barrier()
-        return segment.statistics()
+        return queues.statistics()
 
     for end in run(3, seed, live, "notify-ack"):
         assert end.overwritten == 0
@@ -121,87 +121,87 @@ def test_notify_ack_overwrites_nothing(seed):
 @pytest.mark.parametrize("sync", ["asp", "ssp:1", "bsp", "notify-ack"])
 @pytest.mark.parametrize("seed", range(5))
 def test_uneven_loops_end(sync, seed):
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         peers = [peer for peer in range(4) if peer != rank]
         for step in range(1, (2, 5, 30, 60)[rank] + 1):
-            send(segment, peers, step, payload(rank, step))
-            check(segment.receive(lambda: peers, newest=False))
-            segment.acknowledge()
-        segment.close()
-        return segment.statistics().waited_s
+            send(queues, peers, step, payload(rank, step))
+            check(queues.receive(lambda: peers, newest=False))
+            queues.acknowledge()
+        queues.close()
+        return queues.statistics().waited_s
 
     run(4, seed, live, sync)
 
 
 @pytest.mark.parametrize(("sync", "act"), [("bsp", "gather"), ("ssp:0", "gather"), ("notify-ack", "scatter")])
 def test_a_wait_ends_at_its_deadline_and_names_the_missing(sync, act):
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         if rank == 2:
             return
-        send(segment, [1 - rank, 2], 1, payload(rank, 1))
+        send(queues, [1 - rank, 2], 1, payload(rank, 1))
         with pytest.raises(
             DeadlinePassed, match=rf"{act}: the deadline passed waiting for .*rank 2 \(last step 0"
         ) as raised:
             if act == "gather":
-                segment.receive(lambda: [1 - rank, 2], newest=False)
+                queues.receive(lambda: [1 - rank, 2], newest=False)
             else:
-                segment.receive(lambda: [1 - rank], newest=False)
-                segment.acknowledge()
-                send(segment, [1 - rank, 2], 2, payload(rank, 2))
+                queues.receive(lambda: [1 - rank], newest=False)
+                queues.acknowledge()
+                send(queues, [1 - rank, 2], 2, payload(rank, 2))
         assert raised.value.missing[2] == 0
 
     run(3, 0, live, sync, deadline_s=0.5)
 
 
 def test_timeout_of_the_call_wins():
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         if rank == 0:
-            send(segment, [1], 1, payload(0, 1))
+            send(queues, [1], 1, payload(0, 1))
             before = transport.clock()
             with pytest.raises(DeadlinePassed):
-                segment.receive(lambda: [1], newest=False, timeout_s=0.05)
+                queues.receive(lambda: [1], newest=False, timeout_s=0.05)
             assert transport.clock() - before < 0.2
 
     run(2, 0, live, "bsp", deadline_s=100.0)
 
 
 def test_what_is_refused_is_counted_as_that_and_not_as_gathered():
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         if rank == 0:
-            send(segment, [1], 1, payload(0, 1), encoding=7)
-            send(segment, [1], 2, payload(0, 2))
+            send(queues, [1], 1, payload(0, 1), encoding=7)
+            send(queues, [1], 2, payload(0, 2))
         transport.barrier()
-        for message in segment.receive(lambda: [1 - rank], newest=False):
+        for message in queues.receive(lambda: [1 - rank], newest=False):
             if message.encoding:
-                segment.refuse(message)
-        segment.acknowledge()
-        counts = segment.statistics()
+                queues.refuse(message)
+        queues.acknowledge()
+        counts = queues.statistics()
         return counts.gathered, counts.refused, counts.overwritten, counts.pending, counts.lag
 
     assert run(2, 0, live)[1] == (1, 1, 0, 0, Lag(1, -2, -2.0, -2, -2))
 
 
 def test_an_impossible_length_is_refused():
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         if rank == 0:
-            send(segment, [1], 1, np.zeros(CAPACITY, np.uint8))
+            send(queues, [1], 1, np.zeros(CAPACITY, np.uint8))
         transport.barrier()
         if rank == 1:
             from dstorm import header
 
-            first = segment._in.edges[0].slots[0]
-            header.write(segment._window.memory.data, first, header.Header(1, 1, header.WHOLE, 0, CAPACITY + NBYTES))
-            assert segment.receive(lambda: [0], newest=False) == []
-            assert segment.statistics().refused == 1
+            first = queues._in.edges[0].slots[0]
+            header.write(queues._window.memory.data, first, header.Header(1, 1, header.WHOLE, 0, CAPACITY + NBYTES))
+            assert queues.receive(lambda: [0], newest=False) == []
+            assert queues.statistics().refused == 1
 
     run(2, 0, live)
 
 
 def test_after_a_receiver_has_left_nothing_is_sent_to_it():
-    def live(rank, segment, transport):
+    def live(rank, queues, transport):
         if rank == 1:
-            segment.close()
+            queues.close()
         transport.barrier()
-        return send(segment, [1], 1, payload(0, 1)) if rank == 0 else None
+        return send(queues, [1], 1, payload(0, 1)) if rank == 0 else None
 
     assert run(2, 0, live)[0] == (0, 1.0)

@@ -318,9 +318,9 @@ def test_half_a_header_of_a_failed_rank_is_no_message(seed):
         vector = make_vector(transport, "bsp")
         for step in range(1, 9):
             if transport.rank == 1 and step == 4:
-                edge = vector._segment._out.edges[0]
+                edge = vector._queues._out.edges[0]
                 header.write(edge.cell, 0, header.Header(4, 4, header.WRITING))
-                edge_window = vector._segment._window
+                edge_window = vector._queues._window
                 edge_window.put(np.frombuffer(edge.cell, np.uint8)[:40], 0, edge.slots[3 % 2])
                 edge_window.flush([0])
                 while True:  # until it has failed
@@ -397,7 +397,7 @@ def test_callbacks_are_called_in_no_collective_call(seed, monkeypatch):
         reports, places, raised = with_callbacks(transport, monkeypatch), [], 0
         for _ in range(6):
             v = malt.vector(100)
-            places.append(v._segment._window._start)
+            places.append(v._queues._window._start)
             malt.barrier()
             transport.allreduce(v.array)
             session.is_lowest()
@@ -514,7 +514,7 @@ def test_the_memory_of_closed_vectors_is_used_again(seed):
                     malt.vector(length)
                 continue
             v = malt.vector(length, graph="ring")
-            places.append(v._segment._window._start)
+            places.append(v._queues._window._start)
             v.array[:] = turn
             held.append((turn, v))
             for value, one in held:

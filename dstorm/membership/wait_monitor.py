@@ -11,8 +11,8 @@ from dstorm.view import View
 from dstorm.wait import Wait
 
 
-class Attendance(ABC):
-    """The part of a barrier that attends to waits, also those of other calls."""
+class WaitMonitor(ABC):
+    """The part of a barrier that polls waits, also those of other calls."""
 
     _clock: Callable[[], float]
     _window: Window
@@ -43,8 +43,8 @@ class Attendance(ABC):
     def _heartbeat_s(self) -> float:
         """Period, in seconds, in which steps and heartbeats are published."""
 
-    def attend(self, wait: Wait) -> bool:
-        """As `Transport.attend`. One-sided."""
+    def poll_wait(self, wait: Wait) -> bool:
+        """As `Transport.poll_wait`. One-sided."""
         self.check()
         now = self._clock()
         awaited = mask(wait.ranks)

@@ -8,7 +8,7 @@ from dstorm.membership.barrier import Barrier
 from dstorm.wait import Wait
 
 
-class Enrolled:
+class BarrierTransport:
     """The base of transports that have a `Barrier`, here `_barrier`."""
 
     _barrier: Barrier
@@ -29,9 +29,9 @@ class Enrolled:
         """As `Transport.heard_at`. Local."""
         return self._barrier.heard_at(rank)
 
-    def attend(self, wait: Wait) -> bool:
-        """As `Transport.attend`. One-sided."""
-        return self._barrier.attend(wait)
+    def poll_wait(self, wait: Wait) -> bool:
+        """As `Transport.poll_wait`. One-sided."""
+        return self._barrier.poll_wait(wait)
 
     def end_wait(self, in_vain: bool = False) -> None:
         """As `Transport.end_wait`. One-sided."""
