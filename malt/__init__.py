@@ -18,7 +18,7 @@ from malt.session.session import alive, barrier, finalize, heartbeat, hosts, ini
 from malt.session.simulation import simulate
 from malt.session.vectors import vector
 from malt.world.world import World
-from vol import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Gathered, Graph, Update, graph
+from vol import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update, graph
 
 if TYPE_CHECKING:
     from malt import files
@@ -33,6 +33,7 @@ __all__ = [
     "PUSH_SUM",
     "REPLACE",
     "SUM",
+    "TRAINED",
     "WEIGHTED",
     "Checkpoint",
     "ClosedError",

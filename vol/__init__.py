@@ -2,7 +2,7 @@
 
 from vol.dense import DenseVector
 from vol.graphs.graph import Graph, as_graph, graph
-from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, GatherFunction
+from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
 from vol.sparse.vector import SentAs, SparseVector
 from vol.update import Update
 from vol.vector import Gathered, Vector
@@ -12,6 +12,7 @@ __all__ = [
     "PUSH_SUM",
     "REPLACE",
     "SUM",
+    "TRAINED",
     "WEIGHTED",
     "DenseVector",
     "GatherFunction",

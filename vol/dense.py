@@ -10,7 +10,7 @@ import numpy as np
 from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
-from vol.merge import AVG, GatherFunction, Own, Term, UserFunction, apply_user_function, average, wide_dtype
+from vol.merge import AVG, TRAINED, GatherFunction, Own, Term, UserFunction, apply_user_function, wide_dtype
 from vol.update import Array, Update
 from vol.vector import Vector
 
@@ -60,16 +60,16 @@ class DenseVector(Vector):
         return sent
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
-        if function is AVG and not self._consistency.acknowledges:
+        if (function is AVG or function is TRAINED) and not self._consistency.acknowledges:
             if not self._averages_to_copy:
-                messages = self._average_in_place(timeout_s)
+                messages = self._average_in_place(function, timeout_s)
                 if messages is not None:
                     return messages
                 self._averages_to_copy = _COPIES
             self._averages_to_copy -= 1
         return super()._collect(function, timeout_s)
 
-    def _average_in_place(self, timeout_s: float | None) -> Sequence[Message] | None:
+    def _average_in_place(self, function: GatherFunction, timeout_s: float | None) -> Sequence[Message] | None:
         """Average the messages straight out of the window, in one pass, and return them.
 
         Whether a message was overwritten meanwhile is checked before `array` changes. If one was, or if one is to be
@@ -83,23 +83,37 @@ class DenseVector(Vector):
             return None
         if self._total is None:
             self._total = np.empty(self._flat.size, wide_dtype(self._array.dtype))
-        blend = average(Own(self._rank, self._weight, self._mass, self._flat), list(map(_term, messages, contents)))
-        blend.total(self._total)
-        if self._check_finite and not np.isfinite(self._total.sum()):  # one such term is enough
-            return None
+        assert function.blend is not None
+        blend = function.blend(*self._terms(function, messages, contents))
+        if blend is not None:
+            blend.total(self._total)
+            if self._check_finite and not np.isfinite(self._total.sum()):  # one such term is enough
+                return None
         if not self._queues.look_again():
             return None
-        blend.finish(self._total, self._flat)
+        if blend is not None:
+            blend.finish(self._total, self._flat)
         return messages
 
     def _merge(
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Array]
     ) -> None:  # fmt: skip
         if isinstance(function, GatherFunction):
-            own = Own(self._rank, self._weight, self._mass, self._flat)
-            function.merge(own, list(map(_term, messages, contents)))
+            function.merge(*self._terms(function, messages, contents))
         else:
             apply_user_function(function, self._array, list(map(self._update, messages, contents)))
+
+    def _terms(
+        self, function: GatherFunction, messages: Sequence[Message], contents: Sequence[Array]
+    ) -> tuple[Own, list[Term]]:  # fmt: skip
+        """Return the terms of a merge: the own array, and the messages."""
+        own = Own(self._rank, self._weight, self._mass, self._flat)
+        terms = list(map(_term, messages, contents))
+        if function is not TRAINED:
+            return own, terms
+        since = self._trained.since
+        new = [term._replace(weight=since(term.sender, term.weight)) for term in terms]
+        return own._replace(weight=since(own.rank, own.weight)), new
 
     def _update(self, message: Message, content: Array) -> Update:
         lag, values = self._step - message.step, content.copy().reshape(self._array.shape)

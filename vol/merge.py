@@ -138,6 +138,8 @@ class GatherFunction:
     newest: bool
     """Whether it merges only the newest waiting message of each sender."""
     merge: Callable[[Own, Updates], None]
+    blend: Callable[[Own, Updates], Blend | None] | None = None
+    """The same merge, not computed yet, where it may be checked first. It returns None where `own` stays."""
     floating: bool = False
     """Whether it needs a floating-point vector."""
 
@@ -148,6 +150,22 @@ class GatherFunction:
 def average(own: Own, updates: Updates) -> Blend:
     """Return the sum (own + sum of received) / (1 + number received), not computed yet. Local."""
     return Blend(_terms(own, updates), divisor=1 + len(updates))
+
+
+def weighted(own: Own, updates: Updates) -> Blend | None:
+    """Return the sum (w own + sum of w_s received_s) / (w + sum of w_s), not computed yet. Local.
+
+    None: all weights are zero.
+    """
+    terms = _terms(own, updates)
+    divisor = sum(weight for weight, _ in terms)  # in rank order, so that it has the same bits on all ranks
+    return Blend(terms, weighted=True, divisor=divisor) if divisor > 0 else None
+
+
+def trained(own: Own, updates: Updates) -> Blend | None:
+    """Return what `weighted` returns; where all weights are equal what `average` returns, for its bits. Local."""
+    is_plain = own.weight > 0 and all(update.weight == own.weight for update in updates)
+    return average(own, updates) if is_plain else weighted(own, updates)
 
 
 def _average(own: Own, updates: Updates) -> None:
@@ -162,10 +180,17 @@ def _sum(own: Own, updates: Updates) -> None:
 
 def _weighted(own: Own, updates: Updates) -> None:
     """own <- (w own + sum of w_s received_s) / (w + sum of w_s). If all weights are zero, own stays."""
-    terms = _terms(own, updates)
-    divisor = sum(weight for weight, _ in terms)  # in rank order, so that it has the same bits on all ranks
-    if divisor > 0:
-        Blend(terms, weighted=True, divisor=divisor).store(_flat(own.values))
+    _store(weighted(own, updates), own)
+
+
+def _trained(own: Own, updates: Updates) -> None:
+    """As `_weighted`, with the bits of `_average` where all weights are equal."""
+    _store(trained(own, updates), own)
+
+
+def _store(blend: Blend | None, own: Own) -> None:
+    if blend is not None:
+        blend.store(_flat(own.values))
 
 
 def _push_sum(own: Own, updates: Updates) -> None:
@@ -198,10 +223,18 @@ def _flat(values: Array) -> Array:
     return values if values.ndim == 1 else values.reshape(-1)
 
 
-AVG = GatherFunction("AVG", newest=True, merge=_average, floating=True)
+AVG = GatherFunction("AVG", newest=True, merge=_average, blend=average, floating=True)
 SUM = GatherFunction("SUM", newest=False, merge=_sum)
 REPLACE = GatherFunction("REPLACE", newest=True, merge=_replace)
 WEIGHTED = GatherFunction("WEIGHTED", newest=True, merge=_weighted, floating=True)
+TRAINED = GatherFunction("TRAINED", newest=True, merge=_trained, blend=trained, floating=True)
+"""The mean of models, each weighted by the examples that it was trained on since this rank last merged it.
+
+`scatter(weight=count)` sends the count of all examples of this rank until now. Under "asp" and "ssp:S" a gather weighs
+the model of a sender by the examples that are new since its last model that was merged here, and the own model by those
+since the last gather. If all are equal it is AVG, bit by bit, and under "bsp" and "notify-ack" it always is. If there
+are none, the array stays.
+"""
 PUSH_SUM = GatherFunction("PUSH_SUM", newest=False, merge=_push_sum, floating=True)
 """The mean over all ranks along any graph, also if ranks have different numbers of peers (push-sum).
 
@@ -216,7 +249,7 @@ sync="asp", "ssp:S"     no bias if the depth is large enough that no message is 
 The mass of a rank is 1 at first. A gather with any other function sets it to 1.
 """
 
-BUILT_IN = (AVG, SUM, REPLACE, WEIGHTED, PUSH_SUM)
+BUILT_IN = (AVG, SUM, REPLACE, WEIGHTED, TRAINED, PUSH_SUM)
 
 
 def apply_user_function(function: UserFunction, own: Array, updates: list[Update]) -> None:

@@ -17,8 +17,9 @@ from dstorm.queues.consistency import Consistency
 from dstorm.turn import Turn
 from vol import arguments
 from vol.graphs.graph import Graph
-from vol.merge import AVG, BUILT_IN, PUSH_SUM, GatherFunction, UserFunction
+from vol.merge import AVG, BUILT_IN, PUSH_SUM, TRAINED, GatherFunction, UserFunction
 from vol.topology import Neighbours, Topology
+from vol.trained import Trained
 from vol.update import Array
 
 _AnyVector = TypeVar("_AnyVector", bound="Vector")
@@ -70,6 +71,7 @@ class Vector(ABC):
         self._step = 0
         self._weight = 1.0
         self._mass = 1.0
+        self._trained = Trained()
         self._gathered_at = 0
         view = transport.view
         self._topology = Topology(graph, view, self._rank, self._mend)
@@ -120,8 +122,8 @@ class Vector(ABC):
         the scatter only publishes the step.
 
         `to`: a rank, or several, among the out-neighbours; by default all of them. `weight`: the weight of the message
-        for malt.WEIGHTED. The caller may change `array` as soon as the call returns. A scatter waits only under "bsp"
-        and "notify-ack".
+        for malt.WEIGHTED; for malt.TRAINED the count of all examples of this rank. The caller may change `array` as
+        soon as the call returns. A scatter waits only under "bsp" and "notify-ack".
 
         ValueError, TypeError: a bad argument, or more rows than the capacity. ClosedError: the vector is closed.
         PeerLost: a rank in `to` has failed. DeadlinePassed: a receiver has not taken the earlier messages.
@@ -158,10 +160,10 @@ class Vector(ABC):
         """Merge the messages that have arrived into `array`; return what was merged. Local. Waits only under "ssp" and
         "bsp".
 
-        `function`: malt.AVG, SUM, REPLACE, WEIGHTED, PUSH_SUM, or a function f(own, updates). It returns the new array,
-        or None if it changed `own` in place. f gets private copies, and is not called without updates. The built-in
-        functions merge a sparse vector row by row. `timeout_s`: the longest wait, in seconds; by default the
-        deadline of the vector.
+        `function`: malt.AVG, SUM, REPLACE, WEIGHTED, TRAINED, PUSH_SUM, or a function f(own, updates). It
+        returns the new array, or None if it changed `own` in place. f gets private copies, and is not called without
+        updates. The built-in functions merge a sparse vector row by row. `timeout_s`: the longest wait, in seconds; by
+        default the deadline of the vector.
 
         An overwritten message biases PUSH_SUM. Under "notify-ack" no message is overwritten; under "bsp" none is if a
         gather follows every scatter; under "asp" and "ssp:S" statistics().overwritten counts them.
@@ -187,8 +189,12 @@ class Vector(ABC):
         lockstep = self._consistency.lockstep
         if lockstep and self._gathered_at == self._step:
             return Gathered()
+        if function is TRAINED and self._consistency.acknowledges:
+            function = AVG
         messages = self._collect(function, timeout_s)
         self._gathered_at = self._step
+        if function is TRAINED:
+            self._trained.merged([(self._rank, self._weight), *((one.sender, one.weight) for one in messages)])
         # Every message carries mass. It has a meaning only if PUSH_SUM merges all messages.
         self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
         if not messages:

@@ -17,7 +17,7 @@ from malt.replica.changes import Changes
 from malt.replica.parameters import Parameters
 from malt.session import session
 from malt.session.vectors import check_name, vector
-from vol import AVG, SUM, DenseVector, Graph, Vector, arguments, as_graph
+from vol import SUM, TRAINED, DenseVector, Graph, Vector, arguments, as_graph
 from vol.update import Array
 
 _AVERAGES = ("model", "delta")
@@ -44,7 +44,8 @@ class Replica:
     integers in a dict or list take the values of rank 0 at the start, and are not exchanged.
 
     `every`: the examples or batches, as counted by `step`, between two exchanges. `average`: "model": w <- mean of own
-    and received. "delta": the change d since the last exchange is sent, and
+    and received; under "asp" and "ssp:S" each is weighted by what `step` has counted for it since it was last merged
+    here (malt.TRAINED). "delta": the change d since the last exchange is sent, and
     w <- base + (d_own + sum of d_received) / (in-degree + 1). `graph`, `sync`, `check_finite`: as for malt.vector.
     `name`: for messages, the same on all ranks. The default is the number of the Replica.
 
@@ -207,7 +208,7 @@ class Replica:
         if changes is not None:
             changes.check(arrays)
         for part in self._parts:
-            part.exchange(arrays)
+            part.exchange(arrays, float(self._count))
         if changes is not None:
             self._watch_on(changes, arrays)
         if not parameters.is_fixed:
@@ -270,16 +271,19 @@ class _Part:
             self._copy_in(self._mine(arrays))
             self._base = self.vector.array.copy()
 
-    def exchange(self, arrays: Sequence[Array]) -> None:
-        """Send the parameters to the peers, merge what has come from them, and write the result. One-sided."""
+    def exchange(self, arrays: Sequence[Array], count: float) -> None:
+        """Send the parameters to the peers, merge what has come from them, and write the result. One-sided.
+
+        `count`: what this rank has counted in all.
+        """
         if self._in_place:
             array = arrays[self._places[0]]
             if array is not self.vector.array:
                 self.vector.adopt(array)
         else:
             self._load(self._mine(arrays))
-        self.vector.scatter()
-        self.vector.gather(SUM if self._delta else AVG)
+        self.vector.scatter(weight=count)
+        self.vector.gather(SUM if self._delta else TRAINED)
         if not self._in_place:
             self._store(self._mine(arrays))
 

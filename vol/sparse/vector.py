@@ -169,7 +169,7 @@ class SparseVector(Vector):
     def _check_function(self, function: Any) -> None:
         super()._check_function(function)
         if isinstance(function, GatherFunction) and function not in ROW_MERGES:
-            raise TypeError(f'{self.name}: {function} needs kind="dense": single rows carry no mass')
+            raise TypeError(f'{self.name}: {function} needs kind="dense": single rows carry neither mass nor count')
         if self._top_k is not None and isinstance(function, GatherFunction) and function is not SUM:
             raise TypeError(f"{self.name}: with top_k messages hold increments, for malt.SUM; {function} merges values")
 
