@@ -100,8 +100,8 @@ def is_shared(item):
 
 
 class SharedSession:
-    """What the ranks tell each other before the first test that they share, and at the end. Rank 0 comes late to both:
-    the others wait for as long as it runs tests of its own; where it dies, mpiexec ends the job."""
+    """What the ranks exchange before the first test that they share, and at the end. Rank 0 comes late to both:
+    the others wait for as long as it runs tests of its own; where it fails, mpiexec ends the job."""
 
     def __init__(self):
         self.has_begun = self.is_over = False
@@ -162,7 +162,7 @@ def pytest_unconfigure(config):
 
 
 def _enter(name, reports):
-    """Wait for all ranks at the end of a test; make the reports tell of failures elsewhere."""
+    """Wait for all ranks at the end of a test; add failures on other ranks to the reports."""
     failed = [report for report in reports if report.failed]
     anywhere = np.array([0])
     request = COMM.Iallreduce(np.array([len(failed)]), anywhere)
@@ -200,7 +200,7 @@ def data():
 
 @pytest.fixture
 def job_environment(tmp_path_factory):
-    """The environment for a job of its own: without what this job's launcher told its ranks, with a folder for what
+    """The environment for a job of its own: without what this job's launcher set for its ranks, with a folder for what
     a launcher leaves that is killed."""
     own = ("OMPI_COMM", "OMPI_UNIVERSE", "OMPI_FILE", "OMPI_APP", "OMPI_FIRST", "OMPI_MCA_", "OMPI_NUM", "OMPI_ARGV",
            "PMI", "PRTE_", "MPI_LOCAL", "HYDRA", "HYDI", "MPIR_", "GMPI", "OMPI_COMMAND", "IPATH", "HWLOC",

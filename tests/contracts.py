@@ -248,7 +248,7 @@ def _closes(transport):
 
 
 def _mismatched(transport):
-    """Ranks in calls of different names: each is told."""
+    """Ranks in calls of different names: it raises on each."""
     if transport.size > 1:
         with pytest.raises(MismatchedCalls, match="rank"):
             transport.barrier("one call" if transport.rank % 2 else "another call")

@@ -39,7 +39,7 @@ class Offspring:
     def kill(self, sessions: Iterable[int]) -> list[int]:
         """Kill them all, and the orphans that appear as they end. Returns the processes that do not end. Local.
 
-        `sessions`: the sessions of the job. They tell its processes from others, if this process had children before.
+        `sessions`: the sessions of the job. They tell its processes apart, if this process had children before.
         """
         end = time.monotonic() + _KILLED_S
         ours = set(sessions)

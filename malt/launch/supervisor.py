@@ -86,7 +86,7 @@ class Supervised:
                 os.unlink(name)
         if left:
             names = ", ".join(map(str, left))
-            print(f"malt run: killed, but not gone yet: process {names}", file=sys.stderr, flush=True)
+            print(f"malt run: killed, but not ended yet: process {names}", file=sys.stderr, flush=True)
 
     def _wait(self, failure: Callable[[], int | None], is_ending: Callable[[], bool]) -> int:
         """Wait for mpiexec, and end it when it is time to. Returns its status, or -n after signal n."""

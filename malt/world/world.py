@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 _LAST = "malt.finalize"
 DEADLINE_S = 300.0
-"""The default. malt.init compares by identity, to tell whether a deadline was given."""
+"""The default. malt.init compares by identity, to find out whether a deadline was given."""
 
 
 class OpenReplica(Protocol):

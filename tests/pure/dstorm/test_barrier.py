@@ -196,7 +196,7 @@ def test_patience_ends_before_the_deadline():
 
 
 def test_what_the_dead_said_last_is_taken_down():
-    """One that is buried on another's word may have come to a meeting since this rank looked."""
+    """A rank that is marked failed on another's word may have entered a barrier since this rank looked."""
 
     def live(rank, mine, transport):
         if rank == 1:
@@ -263,7 +263,7 @@ def test_who_is_missing_is_named_with_the_steps_that_it_has_made():
                 mine.count_step()
             while transport.clock() < 1:
                 transport.pause(30)
-            mine.count_step()  # long after the others were told last, who are told again
+            mine.count_step()  # long after the last report; it is reported again
             return
         with pytest.raises(DeadlinePassed) as caught:
             mine.enter("a test", 3.0)

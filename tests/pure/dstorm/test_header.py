@@ -53,7 +53,7 @@ def test_neighbours_in_a_ring_torn_at_one_place(number, depth, cut):
 
 @pytest.mark.parametrize("place", range(header.NBYTES))
 def test_zeros_with_one_byte_of_something_are_neither_empty_nor_a_stamp(place):
-    """As where the first bytes of the first stamp, or of its check, arrive."""
+    """Only the first bytes of a header, or of its checksum, have arrived."""
     torn = bytearray(header.NBYTES)
     torn[place] = 1
     assert header.read(memoryview(torn), 0) is None

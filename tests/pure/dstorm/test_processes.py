@@ -29,21 +29,21 @@ def watch(process, clock=time.monotonic, suspect_after_s=None):
     return ProcessMonitor({3: process}, clock, suspect_after_s)
 
 
-def test_who_lives_is_not_gone(sleeper):
+def test_a_process_that_runs_has_not_failed(sleeper):
     assert watch(sleeper[1]).find_failed() == []
     assert watch(this_process()).find_failed() == []
 
 
 def test_who_was_killed_is_gone_also_while_nobody_has_waited_for_it(sleeper):
     child, process = sleeper
-    vitals = watch(process)
+    monitor = watch(process)
     child.kill()
     end = time.monotonic() + 5
-    while not vitals.find_failed() and time.monotonic() < end:
+    while not monitor.find_failed() and time.monotonic() < end:
         time.sleep(0.001)
-    assert vitals.find_failed() == [3]  # a zombie
+    assert monitor.find_failed() == [3]  # a zombie
     child.wait()
-    assert vitals.find_failed() == [3]
+    assert monitor.find_failed() == [3]
 
 
 def test_another_process_of_the_same_number_does_not_pass_for_it(sleeper):
@@ -70,34 +70,34 @@ def test_who_is_evicted_is_killed_where_it_can_be_seen(sleeper):
 def test_who_is_stopped_for_too_long_is_killed(sleeper):
     child, process = sleeper
     clock = [0.0]
-    vitals = watch(process, lambda: clock[0], 2.0)
+    monitor = watch(process, lambda: clock[0], 2.0)
     child.send_signal(signal.SIGSTOP)
     while _state(child.pid)[0] not in "Tt":
         time.sleep(0.001)
     for clock[0] in (0.0, 1.0, 1.9):
-        assert vitals.find_failed() == []
+        assert monitor.find_failed() == []
     child.send_signal(signal.SIGCONT)
     while _state(child.pid)[0] in "Tt":
         time.sleep(0.001)
     clock[0] = 2.5
-    assert vitals.find_failed() == []  # it has gone on in time
-    assert vitals.stopped_s(3) == 2.5
+    assert monitor.find_failed() == []  # it has gone on in time
+    assert monitor.stopped_s(3) == 2.5
     clock[0] = 2.95
-    assert vitals.stopped_s(3) == 0
+    assert monitor.stopped_s(3) == 0
     child.send_signal(signal.SIGSTOP)
     while _state(child.pid)[0] not in "Tt":
         time.sleep(0.001)
     clock[0] = 3.0
-    assert vitals.find_failed() == []
+    assert monitor.find_failed() == []
     for clock[0] in (4.0, 5.0):
-        assert vitals.find_failed() == [] and vitals.stopped_s(3) == clock[0] - 3
+        assert monitor.find_failed() == [] and monitor.stopped_s(3) == clock[0] - 3
     clock[0] = 5.1
-    vitals.find_failed()
+    monitor.find_failed()
     assert child.wait(5) == -signal.SIGKILL
     clock[0] = 5.2
-    assert vitals.find_failed() == [3]
-    assert vitals.stopped_s(3) == pytest.approx(2.2)
-    assert vitals.stopped_s(4) == 0
+    assert monitor.find_failed() == [3]
+    assert monitor.stopped_s(3) == pytest.approx(2.2)
+    assert monitor.stopped_s(4) == 0
 
 
 def test_who_runs_between_two_looks_does_not_stand_still():
@@ -106,7 +106,7 @@ def test_who_runs_between_two_looks_does_not_stand_still():
     try:
         process = Process(child.pid, _state(child.pid)[1], this_process().namespace)
         clock = [0.0]
-        vitals = watch(process, lambda: clock[0], 2.0)
+        monitor = watch(process, lambda: clock[0], 2.0)
         for clock[0] in (0.0, 3.0, 6.0, 9.0):
             child.send_signal(signal.SIGCONT)
             ran = _state(child.pid)[2]
@@ -115,9 +115,9 @@ def test_who_runs_between_two_looks_does_not_stand_still():
             child.send_signal(signal.SIGSTOP)
             while _state(child.pid)[0] not in "Tt":
                 time.sleep(0.001)
-            assert vitals.find_failed() == [] and vitals.stopped_s(3) == 0
+            assert monitor.find_failed() == [] and monitor.stopped_s(3) == 0
         for clock[0] in (10.0, 11.0, 11.1):
-            vitals.find_failed()
+            monitor.find_failed()
         assert child.wait(5) == -signal.SIGKILL
     finally:
         child.kill()
@@ -126,26 +126,26 @@ def test_who_runs_between_two_looks_does_not_stand_still():
 
 def test_who_is_taken_for_dead_is_ended(sleeper):
     child, process = sleeper
-    vitals = watch(process)
-    vitals.end([4])
+    monitor = watch(process)
+    monitor.end([4])
     assert child.poll() is None
-    vitals.end([3, 4])
-    assert vitals.find_failed() == [3]
+    monitor.end([3, 4])
+    assert monitor.find_failed() == [3]
     assert child.wait(5) == -signal.SIGKILL
 
 
 def test_who_cannot_be_looked_at_lives(sleeper):
     """A rank without file descriptors must not take all others for dead. That one of them is gone it still finds."""
     child, process = sleeper
-    vitals, limits = watch(process), resource.getrlimit(resource.RLIMIT_NOFILE)
+    monitor, limits = watch(process), resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (0, limits[1]))
     try:
         with pytest.raises(OSError, match="Too many open files"):
             open("/proc/self/stat")  # noqa: SIM115
-        alive = vitals.find_failed(), has_ended(process), is_stopped(process), this_process()
+        alive = monitor.find_failed(), has_ended(process), is_stopped(process), this_process()
         child.kill()
         child.wait()
-        failed = vitals.find_failed(), has_ended(process)
+        failed = monitor.find_failed(), has_ended(process)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, limits)
     assert alive == ([], False, False, Process())
@@ -159,15 +159,15 @@ def test_whoever_stood_still_itself_counts_anew(sleeper, monkeypatch, was_comput
     child, process = sleeper
     clock = [0.0]
     monkeypatch.setattr("time.process_time", lambda: clock[0] if was_computing else 1.0)
-    vitals = watch(process, lambda: clock[0], 2.0)
+    monitor = watch(process, lambda: clock[0], 2.0)
     child.send_signal(signal.SIGSTOP)
     while _state(child.pid)[0] not in "Tt":
         time.sleep(0.001)
     for clock[0] in (0.0, 60.0):
-        assert vitals.find_failed() == []
+        assert monitor.find_failed() == []
     if not was_computing:
-        assert vitals.stopped_s(3) == 0
+        assert monitor.stopped_s(3) == 0
         for clock[0] in (61.0, 62.0, 62.1):
             assert child.poll() is None
-            vitals.find_failed()
+            monitor.find_failed()
     assert child.wait(5) == -signal.SIGKILL

@@ -34,7 +34,7 @@ def run(size, seed, live, sync="asp", depth=2, deadline_s=1.0):
 
 
 def payload(rank, step):
-    """Every byte tells who sent it and when."""
+    """Every byte shows who sent it and when."""
     return np.full(CAPACITY, (rank * 50 + step) % 251, np.uint8)
 
 
