@@ -71,7 +71,8 @@ def listen(connection: int) -> None:
     """
     global _notified
     with contextlib.suppress(OSError, ValueError):
-        _notified = int(os.read(connection, 16) or b"0")
+        requests = os.read(connection, 16).split()  # it comes again whenever another rank has connected
+        _notified = int(requests[0]) if requests else 0
         if _notified:
             os.kill(_process, _notified)
 
