@@ -32,10 +32,9 @@ print(json.dumps([min(means), max(means), used.ru_utime + used.ru_stime, used.ru
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("sync", ["asp", "bsp"])
-def test_a_thousand_ranks(sync, request):
-    if not request.config.getoption("--all", False):
-        pytest.skip("takes a minute: --all")
+def test_a_thousand_ranks(sync):
     done = subprocess.run([sys.executable, "-c", PROGRAM, sync], capture_output=True, text=True, timeout=1200)
     assert done.returncode == 0, done.stderr
     lowest, highest, processor_s, mib = json.loads(done.stdout)
