@@ -82,8 +82,7 @@ _LATER = {
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),
 }
-"""Names that are imported at their first use, and their modules. malt.data needs scipy.sparse, which takes longer to
-import than all the rest."""
+"""Names that are imported at their first use, and their modules."""
 
 _PACKAGES = ("files",)
 """Public subpackages that are imported at their first use."""

@@ -1,7 +1,30 @@
 """Training data: files that all ranks parse once, together, and later map into memory."""
 
-from malt.data.dataset import Dataset, load_svmlight, open_svmlight
-from malt.data.ratings import Ratings, load_ratings, open_ratings, owners
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from malt.data.shards import rows_of
 
+if TYPE_CHECKING:
+    from malt.data.dataset import Dataset, load_svmlight, open_svmlight
+    from malt.data.ratings import Ratings, load_ratings, open_ratings, owners
+
 __all__ = ["Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight", "owners", "rows_of"]
+
+_LATER = {
+    **dict.fromkeys(("Dataset", "load_svmlight", "open_svmlight"), "malt.data.dataset"),
+    **dict.fromkeys(("Ratings", "load_ratings", "open_ratings", "owners"), "malt.data.ratings"),
+}
+"""Names that are imported at their first use, and their modules: scipy.sparse takes longer to import than malt."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(_LATER[name]), name)
+    raise AttributeError(f"module 'malt.data' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import ast
 import re
+import subprocess
+import sys
 from importlib import import_module
 from pathlib import Path
 
@@ -148,6 +150,13 @@ def test_the_design_lists_the_modules_that_there_are():
 def test_what_decides_is_pure(name):
     roots = {one.split(".")[0] for one in imported(ROOT / name)}
     assert not roots & {"mpi4py", "time", "threading", "os", "socket"}
+
+
+def test_the_session_begins_without_scipy():
+    """To import scipy.sparse takes longer than to begin a session, and each rank of a job would do so at once."""
+    program = "import sys, malt; malt.graph('auto', 4); print(*{name.split('.')[0] for name in sys.modules})"
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert not {"scipy", "numba", "sklearn", "unittest", "asyncio", "email"} & set(done.stdout.split())
 
 
 def test_one_module_calls_mpi_windows():
