@@ -6,6 +6,7 @@ from dstorm.queues.layout import Layout
 from dstorm.queues.queues import Queues
 from dstorm.queues.receiver import Message
 from dstorm.queues.sender import OutgoingMessage
+from dstorm.queues.slots import Slots
 from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics
 from dstorm.transport import Transport, Window
 from dstorm.transports.group import Group
@@ -26,6 +27,7 @@ __all__ = [
     "PeerLost",
     "Queues",
     "SimulatedTransport",
+    "Slots",
     "SoloTransport",
     "Statistics",
     "Transport",

@@ -12,6 +12,7 @@ import malt.runner.packages  # noqa: F401
 from dstorm import ClosedError, DeadlinePassed, PeerLost, Statistics
 from malt.data.shards import shard
 from malt.replica.replica import Replica
+from malt.session.blocks import blocks
 from malt.session.collectives import allgather, allreduce, broadcast, lowest, together
 from malt.session.losses import LostRank, lost_ranks
 from malt.session.session import alive, barrier, finalize, heartbeat, hosts, init, on_death, rank, size
@@ -52,6 +53,7 @@ __all__ = [
     "allgather",
     "allreduce",
     "barrier",
+    "blocks",
     "broadcast",
     "files",
     "finalize",

@@ -1,5 +1,6 @@
-"""Vector Object Library: vectors that ranks exchange, communication graphs, and gather functions."""
+"""Vector Object Library: vectors that ranks exchange, blocks that they pass on, graphs, and gather functions."""
 
+from vol.blocks import Blocks
 from vol.dense import DenseVector
 from vol.graphs.graph import Graph, as_graph, graph
 from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
@@ -14,6 +15,7 @@ __all__ = [
     "SUM",
     "TRAINED",
     "WEIGHTED",
+    "Blocks",
     "DenseVector",
     "GatherFunction",
     "Gathered",

@@ -70,7 +70,7 @@ def vector(
 
     with world.transport.calling("malt.vector"):
         (array, mesh, consistency, rows), reports = world.notes.agree(world.transport, "malt.vector", check)
-        _free(world, set.intersection(*(set(one["_closed"]) for one in reports.values())))
+        free_closed(world, reports)
         make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
         made = make(
             array, world.transport, mesh, consistency, **rows,
@@ -88,12 +88,13 @@ def _description(array: Array, mesh: Graph, consistency: Consistency, world: Wor
         "dtype": array.dtype.str,
         "graph": mesh.fingerprint,
         "sync": consistency.name,
-        "_closed": [place for place, other in enumerate(world.vectors) if other.closed],
+        "_closed": world.closed_places(),
     }
 
 
-def _free(world: World, places: set[int]) -> None:
-    """Free the vectors at `places`, which all ranks have closed. Collective."""
+def free_closed(world: World, reports: Mapping[int, Mapping[str, Any]]) -> None:
+    """Free the vectors that all ranks have closed, whose places `reports` hold as "_closed". Collective."""
+    places = set.intersection(*(set(one["_closed"]) for one in reports.values()))
     for place in sorted(places):
         world.vectors[place].free()
     world.vectors = [vector for place, vector in enumerate(world.vectors) if place not in places]
@@ -102,7 +103,7 @@ def _free(world: World, places: set[int]) -> None:
 def _array(init: Any) -> Array:
     """The array of the replica: `init`, checked, or zeros of that shape."""
     if isinstance(init, np.ndarray):
-        return _checked(init)
+        return checked_array(init)
     try:
         shape = tuple(map(arguments.integer, init if isinstance(init, (tuple, list)) else (init,)))
     except TypeError:
@@ -127,8 +128,8 @@ def _check_flag(check_finite: Any) -> None:
         raise TypeError(f"check_finite must be True or False, got {check_finite!r}")
 
 
-def _checked(array: Array) -> Array:
-    """`array`. TypeError, ValueError: it cannot be a replica."""
+def checked_array(array: Array) -> Array:
+    """`array`. Local. TypeError, ValueError: it cannot be a replica."""
     if isinstance(array, (np.matrix, np.ma.MaskedArray)):  # always two-dimensional, or with a mask
         raise TypeError(f"init must be a plain array, got a {type(array).__name__}: pass np.asarray(it), a view")
     if array.dtype.kind not in "fiu" or array.dtype.itemsize > 8 or not array.dtype.isnative:

@@ -4,18 +4,32 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 from dstorm import DeadlinePassed, PeerLost, Transport
 from malt.world.endings import Ending
 from malt.world.shardnotes import ShardNotes
 
-if TYPE_CHECKING:
-    from vol import Vector
-
 _LAST = "malt.finalize"
 DEADLINE_S = 300.0
 """The default. malt.init compares by identity, to find out whether a deadline was given."""
+
+
+class OpenVector(Protocol):
+    """A vector or blocks, as the end of a session sees them."""
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has closed it."""
+
+    def close(self) -> None:
+        """Close it on this rank. One-sided."""
+
+    def disown(self, disowned: bool) -> None:
+        """Set, after a fork, whether it belongs to the parent process. Local."""
+
+    def free(self) -> None:
+        """Free its memory. Collective."""
 
 
 class OpenReplica(Protocol):
@@ -44,8 +58,8 @@ class World:
         """How the session ends with the program."""
         self.deadline_s = deadline_s
         """The deadline of a wait, in seconds."""
-        self.vectors: list[Vector] = []
-        """Vectors that are not freed yet, in the order in which all ranks made them."""
+        self.vectors: list[OpenVector] = []
+        """Vectors and blocks that are not freed yet, in the order in which all ranks made them."""
         self.lost: dict[int, float] = {}
         """Ranks that have failed, and when: the time at which that was found, or at which the rank was first seen to be
         stopped, in seconds since 1970."""
@@ -54,7 +68,7 @@ class World:
         self.callbacks: list[Callable[[int], None]] = []
         """The functions that malt.on_death was given."""
         self.made = 0
-        """The number of vectors made so far."""
+        """The number of vectors and blocks made so far."""
         self.replicas: list[OpenReplica] = []
         """Replicas that are neither finished nor closed."""
         self.replicas_made = 0
@@ -107,6 +121,10 @@ class World:
         `neighbours`: those that its graph gives this rank.
         """
         return self.transport.view.reachable(lambda rank: neighbours)(self.rank)
+
+    def closed_places(self) -> list[int]:
+        """The places in `vectors` of those that this rank has closed. Local."""
+        return [place for place, one in enumerate(self.vectors) if one.closed]
 
     def report(self, line: str) -> bool:
         """Print `line` on stderr if this is the lowest live rank. Return whether it is. Local."""

@@ -1,0 +1,152 @@
+"""Slots for blocks of an array: each rank has one for each block, to which one peer at a time writes.
+
+A block has one holder, who alone passes it on. So no message overwrites another one, there is no ring, and a receiver
+reads a slot only between two passes. A pass has two stages: the payload, and the header that announces it. The first is
+complete at the receiver before the second begins.
+
+A slot has several headers, the lanes. Bytes of a header that do not change it may arrive after the receiver has found
+it whole. If another rank had written to the same header meanwhile, they would damage that. So each lane has one writer.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate
+from typing import NamedTuple
+
+import numpy as np
+
+from dstorm import header, interruption
+from dstorm.header import WHOLE, Header
+from dstorm.queues.statistics import EdgeStatistics, Statistics, total
+from dstorm.queues.waiting import Waiting
+from dstorm.transport import Bytes, Put, Transport
+
+
+class Pass(NamedTuple):
+    """A block on its way to a peer."""
+
+    block: int
+    peer: int
+    lane: int
+    number: int
+    """The version of the block."""
+
+
+@dataclass(eq=False)
+class Edge:
+    """The traffic with one peer."""
+
+    peer: int
+    heard_at: float
+    step: int = 0
+    """The number of blocks that came from it."""
+    sent: int = 0
+    bytes_sent: int = 0
+    waited_s: float = 0.0
+
+
+class Slots:
+    """The slots of one rank, and access to those of its peers. The constructor is Collective.
+
+    `nbytes`: the size of each block. All ranks pass the same sizes and deadline.
+    """
+
+    def __init__(self, transport: Transport, nbytes: Sequence[int], lanes: int, deadline_s: float) -> None:
+        heads = len(nbytes) * lanes * header.NBYTES
+        sizes = [-(-size // header.NBYTES) * header.NBYTES for size in nbytes]
+        *self._starts, whole = accumulate(sizes, initial=heads)
+        self._lanes = lanes
+        transport.opened()
+        try:
+            self._window = transport.window(whole if transport.size > 1 else heads)
+        except BaseException:
+            transport.closed()
+            raise
+        self._transport = transport
+        self._memory: memoryview = self._window.memory.data
+        self._cell = np.zeros(header.NBYTES, np.uint8)
+        self._waiting = Waiting(transport, deadline_s, lambda: None)
+        self._edges = {peer: Edge(peer, transport.clock()) for peer in range(transport.size) if peer != transport.rank}
+        self._prepared: dict[tuple[int, int, int, int], tuple[Put, Put, Put]] = {}
+        """The Puts of header and payload and the flush, by block, peer, lane and length of the payload."""
+
+    @interruption.message
+    def put(self, what: Pass, payload: Bytes) -> None:
+        """Write `payload`, the rows of a block, into the peer's slot. One-sided.
+
+        `payload` is the same memory in each call for a block. It may change on return.
+        """
+        try:
+            key = (what.block, what.peer, what.lane, payload.nbytes)
+            put_header, put_payload, flush = self._prepared.get(key) or self._prepare(key, payload)
+            put_payload()
+            flush()
+            header.write(self._cell.data, 0, (what.number, 0, WHOLE, 0, payload.nbytes, 1.0, 0.0))
+            put_header()
+            flush()
+            edge = self._edges[what.peer]
+            edge.sent += 1
+            edge.bytes_sent += payload.nbytes
+            self._transport.count_step()
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    def _prepare(self, key: tuple[int, int, int, int], payload: Bytes) -> tuple[Put, Put, Put]:
+        block, peer, lane, _ = key
+        window = self._window
+        self._prepared[key] = found = (
+            window.prepared(self._cell, peer, self._head(block, lane)),
+            window.prepared(payload, peer, self._starts[block]),
+            window.prepared_flush([peer]),
+        )
+        return found
+
+    def _head(self, block: int, lane: int) -> int:
+        """The offset of a header. All headers stand before the slots, as a rank reads many of them while it waits."""
+        return (block * self._lanes + lane) * header.NBYTES
+
+    def sync(self) -> None:
+        """Order this rank's loads of its slots with the Puts of its peers. Local."""
+        self._window.sync()
+
+    def seen(self, block: int, lane: int) -> Header | None:
+        """The header of this slot and lane; None where it is torn. Local."""
+        return header.read(self._memory, self._head(block, lane))
+
+    def take(self, block: int, giver: int, destination: Bytes) -> None:
+        """Copy the block that `giver` has passed on, and whose header is WHOLE, into `destination`. Local."""
+        self._window.copy(self._starts[block], destination)
+        edge = self._edges[giver]
+        edge.step += 1
+        edge.heard_at = self._transport.clock()
+
+    def wait(self, what: str, givers: Callable[[], set[int]]) -> None:
+        """Wait until givers(), the ranks that are waited for, is empty, or none of them is alive. One-sided.
+
+        `what`: the call that waits, for errors. DeadlinePassed: one of them has given no heartbeat for the deadline.
+        """
+        self._waiting.until_none(what, lambda: [self._edges[peer] for peer in sorted(givers())])
+
+    def statistics(self) -> Statistics:
+        """The totals so far, and by peer with which there was traffic. A message is a pass. Local."""
+        peers = {
+            edge.peer: EdgeStatistics(
+                sent=edge.sent, gathered=edge.step, bytes_sent=edge.bytes_sent, waited_s=edge.waited_s
+            )
+            for edge in self._edges.values()
+            if edge.sent or edge.step or edge.waited_s
+        }
+        return total(peers, self._waiting.total_s)
+
+    def close(self) -> None:
+        """Publish that this rank has closed. One-sided."""
+        self._transport.closed()
+
+    def free(self) -> None:
+        """Free the memory. Collective, once all ranks have closed."""
+        self._memory = memoryview(b"")
+        self._prepared.clear()
+        self._window.free()

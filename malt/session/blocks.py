@@ -1,0 +1,90 @@
+"""`malt.blocks`: all ranks check and compare its arguments, then make the blocks."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from malt.session import session
+from malt.session.vectors import check_name, checked_array, free_closed
+from vol import Blocks, arguments
+from vol.update import Array
+
+_Arguments = tuple[Array, list[int], NDArray[np.int32] | None]
+
+
+def blocks(init: Array, sizes: Sequence[int], owners: Any = None, name: str | None = None) -> Blocks:
+    """An array in blocks of rows, each of which one rank holds at a time. Collective.
+
+        b = malt.blocks(rows, sizes)
+        for epoch in range(10):
+            for visit in b.round():  # each block once, as it comes
+                train(b.array[visit.rows])  # on this rank's data, in place
+        rows = b.common()  # the newest rows, the same on all ranks
+
+    `init`: the rows, the same values on all ranks. It becomes this rank's copy itself: C-contiguous and writable, of
+    float16, 32, 64 or an integer dtype, with a first axis of rows. `sizes`: the number of rows of each block, from the
+    first row on. With more blocks than ranks nobody waits for a block: four for each rank, say, which take about the
+    same work. `owners`: for each row the one rank that uses it, or -1 where several do. A row with an owner never
+    travels while no rank fails. In each block rows without an owner stand first. `name`: for error messages, the same
+    on all ranks.
+
+    ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
+    host, or its /dev/shm, cannot hold the blocks. RuntimeError: another thread is in a collective call. Nothing is
+    made.
+    """
+    world = session.world()
+    title = f"blocks {world.made + 1}" if name is None else name
+
+    def check() -> tuple[_Arguments, Mapping[str, Any]]:
+        check_name(name)
+        array = checked_array(_array(init))
+        counts = _checked_sizes(sizes, array)
+        whose = None if owners is None else _checked_owners(owners, counts, world.size)
+        description = {
+            "vectors made before": world.made, "name": title, "shape": list(array.shape), "dtype": array.dtype.str,
+            "a checksum of init": zlib.crc32(array.data), "a checksum of sizes": zlib.crc32(np.array(counts).data),
+            "a checksum of owners": None if whose is None else zlib.crc32(whose.data),
+        }  # fmt: skip
+        return (array, counts, whose), {**description, "_closed": world.closed_places()}
+
+    with world.transport.calling("malt.blocks"):
+        (array, counts, whose), reports = world.notes.agree(world.transport, "malt.blocks", check)
+        free_closed(world, reports)
+        made = Blocks(
+            array, counts, world.transport, whose, ranks=tuple(reports), deadline_s=world.deadline_s, name=title
+        )  # fmt: skip
+    world.vectors.append(made)
+    world.made += 1
+    return made
+
+
+def _array(init: Any) -> Array:
+    if not isinstance(init, np.ndarray):
+        raise TypeError(f"init must be a NumPy array, got {init!r}")
+    return init
+
+
+def _checked_sizes(sizes: Any, array: Array) -> list[int]:
+    try:
+        counts = [arguments.whole("sizes: a number of rows", one, 0) for one in sizes]
+    except TypeError:
+        raise TypeError(f"sizes must be a list of numbers of rows, got {sizes!r}") from None
+    if not array.ndim or not counts or sum(counts) != len(array):
+        raise ValueError(f"sizes must add up to the rows of init, of shape {array.shape}; they add up to {sum(counts)}")
+    return counts
+
+
+def _checked_owners(owners: Any, counts: Sequence[int], size: int) -> NDArray[np.int32]:
+    found = np.asarray(owners)
+    is_whole = found.shape == (sum(counts),) and found.dtype.kind in "iu"
+    if not is_whole or ((found < -1) | (found >= size)).any():
+        raise ValueError(f"owners must hold for each of the {sum(counts)} rows a rank, from 0 to {size - 1}, or -1")
+    for block, rows in enumerate(np.split(found, np.cumsum(counts)[:-1])):
+        if (np.diff((rows >= 0).astype(int)) < 0).any():
+            raise ValueError(f"owners: in block {block} a row of no owner stands behind one that has an owner")
+    return found.astype(np.int32)

@@ -1,0 +1,120 @@
+"""Blocks that go from rank to rank in the simulator: none is lost, none is held twice, also while ranks fail."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from dstorm import ClosedError, Group, SimulatedTransport, SoloTransport
+from dstorm.membership.resilient import SurvivingTransport
+from vol import Blocks
+
+pytestmark = pytest.mark.serial
+
+ARENA = 1 << 23
+
+
+class Trainer:
+    """Trains blocks of `size` rows, the last of which one rank alone uses; and sees from outside who holds a block."""
+
+    def __init__(self, group, count, size, owner=0):
+        self._group, self._holders = group, {}
+        self._count, self._size, self._owner = count, size, owner
+
+    def blocks(self, transport):
+        owners = np.full((self._count, self._size), -1)
+        owners[:, -1] = self._owner
+        array = np.zeros((self._count * self._size, 5), np.float32)
+        ranks = range(self._group.size)
+        return Blocks(array, [self._size] * self._count, transport, owners.ravel(), ranks=ranks)
+
+    def rounds(self, blocks, transport, rounds):
+        """Make `rounds` rounds; return the blocks of each, in order."""
+        made = []
+        for _ in range(rounds):
+            made.append([])
+            for visit in blocks.round():
+                self._train(blocks.array[visit.rows], visit.block, transport)
+                made[-1].append(visit.block)
+        return made
+
+    def _train(self, rows, block, transport):
+        """Add 1 to the rows, with a pause in the middle."""
+        holder = self._holders.setdefault(block, transport.rank)
+        assert holder == transport.rank or holder in self._group.failed, "two ranks hold a block"
+        self._holders[block] = transport.rank
+        shared, lone = rows[:-1], rows[-1]
+        assert (shared == shared[:1, :1]).all(), "rows of different visits"
+        for columns in (slice(2), slice(2, None)):
+            shared[:, columns] += 1
+            lone[columns] += transport.rank == self._owner
+            transport.pause(0)
+        del self._holders[block]
+
+    def parts(self, common):
+        """The shared rows and the lone ones."""
+        rows = common.reshape(self._count, self._size, -1)
+        return rows[:, :-1], rows[:, -1]
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_each_rank_visits_each_block_once_a_round(seed):
+    size, count, rounds = 1 + seed % 5, 1 + seed % 7, 4
+    group = Group(size, seed)
+    trainer = Trainer(group, count, 1 + seed % 4, owner=seed % size)
+
+    def live(rank):
+        transport = SimulatedTransport(group, rank)
+        blocks = trainer.blocks(transport)
+        made = trainer.rounds(blocks, transport, rounds)
+        return made, blocks.common(), blocks.statistics(), blocks.array.nbytes
+
+    results = group.run(live)
+    for made, common, *_ in results:
+        assert [sorted(one) for one in made] == [list(range(count))] * rounds
+        shared, lone = trainer.parts(common)
+        assert (shared == size * rounds).all() and (lone == rounds).all()
+    passes = count * rounds * (size - 1)  # the last of a round is the first of the next
+    sent, came, nbytes = (sum(getattr(one[2], name) for one in results) for name in ("sent", "gathered", "bytes_sent"))
+    assert sent == came == passes and nbytes == passes * (seed % 4) * 5 * 4
+
+
+@pytest.mark.parametrize("seed", range(400))
+def test_the_others_go_on_when_ranks_fail_at_any_moment(seed):
+    size, count, rounds = 2 + seed % 4, 1 + seed % 6, 6
+    choose = random.Random(seed)
+    failures = {rank: int(2 ** choose.uniform(5, 9)) for rank in choose.sample(range(size), choose.randrange(1, size))}
+    group = Group(size, seed, failures)
+    trainer = Trainer(group, count, 3, owner=seed % size)
+
+    def live(rank):
+        inner = SimulatedTransport(group, rank)
+        transport = SurvivingTransport(inner, inner.window(ARENA), inner.find_failed, 5.0)
+        blocks = trainer.blocks(transport)
+        made = trainer.rounds(blocks, transport, rounds)
+        return made, blocks.common(), blocks.ranks, blocks.passes_lost
+
+    results = group.run(live)
+    ends = [results[rank] for rank in range(size) if rank not in group.failed]
+    for made, common, *rest in ends:
+        assert [sorted(one) for one in made] == [list(range(count))] * rounds
+        assert common.tobytes() == ends[0][1].tobytes() and rest == list(ends[0][2:])
+        shared, lone = trainer.parts(common)
+        assert (shared == shared[:, :1, :1]).all()
+        assert rounds * len(ends) <= shared.min() <= shared.max() <= rounds * size
+        assert (lone == rounds).all() or seed % size in group.failed
+        assert 0 <= rest[1] <= count * len(group.failed)
+
+
+def test_a_loop_that_was_left_is_named():
+    blocks = Blocks(np.zeros((4, 2)), [2, 2], SoloTransport(), ranks=[0], name="b")
+    for _ in blocks.round():
+        break
+    for call in (lambda: list(blocks.round()), blocks.common):
+        with pytest.raises(RuntimeError, match="b: a loop over a round was left before its end"):
+            call()
+    blocks.close()
+    with pytest.raises(ClosedError, match="b is closed"):
+        blocks.common()
