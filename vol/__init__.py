@@ -5,8 +5,8 @@ from vol.dense import DenseVector
 from vol.graphs.graph import Graph, as_graph, graph
 from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
 from vol.sparse.vector import SentAs, SparseVector
-from vol.update import Update
-from vol.vector import Gathered, Vector
+from vol.update import Gathered, Update
+from vol.vector import Vector
 
 __all__ = [
     "AVG",

@@ -1,4 +1,4 @@
-"""The update: one message of one sender, as a gather function receives it."""
+"""The update: one message of one sender, as a gather function receives it. What a gather returns."""
 
 from __future__ import annotations
 
@@ -29,3 +29,25 @@ class Update:
     """The rows that `values` holds, ascending; None if it holds all of them."""
     values: Array
     """The values, of the dtype of the vector, in the shape of the vector or of those rows. Users get a copy."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What one gather merged. True if it merged at least one update."""
+
+    senders: tuple[int, ...] = ()
+    """The sender of each update, ascending."""
+    steps: tuple[int, ...] = ()
+    """The step of each update, in the order of `senders`."""
+    lag: int = 0
+    """The step of this rank minus the lowest of `steps`; 0 without updates."""
+    weights: tuple[float, ...] = ()
+    """The weight that each sender gave to its scatter, in the order of `senders`."""
+
+    @property
+    def count(self) -> int:
+        """The number of updates merged."""
+        return len(self.senders)
+
+    def __bool__(self) -> bool:
+        return bool(self.senders)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -20,29 +19,9 @@ from vol.graphs.graph import Graph
 from vol.merge import AVG, BUILT_IN, PUSH_SUM, TRAINED, GatherFunction, UserFunction
 from vol.topology import Neighbours, Topology
 from vol.trained import Trained
-from vol.update import Array
+from vol.update import Array, Gathered
 
 _AnyVector = TypeVar("_AnyVector", bound="Vector")
-
-
-@dataclass(frozen=True)
-class Gathered:
-    """What one gather merged. True if it merged at least one update."""
-
-    senders: tuple[int, ...] = ()
-    """The sender of each update, ascending."""
-    steps: tuple[int, ...] = ()
-    """The step of each update, in the order of `senders`."""
-    lag: int = 0
-    """The step of this rank minus the lowest of `steps`; 0 without updates."""
-
-    @property
-    def count(self) -> int:
-        """The number of updates merged."""
-        return len(self.senders)
-
-    def __bool__(self) -> bool:
-        return bool(self.senders)
 
 
 class Vector(ABC):
@@ -108,6 +87,11 @@ class Vector(ABC):
     def in_degree(self) -> int:
         """The number of in-neighbours at the present step; before the first scatter those of step 1."""
         return len(self._topology.seen.into(max(self._step, 1)))
+
+    @property
+    def sources(self) -> tuple[int, ...]:
+        """The in-neighbours of any step, ascending."""
+        return self._topology.seen.sources
 
     @property
     def closed(self) -> bool:
@@ -200,7 +184,8 @@ class Vector(ABC):
         if not messages:
             return Gathered()
         steps = tuple(message.step for message in messages)
-        return Gathered(tuple(message.sender for message in messages), steps, self._step - min(steps))
+        senders, weights = zip(*((one.sender, one.weight) for one in messages), strict=True)
+        return Gathered(senders, steps, self._step - min(steps), weights)
 
     def statistics(self) -> Statistics:
         """Return the totals of this rank's traffic; after close, those at the close. Local.

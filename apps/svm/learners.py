@@ -78,11 +78,15 @@ class ModelLearner:
         self._trained, self._blended = 0.0, 0
         self._count = 0
         """The examples of this rank in this run."""
+        self._adapts = options.average != "none" and options.sync not in ("bsp", "notify-ack")
+        """Whether step sizes follow the progress of all ranks. A rank that was held up would spoil their models."""
         self._begun: list[tuple[float, int]] = []
         """`_trained` and `_blended` at the start of each epoch."""
         if state:
             self._params[:], self.model[:] = state["params"], state["model"]
             self._trained, self._blended = float(state["trained"]), int(state["blended"])
+        self._before = self._trained
+        """`_trained` when `_count` was 0; less once epochs have come again."""
         self._connect(options)
 
     def _connect(self, options: Namespace) -> None:
@@ -110,7 +114,8 @@ class ModelLearner:
         self._data = data
 
     def begin_epoch(self, place: int) -> None:
-        self._trained, self._blended = [*self._begun, (self._trained, self._blended)][place]
+        now, (self._trained, self._blended) = self._trained, [*self._begun, (self._trained, self._blended)][place]
+        self._before += self._trained - now
         self._begun[place:] = [(self._trained, self._blended)]
 
     def _note(self, order: Order) -> None:
@@ -121,6 +126,12 @@ class ModelLearner:
             new = max(1, self._count - self._shared)  # a rank without rows exchanges too: others may wait for it
             self._shared += new
             self._replica.step(new)
+            self._follow(self._replica.progress)
+
+    def _follow(self, progress: float) -> None:
+        """Go on with the step sizes that suit `progress`, the mean count of examples of the ranks."""
+        if self._adapts:
+            self._trained = max(0.0, self._before + progress)
 
     def finish(self) -> None:
         self._leave()
@@ -146,7 +157,6 @@ class SparseModelLearner(ModelLearner):
         self._delta = options.average == "delta"
         self._rows = linear.Touched(self._data, len(self._params) - 1, self._problem.intercept)
         self._base, self._exchanged = self._params.copy(), self._trained
-        self._plain = options.sync in ("bsp", "notify-ack")
         self._merged: dict[int, float] = {}
         """The counts of the models that were merged last, by rank."""
         carried = np.zeros_like(self._params) if self._delta else self._params
@@ -178,6 +188,8 @@ class SparseModelLearner(ModelLearner):
             self._vector.gather(self._mean)
             self._merged[malt.rank()] = self._count
             self._base[:] = self._params
+            self._follow(sum(self._merged.values()) / len(self._merged))
+            self._exchanged = self._trained
             return
         changes = self._vector.array
         changes[:] = 0
@@ -209,7 +221,7 @@ class SparseModelLearner(ModelLearner):
         for rank, count in [(malt.rank(), self._count), *((one.sender, one.weight) for one in updates)]:
             new.append(max(0.0, count - self._merged.get(rank, 0.0)))
             self._merged[rank] = count
-        if self._plain or min(new) == max(new) > 0:
+        if not self._adapts or min(new) == max(new) > 0:
             return np.ones(len(new), np.float32)
         return np.array(new, np.float32)
 

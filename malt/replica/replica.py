@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -14,10 +15,11 @@ from dstorm.turn import Turn
 from malt.replica import changes, consensus
 from malt.replica.cadence import Cadence
 from malt.replica.changes import Changes
+from malt.replica.changesums import ChangeSums
 from malt.replica.parameters import Parameters
 from malt.session import session
 from malt.session.vectors import check_name, vector
-from vol import SUM, TRAINED, DenseVector, Graph, Vector, arguments, as_graph
+from vol import SUM, TRAINED, DenseVector, Gathered, Graph, Vector, arguments, as_graph
 from vol.update import Array
 
 _AVERAGES = ("model", "delta")
@@ -46,8 +48,9 @@ class Replica:
     `every`: the examples or batches, as counted by `step`, between two exchanges. `average`: "model": w <- mean of own
     and received; under "asp" and "ssp:S" each is weighted by what `step` has counted for it since it was last merged
     here (malt.TRAINED). "delta": the change d since the last exchange is sent, and
-    w <- base + (d_own + sum of d_received) / (in-degree + 1). `graph`, `sync`, `check_finite`: as for malt.vector.
-    `name`: for messages, the same on all ranks. The default is the number of the Replica.
+    w <- base + (d_own + sum of d_received) / (in-degree + 1). No change is lost with a message that is overwritten.
+    `graph`, `sync`, `check_finite`: as for malt.vector. `name`: for messages, the same on all ranks. The default is the
+    number of the Replica.
 
     One line on stderr names the arrays that have not changed between the first exchanges.
 
@@ -74,6 +77,8 @@ class Replica:
         world.replicas_made += 1
         self._delta = average == "delta"
         self._count, self._due_at = 0, self._every
+        self._counts: dict[int, float] = {}
+        """What each in-neighbour had counted when its last message was sent."""
         self._turn = Turn()
         self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
         self._finished = False
@@ -148,6 +153,15 @@ class Replica:
         """Whether this rank has counted a step. Local."""
         return self._count > 0
 
+    @property
+    def progress(self) -> float:
+        """What `step` has counted: the mean over this rank and the in-neighbours of which messages were merged. Local.
+
+        A rank that was held up merges models that are trained further than its own. Step sizes that fall as training
+        goes on should follow this mean.
+        """
+        return math.fsum([*self._counts.values(), self._count]) / (1 + len(self._counts))
+
     def _closed_error(self, call: str, why: str) -> ClosedError:
         return ClosedError(f"Replica.{call}: {children.refusal() if self._parts[0].vector.disowned else why}")
 
@@ -208,7 +222,8 @@ class Replica:
         if changes is not None:
             changes.check(arrays)
         for part in self._parts:
-            part.exchange(arrays, float(self._count))
+            gathered = part.exchange(arrays, float(self._count))
+            self._counts.update(zip(gathered.senders, gathered.weights, strict=True))
         if changes is not None:
             self._watch_on(changes, arrays)
         if not parameters.is_fixed:
@@ -254,6 +269,8 @@ class _Part:
     """The parameters of one dtype, as one vector.
 
     With average="model" a lone array is the array of the vector itself, not a copy. So is an array that replaces it.
+    With "delta" the vector holds what is sent: the change since the last exchange, or under "asp" and "ssp:S", where
+    messages may be overwritten, the change since the start.
     """
 
     def __init__(self, places: Sequence[int], arrays: Sequence[Array], delta: bool, **options: Any) -> None:
@@ -261,6 +278,7 @@ class _Part:
         self._delta = delta
         self._in_place = not delta and len(places) == 1
         mine = self._mine(arrays)
+        self._sums = ChangeSums() if delta and not parse(options["sync"]).acknowledges else None
         made = vector(mine[0] if self._in_place else np.concatenate([one.reshape(-1) for one in mine]), **options)
         assert isinstance(made, DenseVector)
         self.vector = made
@@ -270,8 +288,10 @@ class _Part:
         if not self._in_place:
             self._copy_in(self._mine(arrays))
             self._base = self.vector.array.copy()
+            if self._sums is not None:
+                self._sums.start(self.vector.array, self.vector.sources)
 
-    def exchange(self, arrays: Sequence[Array], count: float) -> None:
+    def exchange(self, arrays: Sequence[Array], count: float) -> Gathered:
         """Send the parameters to the peers, merge what has come from them, and write the result. One-sided.
 
         `count`: what this rank has counted in all.
@@ -282,10 +302,14 @@ class _Part:
                 self.vector.adopt(array)
         else:
             self._load(self._mine(arrays))
-        self.vector.scatter(weight=count)
-        self.vector.gather(SUM if self._delta else TRAINED)
+        if self._sums is not None:
+            gathered = self._sums.exchange(self.vector, count)
+        else:
+            self.vector.scatter(weight=count)
+            gathered = self.vector.gather(SUM if self._delta else TRAINED)
         if not self._in_place:
             self._store(self._mine(arrays))
+        return gathered
 
     def _mine(self, arrays: Sequence[Array]) -> list[Array]:
         return [arrays[place] for place in self._places]
@@ -303,7 +327,8 @@ class _Part:
 
     def _store(self, mine: Sequence[Array]) -> None:
         if self._delta:
-            self._base += self.vector.array / self.vector.array.dtype.type(1 + self.vector.in_degree)
+            degree = self.vector.in_degree if self._sums is None else len(self.vector.sources)
+            self._base += self.vector.array / self.vector.array.dtype.type(1 + degree)
         start = 0
         for array in mine:
             source = self._base if self._delta else self.vector.array
