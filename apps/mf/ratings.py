@@ -127,6 +127,7 @@ class UserShares(harness.Shares):
     """
 
     unit = "ratings"
+    by_speed = False  # the rows of a user stay where they are
     is_made_up = False  # new users are trained for the past epochs at once: Learner.catch_up
 
     def __init__(self, ratings: DealtRatings, synchronizes: bool) -> None:

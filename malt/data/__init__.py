@@ -5,13 +5,24 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from malt.data.dealings import Dealings
 from malt.data.shards import rows_of
 
 if TYPE_CHECKING:
     from malt.data.dataset import Dataset, load_svmlight, open_svmlight
     from malt.data.ratings import Ratings, load_ratings, open_ratings, owners
 
-__all__ = ["Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight", "owners", "rows_of"]
+__all__ = [
+    "Dataset",
+    "Dealings",
+    "Ratings",
+    "load_ratings",
+    "load_svmlight",
+    "open_ratings",
+    "open_svmlight",
+    "owners",
+    "rows_of",
+]
 
 _LATER = {
     **dict.fromkeys(("Dataset", "load_svmlight", "open_svmlight"), "malt.data.dataset"),

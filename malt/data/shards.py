@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from operator import index
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from malt.data import speeds
 from malt.session import session
+from malt.world.world import World
 from vol import arguments
 
 
@@ -26,19 +28,24 @@ def living_rows(count: int, rank: int, size: int, failed_ranks: Collection[int])
 
     These are its own rows, and an equal part of the rows of each failed rank. The order of failures does not matter.
     """
-    return _joined([bounds(count, rank, size), *_inherited(count, rank, size, failed_ranks)])
+    return with_inherited([bounds(count, one, size) for one in range(size)], rank, failed_ranks)
 
 
-def _inherited(count: int, rank: int, size: int, failed_ranks: Collection[int]) -> list[tuple[int, int]]:
+def with_inherited(parts: Sequence[tuple[int, int]], rank: int, failed_ranks: Collection[int]) -> NDArray[np.intp]:
+    """Return what `living_rows` does; `parts`: the first row of each rank and the one after the last. Local."""
+    return _joined([parts[rank], *_inherited(parts, rank, failed_ranks)])
+
+
+def _inherited(parts: Sequence[tuple[int, int]], rank: int, failed_ranks: Collection[int]) -> list[tuple[int, int]]:
     """Return, for each of `failed_ranks`, the first of its rows that `rank` has, and the one after the last."""
-    living = sorted(set(range(size)) - set(failed_ranks))
+    living = sorted(set(range(len(parts))) - set(failed_ranks))
     place = living.index(rank)
-    parts = []
+    inherited = []
     for failed in sorted(failed_ranks):
-        first, last = bounds(count, failed, size)
+        first, last = parts[failed]
         start, stop = bounds(last - first, place, len(living))
-        parts.append((first + start, first + stop))
-    return parts
+        inherited.append((first + start, first + stop))
+    return inherited
 
 
 def _joined(parts: Collection[tuple[int, int]]) -> NDArray[np.intp]:
@@ -54,8 +61,8 @@ def rows_of(count: int, rank: int, failed: Collection[int] = ()) -> NDArray[np.i
     return living_rows(count, rank, session.size(), failed)
 
 
-def shard(rows: Any, *, shuffle: bool = False, seed: int = 0) -> Any:
-    """Return this rank's part of `rows`. Local. The session is initialized.
+def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = False) -> Any:
+    """Return this rank's part of `rows`. Local, but Collective with `by_speed`. The session is initialized.
 
     `rows`: a number of rows, an array, a data frame, or any sequence that can be sliced. For a number the part is a
     slice of row numbers. For the others it is the rows of that slice, a view if slicing gives one. With `shuffle`, and
@@ -67,32 +74,69 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0) -> Any:
     `shuffle`: deal the rows in a random order, for rows that are sorted, by label for example. The order depends on
     the number of rows and `seed` alone. So X and y still match if each is sharded by a call of its own.
 
+    `by_speed`: deal the rows in proportion to the speed of the ranks, as an array of row numbers. The speed of a rank
+    is the number of rows that its last such call gave it, by the seconds that passed until it calls again. The first
+    call deals equally. Make one call an epoch, with the number of rows, and pick rows of all arrays by its result.
+
     All ranks must pass the same array. The collective calls that follow compare the length, the dtype and a checksum of
     some elements, for the first 16 arrays. If they differ, all ranks raise a ValueError there.
 
     TypeError: `rows` is neither a number nor can be sliced by rows, or `shuffle` or `seed` has a wrong type.
-    ValueError: `rows` or `seed` is negative.
+    ValueError: `rows` or `seed` is negative; with `by_speed`, on all ranks: the number of rows differs.
     """
     world = session.world()
     world.transport.poll_failures()
-    what = f"malt.shard takes a number of rows, or an array or list of rows, got a {type(rows).__name__}"
-    count, is_count = _count(rows, what)
-    seed = _checked_seed(shuffle, seed)
-    own = bounds(count, world.rank, world.size)
-    inherited = _inherited(count, world.rank, world.size, world.transport.view.failed)
-    part: Any = _joined([own, *inherited]) if inherited else slice(*own)
+
+    def check() -> tuple[int, bool, int]:
+        return *_count(rows), _checked_seed(shuffle, seed)
+
+    if by_speed:
+        (count, is_count, seed), part = _by_speed(world, check)
+    else:
+        count, is_count, seed = check()
+        part = _equal(world, count)
     if shuffle:
         part = np.random.default_rng(seed).permutation(count)[part]
     if is_count:
         return part
-    mine = _picked(rows, part, what)
+    mine = _picked(rows, part)
     if hasattr(rows, "shape") and hasattr(rows, "dtype"):
         world.notes.note(rows, seed if shuffle else None)
     return mine
 
 
-def _count(rows: Any, what: str) -> tuple[int, bool]:
+def _equal(world: World, count: int) -> Any:
+    parts = [bounds(count, rank, world.size) for rank in range(world.size)]
+    inherited = _inherited(parts, world.rank, world.transport.view.failed)
+    return _joined([parts[world.rank], *inherited]) if inherited else slice(*parts[world.rank])
+
+
+def _by_speed(
+    world: World, check: Callable[[], tuple[int, bool, int]]
+) -> tuple[tuple[int, bool, int], NDArray[np.intp]]:  # fmt: skip
+    """Return what check() does, and this rank's rows by the speed of all ranks since the last call. Collective."""
+    pace, clock = world.pace, world.transport.clock
+    speed = pace.speed(clock())
+
+    def described() -> tuple[tuple[int, bool, int], Mapping[str, Any]]:
+        checked = check()
+        return checked, {"rows": checked[0], "_speed": speed}
+
+    with world.transport.calling("malt.shard"):
+        checked, reports = world.notes.agree(world.transport, "malt.shard", described)
+    found = [reports[rank]["_speed"] if rank in reports else None for rank in range(world.size)]
+    numbers = speeds.deal(checked[0], speeds.guessed(found))
+    pace.begin(clock(), numbers[world.rank])
+    return checked, np.arange(*speeds.parts(numbers)[world.rank])
+
+
+def _refusal(rows: Any) -> str:
+    return f"malt.shard takes a number of rows, or an array or list of rows, got a {type(rows).__name__}"
+
+
+def _count(rows: Any) -> tuple[int, bool]:
     """Return the number of rows, and whether `rows` is only that number."""
+    what = _refusal(rows)
     if isinstance(rows, (str, bytes, Mapping, Set)):
         raise TypeError(what)
     is_count = hasattr(rows, "__index__") and not getattr(rows, "shape", ())
@@ -111,11 +155,11 @@ def _checked_seed(shuffle: Any, seed: Any) -> int:
     return arguments.whole("malt.shard: seed", seed, 0)
 
 
-def _picked(rows: Any, part: Any, what: str) -> Any:
+def _picked(rows: Any, part: Any) -> Any:
     """Return the rows in `part`, which is a slice or an array of row numbers."""
     try:
         if not isinstance(part, slice) and isinstance(rows, Sequence):  # it takes no array of row numbers
             return rows.start + rows.step * part if isinstance(rows, range) else [rows[row] for row in part.tolist()]
         return getattr(rows, "iloc", rows)[part]  # a data frame would take row numbers for names of columns
     except (TypeError, KeyError):  # for example a sparse matrix in coordinate format
-        raise TypeError(what + ", which cannot be sliced") from None
+        raise TypeError(_refusal(rows) + ", which cannot be sliced") from None

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from dstorm import DeadlinePassed, PeerLost, Transport
 from malt.world.endings import Ending
+from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
 
 _LAST = "malt.finalize"
@@ -75,6 +76,8 @@ class World:
         """The number of Replicas made so far."""
         self.notes = ShardNotes()
         """The notes of what malt.shard was given."""
+        self.pace = Pace()
+        """How fast this rank is, for malt.shard(..., by_speed=True)."""
         self.closed = False
         """Whether the session has ended here."""
         self.departed = False

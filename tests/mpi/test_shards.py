@@ -15,6 +15,7 @@ from scipy import sparse
 import malt
 from malt.data import shards
 from malt.data.shards import bounds
+from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
 
 
@@ -127,3 +128,34 @@ def test_rows_of_failed_ranks_are_dealt_to_the_live_ones(seed):
         assert set(range(first, last)) <= set(rows.tolist())
         assert (np.diff(rows) > 0).all()
     assert max(map(len, parts.values())) - min(map(len, parts.values())) <= 1 + len(failed)
+
+
+def test_shards_by_speed_partition_the_rows_in_proportion(monkeypatch):
+    """The first call deals equally. Rank 0 is then three times as fast as the others."""
+    world = malt.init()
+    equal = malt.shard(1000)
+    assert malt.shard(1000, by_speed=True).tolist() == list(range(*equal.indices(1000)))
+    monkeypatch.setattr(world.pace, "speed", lambda now: 30.0 if world.rank == 0 else 10.0)
+    mine = malt.shard(1000, by_speed=True)
+    everyone = [np.frombuffer(one, np.intp) for one in world.transport.allgather(mine.astype(np.intp).tobytes())]
+    assert np.concatenate(everyone).tolist() == list(range(1000))
+    assert len(everyone[0]) == 1000 * 3 // (2 + world.size)
+    rows = np.arange(1000) * 2
+    assert malt.shard(rows, by_speed=True).tolist() == (2 * mine).tolist()
+    order = b"".join(world.transport.allgather(malt.shard(99, by_speed=True, shuffle=True).tobytes()))
+    assert sorted(np.frombuffer(order, np.int64)) == list(range(99))
+
+
+def test_shards_by_speed_are_refused_on_all_ranks_alike():
+    bad = -5 if malt.rank() == malt.size() - 1 else 10
+    with pytest.raises(ValueError, match="from 0 up, got -5"):
+        malt.shard(bad, by_speed=True)
+
+
+def test_the_pace_of_a_rank_is_its_last():
+    pace = Pace()
+    assert pace.speed(5.0) == 0
+    pace.begin(5.0, 100)
+    assert pace.speed(7.0) == 50
+    pace.begin(7.0, 0)
+    assert pace.speed(8.0) == 50
