@@ -1,0 +1,34 @@
+"""How long a rank yields its core: longer where others take it, hardly where nobody does."""
+
+from __future__ import annotations
+
+import pytest
+
+from dstorm.queues.patience import Patience
+
+pytestmark = pytest.mark.serial
+
+
+def yielded(lasts_s):
+    """The seconds until the patience is used up, and the polls of the pauses. A yield lasts `lasts_s`, a nap 200 us."""
+    patience, now, pauses = Patience(), 0.0, []
+
+    def pause(polls):
+        nonlocal now
+        now += lasts_s if polls == 0 else 2e-4
+        pauses.append(polls)
+
+    while patience.is_left:
+        patience.pause(pause, lambda: now)
+    return now, pauses
+
+
+def test_a_core_that_others_take_is_given_away_for_half_a_second():
+    seconds, pauses = yielded(4e-3)
+    assert 0.5 <= seconds < 0.51 and not any(pauses)
+
+
+def test_a_slow_peer_holds_this_rank_up_for_ten_milliseconds():
+    seconds, pauses = yielded(1e-6)
+    assert 0.01 <= seconds < 0.011 and any(pauses)
+    assert pauses[::2] == [0] * (len(pauses) // 2)
