@@ -14,6 +14,7 @@ from dstorm.errors import PeerLost
 from dstorm.header import DONE, WHOLE, WRITING, Header
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
+from dstorm.queues.patience import Patience
 from dstorm.queues.ring import ReceiveRing, SlotState
 from dstorm.queues.statistics import LagCounter
 from dstorm.queues.waiting import Waiting
@@ -25,10 +26,6 @@ must not hold a receiver up."""
 
 _HEAD_START = 1
 """Steps that a rank under asp may be ahead of a local peer before it yields its core."""
-_PATIENCE_S = 0.05
-"""How long a rank yields its core in all, over the life of a vector, while no rank fails."""
-
-
 class Message(NamedTuple):
     """A whole message of a queue."""
 
@@ -88,8 +85,8 @@ class Inbox:
         )
         self._live_local_peers: dict[int, list[InEdge]] = {}
         """The local peers that are alive, by version of the view."""
-        self._yielded_s: defaultdict[int, float] = defaultdict(float)
-        """How long it has yielded, by version of the view: a rank that fails holds others up before they know of it."""
+        self._patience: defaultdict[int, Patience] = defaultdict(Patience)
+        """How long it may yield, by version of the view: a rank that fails holds others up before they know of it."""
         self._seen: list[tuple[InEdge, Header]] = []
         self._handed: list[Message] = []
         """The messages of the last `take` that were not refused, until they are counted as merged."""
@@ -237,7 +234,7 @@ class Inbox:
         """Yield the core to local peers that are behind, under asp, where no call ever waits for them.
 
         This is not a wait for a message. It evens out the system's scheduling, whose time slices may be as long as a
-        short training. Once _PATIENCE_S is used up, a gather yields once.
+        short training. Once the patience is used up, a gather yields once.
         """
         step = self._step - _HEAD_START
         version = self._view.version
@@ -247,14 +244,12 @@ class Inbox:
         behind = [edge for edge in local_peers if not self._has_reached(edge, step)]
         if not behind:
             return
-        start, polls = self._transport.clock(), 0
-        left_s = _PATIENCE_S - self._yielded_s[version]
-        while behind and (polls == 0 or self._transport.clock() - start < left_s):
-            self._transport.pause(polls)
+        patience, is_first = self._patience[version], True
+        while behind and (is_first or patience.is_left):
+            patience.pause(self._transport.pause, self._transport.clock)
             self._waiting.notice()
-            polls += 1
+            is_first = False
             behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]
-        self._yielded_s[version] += self._transport.clock() - start
 
     def _note_step(self, edge: InEdge, seen: Header | None) -> None:
         if seen is None or seen.state == WRITING:

@@ -1,0 +1,43 @@
+"""How long a rank yields its core to peers that are behind. Pure.
+
+A peer may be behind because it waits for a core, as other ranks or programs run; or because it is slow, and yields
+do not help it. A yield that gives the core away takes as long as others run, any other a microsecond.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+_GIVEN_S: Final = 0.5
+"""How long a rank gives its core away in all, over the life of a vector, while no rank fails."""
+_IN_VAIN_S: Final = 0.01
+"""How long it yields in all though nobody takes the core: the peer is slow then, and does not wait for a core."""
+_TAKEN_S: Final = 1e-4
+"""A yield that lasts as long has given the core away. Others take a microsecond."""
+_NAP_POLLS: Final = 1 << 20
+"""A pause after so many polls is a nap. A core that idles takes over what waits for another core."""
+
+
+class Patience:
+    """The yields of one vector on one rank. Local."""
+
+    def __init__(self) -> None:
+        self._given_s, self._in_vain_s = 0.0, 0.0
+        """Seconds in which others took the core; those in which nobody did."""
+
+    @property
+    def is_left(self) -> bool:
+        """Whether the rank should yield again to peers that are still behind."""
+        return self._given_s < _GIVEN_S and self._in_vain_s < _IN_VAIN_S
+
+    def pause(self, pause: Callable[[int], object], clock: Callable[[], float]) -> None:
+        """Yield the core by pause(0). If nobody takes it, let it idle for a moment, by a longer pause."""
+        start = clock()
+        pause(0)
+        if clock() - start >= _TAKEN_S:
+            self._given_s += clock() - start
+            return
+        if self.is_left:
+            pause(_NAP_POLLS)
+        self._in_vain_s += clock() - start
