@@ -46,6 +46,7 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
     "training": training.rows,
     "factorization": factorization.rows,
     "straggler": _on_ranks("bench.straggler", 4),
+    "load": _on_ranks("bench.load", 4),
     "start": start.rows,
     "scale": scale.rows,
 }
