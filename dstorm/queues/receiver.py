@@ -26,6 +26,8 @@ must not hold a receiver up."""
 
 _HEAD_START = 1
 """Steps that a rank under asp may be ahead of a local peer before it yields its core."""
+
+
 class Message(NamedTuple):
     """A whole message of a queue."""
 
