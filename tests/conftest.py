@@ -33,6 +33,9 @@ except (ImportError, RuntimeError):
     RANK, SIZE = 0, 1
 
 TESTS = Path(__file__).parent
+GRAPHS = [
+    "all", "ring", "halton", "chord", "exponential", "one-peer", "hypercube", "torus", "random", "star", "auto",
+]  # fmt: skip
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 ORDERLY = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 FEW_SEEDS, FEW_EXAMPLES = 2, 30
@@ -196,6 +199,25 @@ def data():
     if not SHARED_DATA.is_dir():
         pytest.skip("no ../shared/data beside the checkout")
     return SHARED_DATA
+
+
+@pytest.fixture
+def user_cache(tmp_path, monkeypatch):
+    """The folder of caches of the user, empty."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+    return tmp_path / "user"
+
+
+@pytest.fixture(
+    params=[None, 2, 5] if SIZE == 1 else [None], ids=lambda ranks: f"simulated {ranks}" if ranks else "mpi"
+)
+def everywhere(request):
+    """Run a function on all ranks: those of this job, or simulated ones."""
+    import malt
+
+    if request.param is None:
+        return lambda function: [function(malt.rank())]
+    return lambda function: malt.simulate(function, request.param, seed=1)
 
 
 @pytest.fixture

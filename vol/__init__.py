@@ -4,7 +4,7 @@ from vol.blocks import Blocks
 from vol.dense import DenseVector
 from vol.graphs.graph import Graph, as_graph, graph
 from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
-from vol.sparse.vector import SentAs, SparseVector
+from vol.sparse.vector import SparseVector
 from vol.update import Gathered, Update
 from vol.vector import Vector
 
@@ -20,7 +20,6 @@ __all__ = [
     "GatherFunction",
     "Gathered",
     "Graph",
-    "SentAs",
     "SparseVector",
     "Update",
     "Vector",

@@ -42,8 +42,8 @@ def refusal() -> str:
     if len(words) != 3 or (int(words[1]) == os.getpid() and int(words[2]) in (-1, this_process().started)):
         return ""
     return (
-        f"this process is a child of rank {words[0]}, and no rank itself: call malt in rank {words[0]}, and hand the "
-        "child what it needs; a job of its own starts with malt run"
+        f"this process is a child of rank {words[0]}, and no rank itself: make the call in rank {words[0]}, and hand "
+        "the child what it needs"
     )
 
 

@@ -145,7 +145,7 @@ class SurvivingTransport(BarrierTransport):
             return Slice(self._arena, self._allocator.take(nbytes), nbytes, self._give_back)
         except MemoryError:
             raise MemoryError(
-                "/dev/shm is too small for survive=True: docker run --shm-size, or no --survive"
+                f"/dev/shm is too small for {self.size} ranks: make room in it (docker run --shm-size)"
             ) from None
 
     def _give_back(self, start: int, nbytes: int) -> None:

@@ -74,10 +74,6 @@ class Queues:
             if interruption.pending is not None:
                 interruption.raise_pending()
 
-    def sent_to(self, peers: Iterable[int]) -> int:
-        """The number of messages published so far to `peers`. Local."""
-        return sum(self._out.edges[peer].ring.sent for peer in peers)
-
     def receive(
         self, sources: Callable[[], Iterable[int]], *, newest: bool, timeout_s: float | None = None
     ) -> list[Message]:

@@ -184,7 +184,7 @@ class Group:
         try:
             from greenlet import getcurrent, greenlet
         except ImportError:
-            raise ImportError("malt.simulate needs the library greenlet: pip install 'malt[simulate]'") from None
+            raise ImportError("several simulated ranks need the library greenlet: pip install greenlet") from None
         self._caller = getcurrent()
         self._greenlets = [greenlet(partial(live, rank)) for rank in range(self.size)]
         for one in self._greenlets:
@@ -205,7 +205,7 @@ class Group:
         if self._is_stopping:
             raise _Stopped
         if self.size > 1 and threading.get_ident() != self._thread:
-            raise RuntimeError("a simulated rank waits for others in the thread of malt.simulate alone")
+            raise RuntimeError("a thread that a simulated rank has started cannot wait for other ranks")
 
     def _wait_for_turn(self, rank: int) -> None:
         following = self._schedule.next()

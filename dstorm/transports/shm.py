@@ -36,7 +36,7 @@ class SharedMemory:
             self._map: mmap.mmap | None = mmap.mmap(file, size * nbytes)
         except OSError as error:
             raise MemoryError(f"cannot map {size * nbytes / 1e6:,.0f} MB of shared memory: {error.strerror}: raise the "
-                              "limit (ulimit -v unlimited), or run without --survive") from error  # fmt: skip
+                              "limit (ulimit -v unlimited)") from error  # fmt: skip
         finally:
             os.close(file)
         everything = np.frombuffer(self._map, np.uint8)

@@ -95,7 +95,10 @@ def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tu
     RuntimeError: this job cannot go on when a rank fails. DeadlinePassed: ranks are missing. MemoryError: shared memory
     is short.
     """
-    made = _transport(comm, deadline_s, suspect_after_s)
+    try:
+        made = _transport(comm, deadline_s, suspect_after_s)
+    except MemoryError as error:
+        raise MemoryError(f"survive=True: {error}, or run without it") from None
     _views.append(made[0].view)
     return made
 

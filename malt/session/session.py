@@ -247,7 +247,7 @@ def _checked_seconds(name: str, seconds: Any) -> float:
 def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float | None) -> World:
     """A new world of the ranks of `comm`, by default of all ranks. Collective."""
     if refusal := children.refusal():
-        raise ClosedError(refusal)
+        raise ClosedError(f"{refusal}; a job of its own starts with malt run")
     counts = (os.environ.get(name, "") for name in network.PROCESS_COUNTS)
     expected = max((int(count) for count in counts if count.isdigit()), default=1)
     try:

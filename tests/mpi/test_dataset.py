@@ -19,12 +19,8 @@ from malt.data import cache, dataset, svmlight, textfile
 from malt.data.dataset import load_svmlight, open_svmlight
 from malt.launch.machine import memory
 
+pytestmark = pytest.mark.usefixtures("user_cache")
 serial = pytest.mark.serial
-
-
-@pytest.fixture(autouse=True)
-def user_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
 
 
 @pytest.fixture

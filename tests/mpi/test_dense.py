@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import SIZE
+from conftest import GRAPHS
 
 import malt
 from dstorm import Queues
@@ -12,19 +12,6 @@ from dstorm.queues.ring import ReceiveRing
 from vol import GatherFunction, merge
 
 DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int32, np.uint64]
-GRAPHS = [
-    "all", "ring", "halton", "chord", "exponential", "one-peer", "hypercube", "torus", "random", "star", "auto",
-]  # fmt: skip
-
-
-@pytest.fixture(
-    params=[None, 2, 5] if SIZE == 1 else [None], ids=lambda ranks: f"simulated {ranks}" if ranks else "mpi"
-)
-def everywhere(request):
-    """Run a function on all ranks: those of this job, or simulated ones."""
-    if request.param is None:
-        return lambda function: [function(malt.rank())]
-    return lambda function: malt.simulate(function, request.param, seed=1)
 
 
 @pytest.mark.parametrize("graph", GRAPHS)

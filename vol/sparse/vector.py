@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -16,20 +15,10 @@ from vol.sparse.dirty import DirtyRows
 from vol.sparse.error_feedback import Residual, nonzero_rows
 from vol.sparse.merge import ROW_MERGES, RowUpdate
 from vol.sparse.rows import Rows, checked_rows, union
-from vol.sparse.wire import ROWS, WHOLE, Encoded, RowFormat, RowValues, Staging, decode, encode
+from vol.sparse.wire import Encoded, RowFormat, RowValues, Staging, decode, encode
 from vol.topology import Neighbours
 from vol.update import Array, Update
 from vol.vector import Vector
-
-
-@dataclass(frozen=True)
-class SentAs:
-    """The number of messages that a sparse vector has sent, by encoding."""
-
-    rows: int = 0
-    """Messages of rows and their numbers."""
-    whole: int = 0
-    """Messages of the whole array and a mark for each row, sent if they are shorter."""
 
 
 class SparseVector(Vector):
@@ -53,7 +42,6 @@ class SparseVector(Vector):
         capacity = min([n, *(limit for limit in (capacity, top_k) if limit is not None)])
         self._format = RowFormat(n, self._table.shape[1], np.dtype(wire or array.dtype), capacity)
         self._staging = Staging()
-        self._sent = {ROWS: 0, WHOLE: 0}
         super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
         self._top_k = top_k
         self._residuals: dict[tuple[int, ...], Residual] = {}
@@ -61,11 +49,6 @@ class SparseVector(Vector):
         self._travels_on = not _reaches_all(graph)
         # Rows that a sender may have deferred are deferred here too: a message of them may exceed the capacity.
         self._defers = capacity < n and self._topology.may_grow
-
-    @property
-    def sent_as(self) -> SentAs:
-        """The number of messages sent, by encoding. If over about half of its rows change, the whole array is sent."""
-        return SentAs(self._sent[ROWS], self._sent[WHOLE])
 
     # -- sending ----------------------------------------------------------------------------------------------
 
@@ -143,10 +126,7 @@ class SparseVector(Vector):
         self._staging.clear()
         messages = [(self._encode(rows, values), peers) for rows, peers in parts if len(rows) and len(peers)]
         outgoing = [OutgoingMessage(peer, *encoded) for encoded, peers in messages for peer in peers]
-        before = [self._queues.sent_to(peers) for _, peers in messages]
         sent, self._mass = self._queues.send_each(outgoing, step, weight, self._mass)
-        for (encoded, peers), earlier in zip(messages, before, strict=True):
-            self._sent[encoded.kind] += self._queues.sent_to(peers) - earlier
         return sent
 
     def _encode(self, rows: Rows, values: Array) -> Encoded:

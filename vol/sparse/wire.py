@@ -84,11 +84,6 @@ class Encoded(NamedTuple):
     encoding: int
     """The encoding as the header has it: the kind and the number of rows."""
 
-    @property
-    def kind(self) -> int:
-        """ROWS or WHOLE."""
-        return self.encoding & (1 << _COUNT_SHIFT) - 1
-
 
 @dataclass(frozen=True, eq=False)
 class RowValues:

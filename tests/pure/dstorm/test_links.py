@@ -8,6 +8,7 @@ import time
 
 import numpy as np
 import pytest
+from processes import wait_for
 
 from dstorm.transports import links
 from dstorm.transports.links import Links
@@ -78,13 +79,6 @@ def make(monkeypatch):
         one.close()
 
 
-def until(condition, seconds=5.0):
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.002)
-
-
 def test_what_was_put_is_there_after_the_flush(make):
     pair = make()
     pair.second()
@@ -145,7 +139,7 @@ def test_a_flush_towards_one_that_ends_returns(make, nbytes):
     threading.Timer(0.2, pair.end_second).start()
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
-    until(lambda: pair.first.find_failed() == [1])
+    wait_for(lambda: pair.first.find_failed() == [1])
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
     assert not pair.left
@@ -157,7 +151,7 @@ def test_what_it_sent_before_it_ended_arrives_before_it_is_gone(make):
     for part in (head[:10], head[10:] + b"ab", b"c"):
         pair.ways[1][0].send(part)
     pair.end_second()
-    until(lambda: pair.first.find_failed() == [1])
+    wait_for(lambda: pair.first.find_failed() == [1])
     assert pair.memory[0][5:8].tobytes() == b"abc"
 
 
@@ -168,7 +162,7 @@ def test_one_that_is_silent_is_given_up_and_told(make, nbytes):
     pair.first.put(np.ones(nbytes, np.uint8), 1, 0)
     pair.first.flush([1])
     assert 0.3 < time.monotonic() - start < 5
-    until(lambda: pair.first.find_failed() == [1])
+    wait_for(lambda: pair.first.find_failed() == [1])
     assert not pair.left
     with pytest.raises(OSError):  # what it sends late does not arrive
         for _ in range(100):
@@ -179,7 +173,7 @@ def test_one_that_is_silent_is_given_up_and_told(make, nbytes):
 
 def test_the_smaller_part_leaves(make):
     pair = make(suspect_after_s=0.4, alive=(1,))  # rank 1 is the lower one here
-    until(lambda: pair.left)
+    wait_for(lambda: pair.left)
     assert "heard nothing of ranks [1] for 0.4 s" in pair.left[0]
 
 
@@ -187,7 +181,7 @@ def test_who_was_given_up_leaves(make):
     pair = make()
     pair.second()
     pair.first.cut([1])
-    until(lambda: pair.left)
+    wait_for(lambda: pair.left)
     assert "rank 0 has heard nothing of it" in pair.left[0]
 
 
@@ -213,7 +207,7 @@ def test_who_stands_still_leaves(make, monkeypatch):
     real = time.monotonic
     time.sleep(0.1)
     monkeypatch.setattr(links.time, "monotonic", lambda: real() + 10)
-    until(lambda: pair.left)
+    wait_for(lambda: pair.left)
     assert "was stopped for 10" in pair.left[0]
 
 

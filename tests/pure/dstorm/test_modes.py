@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from conftest import GRAPHS
 from mutation import plant
 
 import malt
@@ -15,7 +16,6 @@ from vol import DenseVector, Vector
 
 pytestmark = pytest.mark.serial
 
-GRAPHS = ["all", "ring", "halton", "chord", "exponential", "one-peer", "hypercube", "torus", "random", "star", "auto"]
 MODES = ["asp", "ssp:0", "ssp:2", "bsp", "notify-ack"]
 SEEDS = range(20)
 

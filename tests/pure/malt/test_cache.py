@@ -14,15 +14,9 @@ from malt.data.cache import Source, places
 from malt.data.store import Contents
 from malt.files import atomic
 
-pytestmark = pytest.mark.serial
+pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("user_cache")]
 
 CONTENTS = Contents({"values": ["<f4", 1]}, {})
-
-
-@pytest.fixture(autouse=True)
-def user_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
-    return tmp_path / "user"
 
 
 @pytest.fixture

@@ -20,12 +20,7 @@ import malt
 from malt.data import cache, dealing, ratings, ratingtext, textfile
 from malt.data.ratings import load_ratings, open_ratings
 
-pytestmark = pytest.mark.serial
-
-
-@pytest.fixture(autouse=True)
-def user_cache(tmp_path, monkeypatch):
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "user"))
+pytestmark = [pytest.mark.serial, pytest.mark.usefixtures("user_cache")]
 
 
 @pytest.fixture

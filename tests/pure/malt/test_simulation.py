@@ -183,7 +183,7 @@ def test_a_collective_that_some_never_make():
 
 def test_without_greenlet(monkeypatch):
     monkeypatch.setitem(sys.modules, "greenlet", None)
-    with pytest.raises(ImportError, match=r"^malt.simulate needs .* greenlet: pip install 'malt\[simulate\]'$"):
+    with pytest.raises(ImportError, match="simulated ranks need the library greenlet: pip install greenlet"):
         malt.simulate(lambda rank: rank, 2)
     assert malt.simulate(lambda rank: rank, 1) == [0]
 
@@ -209,7 +209,7 @@ def test_a_thread_of_a_rank_sends_and_counts_but_does_not_wait():
         def work():
             v.scatter()
             reports.append(v.statistics().sent)
-            with pytest.raises(RuntimeError, match="waits for others in the thread of malt.simulate alone"):
+            with pytest.raises(RuntimeError, match="a thread that a simulated rank has started cannot wait"):
                 v.barrier()
             reports.append("refused")
 
