@@ -3,8 +3,8 @@
     python -m apps.mf [RATINGS] [--test TEST] ...               alone
     malt run -n 4 -m apps.mf [RATINGS] [--test TEST] ...        on four ranks
 
-Every rank trains on the ratings of its own users, whose rows no other rank needs. Rows of items that several ranks rate
-are exchanged: a rank sends those that it has trained on, and its peers take the mean of their own rows and these.
+Every rank trains on the ratings of its own users, whose rows no other rank needs. One rank at a time holds a block of
+items, trains their rows and passes them on. With --mix average ranks exchange means of rows instead.
 """
 
 from __future__ import annotations
@@ -13,14 +13,11 @@ from argparse import Namespace
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import numpy as np
-
 import malt
 from apps import harness
-from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need, Parser, Start, memory
-from apps.mf import factors, reading
-from apps.mf.factors import Numbers, Rows
-from apps.mf.learner import Learner
+from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need, Parser, Start
+from apps.mf import factors, mix, reading
+from apps.mf.factors import Rows
 from apps.mf.model import Model
 from apps.mf.ratings import RANK, DealtRatings, UserShares
 from apps.mf.snapshots import Snapshots
@@ -36,17 +33,16 @@ class Problem(harness.Problem):
     def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
         self.options, self.ratings = options, DealtRatings(options, train, test, start)
         self.rows = len(train.ratings)
+        self.user_shares = UserShares(self.ratings)
 
     def reported(self) -> dict[str, Any]:
         return {**vars(self.options), "rank": self.ratings.rank, "biases": self.ratings.biases}
 
     def memory(self) -> Need:
-        ratings, options = self.ratings, self.options
-        row_nbytes = np.dtype(np.float32).itemsize * (ratings.rank + 1)
+        ratings = self.ratings
         users, items = len(ratings.user_counts), len(ratings.item_counts)
-        sent = row_nbytes * min(items, options.exchange_every + int(ratings.user_counts.max()))
         return Need(
-            _COPIES * row_nbytes * (users + items) + memory.queues_nbytes(options.graph, sent),
+            _COPIES * ratings.row_nbytes * (users + items) + mix.nbytes(ratings),
             f"{users:,} users and {items:,} items make a large model of --rank {ratings.rank}",
             "take a smaller --rank or fewer ranks",
         )
@@ -63,18 +59,18 @@ class Problem(harness.Problem):
         factors.kernels(self.ratings.rank)
 
     def shares(self) -> UserShares:
-        return UserShares(self.ratings, synchronizes=self.options.checkpoint is not None)
+        return self.user_shares
 
     def trainer(self, start: Start) -> Trainer:
         return Trainer(self, start)
 
     def introduction(self, trainer: Trainer) -> str:
         options, ratings, train = self.options, self.ratings, self.ratings.train
+        test = f"; {len(ratings.test.ratings):,} test ratings" if ratings.test else ""
         return (
-            f"{self.rows:,} ratings of {train.item_ids.size:,} items by {train.user_ids.size:,} users"
-            + (f"; {len(ratings.test.ratings):,} test ratings\n" if ratings.test else "\n")
-            + f"rank {ratings.rank}, {'with' if ratings.biases else 'no'} biases, l2 {options.l2:g}, first step "
-            f"{options.step:g}, rows of items exchanged every {options.exchange_every:,} ratings"
+            f"{self.rows:,} ratings of {train.item_ids.size:,} items by {train.user_ids.size:,} users{test}\n"
+            f"rank {ratings.rank}, {'with' if ratings.biases else 'no'} biases, l2 {options.l2:g}, first step "
+            f"{options.step:g}, {trainer.learner.how}"
         )
 
 
@@ -84,10 +80,11 @@ class Trainer(harness.Trainer):
     gathers_state = measures_together = True
 
     def __init__(self, problem: Problem, start: Start) -> None:
-        self._ratings, self._shares = problem.ratings, start.shares
+        self._ratings, self._shares = problem.ratings, problem.user_shares
         self._epochs, self._done = range(start.epoch, problem.options.epochs), start.epoch
         """The epochs of this run, from 0, and the number of epochs that are done."""
-        self.learner = Learner(problem.ratings, problem.options, start.generator, start.state)
+        self.learner = mix.learner(problem.ratings, problem.options, start.generator, start.state)
+        self._shares.ranks = self.learner.present
         self.vectors = [self.learner.items]
         self._snapshots = Snapshots(self.learner, self._epochs)
         self._model: Model | None = None
@@ -100,10 +97,10 @@ class Trainer(harness.Trainer):
         self._snapshots = Snapshots(self.learner, self._epochs)
         self.learner.catch_up(new, range(self._epochs.start, self._done))
 
-    def order(self) -> list[Numbers]:
+    def order(self) -> Any:
         return self.learner.order()
 
-    def train(self, epoch: int, order: list[Numbers]) -> int:
+    def train(self, epoch: int, order: Any) -> int:
         trained = self.learner.learn(epoch - 1, order)
         self.rows_sent = self.learner.rows_sent
         return trained
@@ -120,6 +117,7 @@ class Trainer(harness.Trainer):
         while True:
             found, alive = self._snapshots.measures(self.learner.users, self.learner.items.array)
             if alive == self._shares.alive:
+                found[-1] |= self.learner.reported()
                 return found
             self._deal(alive)  # the new owners of a failed rank's users compute the missing errors
             self.learner.put(**self.model())
@@ -144,9 +142,9 @@ class Trainer(harness.Trainer):
             self.take()
 
     def finish(self) -> None:
-        self.learner.items.close()
-        malt.barrier()
+        self.learner.end()
         users, items = self._common()
+        self.learner.items.close()
         self.restore({"users": users, "items": items})
 
     def restore(self, model: Mapping[str, Any]) -> None:
@@ -180,12 +178,14 @@ class Program(harness.Program):
         add("--no-biases", dest="biases", action="store_false", help="factors and the mean alone")
         add("--model", metavar="FILE",
             help="go on from a model that --save wrote; without RATINGS: measure it on TEST")  # fmt: skip
-        harness.add_common_options(parser, epochs=20, exchange_every=50_000, graph="all", sync="asp")
+        mix.add_options(parser)
+        harness.add_common_options(parser, epochs=20)
 
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return [("RATINGS", options.train), ("--test", options.test), ("--model", options.model)]
 
     def load(self, options: Namespace) -> Problem | Measured:
+        mix.settle(options)
         start = malt.together(lambda: reading.start(options))
         if options.train is None and start:
             return reading.measured(options, start)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -45,6 +45,11 @@ class DealtRatings:
         self.user_counts = np.bincount(train.users, minlength=train.user_ids.size)
         self.item_counts = np.bincount(train.items, minlength=train.item_ids.size)
 
+    @property
+    def row_nbytes(self) -> int:
+        """The size of a row of a user or an item."""
+        return np.dtype(np.float32).itemsize * (self.rank + 1)
+
     def deal(self, failed: Collection[int]) -> None:
         """Deal the users of the failed ranks to the others."""
         self.owners = owners(self.train, failed)
@@ -53,14 +58,14 @@ class DealtRatings:
         """The number of ratings that each rank trains on, by rank."""
         return np.bincount(self.owners, self.user_counts, malt.size()).astype(np.int64)
 
-    def is_shared(self) -> NDArray[np.bool_]:
-        """Whether several ranks have ratings of an item, by item."""
+    def lone_ranks(self) -> NDArray[np.int64]:
+        """The rank that alone has ratings of an item, by item; -1: several ranks have."""
         ranks = self.owners[self.train.users]
         lowest = np.full(len(self.item_counts), malt.size())
         highest = np.full(len(self.item_counts), -1)
         np.minimum.at(lowest, self.train.items, ranks)
         np.maximum.at(highest, self.train.items, ranks)
-        return lowest < highest
+        return np.where(lowest < highest, -1, lowest)
 
     @property
     def bounds(self) -> tuple[float, float]:
@@ -120,22 +125,20 @@ class DealtRatings:
 
 
 class UserShares(harness.Shares):
-    """The ratings of each rank, which are those of its users.
-
-    `synchronizes`: all ranks synchronize after each epoch, for a checkpoint. `present` is then collective: ranks must
-    know of the same failures, to make the same number of exchanges.
-    """
+    """The ratings of each rank, which are those of its users."""
 
     unit = "ratings"
     by_speed = False  # the rows of a user stay where they are
     is_made_up = False  # new users are trained for the past epochs at once: Learner.catch_up
 
-    def __init__(self, ratings: DealtRatings, synchronizes: bool) -> None:
-        self._ratings, self._synchronizes = ratings, synchronizes
+    def __init__(self, ratings: DealtRatings) -> None:
+        self._ratings = ratings
         super().__init__(len(ratings.train.ratings))
+        self.ranks: Callable[[], tuple[int, ...]] = malt.alive
+        """The ranks that take part in the next epoch, as the learner knows them."""
 
     def rows(self, rank: int) -> int:
         return int(self._ratings.ratings_of_ranks()[rank])
 
     def present(self) -> tuple[int, ...]:
-        return tuple(harness.by_rank(None)) if self._synchronizes else super().present()
+        return self.ranks()

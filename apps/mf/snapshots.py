@@ -1,7 +1,7 @@
 """Snapshots of the rows at the end of each epoch, evaluated after training: no rank waits, and no clock runs.
 
-A rank keeps the rows that the ratings of its own users need, and evaluates these ratings. It may lack the rows of test
-items that only one other rank trains on. That rank sends them.
+A rank keeps the rows that the ratings of its own users need, and evaluates these ratings. Another rank may have a newer
+row of an item: the holder of its block, or the one rank that trains on it. That rank sends it.
 """
 
 from __future__ import annotations
@@ -11,13 +11,13 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 import malt
 from apps.harness import Measures, by_rank
 from apps.mf import factors
 from apps.mf.factors import Numbers, Rows
 from apps.mf.learner import Learner
-from apps.mf.ratings import Pairs
 
 NBYTES: Final = 1 << 29
 """The most bytes that a rank keeps. If they do not suffice, only some epochs are measured, the last among them."""
@@ -28,24 +28,30 @@ class Snapshots:
 
     def __init__(self, learner: Learner, epochs: range) -> None:
         self._ratings, self._kernels, self._epochs = learner.ratings, learner.kernels, epochs
-        ratings, data = learner.ratings, learner.data
-        whose = np.repeat(np.arange(len(data.starts) - 1, dtype=np.int32), np.diff(data.starts))
-        self._trained = Pairs(whose, data.items, data.ratings)
-        self._tests = tests = ratings.tests(learner.mine, malt.rank())
-        self._seen = np.unique(np.concatenate((data.items, tests.items[tests.items >= 0])))
-        lone = ratings.tested_items()
-        self._lone = lone[~learner.is_shared[lone]]
-        self._mine = np.isin(self._lone, data.items)
-        self._lone_seen = np.isin(self._lone, self._seen)
-        self._kept: dict[int, tuple[Rows, Rows]] = {}
-        rows = len(ratings.user_counts) + len(ratings.item_counts)  # of all ranks: they agree on the stride
-        nbytes = rows * (ratings.rank + 1) * np.dtype(np.float32).itemsize
+        ratings, places = learner.ratings, learner.places
+        self._newest = learner.newest
+        self._trained = learner.trained()
+        tests = ratings.tests(learner.mine, malt.rank())
+        rows = np.where(tests.items < 0, -1, places[tests.items]).astype(np.int32)
+        self._tests = tests._replace(items=rows)
+        self._seen = np.unique(np.concatenate((self._trained.items, rows[rows >= 0], learner.travelling)))
+        tested = ratings.tested_items()
+        self._doubtful = np.union1d(learner.travelling, places[tested[ratings.lone_ranks()[tested] >= 0]])
+        """The rows that another rank may have newer."""
+        self._doubtful_seen = np.isin(self._doubtful, self._seen)
+        self._kept: dict[int, tuple[Rows, Rows, NDArray[np.bool_]]] = {}
+        count = len(ratings.user_counts) + len(ratings.item_counts)  # of all ranks: they agree on the stride
+        nbytes = count * (ratings.rank + 1) * np.dtype(np.float32).itemsize
         self._stride = max(1, math.ceil(len(epochs) * nbytes / NBYTES))
 
     def keep(self, epoch: int, users: Rows, items: Rows) -> None:
         """Keep a copy of the rows at the end of `epoch`, counted from 0."""
         if (self._epochs.stop - 1 - epoch) % self._stride == 0:
-            self._kept[epoch] = users.copy(), items[self._seen]
+            self._kept[epoch] = self._snapshot(users.copy(), items)
+
+    def _snapshot(self, users: Rows, items: Rows) -> tuple[Rows, Rows, NDArray[np.bool_]]:
+        """The rows, and which of the doubtful ones are the newest."""
+        return users, items[self._seen], self._newest()[self._doubtful]
 
     def measures(self, users: Rows, items: Rows) -> tuple[list[Measures], tuple[int, ...]]:
         """The errors at the end of each epoch, then those of the rows given, and the ranks that took part. Collective.
@@ -55,7 +61,7 @@ class Snapshots:
         theirs = by_rank(sorted(self._kept))
         common = set.intersection(*map(set, theirs.values()))
         kept = [self._kept[epoch] if epoch in common else None for epoch in self._epochs]
-        squares = [one and self._squares(*one) for one in [*kept, (users, items[self._seen])]]
+        squares = [one and self._squares(*one) for one in [*kept, self._snapshot(users, items)]]
         reports = by_rank(squares)
         ratings = self._ratings
         counts = [len(ratings.train.ratings), 0 if ratings.test is None else len(ratings.test.ratings)]
@@ -68,9 +74,9 @@ class Snapshots:
         ]
         return found, tuple(reports)
 
-    def _squares(self, users: Rows, items: Rows) -> tuple[float, float]:
+    def _squares(self, users: Rows, items: Rows, newest: NDArray[np.bool_]) -> tuple[float, float]:
         """The sums of squared errors of this rank's users, on training and test ratings. Collective."""
-        items, (low, high) = self._completed(items), self._ratings.bounds
+        items, (low, high) = self._completed(items, newest), self._ratings.bounds
         trained, tested = (
             factors.squares(
                 self._kernels, users, items, pairs.users, self._places(pairs.items), pairs.ratings, low, high
@@ -79,14 +85,14 @@ class Snapshots:
         )
         return trained, tested
 
-    def _completed(self, items: Rows) -> Rows:
-        """The rows `items`, with those that only one rank trains on taken from that rank. Collective."""
-        lone = np.zeros((len(self._lone), items.shape[1] + 1), np.float32)
-        lone[self._mine, :-1] = items[self._places(self._lone[self._mine])]
-        lone[self._mine, -1] = 1
-        malt.allreduce(lone)
-        known = self._lone_seen & (lone[:, -1] > 0)
-        items[self._places(self._lone[known])] = lone[known, :-1] / lone[known, -1:]
+    def _completed(self, items: Rows, newest: NDArray[np.bool_]) -> Rows:
+        """The rows `items`, with the doubtful ones taken from the rank that has the newest. Collective."""
+        sums = np.zeros((len(self._doubtful), items.shape[1] + 1), np.float32)
+        sums[newest, :-1] = items[self._places(self._doubtful[newest])]
+        sums[newest, -1] = 1
+        malt.allreduce(sums)
+        known = self._doubtful_seen & (sums[:, -1] > 0)
+        items[self._places(self._doubtful[known])] = sums[known, :-1] / sums[known, -1:]
         return items
 
     def _places(self, items: Numbers) -> Numbers:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from malt.data.dealing import deal
 from malt.data.dealings import Dealings
 from malt.data.shards import rows_of
 
@@ -16,6 +17,7 @@ __all__ = [
     "Dataset",
     "Dealings",
     "Ratings",
+    "deal",
     "load_ratings",
     "load_svmlight",
     "open_ratings",

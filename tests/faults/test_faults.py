@@ -118,22 +118,29 @@ def start(job_environment, tmp_path):
 
 GATED = """
 import os, runpy, sys, time
-from vol import Vector
+from vol import Blocks, Vector
 folder, gate, module = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-gather, done = Vector.gather, 0
+gather, visits, done = Vector.gather, Blocks.round, 0
 progress = os.open(f"{folder}/progress-{os.environ['PMIX_RANK']}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
-def gated(self, *arguments, **options):
+def wait():
     global done
     done += 1
     os.write(progress, b".")
     while done >= gate and not os.path.exists(f"{folder}/open"):
         time.sleep(0.001)
+def gated_gather(self, *arguments, **options):
+    wait()
     return gather(self, *arguments, **options)
-Vector.gather = gated
+def gated_round(self):
+    for visit in visits(self):
+        wait()
+        yield visit
+Vector.gather, Blocks.round = gated_gather, gated_round
 sys.argv[:] = sys.argv[3:]
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
-"""A program of apps/ whose ranks report each exchange that they begin, and wait before one until the gate opens."""
+"""A program of apps/ whose ranks report each exchange, or visit of a block, that they begin, and wait before one until
+the gate opens."""
 
 
 class Gated:
@@ -206,9 +213,11 @@ CASES = [
         for sync in ("bsp", "ssp:2", "notify-ack")
         for seed in runs(1, 10)
     ],
-    *[Case(["-m", "apps.mf"], "--epochs 300", 600 + seed) for seed in runs(1, 10)],
+    *[Case(["-m", "apps.mf"], "--epochs 100", 1000 + seed) for seed in runs(1, 100)],
+    *[Case(["-m", "apps.mf"], "--epochs 100", 1100 + seed, failures=2) for seed in runs(1, 10)],
+    *[Case(["-m", "apps.mf"], "--epochs 300 --mix average", 600 + seed) for seed in runs(1, 10)],
     *[
-        Case(["-m", "apps.mf"], "--epochs 30 --exchange-every 200", 620 + seed, failures=2, gate=100)
+        Case(["-m", "apps.mf"], "--epochs 30 --mix average --exchange-every 200", 620 + seed, failures=2, gate=100)
         for seed in runs(1, 10)
     ],
     *[Case(EPINIONS, "--epochs 30", 650 + seed, gate=50) for seed in runs(1, 10) if EPINIONS],

@@ -11,6 +11,7 @@ from programs import as_job, in_process, last_line
 
 import malt
 from apps.harness import BadInput, Start, job
+from apps.mf import mix
 from apps.mf import model as factormodel
 from apps.mf.planted import NOISE, planted
 from apps.mf.program import Problem, Program, Trainer, run
@@ -58,9 +59,12 @@ class TestPlanted:
         train, test, _ = final(alone())
         assert train < test < 1.2 * NOISE
 
-    def test_four_ranks(self, mf, tmp_path):
+    @pytest.mark.thorough(but="rotate")
+    @pytest.mark.parametrize("mix", ["rotate", "average"])
+    def test_four_ranks(self, mf, tmp_path, mix):
         report = tmp_path / "report.json"
-        done = mf("--json", report, "--exchange-every", 5000, "--epochs", 12, ranks=4)
+        options = ["--mix", "average", "--exchange-every", 5000] if mix == "average" else []
+        done = mf("--json", report, *options, "--epochs", 12, ranks=4)
         _, test, model = final(done)
         assert test < 1.3 * NOISE
         assert re.findall(r"model on rank (\d): ([0-9a-f]{64})", done.stdout) == [
@@ -70,17 +74,18 @@ class TestPlanted:
         assert [reports[key] for key in ("program", "ranks", "graph", "sync", "seed")] == [
             "apps.mf",
             4,
-            "all",
-            "asp",
+            *(["all", "asp"] if options else [None, None]),
             0,
         ]
         assert reports["options"]["rank"] == 16 and reports["options"]["biases"] is True
         assert reports["final"]["model_sha256"] == model and reports["lost_ranks"] == []
         check_epochs(reports)
+        if not options:
+            check_passes(reports)
 
     @pytest.mark.thorough
     def test_bsp_repeats_itself_bit_by_bit(self, mf):
-        options = ["--sync", "bsp", "--epochs", 2, "--exchange-every", 7000, "--graph", "ring"]
+        options = ["--mix", "average", "--sync", "bsp", "--epochs", 2, "--exchange-every", 7000, "--graph", "ring"]
         first, second, other = (final(mf(*options, "--seed", seed, ranks=3)) for seed in (0, 0, 1))
         assert first == second != other
 
@@ -91,11 +96,30 @@ def check_epochs(reports):
     assert [epoch["examples"] for epoch in epochs] == [epochs[0]["examples"] * number for number in range(1, 13)]
     last = epochs[-1]
     assert last["merged"] > 0 and last["merged"] + last["overwritten"] <= last["rows_sent"]
-    assert 0 < last["rows_sent"] * 17 * 4 < last["bytes_sent"]
+    assert 0 < last["rows_sent"] * 17 * 4 <= last["bytes_sent"]
     assert last["bytes_dense"] % (500 * 17 * 4) == 0 and last["bytes_dense"] > 0
     assert 0 < last["seconds"] == end["seconds"] and end["examples_per_s"] > 0
     assert abs(last["test_rmse"] - end["test_rmse"]) < 0.05 and abs(last["train_rmse"] - end["train_rmse"]) < 0.05
     assert epochs[0]["test_rmse"] > last["test_rmse"]
+
+
+def check_passes(reports):
+    """Each of 16 blocks goes to three ranks an epoch, and nobody holds an old row at its end."""
+    last = reports["epochs"][-1]
+    assert last["merged"] == 12 * 16 * 3 and last["overwritten"] == 0
+    assert last["bytes_dense"] == last["merged"] * 500 * 17 * 4
+    assert last["bytes_sent"] == 12 * 3 * 500 * 17 * 4 == last["rows_sent"] * 17 * 4
+    assert last["test_rmse"] == pytest.approx(reports["final"]["test_rmse"], rel=1e-5)
+    assert reports["final"]["passes_lost"] == 0
+
+
+def test_rotating_blocks_are_as_good_as_one_rank(alone, tmp_path):
+    """Means of rows end at 0.37 after as many epochs, one rank at 0.33."""
+    final(alone("--epochs", 6, "--json", tmp_path / "one.json"))
+    many = [str(word) for word in ("--epochs", 6, "--json", tmp_path / "many.json")]
+    malt.simulate(lambda rank: run(many), 3)
+    one, three = (json.loads((tmp_path / f"{name}.json").read_text())["final"] for name in ("one", "many"))
+    assert three["test_rmse"] == pytest.approx(one["test_rmse"], rel=0.02)
 
 
 @pytest.mark.thorough
@@ -104,11 +128,15 @@ def test_few_rows_travel_where_ranks_share_few_items(mf, tmp_path):
     file, report = tmp_path / "own.txt", tmp_path / "report.json"
     pairs = [(u, i) for u in range(100) for i in (0, 1000 + u % 20, *range(9 * u + 1, 9 * u + 9))]
     file.write_text("".join(f"{u} {i} {1 + (u * i) % 5}\n" for u, i in pairs))
-    final(mf(file, "--test", file, "--epochs", 3, "--exchange-every", 50, "--json", report, ranks=3))
+    average = ["--mix", "average", "--exchange-every", 50]
+    final(mf(file, "--test", file, "--epochs", 3, *average, "--json", report, ranks=3))
     last = json.loads(report.read_text())["epochs"][-1]
     assert last["bytes_sent"] == last["rows_sent"] * (17 * 4 + 4) and 0 < last["bytes_sent"] < last["bytes_dense"] / 100
     peers, epochs, shared = 2, 3, 200  # ratings of shared items: no row is sent more often than it is trained on
     assert last["rows_sent"] <= peers * epochs * shared
+    final(mf(file, "--test", file, "--epochs", 3, "--json", report, ranks=3))
+    last = json.loads(report.read_text())["epochs"][-1]
+    assert 0 < last["rows_sent"] <= peers * epochs * 21 and last["bytes_sent"] == last["rows_sent"] * 17 * 4
 
 
 @pytest.mark.thorough
@@ -129,6 +157,7 @@ def test_epochs_are_measured_with_the_rows_of_all_ranks(mf, tmp_path):
 def trainer(*arguments):
     """One rank's part of a training on a planted problem."""
     options = job.parser(Program()).parse_args(arguments)
+    mix.settle(options)
     problem = Problem(options, *planted(0), None)
     return Trainer(problem, Start(np.random.default_rng([0, 1 + malt.rank()]), problem.shares(), 0, {}))
 
@@ -145,7 +174,7 @@ def test_a_message_holds_the_rows_of_an_exchange_also_after_failures(options, tm
     monkeypatch.chdir(tmp_path)
 
     def on_rank(rank):
-        part = trainer("--exchange-every", "150", *options)
+        part = trainer("--mix", "average", "--exchange-every", "150", *options)
         room = 150 + part.learner.ratings.user_counts.max()
         numbers = []
         for living in ((0, 1, 2, 3), (0, 2, 3), (0, 3)):
@@ -179,9 +208,10 @@ def test_the_ratings_of_failed_ranks_include_those_taken_over_from_others(capsys
     assert two > 1.2 * one  # where all had as many at first
 
 
-def test_users_of_a_failed_rank_catch_up_and_no_item_moves():
+@pytest.mark.parametrize("options", [[], ["--mix", "average", "--exchange-every", "20000"]], ids=["rotate", "average"])
+def test_users_of_a_failed_rank_catch_up_and_no_item_moves(options):
     def on_rank(rank):
-        part = trainer("--epochs", "6", "--exchange-every", "20000")
+        part = trainer("--epochs", "6", *options)
         for epoch in range(1, 6):
             part.train(epoch, part.order())
             part.keep(epoch)
@@ -200,7 +230,8 @@ def test_users_of_a_failed_rank_catch_up_and_no_item_moves():
 def test_more_ranks_than_users(mf, tmp_path):
     file = tmp_path / "two.txt"
     file.write_text("1 1 1\n1 2 2\n7 1 3\n")
-    final(mf(file, "--test", file, "--exchange-every", 1, "--sync", "bsp", ranks=4))
+    for options in ([], ["--mix", "average", "--exchange-every", 1, "--sync", "bsp"]):
+        final(mf(file, "--test", file, *options, ranks=4))
 
 
 def test_no_epochs_predict_the_mean(alone, tiny):
@@ -310,7 +341,10 @@ BAD = {
     "no such model": (["--model", "nothing.npz", "--test", "x"], "nothing.npz: No such file or directory"),
     "an option that is not there": (["--ranks", "3"], "unrecognized arguments"),
     "a graph that is not there": (["--graph", "chrod"], "chord"),
-    "a mode that is not there": (["--sync", "ssp:x"], "ssp:S"),
+    "a mode that is not there": (["--mix", "average", "--sync", "ssp:x"], "ssp:S"),
+    "an option of the other mix": (["--sync", "asp"], "--sync is for --mix average"),
+    "another one": (["--exchange-every", "9"], "--exchange-every is for --mix average"),
+    "a third one": (["--graph", "all"], "--graph is for --mix average"),
     "a problem beside ratings": (["x.txt", "--problem", "film"], "--problem is a problem made of the seed"),
     "rank 0": (["--rank", "0"], "from 1 up, got 0"),
     "a huge rank": (["--rank", "100000"], "--rank must be at most 1024, got 100000"),
@@ -349,14 +383,14 @@ def test_a_step_that_is_too_large_is_named(mf, tiny):
 class TestRealRatings:
     """The references: a test RMSE of 1.031 with biases alone on epinions; of 4.10 by ALS with 8 factors on jester."""
 
-    BOUNDS = {"epinions": 1.040, "jester": 4.10}  # noqa: RUF012
+    BOUNDS = {"epinions": 1.032, "jester": 4.01}  # noqa: RUF012
 
     @pytest.mark.parametrize("name", BOUNDS)
     def test_as_good_on_four_ranks_as_on_one(self, mf, data, tmp_path, name):
         train, test = (data / name / part for part in ("train.txt.xz", "test.txt.xz"))
         report = tmp_path / "report.json"
-        one, four = (final(mf(train, "--test", test, "--json", report, ranks=ranks))[1] for ranks in (1, 4))
-        assert max(one, four) <= self.BOUNDS[name] and four <= 1.015 * one
+        one, *others = (final(mf(train, "--test", test, "--json", report, ranks=ranks))[1] for ranks in (1, 2, 4))
+        assert max(one, *others) <= self.BOUNDS[name] and max(others) <= 1.005 * one
         last = json.loads(report.read_text())["epochs"][-1]
         if name == "epinions":
             assert 0 < last["bytes_sent"] <= 0.25 * last["bytes_dense"]

@@ -61,7 +61,8 @@ class Blocks:
         self.name, self._array, self._transport = name, array, transport
         self._rank = transport.rank
         self._slices = [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
-        self._owners = np.full(len(array), -1) if owners is None else owners
+        is_whole = len(ranks) == transport.size  # else others do already what a failed rank should have done
+        self._owners = owners if owners is not None and is_whole else np.full(len(array), -1)
         self._travelling = self._payloads()
         self._slots = Slots(transport, [array[rows].nbytes for rows in self._slices], LANES, deadline_s)
         self._turn = Turn()
@@ -111,6 +112,27 @@ class Blocks:
         while (visit := self._next()) is not None:
             yield visit
 
+    def barrier(self) -> None:
+        """Return once all ranks have ended the same rounds. Collective.
+
+        A rank that waits here takes part when the others settle how to go on after a failure. Errors: as `common`.
+        """
+        with self._turn.taken(f"{self.name}.barrier"):
+            self._check_between_rounds()
+            while not self._meet(waits=True):
+                continue
+
+    def newest(self) -> NDArray[np.bool_]:
+        """Whether this rank has the newest values of a row, by row. Local.
+
+        These are the rows of the blocks that it holds, and those that it alone uses.
+        """
+        mask: NDArray[np.bool_] = self._owners == self._rank
+        for block in self._held:
+            rows = self._slices[block]
+            mask[rows] |= self._owners[rows] < 0
+        return mask
+
     def common(self) -> Array:
         """A copy of the array with the newest rows of all blocks: the same bits on all ranks. Collective.
 
@@ -124,7 +146,8 @@ class Blocks:
             while True:
                 while not self._meet(waits=True):
                     continue
-                ranks, whole = self.ranks, self._own_part()
+                ranks, whole, is_mine = self.ranks, np.zeros_like(self._array), self.newest()
+                whole[is_mine] = self._array[is_mine]
                 self._transport.allreduce(whole, "sum")
                 if self._meet(waits=True) and self.ranks == ranks:  # else the part of a rank may be missing
                     return whole
@@ -333,13 +356,3 @@ class Blocks:
             self._array[rows.start : rows.start + count].reshape(-1).view(np.uint8)
             for rows, count in zip(self._slices, shared, strict=True)
         ]
-
-    def _own_part(self) -> Array:
-        """The rows of the blocks that this rank holds, and those that it alone uses; zeros elsewhere: a copy."""
-        is_mine = self._owners == self._rank
-        for block in self._held:
-            rows = self._slices[block]
-            is_mine[rows] |= self._owners[rows] < 0
-        whole = np.zeros_like(self._array)
-        whole[is_mine] = self._array[is_mine]
-        return whole

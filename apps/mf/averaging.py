@@ -1,0 +1,107 @@
+"""--mix average: each rank trains a replica of all items' rows, and takes the mean of its own rows and those of others.
+
+The items' rows are a sparse vector, which is scattered and gathered when an exchange is due. At the end ranks take
+their mean.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import malt
+from apps import harness
+from apps.mf.factors import Numbers, Rows
+from apps.mf.learner import Learner
+from apps.mf.ratings import DealtRatings
+
+
+class Averaging(Learner):
+    """A learner that exchanges rows of items every --exchange-every ratings. ValueError: --graph or --sync is wrong."""
+
+    def __init__(
+        self, ratings: DealtRatings, options: Namespace, generator: np.random.Generator, state: Mapping[str, Any]
+    ) -> None:  # fmt: skip
+        self.places = np.arange(len(ratings.item_counts), dtype=np.int32)
+        self.how = f"rows of items exchanged every {options.exchange_every:,} ratings"
+        self.sizes, self.travelling = [len(self.places)], self.places[:0]
+        super().__init__(ratings, options, generator, state)
+        self.items = malt.vector(
+            self.first_items(), kind="sparse", track=False, graph=options.graph, sync=options.sync, check_finite=True,
+            capacity=min(len(ratings.item_counts), options.exchange_every + int(ratings.user_counts.max())),
+        )  # fmt: skip
+
+    def take(self) -> Numbers:
+        new = super().take()
+        self._exchanges = self._exchanges_of_an_epoch()
+        self._is_shared = self.ratings.lone_ranks() < 0
+        """Whether several ranks have ratings of an item, by item."""
+        return new
+
+    def present(self) -> tuple[int, ...]:
+        """As `Learner.present`. With a checkpoint ranks must know of the same failures, and it is collective."""
+        return malt.alive() if self._options.checkpoint is None else tuple(harness.by_rank(None))
+
+    def _exchanges_of_an_epoch(self) -> int:
+        """The number of exchanges in an epoch, one about every --exchange-every ratings.
+
+        There are enough of them for the rows of a message to fit in its slot. With checkpoints ranks synchronize after
+        each epoch, and all make the same number of exchanges. Otherwise a rank could wait in an exchange for one that
+        already waits for the checkpoint.
+        """
+        ratings = self.ratings.ratings_of_ranks()
+        most = ratings[malt.rank()] if self._options.checkpoint is None else ratings.max()
+        return int(-(-most // self._options.exchange_every))
+
+    def order(self) -> list[Numbers]:
+        """The places of the users in a new random order, cut into parts. An exchange is due after each part."""
+        order = self._generator.permutation(len(self.mine)).astype(np.int32)
+        if not self._exchanges:
+            return []
+        totals = np.cumsum(self.counts[order])
+        whole = int(self.counts.sum())
+        cuts = np.searchsorted(totals, whole * np.arange(1, self._exchanges) / self._exchanges)
+        return [part for part in np.split(order, cuts) if len(part) or self._options.checkpoint is not None]
+
+    def learn(self, epoch: int, order: Iterable[Numbers]) -> int:
+        steps, trained = self._steps(epoch), 0
+        for part in order:
+            self._train(self.data[0], part, self.items.array, *steps)
+            trained += int(self.counts[part].sum())
+            self._exchange()
+        return trained
+
+    def _exchange(self) -> None:
+        """Send the rows trained on since the last exchange, and merge those that came, by their mean with the own row.
+
+        A rank does not send rows that it does not train on: these would dilute the rows of others.
+        """
+        self._touched &= self._is_shared
+        if malt.size() > 1:
+            before = self.items.statistics().sent
+            self.items.scatter(rows=self._touched)
+            self.items.gather(malt.AVG)
+            self.rows_sent += int(np.count_nonzero(self._touched)) * (self.items.statistics().sent - before)
+        self._touched[:] = False
+
+    def end(self) -> None:
+        self.items.close()
+        malt.barrier()
+
+    def newest(self) -> NDArray[np.bool_]:
+        """As `Learner.newest`: of the rows that this rank alone trains."""
+        mask: NDArray[np.bool_] = self.ratings.lone_ranks() == malt.rank()
+        return mask
+
+    def _common_items(self) -> Rows:
+        """As `Learner._common_items`. The row of an item is the mean over ranks, weighted by their ratings of it."""
+        mine = np.bincount(self.data[0].items, minlength=len(self.ratings.item_counts))
+        share = (mine / self.ratings.item_counts).astype(np.float32)[:, np.newaxis]
+        sums = np.concatenate((self.items.array * share, share), axis=1)
+        malt.allreduce(sums)
+        items: Rows = np.divide(sums[:, :-1], sums[:, -1:], out=self.items.array.copy(), where=sums[:, -1:] > 0)
+        return items

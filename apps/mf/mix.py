@@ -1,0 +1,52 @@
+"""How rows of items come to other ranks: --mix, its options, and what they take of memory."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any, Final
+
+from apps import harness
+from apps.harness import Parser, memory
+from apps.mf.averaging import Averaging
+from apps.mf.learner import Learner
+from apps.mf.ratings import DealtRatings
+from apps.mf.rotation import Rotation
+
+_AVERAGE: Final[dict[str, Any]] = {"exchange_every": 50_000, "graph": "all", "sync": "asp"}
+"""The options of --mix average, and their defaults."""
+
+
+def add_options(parser: Parser) -> None:
+    """Add --mix and the options of --mix average."""
+    parser.add_argument("--mix", choices=("rotate", "average"), default="rotate",
+        help="how items are shared: each has one holder, who passes it on; or means (%(default)s)")  # fmt: skip
+    add = parser.add_argument_group("for --mix average").add_argument
+    add("--exchange-every", type=harness.whole_number(1), metavar="N",
+        help=f"ratings that a rank trains on between two exchanges ({_AVERAGE['exchange_every']})")  # fmt: skip
+    add("--graph", help=f"along which updates travel: all, ring, chord, auto... ({_AVERAGE['graph']})")
+    add("--sync", help=f"asp, bsp, ssp:S or notify-ack ({_AVERAGE['sync']})")
+
+
+def settle(options: Namespace) -> None:
+    """Give the options of --mix average their defaults. ValueError: one of them was given with --mix rotate. Local."""
+    for name, default in _AVERAGE.items():
+        value = getattr(options, name)
+        if options.mix == "average":
+            setattr(options, name, default if value is None else value)
+        elif value is not None:
+            raise ValueError(f"--{name.replace('_', '-')} is for --mix average: blocks are passed on without it")
+
+
+def learner(ratings: DealtRatings, *arguments: Any) -> Learner:
+    """The learner of --mix. Collective. The arguments are those of `Learner`."""
+    made: type[Learner] = Rotation if ratings.options.mix == "rotate" else Averaging
+    return made(ratings, *arguments)
+
+
+def nbytes(ratings: DealtRatings) -> int:
+    """The memory for rows of items that come from other ranks. Local."""
+    options, items = ratings.options, len(ratings.item_counts)
+    if options.mix == "rotate":
+        return ratings.row_nbytes * items
+    sent = ratings.row_nbytes * min(items, options.exchange_every + int(ratings.user_counts.max()))
+    return memory.queues_nbytes(options.graph, sent)

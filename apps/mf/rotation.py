@@ -1,0 +1,88 @@
+"""--mix rotate: the rows of items are cut into blocks, each of which one rank holds at a time and passes on.
+
+Nothing is averaged, so the rows are as good as if one rank had trained all ratings (Gemulla et al., KDD 2011; Yun et
+al., NOMAD, VLDB 2014). In an epoch each rank trains each block on the ratings of its own users.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+import malt
+from apps.mf.factors import Numbers, Rows
+from apps.mf.learner import Learner
+from apps.mf.ratings import DealtRatings
+from malt.data import deal
+
+BLOCKS: Final = 4
+"""The most blocks for each rank. While one is on its way there are others to train."""
+RUN: Final = 4
+"""The fewest ratings of a user in a block, on average: his row is loaded for each of these runs."""
+
+
+class Rotation(Learner):
+    """A learner that holds some blocks of items at a time."""
+
+    def __init__(
+        self, ratings: DealtRatings, options: Namespace, generator: np.random.Generator, state: Mapping[str, Any]
+    ) -> None:  # fmt: skip
+        block_of = deal(ratings.item_counts, count_of_blocks(ratings))
+        lone_ranks = ratings.lone_ranks()
+        order = np.lexsort((lone_ranks >= 0, block_of))
+        self.places = np.empty(order.size, np.int32)
+        self.places[order] = np.arange(order.size, dtype=np.int32)
+        self.sizes = np.bincount(block_of).tolist()
+        self.how = f"items in {len(self.sizes)} block{'s'[: len(self.sizes) > 1]} of rows"
+        self.travelling = np.sort(self.places)
+        super().__init__(ratings, options, generator, state)
+        self.items = malt.blocks(self.first_items(), self.sizes, lone_ranks[order], name="the items")
+
+    def take(self) -> Numbers:
+        new = super().take()
+        self._rated = [np.diff(data.starts) > 0 for data in self.data]
+        """Whether a user has ratings in a block, by block."""
+        return new
+
+    def present(self) -> tuple[int, ...]:
+        return tuple(self.items.ranks)
+
+    def order(self) -> Numbers:
+        """The places of the users in a new random order."""
+        return self._generator.permutation(len(self.mine)).astype(np.int32)
+
+    def learn(self, epoch: int, order: Numbers) -> int:
+        steps, trained = self._steps(epoch), 0
+        for visit in self.items.round():
+            data = self.data[visit.block]
+            self._train(data, order[self._rated[visit.block][order]], self.items.array, *steps)
+            trained += data.items.size
+        self.rows_sent = self.items.statistics().bytes_sent // self.items.array[0].nbytes
+        if self._options.checkpoint is not None:  # the ranks synchronize: none may still wait for a block then
+            self.items.barrier()
+        return trained
+
+    def end(self) -> None:
+        self.items.barrier()
+
+    def newest(self) -> NDArray[np.bool_]:
+        mask: NDArray[np.bool_] = self.items.newest()
+        return mask
+
+    def reported(self) -> dict[str, float | None]:
+        return {"passes_lost": self.items.passes_lost}
+
+    def _common_items(self) -> Rows:
+        rows: Rows = self.items.common()
+        return rows
+
+
+def count_of_blocks(ratings: DealtRatings) -> int:
+    """The number of blocks: BLOCKS for each rank, or fewer where users have few ratings; one in a world of one."""
+    ranks, users = malt.size(), len(ratings.user_counts)
+    for_each = min(BLOCKS, max(1, len(ratings.train.ratings) // (RUN * users * ranks)))
+    return 1 if ranks == 1 else min(ranks * for_each, len(ratings.item_counts))
