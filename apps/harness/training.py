@@ -56,7 +56,8 @@ class Training:
         self._progress_at = time.monotonic()
         if self.trainer.has_own_loop:
             return self._train_by_own_loop()
-        sync, epochs = getattr(self._options, "sync", "bsp"), (1 + self._checkpoints.epoch, self._options.epochs)
+        sync = getattr(self._options, "sync", None) or "bsp"  # without the option ranks synchronize by themselves
+        epochs = 1 + self._checkpoints.epoch, self._options.epochs
         if sync == "asp" or sync.startswith("ssp"):
             self.shares.deal_by_speed(*epochs)
         for epoch in self.shares.epochs(*epochs, sync):
