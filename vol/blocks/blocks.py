@@ -90,16 +90,17 @@ class Blocks:
 
     @property
     def array(self) -> Array:
-        """This rank's copy: the array that the blocks were made with. Rows of a block that it does not hold are as of
-        its last visit."""
+        """This rank's copy: the array that the blocks were made with.
+
+        Rows of a block that it does not hold are those of its last visit.
+        """
         return self._array
 
     def round(self) -> Iterator[Visit]:
         """Yield each block once, as it comes, for this rank to train its rows in `array`. One-sided.
 
-        A block is passed on when the loop asks for the next one. All ranks make the same number of rounds, and end each
-        loop: a rank whose next visit waits for another rank's waits here. After a failure a block whose newest copy was
-        lost may come again.
+        A block is passed on when the loop asks for the next one. Where none has come the loop waits. All ranks make the
+        same number of rounds, and end each loop.
 
         ClosedError: the blocks are closed. DeadlinePassed: a rank from which a block should come has given no
         heartbeat. RuntimeError: the loop of the last round was left before its end; another thread is in a call of the

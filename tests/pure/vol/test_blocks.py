@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from dstorm import ClosedError, Group, SimulatedTransport, SoloTransport
+from dstorm import ClosedError, DeadlinePassed, Group, SimulatedTransport, SoloTransport
 from dstorm.membership.resilient import SurvivingTransport
 from vol import Blocks
 
@@ -106,6 +106,21 @@ def test_the_others_go_on_when_ranks_fail_at_any_moment(seed):
         assert rounds * len(ends) <= shared.min() <= shared.max() <= rounds * size
         assert (lone == rounds).all() or seed % size in group.failed
         assert 0 <= rest[1] <= count * len(group.failed)
+
+
+def test_a_rank_that_passes_no_block_on_is_named():
+    group = Group(2)
+
+    def live(rank):
+        transport = SimulatedTransport(group, rank)
+        blocks = Blocks(np.zeros((4, 1)), [2, 2], transport, ranks=range(2), deadline_s=5.0, name="b")
+        while rank == 1 and transport.clock() < 20:
+            transport.pause(30)
+        if rank == 0:
+            with pytest.raises(DeadlinePassed, match="b.round: the deadline passed waiting for rank 1"):
+                list(blocks.round())
+
+    group.run(live)
 
 
 def test_a_loop_that_was_left_is_named():
