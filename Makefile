@@ -81,6 +81,8 @@ bench-quick: $(BENCH_READY)
 $(BENCH_READY): $(READY)
 	@echo "adding what MALT is measured against, once"
 	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[bench]"
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[bench-compiled]" \
+		|| echo "without LIBLINEAR and LIBMF, which need a C++ compiler: their rows are left out" >&2
 	@touch $(BENCH_READY)
 
 env: $(READY)

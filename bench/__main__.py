@@ -12,41 +12,28 @@ import argparse
 import json
 import os
 import platform
-import subprocess
 import sys
-import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import malt
-from bench import factorization, scale, start, training
+from bench import jobs, scale, start
 from bench import rows as table
+from bench.mf import comparison as factorization
 from bench.rows import Row
+from bench.svm import comparison as classification
 from malt.launch.mpi_library import bound_library
 
 ROOT = Path(__file__).parents[1]
 PAGE = Path(__file__).with_name("page.md")
 
 
-def _on_ranks(module: str, ranks: int) -> Callable[[bool], list[Row]]:
-    """A part that runs `module` on `ranks` ranks and reads the rows that it writes."""
-
-    def run(quick: bool) -> list[Row]:
-        with tempfile.TemporaryDirectory() as folder:
-            file = Path(folder, "rows.json")
-            command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", module, str(file)]
-            subprocess.run([*command, *(["--quick"] if quick else [])], check=True)
-            return table.from_json(json.loads(file.read_text()))
-
-    return run
-
-
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
-    "messages": _on_ranks("bench.messages", 2),
-    "training": training.rows,
+    "messages": jobs.rows_of("bench.messages", 2),
+    "training": classification.rows,
     "factorization": factorization.rows,
-    "straggler": _on_ranks("bench.straggler", 4),
-    "load": _on_ranks("bench.load", 4),
+    "straggler": jobs.rows_of("bench.svm.straggler", 4),
+    "load": jobs.rows_of("bench.svm.load", 4),
     "start": start.rows,
     "scale": scale.rows,
 }

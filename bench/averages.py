@@ -8,14 +8,10 @@ It runs apps.svm on rcv1-ccat, or on the embedded data if that is missing. Under
 from __future__ import annotations
 
 import argparse
-import json
-import subprocess
-import sys
-import tempfile
 from pathlib import Path
-from typing import Any
 
-from bench.training import DATA, L2
+from bench import jobs
+from bench.svm.task import L2, RCV1
 
 EPOCHS = (1, 2, 5, 10)
 PAGE = """# What to exchange
@@ -39,16 +35,12 @@ in ten epochs. It is made by
 """
 
 
-def measure(average: str, vector: str, ranks: int) -> dict[str, Any]:
-    """The JSON report of a run of apps.svm."""
-    with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "report.json")
-        data = [str(DATA), "--no-intercept"] if DATA.exists() else []
-        options = ["--average", average, "--vector", vector, "--sync", "bsp", "--l2", str(L2), "--json", str(file)]
-        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "-m", "apps.svm", *data, *options]
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
-        report: dict[str, Any] = json.loads(file.read_text())
-        return report
+def measure(average: str, vector: str, ranks: int) -> jobs.Report:
+    """The report of a run of apps.svm."""
+    data = [RCV1, "--no-intercept"] if RCV1.exists() else []
+    return jobs.report(
+        ranks, "apps.svm", *data, "--average", average, "--vector", vector, "--sync", "bsp", "--l2", L2
+    )  # fmt: skip
 
 
 def table(ranks: int) -> str:
@@ -71,7 +63,7 @@ def main() -> None:
     parser.add_argument("--ranks", type=int, default=4, metavar="N")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")
     options = parser.parse_args()
-    data = "rcv1-ccat (no intercept)" if DATA.exists() else "the embedded data, a9a"
+    data = "rcv1-ccat (no intercept)" if RCV1.exists() else "the embedded data, a9a"
     page = PAGE.format(data=data, l2=L2, ranks=options.ranks, table=table(options.ranks))
     print(page)
     if options.write:

@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import statistics
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+
+from bench.timing import ratio
 
 
 @dataclass(frozen=True)
@@ -34,13 +36,28 @@ class Row:
         return "reached" if self.ratio >= self.goal else "**not reached**"
 
 
-def timed(name: str, against: str, goal: float, ours: Sequence[float], theirs: Sequence[float], note: str = "") -> Row:
-    """The row of two lists of times in seconds, taken in turns. The ratio is the median over pairs."""
-    pairs = [other / mine for other, mine in zip(theirs, ours, strict=True)]
+def timed(
+    name: str, against: str, goal: float, ours: Sequence[float], theirs: Sequence[float], note: str = "",
+    unit: str = "s",
+) -> Row:  # fmt: skip
+    """The row of two lists of times, or of what else is better the smaller it is, taken in turns.
+
+    The ratio is the median over pairs.
+    """
+    return _paired(Row(name, against, ratio(theirs, ours), goal, unit=unit, note=note), ours, theirs)
+
+
+def rated(name: str, against: str, goal: float, ours: Sequence[float], theirs: Sequence[float]) -> Row:
+    """The row of two lists of rates per second, taken in turns. The ratio is the median over pairs."""
+    return _paired(Row(name, against, ratio(ours, theirs), goal, unit="1/s"), ours, theirs)
+
+
+def _paired(row: Row, ours: Sequence[float], theirs: Sequence[float]) -> Row:
+    """The row with the medians and the spread of its numbers."""
     middle = statistics.median(ours)
     quartiles = statistics.quantiles(ours, n=4) if len(ours) > 1 else [middle] * 3
     spread = (quartiles[2] - quartiles[0]) / middle if middle else 0.0
-    return Row(name, against, statistics.median(pairs), goal, middle, statistics.median(theirs), "s", spread, note)
+    return replace(row, ours=middle, theirs=statistics.median(theirs), spread=spread)
 
 
 def to_json(rows: Sequence[Row]) -> list[dict[str, object]]:

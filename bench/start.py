@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import statistics
-import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
 
+from bench import jobs
 from bench.rows import Row
 
 RANKS, MARGIN_S = 4, 0.3
@@ -25,7 +24,7 @@ def rows(quick: bool) -> list[Row]:
                 file = Path(folder, f"{place}.py")
                 file.write_text(code)
                 start = time.perf_counter()
-                subprocess.run([sys.executable, "-m", "malt", "run", "-n", str(RANKS), str(file)], check=True)
+                jobs.run(RANKS, file)
                 if turn:
                     times[code].append(time.perf_counter() - start)
     more = statistics.median(mine - bare for mine, bare in zip(times[OURS], times[BARE], strict=True))

@@ -20,7 +20,7 @@ from typing import NamedTuple
 import pytest
 from processes import wait_for
 
-from bench.training import DATA as RCV1
+from bench.svm.task import RCV1
 from malt.launch import command as launcher
 from malt.launch.command import compose, this_machine
 from malt.launch.mpi_library import bound_library, find_mpiexec

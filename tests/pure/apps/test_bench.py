@@ -1,14 +1,19 @@
-"""Tests of bench.rows and bench.timing: what is made of the times that were measured."""
+"""Tests of bench: what is made of the times that were measured, and what is measured on."""
 
 from __future__ import annotations
 
 import json
 import time
 
+import numpy as np
 import pytest
 
-from bench import rows
-from bench.rows import Row, timed
+from apps.svm import linear
+from bench import jobs, rows
+from bench.rows import Row, rated, timed
+from bench.svm import planted
+from bench.svm.task import PROBLEM, Task
+from bench.svm.threads import Threads
 from bench.timing import alternate, ratio
 
 pytestmark = pytest.mark.serial
@@ -31,6 +36,12 @@ def test_a_row_is_the_median_of_pairs():
     row = timed("what", "whom", 2.0, ours=[1.0, 1.0, 10.0], theirs=[3.0, 2.0, 20.0])
     assert (row.ratio, row.ours, row.theirs, row.outcome) == (2.0, 1.0, 3.0, "reached")
     assert timed("what", "whom", 2.5, [1.0], [2.0]).outcome == "**not reached**"
+    assert rated("what", "whom", 0.4, ours=[1.0, 1.0, 10.0], theirs=[3.0, 2.0, 20.0]).ratio == 0.5
+
+
+def test_the_time_to_a_target_is_that_of_the_first_epoch_that_reaches_it():
+    report = {"epochs": [{"seconds": 4.0 - error, "error": error} for error in (3.0, 2.0, 1.0)]}
+    assert [jobs.seconds_to(target, "error", report) for target in (2.5, 1.0, 0.5)] == [2.0, 3.0, float("inf")]
 
 
 def test_a_row_that_was_not_measured_says_why():
@@ -53,3 +64,40 @@ def test_only_changes_beyond_noise_are_listed(tmp_path):
 
     changed = rows.compare(stored(1.0, 2.0, None), stored(1.05, 2.5, 1.0))
     assert changed == ["row 1 against whom: 2.00 x -> 2.50 x (noise 10%)"]
+
+
+@pytest.fixture
+def few_rows(monkeypatch):
+    monkeypatch.setattr(planted, "ROWS", 2000)
+    return planted.made
+
+
+def test_planted_rows_follow_the_seed_and_have_length_1(few_rows, tmp_path):
+    data = few_rows(seed=1)
+    planted.write(data, tmp_path)
+    for other in (few_rows(seed=1), planted.read(tmp_path)):
+        assert (data.X != other.X).nnz == 0 and (data.y == other.y).all()
+    assert (data.X != few_rows(seed=2).X).nnz > 0
+    assert np.allclose(data.X.power(2).sum(axis=1), 1, atol=1e-5) and set(data.y) == {-1, 1}
+    assert 70 < data.X.nnz / len(data.y) < 78 and data.X.has_sorted_indices
+
+
+@pytest.mark.thorough
+def test_threads_train_one_model_or_one_each(few_rows):
+    data = few_rows()
+    task = Task("2,000 rows", data, 0.0, (), exchange_every=100, epochs=2)
+    threads = Threads(task)
+    assert threads.seconds(0) == float("inf")  # nothing reaches an objective of 0
+    loose = Task("2,000 rows", data, 0.7, (), exchange_every=100, epochs=2)
+    assert 0 < Threads(loose).seconds(0) < float("inf")
+    assert threads.rate(1, 1) > 0 and threads.rate(2, 1) > 0
+
+
+def test_descend_leaves_the_shrinking_to_the_caller(few_rows):
+    data = linear.examples(few_rows().X, few_rows().y)
+    order = np.arange(500, dtype=np.int32)
+    whole, parts = np.zeros((2, planted.COLUMNS + 1), np.float32)
+    arguments = (PROBLEM.code, PROBLEM.l2, 2.0, 100.0, 0.0)
+    linear.kernels.train(data, order, whole, *arguments)
+    scale = linear.kernels.descend(data, order, parts, *arguments)
+    assert 0 < scale < 1 and np.allclose(parts * np.float32(scale), whole) and whole.any()

@@ -1,6 +1,6 @@
 """Measures asp against a blocking Allreduce, on four ranks of which one is three times as slow.
 
-    malt run -n 4 -m bench.straggler OUT [--quick]
+    malt run -n 4 -m bench.svm.straggler OUT [--quick]
 
 A rank takes 3 ms for the examples between two exchanges, and the slow rank 9 ms. It sleeps for what training leaves of
 this time, so that four ranks on fewer cores are as fast as on cores of their own. In the 9 ms of a blocking exchange
@@ -24,8 +24,8 @@ from numpy.typing import NDArray
 
 import malt
 from apps.svm import linear
-from bench import training
 from bench.rows import Row, timed, to_json
+from bench.svm import task
 
 EVERY, PACE_S, SLOW = 1000, 0.003, 3
 EPOCHS = 25
@@ -41,7 +41,7 @@ def dealt_by_speed(count: int, pace_s: float) -> NDArray[np.intp]:
 
 def time_to_target(data: malt.Dataset, blocking: bool, seed: int) -> float:
     """Seconds until rank 0's model reaches the target, without those of its evaluation. Collective."""
-    reached = (at for at, objective in curve(data, blocking, seed) if objective <= training.TARGET)
+    reached = (at for at, objective in curve(data, blocking, seed) if objective <= task.RCV1_TARGET)
     return float(MPI.COMM_WORLD.bcast(next(reached, float("inf"))))
 
 
@@ -52,7 +52,7 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
     """
     comm = MPI.COMM_WORLD
     dealt = np.random.default_rng(seed).permutation(len(data.y))
-    problem = linear.Problem("hinge", training.L2, False)
+    problem = task.PROBLEM
     width = data.X.shape[1]
     eta0 = linear.first_step(problem, linear.examples(data.X, data.y, dealt[:4000]), width, comm.size)
     pace = PACE_S * (SLOW if comm.rank == comm.size - 1 else 1)
@@ -94,8 +94,8 @@ def main() -> None:
     out, quick = Path(sys.argv[1]), "--quick" in sys.argv
     malt.init()
     what = ("SVM to objective 0.1905, 4 ranks, one 3 x slower, asp", "a blocking Allreduce every exchange")
-    if training.DATA.exists():
-        data = malt.open_svmlight(training.DATA)
+    if task.RCV1.exists():
+        data = malt.open_svmlight(task.RCV1)
         linear.compile_kernels()
         ours, theirs = [], []
         for seed in range(2 if quick else 5):
@@ -103,7 +103,7 @@ def main() -> None:
             theirs.append(time_to_target(data, True, seed))
         row = timed(*what, 2.0, ours, theirs)
     else:
-        row = Row(*what, None, 2.0, note=training.NO_DATA)
+        row = Row(*what, None, 2.0, note=task.NO_RCV1)
     if malt.rank() == 0:
         out.write_text(json.dumps(to_json([row])), encoding="utf-8")
 

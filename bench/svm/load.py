@@ -1,6 +1,6 @@
 """Measures how often apps.svm ends far from the optimum if other work keeps the cores busy.
 
-    malt run -n 4 -m bench.load OUT [--quick | FIRST LAST]
+    malt run -n 4 -m bench.svm.load OUT [--quick | FIRST LAST]
 
 FIRST and LAST: the seeds, 0 to 199 without them.
 
@@ -21,8 +21,8 @@ from pathlib import Path
 
 import malt
 from apps.svm import program
-from bench import training
 from bench.rows import Row, to_json
+from bench.svm import task
 
 RUNS, QUICK_RUNS = range(200), range(10)
 BAD = 0.1915
@@ -49,8 +49,8 @@ def objectives(seeds: Sequence[int]) -> list[float]:
         report = Path(folder, "report.json")
         for seed in seeds:
             with redirect_stdout(nowhere):
-                options = ("--l2", training.L2, "--no-intercept", "--seed", seed, "--json", report)
-                program.run([str(training.DATA), *map(str, options)])
+                options = ("--l2", task.L2, "--no-intercept", "--seed", seed, "--json", report)
+                program.run([str(task.RCV1), *map(str, options)])
             if malt.rank() == 0:
                 found.append(json.loads(report.read_text())["final"]["objective"])
     return found
@@ -61,14 +61,14 @@ def main() -> None:
     seeds = QUICK_RUNS if words == ["--quick"] else range(int(words[0]), int(words[1]) + 1) if words else RUNS
     malt.init()
     what = ("SVM on rcv1-ccat, 4 ranks, asp, busy cores: runs that end above 0.1915", "none of them")
-    if training.DATA.exists():
+    if task.RCV1.exists():
         with busy_cores():
             found = objectives(seeds)
         bad = sum(one > BAD for one in found)
         note = f"{bad} of {len(seeds)}; the worst ended at {max(found, default=0.0):.4f}"
         row = Row(*what, float(bad == 0), 1, float(bad), 0.0, "runs", note=note)
     else:
-        row = Row(*what, None, 1, note=training.NO_DATA)
+        row = Row(*what, None, 1, note=task.NO_RCV1)
     if malt.rank() == 0:
         out.write_text(json.dumps(to_json([row])), encoding="utf-8")
 

@@ -1,0 +1,86 @@
+"""Measures apps.mf against LIBMF, two ranks against two threads; and on film ratings several ranks against one."""
+
+from __future__ import annotations
+
+import itertools
+import tempfile
+from pathlib import Path
+
+from bench import jobs
+from bench.mf import libmf, ratings
+from bench.mf.libmf import Libmf
+from bench.mf.ratings import RANK, Setting, Source
+from bench.rows import Row, rated, timed
+
+STEPS, L2S, EPOCHS = (0.04, 0.08), (0.02, 0.05), (4, 8, 20)
+"""The settings that apps.mf is tried with. The one that reaches the target first is timed."""
+QUICK = [Setting(0.04, 0.02, 20), Setting(0.08, 0.02, 4)]
+DEFAULT = Setting(0.04, 0.05, 20)
+"""The setting of apps.mf without options."""
+CLOSE = 1.005
+"""Several ranks are timed until the test RMSE is that of one rank in the end, times this."""
+
+
+def rows(quick: bool) -> list[Row]:
+    """All rows of this module. Those that lack their data or their peer are not measured, with a note."""
+    with tempfile.TemporaryDirectory() as folder:
+        film = ratings.film(Path(folder))
+        made = _scaling(film, 1 if quick else 5)
+        for source in (film, ratings.shared("epinions"), ratings.shared("jester")):
+            made += _against_libmf(source, quick)
+    return made
+
+
+def _scaling(source: Source, rounds: int) -> list[Row]:
+    """Rows of 2 and 4 ranks against one: ratings per second, time to nearly the same error, final error."""
+    runs: dict[int, list[jobs.Report]] = {1: [], 2: [], 4: []}
+    for seed in range(rounds):
+        for ranks, made in runs.items():
+            made.append(source.report(ranks, DEFAULT, seed))
+    rates, errors, times = {}, {}, {}
+    for ranks, made in runs.items():
+        rates[ranks] = [report["final"]["examples_per_s"] for report in made]
+        errors[ranks] = [report["final"]["test_rmse"] for report in made]
+        targets = [CLOSE * report["final"]["test_rmse"] for report in runs[1]]
+        times[ranks] = [
+            jobs.seconds_to(target, "test_rmse", report) for target, report in zip(targets, made, strict=True)
+        ]
+    what, alone = f"MF on {source.name}, rank {RANK}", "1 rank"
+    return [
+        rated(f"{what}: ratings/s, 2 ranks", alone, 1.7, rates[2], rates[1]),
+        timed(f"{what}: time to its final test RMSE x {CLOSE}, 2 ranks", alone, 1 / 0.65, times[2], times[1]),
+        *(
+            timed(f"{what}: final test RMSE, {ranks} ranks", alone, 0.998, errors[ranks], errors[1], unit="RMSE")
+            for ranks in (2, 4)
+        ),
+    ]
+
+
+def _against_libmf(source: Source, quick: bool) -> list[Row]:
+    """Two rows: time to LIBMF's best test error, and ratings per second."""
+    what, against = f"MF on {source.name}, rank {RANK}", f"LIBMF, {libmf.THREADS} threads"
+    module = libmf.load()
+    if not source.train.exists():
+        return [Row(what, against, None, 3, note=f"needs ../shared/data/{source.name}")]
+    if module is None:
+        return [Row(what, against, None, 3, note="not installed: it needs a C++ compiler")]
+    peer = Libmf(module, source, quick)
+
+    def seconds(report: jobs.Report) -> float:
+        return jobs.seconds_to(peer.target, "test_rmse", report)
+
+    ours = QUICK if quick else [Setting(*one) for one in itertools.product(STEPS, L2S, EPOCHS)]
+    best = min(ours, key=lambda setting: seconds(source.report(2, setting, 0)))
+    reports, iterations_s = [], []
+    for seed in range(1 if quick else 5):
+        reports.append(source.report(2, best, seed))
+        iterations_s.append(peer.iteration_s())
+    times, their_times = [seconds(report) for report in reports], [peer.best.epochs * one for one in iterations_s]
+    rates, their_rates = (
+        [report["final"]["examples_per_s"] for report in reports], [len(peer.train) / one for one in iterations_s]
+    )  # fmt: skip
+    note = f"LIBMF's best: {peer.best}; ours: {best}"
+    return [
+        timed(f"{what}: time to test RMSE {peer.target:.4f}, 2 ranks", against, 3, times, their_times, note),
+        rated(f"{what}: ratings/s, 2 ranks", against, 3, rates, their_rates),
+    ]

@@ -1,0 +1,1 @@
+"""apps.svm against other programs, beside a slow rank, and on busy cores."""

@@ -1,0 +1,99 @@
+"""Measures apps.svm against its peers, on rcv1-ccat and on 300,000 rows made of a seed."""
+
+from __future__ import annotations
+
+import statistics
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from bench.rows import Row, rated, timed
+from bench.svm import peers, task
+from bench.svm.task import Task
+from bench.svm.threads import Threads
+from bench.timing import copy_rate
+
+RANKS = {"1 rank": 1, "2 ranks": 2}
+RATE_EXAMPLES, RATE_EVERY = 7_000_000, 5000
+"""Examples of a training whose rate is measured, at least, and those between two of its exchanges."""
+ONE_MODEL, MODEL_EACH = "its kernel on 2 threads, one model", "its kernel on 2 threads, a model each"
+THREADS_EPOCHS = 5
+NOT_INSTALLED = "not installed"
+NO_COMPILER = "not installed: it needs a C++ compiler"
+
+
+def rows(quick: bool) -> list[Row]:
+    """All rows of this module. Those that lack their data or their peer are not measured, with a note.
+
+    A quick run leaves the 300,000 rows out.
+    """
+    made = []
+    if task.RCV1.exists():
+        made += _compared(task.rcv1(), quick)
+    else:
+        made.append(Row("SVM on rcv1-ccat", "all peers", None, 1, note=task.NO_RCV1))
+    if not quick:
+        with tempfile.TemporaryDirectory() as folder:
+            made += _compared(task.large(Path(folder)), quick)
+    return made
+
+
+def _compared(one: Task, quick: bool) -> list[Row]:
+    """The rows of one task: times to its target, and examples per second."""
+    threads = Threads(one)
+    return [*_times(one, threads, 2 if quick else 7), *_rates(one, threads, quick)]
+
+
+def _times(one: Task, threads: Threads, rounds: int) -> list[Row]:
+    """Seconds to the target, of 1 and 2 ranks against each peer at its best setting."""
+    rivals = {
+        "scikit-learn SGDClassifier, 1 core": (2.5, peers.scikit_learn(one), NOT_INSTALLED),
+        "LIBLINEAR, dual, hinge, 1 thread": (2.0, peers.liblinear(one, 1), NO_COMPILER),
+        "LIBLINEAR, dual, hinge, 2 threads": (2.0, peers.liblinear(one, 2), NO_COMPILER),
+    }
+    contenders: dict[str, Callable[[int], float]] = {
+        **{name: lambda seed, ranks=ranks: one.seconds(ranks, seed) for name, ranks in RANKS.items()},
+        **{name: lambda _, peer=peer: peer.seconds() for name, (_, peer, _) in rivals.items() if peer},
+        ONE_MODEL: threads.seconds,
+    }
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for seed in range(rounds):
+        for name, train in contenders.items():
+            taken[name].append(train(seed))
+    made = []
+    for mine in RANKS:
+        what = f"SVM on {one.name} to objective {one.target:.4f}, {mine}"
+        for name, (goal, peer, why_not) in rivals.items():
+            if peer:
+                made.append(timed(what, name, goal, taken[mine], taken[name], f"its best: {peer.setting}"))
+            else:
+                made.append(Row(what, name, None, goal, note=why_not))
+        made.append(timed(what, ONE_MODEL, 0, taken[mine], taken[ONE_MODEL]))
+    return made
+
+
+def _rates(one: Task, threads: Threads, quick: bool) -> list[Row]:
+    """Examples per second: of two ranks against one and against threads, of one core against the copy rate."""
+    count = len(one.data.y)
+    epochs = -(-RATE_EXAMPLES // count) // (3 if quick else 1)
+    models = {ONE_MODEL: 1, MODEL_EACH: 2}
+    taken: dict[str, list[float]] = {name: [] for name in (*RANKS, *models)}
+    for _ in range(2 if quick else 5):
+        for name, ranks in RANKS.items():
+            options = ("--epochs", epochs, "--exchange-every", RATE_EVERY)
+            taken[name].append(one.report(ranks, *options)["final"]["examples_per_s"])
+        for name, number in models.items():
+            taken[name].append(threads.rate(number, THREADS_EPOCHS))
+    alone = statistics.median(taken["1 rank"])
+    X, y = one.data.X, one.data.y
+    nbytes = X.data.nbytes + X.indices.nbytes + X.indptr.nbytes + y.nbytes
+    streamed = copy_rate(64_000_000) / nbytes * count
+    what = f"SVM on {one.name}, examples/s"
+    made = [
+        rated(f"{what}, 2 ranks", "1 rank", 1.85, taken["2 ranks"], taken["1 rank"]),
+        *(rated(f"{what}, 2 ranks", name, 0, taken["2 ranks"], taken[name]) for name in models),
+        rated(f"{what}, 1 core", "data streamed at the copy rate", 0, [alone], [streamed]),
+    ]
+    if theirs := peers.scikit_learn_rate(one):
+        made.append(rated(f"{what}, 1 core", "scikit-learn", 1.5, [alone], [theirs]))
+    return made
