@@ -31,7 +31,10 @@ def in_process(run, capsys):
 
 
 def last_line(done, shape):
-    """The groups of `shape` in the last line of a run that ended well and without a complaint."""
+    """The groups of `shape` in the last line of a run that ended well and without a complaint.
+
+    On a machine with other work ranks may have to wait for each other.
+    """
     assert done.returncode == 0, done.stderr
-    assert done.stderr == ""
+    assert re.sub(r"malt: waiting for rank.*\n", "", done.stderr) == ""
     return re.fullmatch(shape, done.stdout.splitlines()[-1]).groups()
