@@ -22,11 +22,15 @@ CLOSE = 1.005
 
 
 def rows(quick: bool) -> list[Row]:
-    """All rows of this module. Those that lack their data or their peer are not measured, with a note."""
+    """All rows of this module. Those that lack their data or their peer are not measured, with a note.
+
+    A quick run leaves epinions and jester out.
+    """
     with tempfile.TemporaryDirectory() as folder:
         film = ratings.film(Path(folder))
         made = _scaling(film, 1 if quick else 5)
-        for source in (film, ratings.shared("epinions"), ratings.shared("jester")):
+        sources = [film] if quick else [film, *map(ratings.shared, ("epinions", "jester"))]
+        for source in sources:
             made += _against_libmf(source, quick)
     return made
 
