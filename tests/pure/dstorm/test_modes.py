@@ -119,63 +119,42 @@ def test_a_gather_now_and_then_lets_the_senders_on(graph, every):
         malt.simulate(on_rank, 5, seed)
 
 
-def acknowledges_before_merging(monkeypatch):
-    merging = "self._gathered_at = self._step\n"
-    plant(monkeypatch, Vector, "_collect", (merging, merging + "    self._queues.acknowledge()\n"))
-    # A user's function is given copies: let it see the window, as built-in functions do.
-    plant(monkeypatch, DenseVector, "_update", ("content.copy()", "content"))
-
-
-def waits_for_the_done(monkeypatch):
-    early = ("edge.step >= step or edge.done:", "edge.step >= step:")
-    late = ("return edge.step >= step or edge.done", "return edge.step >= step")
-    plant(monkeypatch, Inbox, "_has_reached", early, late)
-
-
-def sends_to_the_done(monkeypatch):
-    plant(monkeypatch, Outbox, "_may_send", ("return edge.done or ", "return "))
-
-
-def accepts_the_next_step(monkeypatch):
-    plant(monkeypatch, Inbox, "_take_step", ("seen.step > self._step", "seen.step > self._step + 1"))
-
-
-def accepts_the_last_step(monkeypatch):
-    plant(monkeypatch, Inbox, "_take_step", ("seen.step < self._step", "seen.step < self._step - 1"))
-
-
-def ssp_lets_one_more_behind(monkeypatch):
-    plant(monkeypatch, Consistency, "awaited_step", ("step - self.staleness", "step - self.staleness - 1"))
-
-
-def publishes_no_step_without_a_message(monkeypatch):
-    plant(monkeypatch, Outbox, "_put_step", ("if edge not in without:", "if False:"))
-
-
-def no_flow_control(monkeypatch):
-    plant(monkeypatch, Outbox, "_may_send", ("return edge.done or edge.ring.may_send(self._in_flight)", "return True"))
-
-
-def one_more_in_flight(monkeypatch):
-    plant(monkeypatch, Consistency, "unacknowledged", ("self.in_flight or depth", "(self.in_flight or depth) + 1"))
-
-
-def never_acknowledges(monkeypatch):
-    plant(monkeypatch, Queues, "acknowledge", ("if self._consistency.acknowledges:", "if False:"))
-
-
+MERGING = "self._gathered_at = self._step\n"
+BSP, SSP, ACKNOWLEDGED = ("bsp",), ("ssp:0", "ssp:2"), ("bsp", "notify-ack")
 MUTANTS = {
-    acknowledges_before_merging: ("bsp",),  # the other modes merge copies
-    waits_for_the_done: ("ssp:0", "ssp:2", "bsp"),
-    sends_to_the_done: ("bsp", "notify-ack"),
-    accepts_the_next_step: ("bsp",),
-    accepts_the_last_step: ("bsp",),
-    ssp_lets_one_more_behind: ("ssp:0", "ssp:2"),
-    publishes_no_step_without_a_message: ("bsp", "ssp:0"),
-    no_flow_control: ("bsp", "notify-ack"),
-    one_more_in_flight: ("bsp", "notify-ack"),
-    never_acknowledges: ("bsp", "notify-ack"),
-}
+    "acknowledges_before_merging": (
+        BSP,  # the other modes merge copies
+        (Vector, "_collect", (MERGING, MERGING + "    self._queues.acknowledge()\n")),
+        # A user's function is given copies: let it see the window, as built-in functions do.
+        (DenseVector, "_update", ("content.copy()", "content")),
+    ),
+    "waits_for_the_done": (
+        (*SSP, *BSP),
+        (Inbox, "_has_reached", ("edge.step >= step or edge.done:", "edge.step >= step:"),
+         ("return edge.step >= step or edge.done", "return edge.step >= step")),
+    ),
+    "sends_to_the_done": (ACKNOWLEDGED, (Outbox, "_may_send", ("return edge.done or ", "return "))),
+    "accepts_the_next_step": (BSP, (Inbox, "_take_step", ("seen.step > self._step", "seen.step > self._step + 1"))),
+    "accepts_the_last_step": (BSP, (Inbox, "_take_step", ("seen.step < self._step", "seen.step < self._step - 1"))),
+    "ssp_lets_one_more_behind": (
+        SSP, (Consistency, "awaited_step", ("step - self.staleness", "step - self.staleness - 1"))
+    ),
+    "publishes_no_step_without_a_message": (
+        ("bsp", "ssp:0"), (Outbox, "_put_step", ("if edge not in without:", "if False:"))
+    ),
+    "no_flow_control": (
+        ACKNOWLEDGED,
+        (Outbox, "_may_send", ("return edge.done or edge.ring.may_send(self._in_flight)", "return True")),
+    ),
+    "one_more_in_flight": (
+        ACKNOWLEDGED,
+        (Consistency, "unacknowledged", ("self.in_flight or depth", "(self.in_flight or depth) + 1")),
+    ),
+    "never_acknowledges": (
+        ACKNOWLEDGED, (Queues, "acknowledge", ("if self._consistency.acknowledges:", "if False:"))
+    ),
+}  # fmt: skip
+"""The modes in which some schedule catches the mutant; the changes that make it: a function, old and new text."""
 
 
 def is_caught(sync):
@@ -191,11 +170,10 @@ def is_caught(sync):
 
 
 @pytest.mark.thorough(but="never_acknowledges-bsp")
-@pytest.mark.parametrize(
-    ("mutant", "sync"), [(m, sync) for m in MUTANTS for sync in MUTANTS[m]], ids=lambda x: getattr(x, "__name__", x)
-)
+@pytest.mark.parametrize(("mutant", "sync"), [(name, sync) for name in MUTANTS for sync in MUTANTS[name][0]])
 def test_some_schedule_catches(mutant, sync, monkeypatch):
-    mutant(monkeypatch)
+    for owner, method, *changes in MUTANTS[mutant][1:]:
+        plant(monkeypatch, owner, method, *changes)
     assert is_caught(sync)
 
 
