@@ -10,8 +10,8 @@ from collections.abc import Collection
 
 import numpy as np
 
-from vol import DenseVector, Gathered, Update
-from vol.merge import wide_dtype
+from vol import DenseVector, Gathered, GatherFunction
+from vol.merge import Own, Updates, wide_dtype
 from vol.update import Array
 
 
@@ -21,8 +21,9 @@ class ChangeSums:
     def start(self, like: Array, sources: Collection[int]) -> None:
         """Begin with sums of zero, of the shape of `like`. `sources`: the ranks whose changes arrive from the start."""
         self._own = np.zeros(like.shape, wide_dtype(like.dtype))
-        self._received: dict[int, Array | None] = dict.fromkeys(sources)
-        self._new = np.zeros_like(like)
+        self._received = {rank: np.zeros_like(like) for rank in sources}
+        self._new, self._difference = np.zeros_like(like), np.empty_like(like)
+        self._function = GatherFunction("sums of changes", newest=True, merge=self._take)
 
     def exchange(self, vector: DenseVector, count: float) -> Gathered:
         """Add the changes of other ranks that are new to vector.array, which holds this rank's. One-sided.
@@ -33,16 +34,18 @@ class ChangeSums:
         self._own += vector.array
         np.copyto(vector.array, self._own, casting="same_kind")
         vector.scatter(weight=count)
-        gathered = vector.gather(self._take)
+        gathered = vector.gather(self._function)
         np.copyto(vector.array, self._new)
         return gathered
 
-    def _take(self, own: Array, updates: list[Update]) -> None:
-        """Add what is new in the newest sum of each sender.
+    def _take(self, own: Own, updates: Updates) -> None:
+        """Add what is new in the newest sum of each sender. The array of the vector stays as it is.
 
-        A rank that became a neighbour when another failed has been one of none: its first sum is what it begins with.
+        A rank that became a neighbour when another failed has been none: its first sum is where it begins.
         """
-        for sender, values in {update.sender: update.values for update in updates}.items():
-            before = self._received.get(sender, values)
-            self._new += values if before is None else values - before
-            self._received[sender] = values
+        for update in updates:
+            if update.sender not in self._received:
+                self._received[update.sender] = update.values.copy()
+            before = self._received[update.sender]
+            self._new += np.subtract(update.values, before, out=self._difference)
+            np.copyto(before, update.values)

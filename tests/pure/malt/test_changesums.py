@@ -6,6 +6,8 @@ import numpy as np
 import pytest
 
 import malt
+from malt.replica.changesums import ChangeSums
+from vol.merge import Term
 
 pytestmark = pytest.mark.serial
 
@@ -55,3 +57,11 @@ def test_progress_is_the_mean_count_of_the_ranks_heard_from():
         return replica.progress
 
     assert malt.simulate(train, 3)[0] == (6 + 10 + 20) / 3
+
+
+def test_a_rank_that_becomes_a_neighbour_begins_with_its_first_sum():
+    sums = ChangeSums()
+    sums.start(np.zeros(1), sources=[1])
+    for values in ([3.0, 50.0], [4.0, 52.0]):
+        sums._take(None, [Term(rank, 1, 1.0, 0.0, np.array([one])) for rank, one in zip((1, 2), values, strict=True)])
+    assert sums._new == 4 + (52 - 50)
