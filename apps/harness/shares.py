@@ -96,7 +96,7 @@ class Shares:
             self._dealings, self._epoch = Dealings(self._count, first, last), first
 
     def begin(self, epoch: int, speed: float) -> bool:
-        """Begin an epoch; `speed`: the rows a second of the last one, or 0. One-sided.
+        """Begin an epoch; `speed`: the rows that this rank trains in a second; 0: as before. One-sided.
 
         Returns whether ranks have other rows than in the epoch before. It may wait for the lowest live rank.
         """

@@ -6,7 +6,7 @@ A rank takes 3 ms for the examples between two exchanges, and the slow rank 9 ms
 this time, so that four ranks on fewer cores are as fast as on cores of their own. In the 9 ms of a blocking exchange
 asp trains on 2.5 times as many examples: that is the most that it can gain.
 
-With asp rows are dealt by speed, which is found on the examples of one exchange before the clock starts. Changes are
+With asp rows are dealt by speed, which is found in the time of five exchanges before the clock starts. Changes are
 averaged, and step sizes follow the progress of all ranks.
 """
 
@@ -27,14 +27,14 @@ from apps.svm import linear
 from bench.rows import Row, timed, to_json
 from bench.svm import task
 
-EVERY, PACE_S, SLOW = 1000, 0.003, 3
+EVERY, PACE_S, SLOW, WARM_UP = 1000, 0.003, 3, 5
 EPOCHS = 25
 
 
 def dealt_by_speed(count: int, pace_s: float) -> NDArray[np.intp]:
-    """This rank's rows of `count`, by the speed of the ranks in one exchange. Collective."""
+    """This rank's rows of `count`, by the speed of the ranks in the time of WARM_UP exchanges. Collective."""
     malt.shard(count, by_speed=True)
-    time.sleep(pace_s)
+    time.sleep(WARM_UP * pace_s)
     rows: NDArray[np.intp] = malt.shard(count, by_speed=True)
     return rows
 

@@ -62,7 +62,7 @@ class Dealings:
     def begin(self, epoch: int, speed: float = 0.0) -> None:
         """Begin an epoch, from `first` to `last`, which may come again. One-sided.
 
-        `speed`: the rows that this rank trained in a second; 0 if that is not known. It may wait for the lowest live
+        `speed`: the rows that this rank trains in a second; 0: as before, or not known. It may wait for the lowest live
         rank. DeadlinePassed: that rank is missing.
         """
         board, rank = self._vector.array, self._transport.rank
