@@ -78,8 +78,11 @@ class ModelLearner:
         self._trained, self._blended = 0.0, 0
         self._count = 0
         """The examples of this rank in this run."""
-        self._adapts = options.average != "none" and options.sync not in ("bsp", "notify-ack")
-        """Whether step sizes follow the progress of all ranks. A rank that was held up would spoil their models."""
+        self._is_loose = options.average != "none" and options.sync not in ("bsp", "notify-ack")
+        """Whether ranks may be ahead of others."""
+        self._adapts = self._is_loose and options.average == "model"
+        """Whether step sizes follow the progress of all ranks. A rank that was held up would spoil their models. Its
+        changes do not: they count less than those of the others, and larger steps even that out, until `take`."""
         self._begun: list[tuple[float, int]] = []
         """`_trained` and `_blended` at the start of each epoch."""
         if state:
@@ -112,6 +115,7 @@ class ModelLearner:
 
     def take(self, data: Examples) -> None:
         self._data = data
+        self._adapts = self._is_loose  # a rank now has as many rows as it is fast
 
     def begin_epoch(self, place: int) -> None:
         now, (self._trained, self._blended) = self._trained, [*self._begun, (self._trained, self._blended)][place]
@@ -221,7 +225,7 @@ class SparseModelLearner(ModelLearner):
         for rank, count in [(malt.rank(), self._count), *((one.sender, one.weight) for one in updates)]:
             new.append(max(0.0, count - self._merged.get(rank, 0.0)))
             self._merged[rank] = count
-        if not self._adapts or min(new) == max(new) > 0:
+        if not self._is_loose or min(new) == max(new) > 0:
             return np.ones(len(new), np.float32)
         return np.array(new, np.float32)
 

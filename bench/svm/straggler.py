@@ -6,8 +6,8 @@ A rank takes 3 ms for the examples between two exchanges, and the slow rank 9 ms
 this time, so that four ranks on fewer cores are as fast as on cores of their own. In the 9 ms of a blocking exchange
 asp trains on 2.5 times as many examples: that is the most that it can gain.
 
-With asp rows are dealt by speed, which is found in the time of five exchanges before the clock starts. Changes are
-averaged, and step sizes follow the progress of all ranks.
+With asp rows are dealt by speed, which is found in an epoch before the clock starts. Changes are averaged, and step
+sizes follow the progress of all ranks.
 """
 
 from __future__ import annotations
@@ -27,15 +27,19 @@ from apps.svm import linear
 from bench.rows import Row, timed, to_json
 from bench.svm import task
 
-EVERY, PACE_S, SLOW, WARM_UP = 1000, 0.003, 3, 5
+EVERY, PACE_S, SLOW = 1000, 0.003, 3
 EPOCHS = 25
 
 
-def dealt_by_speed(count: int, pace_s: float) -> NDArray[np.intp]:
-    """This rank's rows of `count`, by the speed of the ranks in the time of WARM_UP exchanges. Collective."""
-    malt.shard(count, by_speed=True)
-    time.sleep(WARM_UP * pace_s)
-    rows: NDArray[np.intp] = malt.shard(count, by_speed=True)
+def dealt_by_speed(data: malt.Dataset, pace_s: float) -> NDArray[np.intp]:
+    """This rank's rows, by the speed of the ranks in an epoch in which nothing is trained. Collective."""
+    rows: NDArray[np.intp] = malt.shard(len(data.y), by_speed=True)
+    replica = malt.Replica(np.zeros(data.X.shape[1] + 1, np.float32), average="delta", graph="all", sync="asp")
+    for _ in range(len(rows) // EVERY):
+        time.sleep(pace_s)
+        replica.step(EVERY)
+    replica.close()
+    rows = malt.shard(len(data.y), by_speed=True)
     return rows
 
 
@@ -56,7 +60,7 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
     width = data.X.shape[1]
     eta0 = linear.first_step(problem, linear.examples(data.X, data.y, dealt[:4000]), width, comm.size)
     pace = PACE_S * (SLOW if comm.rank == comm.size - 1 else 1)
-    share = malt.shard(len(dealt)) if blocking else dealt_by_speed(len(dealt), pace)
+    share = malt.shard(len(dealt)) if blocking else dealt_by_speed(data, pace)
     mine = linear.examples(data.X, data.y, dealt[share])
     generator = np.random.default_rng([seed, comm.rank])
     rows = len(mine.labels)
