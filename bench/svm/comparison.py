@@ -46,14 +46,14 @@ def _compared(one: Task, quick: bool) -> list[Row]:
 
 def _times(one: Task, threads: Threads, rounds: int) -> list[Row]:
     """Seconds to the target, of 1 and 2 ranks against each peer at its best setting."""
-    rivals = {
+    others = {
         "scikit-learn SGDClassifier, 1 core": (2.5, peers.scikit_learn(one), NOT_INSTALLED),
         "LIBLINEAR, dual, hinge, 1 thread": (2.0, peers.liblinear(one, 1), NO_COMPILER),
         "LIBLINEAR, dual, hinge, 2 threads": (2.0, peers.liblinear(one, 2), NO_COMPILER),
     }
     contenders: dict[str, Callable[[int], float]] = {
         **{name: lambda seed, ranks=ranks: one.seconds(ranks, seed) for name, ranks in RANKS.items()},
-        **{name: lambda _, peer=peer: peer.seconds() for name, (_, peer, _) in rivals.items() if peer},
+        **{name: lambda _, peer=peer: peer.seconds() for name, (_, peer, _) in others.items() if peer},
         ONE_MODEL: threads.seconds,
     }
     taken: dict[str, list[float]] = {name: [] for name in contenders}
@@ -63,7 +63,7 @@ def _times(one: Task, threads: Threads, rounds: int) -> list[Row]:
     made = []
     for mine in RANKS:
         what = f"SVM on {one.name} to objective {one.target:.4f}, {mine}"
-        for name, (goal, peer, why_not) in rivals.items():
+        for name, (goal, peer, why_not) in others.items():
             if peer:
                 made.append(timed(what, name, goal, taken[mine], taken[name], f"its best: {peer.setting}"))
             else:
