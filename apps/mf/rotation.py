@@ -6,6 +6,7 @@ al., NOMAD, VLDB 2014). In an epoch each rank trains each block on the ratings o
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, Final
@@ -24,6 +25,10 @@ BLOCKS: Final = 4
 RUN: Final = 4
 """The fewest ratings of a user in a block, on average: his row is loaded for each of these runs."""
 
+UPDATES: Final = 1000
+"""The most updates of an item in a visit, on average. The rows of a few items with many ratings would follow the users
+of one visit too far."""
+
 
 class Rotation(Learner):
     """A learner that holds some blocks of items at a time."""
@@ -39,6 +44,7 @@ class Rotation(Learner):
         self.sizes = np.bincount(block_of).tolist()
         self.how = f"items in {len(self.sizes)} block{'s'[: len(self.sizes) > 1]} of rows"
         self.travelling = np.sort(self.places)
+        self._rounds = rounds_of_an_epoch(ratings)
         super().__init__(ratings, options, generator, state)
         self.items = malt.blocks(self.first_items(), self.sizes, lone_ranks[order], name="the items")
 
@@ -56,15 +62,15 @@ class Rotation(Learner):
         return self._generator.permutation(len(self.mine)).astype(np.int32)
 
     def learn(self, epoch: int, order: Numbers) -> int:
-        steps, trained = self._steps(epoch), 0
-        for visit in self.items.round():
-            data = self.data[visit.block]
-            self._train(data, order[self._rated[visit.block][order]], self.items.array, *steps)
-            trained += data.items.size
+        steps = self._steps(epoch)
+        for users in np.array_split(order, self._rounds):
+            for visit in self.items.round():
+                rated = users[self._rated[visit.block][users]]
+                self._train(self.data[visit.block], rated, self.items.array, *steps)
         self.rows_sent = self.items.statistics().bytes_sent // self.items.array[0].nbytes
         if self._options.checkpoint is not None:  # the ranks synchronize: none may still wait for a block then
             self.items.barrier()
-        return trained
+        return int(self.counts.sum())
 
     def end(self) -> None:
         self.items.barrier()
@@ -86,3 +92,9 @@ def count_of_blocks(ratings: DealtRatings) -> int:
     ranks, users = malt.size(), len(ratings.user_counts)
     for_each = min(BLOCKS, max(1, len(ratings.train.ratings) // (RUN * users * ranks)))
     return 1 if ranks == 1 else min(ranks * for_each, len(ratings.item_counts))
+
+
+def rounds_of_an_epoch(ratings: DealtRatings) -> int:
+    """The number of rounds in which the blocks go to all ranks once, each with another part of the users."""
+    updates = len(ratings.train.ratings) / (len(ratings.item_counts) * malt.size())
+    return 1 if malt.size() == 1 else math.ceil(updates / UPDATES)

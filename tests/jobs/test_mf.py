@@ -11,7 +11,7 @@ from programs import as_job, in_process, last_line
 
 import malt
 from apps.harness import BadInput, Start, job
-from apps.mf import mix
+from apps.mf import mix, rotation
 from apps.mf import model as factormodel
 from apps.mf.planted import NOISE, planted
 from apps.mf.program import Problem, Program, Trainer, run
@@ -120,6 +120,25 @@ def test_rotating_blocks_are_as_good_as_one_rank(alone, tmp_path):
     malt.simulate(lambda rank: run(many), 3)
     one, three = (json.loads((tmp_path / f"{name}.json").read_text())["final"] for name in ("one", "many"))
     assert three["test_rmse"] == pytest.approx(one["test_rmse"], rel=0.02)
+
+
+def test_blocks_of_items_with_many_ratings_go_round_more_often(monkeypatch):
+    """Each round takes another part of the users, and each rating is trained once an epoch."""
+    monkeypatch.setattr(rotation, "UPDATES", 100)  # an item has 360 ratings
+
+    def on_rank(rank):
+        part, trained = trainer("--epochs", "1"), []
+        keep = part.learner._train
+
+        def noted(data, users, *rest):
+            trained.append(np.diff(data.starts)[users].sum())
+            keep(data, users, *rest)
+
+        part.learner._train = noted
+        return part.train(1, part.order()), sum(trained), len(trained), part.learner.items.statistics().sent
+
+    for examples, trained, visits, sent in malt.simulate(on_rank, 2):
+        assert examples == trained and visits == 2 * 8 == 2 * sent
 
 
 @pytest.mark.thorough
