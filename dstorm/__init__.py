@@ -9,8 +9,8 @@ from dstorm.queues.sender import OutgoingMessage
 from dstorm.queues.slots import Slots
 from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics
 from dstorm.transport import Transport, Window
-from dstorm.transports.group import Group
-from dstorm.transports.simulated import SimulatedTransport
+from dstorm.transports.simulated.group import Group
+from dstorm.transports.simulated.transport import SimulatedTransport
 from dstorm.transports.solo import SoloTransport
 
 __all__ = [

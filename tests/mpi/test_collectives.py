@@ -59,7 +59,7 @@ class TestAllreduce:
             assert array.tobytes() == expected(op, everyone).tobytes(), op
 
     def test_in_many_pieces(self, monkeypatch):
-        monkeypatch.setattr("dstorm.transports.mpi._REDUCE_NBYTES", 4096, raising=False)
+        monkeypatch.setattr("dstorm.transports.mpi.transport._REDUCE_NBYTES", 4096)
         everyone = [filled((50_000,), "f4", rank) for rank in range(malt.size())]
         array = everyone[malt.rank()].copy()
         malt.allreduce(array)
@@ -156,7 +156,7 @@ class TestBroadcast:
             assert array.tobytes() == filled(shape, "i4", root).astype(dtype).tobytes()
 
     def test_in_many_pieces(self, monkeypatch):
-        monkeypatch.setattr("dstorm.transports.mpi._BROADCAST_NBYTES", 1000, raising=False)
+        monkeypatch.setattr("dstorm.transports.mpi.transport._BROADCAST_NBYTES", 1000)
         array = filled((5_001,), "f8", malt.rank())
         malt.broadcast(array, np.int64(malt.size() - 1))
         assert array.tobytes() == filled((5_001,), "f8", malt.size() - 1).tobytes()

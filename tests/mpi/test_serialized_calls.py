@@ -40,9 +40,9 @@ class Watched:
 
 
 def test_calls_hold_the_lock(transport, monkeypatch):
-    from dstorm.transports import mpi
+    from dstorm.transports.mpi import transport as module
 
-    source, array, make = np.ones(8, np.uint8), np.ones(3), mpi.MpiWindow
+    source, array, make = np.ones(8, np.uint8), np.ones(3), module.MpiWindow
     calls, free = set(), []
 
     def note(name):
@@ -55,7 +55,7 @@ def test_calls_hold_the_lock(transport, monkeypatch):
         note("Allocate")
         return make(*args, **kwargs)
 
-    monkeypatch.setattr(mpi, "MpiWindow", noted)
+    monkeypatch.setattr(module, "MpiWindow", noted)
     windows = [transport.window(64), transport.arena()]
     with monkeypatch.context() as watching:
         watching.setattr(transport, "_comm", Watched(transport._comm, note))

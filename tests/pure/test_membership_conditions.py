@@ -25,9 +25,9 @@ VIEWS = {"view", "_view"}
 LAUNCHER = ("malt/launch/", "malt/doctor/", "malt/runner/", "malt/cli.py")
 """Not of a rank: it starts ranks, sees processes end, and has no view."""
 HOMONYMS = {
-    ("dstorm/transports/group.py", "dead"): "a greenlet's",
-    ("dstorm/transports/group.py", "failed"): "simulated ranks that were killed, from which their views learn it",
-    ("dstorm/transports/group.py", "failures"): "when a simulated rank is to be killed",
+    ("dstorm/transports/simulated/group.py", "dead"): "a greenlet's",
+    ("dstorm/transports/simulated/group.py", "failed"): "simulated ranks that were killed; their views learn it",
+    ("dstorm/transports/simulated/group.py", "failures"): "when a simulated rank is to be killed",
     ("apps/harness/shares.py", "lost"): "a malt.LostRank of the report",
 }
 

@@ -6,7 +6,7 @@ from random import Random
 
 import pytest
 
-from dstorm.transports.schedule import Schedule
+from dstorm.transports.simulated.schedule import Schedule
 
 pytestmark = pytest.mark.serial
 

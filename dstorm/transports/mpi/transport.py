@@ -1,8 +1,4 @@
-"""The transport over MPI: the one module that calls MPI. Importing it loads the MPI library and initializes it.
-
-A window is made by Win.Allocate, and lies under one Lock_all for its whole life. Put, Flush, Sync and plain loads of
-one's own memory are all that moves data (MPI-4.1, chapter 12). Accumulate is not used: MPI libraries break there.
-"""
+"""The transport over MPI."""
 
 from __future__ import annotations
 
@@ -12,8 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
-from typing import Any, cast
+from typing import Any
 
 import numpy as np
 from mpi4py import MPI
@@ -24,12 +19,12 @@ from dstorm.membership import barrier
 from dstorm.membership.barrier import Barrier
 from dstorm.membership.barrier_transport import BarrierTransport
 from dstorm.queues.waiting import yield_core
-from dstorm.transport import Bytes, Put
 from dstorm.transports import connections, progress, shm_space
+from dstorm.transports.mpi.library import library
+from dstorm.transports.mpi.window import MpiWindow
 from dstorm.transports.watchdog import Watchdog
 from dstorm.view import View
 
-_is_finalize_noticed = False
 _MOST_NBYTES = 2**62
 """The largest size of a window that ranks exchange. It fits int64, and no window is as large."""
 _BROADCAST_NBYTES = 1 << 30
@@ -38,150 +33,6 @@ _REDUCE_NBYTES = 1 << 23
 """Bytes that are reduced at once, so that buffers stay small."""
 _LEAST_BLOCK = 256
 """The fewest elements that one rank reduces, where a piece has as many. Fewer are not worth a message."""
-
-
-def library() -> str:
-    """The name and version of the MPI library, for example "Open MPI 5.0.11" or "MPICH 5.0.2". Local."""
-    words = MPI.Get_library_version().replace(",", " ").replace("Version:", "").split()
-    version = next(place for place, word in enumerate(words) if word.lstrip("v")[:1].isdigit())
-    return " ".join([*words[:version], words[version].lstrip("v")])
-
-
-def check_usable() -> None:
-    """Raise RuntimeError, with the remedy, where MPI is not initialized or has been finalized. Local."""
-    if not MPI.Is_initialized():
-        raise RuntimeError(
-            "MPI is not initialized, as mpi4py.rc.initialize is False: call MPI.Init_thread() before the first call of "
-            "malt, or leave rc.initialize as it is"
-        )
-    if MPI.Is_finalized():
-        raise RuntimeError("MPI has been finalized, and no session can begin: let MPI.Finalize() be the last call")
-
-
-def before_finalize(call: Callable[[], None]) -> None:
-    """Have `call()` run when the program calls MPI.Finalize, while MPI still works (MPI-4.1, 11.2.4). Local.
-
-    It does not run where mpi4py calls MPI.Finalize after the end of the interpreter. Only the first `call` counts.
-    """
-    global _is_finalize_noticed
-    if not _is_finalize_noticed:
-        _is_finalize_noticed = True
-        MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=lambda *_: call()), True)
-
-
-def members(comm: MPI.Intracomm) -> tuple[int, ...]:
-    """The ranks in MPI.COMM_WORLD of the members of `comm`, in the order of `comm`. Local."""
-    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
-    found = MPI.Group.Translate_ranks(group, range(comm.size), world)
-    group.Free()
-    world.Free()
-    return tuple(found)
-
-
-def fence() -> Callable[[], None]:
-    """Return a function that orders the loads and stores of shared memory before its call with those after it. Local.
-
-    It is MPI_Win_sync (MPI-4.1, 12.5.4) on a window of this process alone.
-    """
-    win = MPI.Win.Allocate(1, 1, comm=MPI.COMM_SELF)
-    win.Lock_all(MPI.MODE_NOCHECK)
-    return win.Sync
-
-
-def publish(name: str, text: str) -> None:
-    """Publish `text`, of up to 1,000 characters, under `name` to all ranks of the job (MPI-4.1, 11.4.4). Local.
-
-    The processes of mpiexec answer, not other ranks.
-    """
-    MPI.Publish_name(name, text)
-
-
-def look_up(name: str) -> str | None:
-    """The text that was published under `name`, or None where there is none yet. Local."""
-    try:
-        return MPI.Lookup_name(name)
-    except MPI.Exception:
-        return None
-
-
-def _nothing() -> None:
-    """The flush of no peers."""
-
-
-class MpiWindow:
-    """This rank's part of an MPI window. The constructor is Collective.
-
-    `watchdog`: watches the flushes. `clear`: whether the memory is zeroed. `lock`: held during each call of MPI; the
-    caller of the constructor holds it, too.
-    """
-
-    def __init__(
-        self, comm: MPI.Intracomm, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True,
-        lock: threading.RLock | None = None,
-    ) -> None:  # fmt: skip
-        self._watchdog = watchdog
-        self._win = MPI.Win.Allocate(max(nbytes, 1), 1, comm=comm)
-        self._win.Lock_all(MPI.MODE_NOCHECK)
-        self.memory: Bytes = np.frombuffer(self._win.tomemory(), np.uint8)  # type: ignore[call-overload]
-        if clear:
-            self.memory[:] = 0  # headers must read EMPTY, and pages that are touched count in free_nbytes()
-        self._win.Sync()
-        comm.Barrier()
-        if lock is not None:
-            self._win = cast("MPI.Win", progress.Serialized(self._win, lock))
-
-    @property
-    def model(self) -> str:
-        """The memory model, "unified" or "separate" (MPI-4.1, 12.4). Local."""
-        return "unified" if self._win.model == MPI.WIN_UNIFIED else "separate"
-
-    def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`. One-sided."""
-        nbytes = source.nbytes
-        self._win.Put((source, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
-
-    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local. mpi4py does not convert the arguments anew for each call."""
-        nbytes = source.nbytes
-        return partial(self._win.Put, [source.data, nbytes, MPI.BYTE], peer, (offset, nbytes, MPI.BYTE))
-
-    def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`. One-sided. The watchdog watches it where ranks are on other hosts."""
-        if self._watchdog is None:
-            self._flush(peers)
-        else:
-            with self._watchdog.watching(f"MPI_Win_flush to ranks {list(peers)}"):
-                self._flush(peers)
-
-    def _flush(self, peers: Sequence[int]) -> None:
-        if len(peers) == 1:
-            self._win.Flush(peers[0])
-        else:
-            self._win.Flush_all()
-
-    def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`. Local."""
-        if not peers:
-            return _nothing
-        if self._watchdog is not None:
-            return partial(self.flush, peers)
-        return partial(self._win.Flush, peers[0]) if len(peers) == 1 else self._win.Flush_all
-
-    def sync(self) -> None:
-        """As `Window.sync`. Local."""
-        self._win.Sync()
-
-    def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`. Local."""
-        np.copyto(destination, self.memory[offset : offset + destination.nbytes])
-
-    def free(self) -> None:
-        """As `Window.free`. Collective."""
-        win, self._win = self._win, MPI.WIN_NULL
-        if win != MPI.WIN_NULL:
-            self.memory = np.empty(0, np.uint8)
-            win.Unlock_all()
-            win.Free()
 
 
 class MpiTransport(BarrierTransport):

@@ -14,7 +14,7 @@ from dstorm import reduction
 from dstorm.membership.calls import Calls
 from dstorm.transport import Bytes, Put
 from dstorm.transports import shm_space
-from dstorm.transports.group import TICK_S, Collective, Group
+from dstorm.transports.simulated.group import TICK_S, Collective, Group
 from dstorm.view import View
 from dstorm.wait import Wait
 

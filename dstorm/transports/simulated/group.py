@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 from dstorm.errors import MismatchedCalls
 from dstorm.transport import Bytes
-from dstorm.transports.schedule import Schedule
+from dstorm.transports.simulated.schedule import Schedule
 
 Result = TypeVar("Result")
 

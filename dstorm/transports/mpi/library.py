@@ -1,0 +1,63 @@
+"""The MPI library: its name, whether it can be used, its processes. Importing this loads it and initializes MPI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mpi4py import MPI
+
+_is_finalize_noticed = False
+
+
+def library() -> str:
+    """The name and version of the MPI library, for example "Open MPI 5.0.11" or "MPICH 5.0.2". Local."""
+    words = MPI.Get_library_version().replace(",", " ").replace("Version:", "").split()
+    version = next(place for place, word in enumerate(words) if word.lstrip("v")[:1].isdigit())
+    return " ".join([*words[:version], words[version].lstrip("v")])
+
+
+def check_usable() -> None:
+    """Raise RuntimeError, with the remedy, where MPI is not initialized or has been finalized. Local."""
+    if not MPI.Is_initialized():
+        raise RuntimeError(
+            "MPI is not initialized, as mpi4py.rc.initialize is False: call MPI.Init_thread() before the first call of "
+            "malt, or leave rc.initialize as it is"
+        )
+    if MPI.Is_finalized():
+        raise RuntimeError("MPI has been finalized, and no session can begin: let MPI.Finalize() be the last call")
+
+
+def before_finalize(call: Callable[[], None]) -> None:
+    """Have `call()` run when the program calls MPI.Finalize, while MPI still works (MPI-4.1, 11.2.4). Local.
+
+    It does not run where mpi4py calls MPI.Finalize after the end of the interpreter. Only the first `call` counts.
+    """
+    global _is_finalize_noticed
+    if not _is_finalize_noticed:
+        _is_finalize_noticed = True
+        MPI.COMM_SELF.Set_attr(MPI.Comm.Create_keyval(delete_fn=lambda *_: call()), True)
+
+
+def members(comm: MPI.Intracomm) -> tuple[int, ...]:
+    """The ranks in MPI.COMM_WORLD of the members of `comm`, in the order of `comm`. Local."""
+    group, world = comm.Get_group(), MPI.COMM_WORLD.Get_group()
+    found = MPI.Group.Translate_ranks(group, range(comm.size), world)
+    group.Free()
+    world.Free()
+    return tuple(found)
+
+
+def publish(name: str, text: str) -> None:
+    """Publish `text`, of up to 1,000 characters, under `name` to all ranks of the job (MPI-4.1, 11.4.4). Local.
+
+    The processes of mpiexec answer, not other ranks.
+    """
+    MPI.Publish_name(name, text)
+
+
+def look_up(name: str) -> str | None:
+    """The text that was published under `name`, or None where there is none yet. Local."""
+    try:
+        return MPI.Lookup_name(name)
+    except MPI.Exception:
+        return None
