@@ -21,6 +21,8 @@ class Trainer:
 
     def __init__(self, group, count, size, owner=0):
         self._group, self._holders = group, {}
+        self.taken_over = np.zeros(count)
+        """How often others trained the lone row of a block, as its owner had failed."""
         self._count, self._size, self._owner = count, size, owner
 
     def blocks(self, transport):
@@ -36,11 +38,13 @@ class Trainer:
         for _ in range(rounds):
             made.append([])
             for visit in blocks.round():
-                self._train(blocks.array[visit.rows], visit.block, transport)
+                is_gone = self._owner not in blocks.ranks
+                self.taken_over[visit.block] += is_gone
+                self._train(blocks.array[visit.rows], visit.block, transport, transport.rank == self._owner or is_gone)
                 made[-1].append(visit.block)
         return made
 
-    def _train(self, rows, block, transport):
+    def _train(self, rows, block, transport, has_lone):
         """Add 1 to the rows, with a pause in the middle."""
         holder = self._holders.setdefault(block, transport.rank)
         assert holder == transport.rank or holder in self._group.failed, "two ranks hold a block"
@@ -49,7 +53,7 @@ class Trainer:
         assert (shared == shared[:1, :1]).all(), "rows of different visits"
         for columns in (slice(2), slice(2, None)):
             shared[:, columns] += 1
-            lone[columns] += transport.rank == self._owner
+            lone[columns] += has_lone
             transport.pause(0)
         del self._holders[block]
 
@@ -105,6 +109,8 @@ def test_the_others_go_on_when_ranks_fail_at_any_moment(seed):
         assert (shared == shared[:, :1, :1]).all()
         assert rounds * len(ends) <= shared.min() <= shared.max() <= rounds * size
         assert (lone == rounds).all() or seed % size in group.failed
+        is_taken_over = group.failed == {seed % size} == set(range(size)) - set(rest[0])
+        assert not is_taken_over or (trainer.taken_over == lone.T).all()
         assert 0 <= rest[1] <= count * len(group.failed)
 
 
