@@ -15,6 +15,8 @@ _IN_VAIN_S: Final = 0.01
 """How long it yields in all though nobody takes the core: the peer is slow then, and does not wait for a core."""
 _TAKEN_S: Final = 1e-4
 """A yield that lasts as long has given the core away. Others take a microsecond."""
+_LATE_S: Final = 1e-3
+"""A nap that lasts as long has given the core away: others had it when the nap was over. It is meant to take 0.2 ms."""
 _NAP_POLLS: Final = 1 << 20
 """A pause after so many polls is a nap. A core that idles takes over what waits for another core."""
 
@@ -35,9 +37,11 @@ class Patience:
         """Yield the core by pause(0). If nobody takes it, let it idle for a moment, by a longer pause."""
         start = clock()
         pause(0)
-        if clock() - start >= _TAKEN_S:
-            self._given_s += clock() - start
-            return
-        if self.is_left:
+        is_taken = clock() - start >= _TAKEN_S
+        if not is_taken and self.is_left:
             pause(_NAP_POLLS)
-        self._in_vain_s += clock() - start
+            is_taken = clock() - start >= _LATE_S
+        if is_taken:
+            self._given_s += clock() - start
+        else:
+            self._in_vain_s += clock() - start

@@ -9,13 +9,13 @@ from dstorm.queues.patience import Patience
 pytestmark = pytest.mark.serial
 
 
-def yielded(lasts_s):
-    """The seconds until the patience is used up, and the polls of the pauses. A yield lasts `lasts_s`, a nap 200 us."""
+def yielded(lasts_s, nap_s=2e-4):
+    """The seconds until the patience is used up, and the polls of the pauses. A yield lasts `lasts_s`."""
     patience, now, pauses = Patience(), 0.0, []
 
     def pause(polls):
         nonlocal now
-        now += lasts_s if polls == 0 else 2e-4
+        now += lasts_s if polls == 0 else nap_s
         pauses.append(polls)
 
     while patience.is_left:
@@ -26,6 +26,10 @@ def yielded(lasts_s):
 def test_a_core_that_others_take_is_given_away_for_half_a_second():
     seconds, pauses = yielded(4e-3)
     assert 0.5 <= seconds < 0.51 and not any(pauses)
+
+
+def test_a_nap_that_ends_late_has_given_the_core_away():
+    assert yielded(1e-6, nap_s=4e-3)[0] >= 0.5
 
 
 def test_a_slow_peer_holds_this_rank_up_for_ten_milliseconds():
