@@ -20,6 +20,33 @@ from bench.svm.task import L2, PROBLEM, Task
 THREADS = 2
 
 
+@njit(nogil=True, error_model="numpy", fastmath={"reassoc", "contract", "nsz", "arcp"})
+def descend(
+    data: Any, order: Any, params: Any, loss: int, l2: float, eta0: float, t: float, intercept_rate: float
+) -> float:
+    """As kernels.train but for the shrinking at the end: returns the scale that params must still be multiplied by.
+
+    It is a copy: the kernel is an eighth slower where it calls this function.
+    """
+    values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
+    n_features = params.size - 1
+    eta_first = eta0 / (1 + l2 * eta0 * t)
+    rate = l2 * eta_first
+    for k in range(order.size):
+        row = np.uint32(order[k])
+        start, stop = np.uint64(starts[row]), np.uint64(starts[row + 1])
+        scale = 1 / (1 + rate * k)
+        y = labels[row]
+        z = y * (np.float32(scale) * kernels._dot(values, columns, start, stop, params) + params[n_features])
+        slope = kernels.dloss_of(loss, z) * y
+        if slope != 0:
+            step = np.float32(-eta_first * slope)
+            for j in range(start, stop):
+                params[np.uint32(columns[j])] += step * values[j]
+            params[n_features] -= np.float32(intercept_rate * eta_first * scale * slope)
+    return 1 / (1 + rate * order.size)
+
+
 @njit(parallel=True, nogil=True, error_model="numpy")
 def _descend(data: Any, orders: Any, models: Any, loss: int, l2: float, eta0: float, t: float) -> None:
     """Each thread trains on its row of `orders`, after t examples that the model has seen: its own, or the only one.
@@ -30,7 +57,7 @@ def _descend(data: Any, orders: Any, models: Any, loss: int, l2: float, eta0: fl
     sharers = len(orders) // len(models)
     scales = np.empty(len(orders))
     for thread in prange(len(orders)):
-        scales[thread] = kernels.descend(
+        scales[thread] = descend(
             data, orders[thread], models[thread // sharers], loss, sharers * l2, eta0, t / sharers, 0.0
         )  # fmt: skip
     for model in models:

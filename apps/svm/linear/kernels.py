@@ -118,20 +118,10 @@ def train(
 ) -> bool:
     """w <- (w - eta_t g) / (1 + eta_t l2) for each row of `order`. Returns whether all of params is finite.
 
-    This is the implicit form of the step, in which shrinking never overshoots.
-    """
-    return rescale(params, descend(data, order, params, loss, l2, eta0, t, intercept_rate))
-
-
-@_kernel()
-def descend(
-    data: Examples, order: Order, params: Params, loss: int, l2: float, eta0: float, t: float, intercept_rate: float
-) -> float:
-    """`train` but for the shrinking: returns the scale that params must still be multiplied by.
-
-    L2 is lazy: w = scale u, so that an example touches only its non-zeros (Bottou 2012, section 5.1). Since
-    1 + eta_t l2 = eta_t / eta_(t+1), the scale after n steps is eta_(t+n) / eta_t, and every step in u has the size of
-    the first, eta_t. The scale stays above 1 / (1 + l2 eta0 n), so u is scaled back only at the end.
+    This is the implicit form of the step, in which shrinking never overshoots. L2 is lazy: w = scale u, so that an
+    example touches only its non-zeros (Bottou 2012, section 5.1). Since 1 + eta_t l2 = eta_t / eta_(t+1), the scale
+    after n steps is eta_(t+n) / eta_t, and every step in u has the size of the first, eta_t. The scale stays above
+    1 / (1 + l2 eta0 n), so u is scaled back only at the end.
     """
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
     n_features = params.size - 1
@@ -149,7 +139,7 @@ def descend(
             for j in range(start, stop):
                 params[np.uint32(columns[j])] += step * values[j]
             params[n_features] -= np.float32(intercept_rate * eta_first * scale * slope)
-    return 1 / (1 + rate * order.size)
+    return rescale(params, 1 / (1 + rate * order.size))
 
 
 @_kernel()

@@ -13,7 +13,7 @@ from bench import jobs, rows
 from bench.rows import Row, rated, timed
 from bench.svm import planted
 from bench.svm.task import PROBLEM, Task
-from bench.svm.threads import Threads
+from bench.svm.threads import Threads, descend
 from bench.timing import alternate, ratio
 
 pytestmark = pytest.mark.serial
@@ -99,5 +99,5 @@ def test_descend_leaves_the_shrinking_to_the_caller(few_rows):
     whole, parts = np.zeros((2, planted.COLUMNS + 1), np.float32)
     arguments = (PROBLEM.code, PROBLEM.l2, 2.0, 100.0, 0.0)
     linear.kernels.train(data, order, whole, *arguments)
-    scale = linear.kernels.descend(data, order, parts, *arguments)
+    scale = descend(data, order, parts, *arguments)
     assert 0 < scale < 1 and np.allclose(parts * np.float32(scale), whole) and whole.any()
