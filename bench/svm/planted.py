@@ -51,7 +51,7 @@ def made(seed: int = 0) -> malt.Dataset:
 
 def _counted(columns: np.ndarray[Any, Any]) -> csr_array:
     """How often each row has each column."""
-    ends = np.arange(ROWS + 1) * _DRAWN
+    ends = np.arange(ROWS + 1, dtype=np.int32) * _DRAWN  # scikit-learn takes no other
     X = csr_array((np.ones(columns.size, np.float32), columns.ravel(), ends), shape=(ROWS, COLUMNS))
     X.sum_duplicates()
     return X

@@ -80,6 +80,7 @@ def test_planted_rows_follow_the_seed_and_have_length_1(few_rows, tmp_path):
     assert (data.X != few_rows(seed=2).X).nnz > 0
     assert np.allclose(data.X.power(2).sum(axis=1), 1, atol=1e-5) and set(data.y) == {-1, 1}
     assert 70 < data.X.nnz / len(data.y) < 78 and data.X.has_sorted_indices
+    assert planted.read(tmp_path).X.indptr.dtype == np.int32
 
 
 @pytest.mark.thorough
