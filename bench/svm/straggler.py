@@ -34,10 +34,12 @@ EPOCHS = 25
 def dealt_by_speed(data: malt.Dataset, pace_s: float) -> NDArray[np.intp]:
     """This rank's rows, by the speed of the ranks in an epoch in which nothing is trained. Collective."""
     rows: NDArray[np.intp] = malt.shard(len(data.y), by_speed=True)
-    replica = malt.Replica(np.zeros(data.X.shape[1] + 1, np.float32), average="delta", graph="all", sync="asp")
-    for _ in range(len(rows) // EVERY):
-        time.sleep(pace_s)
-        replica.step(EVERY)
+    params = np.zeros(data.X.shape[1] + 1, np.float32)
+    replica = malt.Replica(params, average="delta", graph="all", sync="asp")
+    for part in np.array_split(rows, -(-len(rows) // EVERY)):
+        time.sleep(pace_s * len(part) / EVERY)
+        params += 1
+        replica.step(len(part))
     replica.close()
     rows = malt.shard(len(data.y), by_speed=True)
     return rows
