@@ -42,7 +42,7 @@ def made(seed: int = 0) -> malt.Dataset:
     places = (_HEAD * np.expm1(uniform * np.float32(np.log1p(COLUMNS / _HEAD)))).astype(np.int32)
     is_on_topic = generator.random((ROWS, _DRAWN), np.float32) < generator.beta(*_ON_TOPIC, (ROWS, 1))
     first = np.where(is_on_topic, (1 + topics[:, np.newaxis]) * (COLUMNS // (TOPICS + 1)), 0)
-    X = _counted((places + first) % COLUMNS)
+    X = _counted(((places + first) % COLUMNS).astype(np.int32))
     X.data = 1 + np.log(X.data)
     X.data /= np.repeat(np.sqrt(np.add.reduceat(X.data**2, X.indptr[:-1])), np.diff(X.indptr))
     labels = np.where((topics % 2 == 0) ^ (generator.random(ROWS) < _FLIPPED), 1, -1)
