@@ -36,15 +36,12 @@ class Mark:
     overwritten: int = 0
     rows_sent: int = 0
     """Rows that sparse vectors have sent."""
-    waited_for_rows_s: float = 0.0
-    """Seconds of waits for a dealing of rows."""
 
 
-def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int = 0, waited_s: float = 0.0) -> Mark:
+def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int = 0) -> Mark:
     """This rank's mark now. Local.
 
-    `vectors` carry the model. `waited_s`: the seconds of waits for a dealing of rows. bytes_dense is
-    what their messages would have taken with whole arrays.
+    `vectors` carry the model. bytes_dense is what their messages would have taken with whole arrays.
     """
     traffic = [vector.statistics() for vector in vectors]
     nbytes = [vector.array.nbytes for vector in vectors]
@@ -56,7 +53,6 @@ def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int =
         merged=sum(one.gathered for one in traffic),
         overwritten=sum(one.overwritten for one in traffic),
         rows_sent=rows_sent,
-        waited_for_rows_s=waited_s,
     )
 
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import malt
-from apps.harness.agreement import Array, by_rank
-from malt.data import Dealings, rows_of
+from apps.harness.agreement import by_rank
+from malt.data import rows_of
 
 
 class Failures:
@@ -45,8 +45,7 @@ class Failures:
 
 
 class Shares:
-    """How `count` rows are dealt to ranks, as by `malt.shard`, and which epochs are trained. Local, except `epochs`,
-    `deal_by_speed` and `begin`.
+    """How `count` rows are dealt to ranks, as by `malt.shard`, and which epochs are trained. Local, except `epochs`.
 
     A program that deals its data otherwise has a subclass with its own `rows`.
     """
@@ -55,8 +54,6 @@ class Shares:
     """The word for rows in messages."""
     is_made_up = True
     """Whether epochs that lacked the rows of a failed rank are trained again."""
-    by_speed = True
-    """Whether rows may be dealt in proportion to the speed of ranks."""
 
     def __init__(self, count: int) -> None:
         self._count = count
@@ -65,10 +62,6 @@ class Shares:
         self.failures = Failures(self.rows, self.unit)
         self._ended: list[float] = []
         """When each epoch ended."""
-        self._dealings: Dealings | None = None
-        """How rows are dealt by speed."""
-        self._epoch = 0
-        """The epoch under way."""
         self._dealt: dict[int, float] = {}
         """When the rows of each failed rank were dealt to others."""
 
@@ -79,42 +72,7 @@ class Shares:
 
     def rows(self, rank: int) -> int:
         """The number of rows of `rank`, which was alive when rows were dealt last."""
-        if self._dealings is not None:
-            return len(self._dealings.rows(self._epoch, rank, self.failed))
         return len(rows_of(self._count, rank, self.failed))
-
-    def mine(self, rows: Array) -> Array:
-        """The rows of this rank, of an array with all, as they are dealt in this epoch."""
-        if self._dealings is None:
-            part: Array = malt.shard(rows)
-            return part
-        return rows[self._dealings.rows(self._epoch, malt.rank(), self.failed)]
-
-    def deal_by_speed(self, first: int, last: int) -> None:
-        """Deal the rows of the epochs from `first` to `last` in proportion to the speed of ranks. Collective."""
-        if self.by_speed and malt.size() > 1 and first < last:
-            self._dealings, self._epoch = Dealings(self._count, first, last), first
-
-    def begin(self, epoch: int, speed: float) -> bool:
-        """Begin an epoch; `speed`: the rows that this rank trains in a second; 0: as before. One-sided.
-
-        Returns whether ranks have other rows than in the epoch before. It may wait for the lowest live rank.
-        """
-        if self._dealings is None:
-            return False
-        self._dealings.begin(epoch, speed)
-        before, self._epoch = self._epoch, epoch
-        return bool((self._dealings.numbers(before) != self._dealings.numbers(epoch)).any())
-
-    @property
-    def waited_s(self) -> float:
-        """The seconds that this rank has waited for a dealing."""
-        return 0.0 if self._dealings is None else self._dealings.waited_s
-
-    def close(self) -> None:
-        """No other epoch begins on this rank. One-sided."""
-        if self._dealings is not None:
-            self._dealings.close()
 
     def epochs(self, first: int, last: int, sync: str) -> Iterator[int]:
         """Yield the epochs from `first` to `last`, each to be trained before the next. Collective at the end.

@@ -17,8 +17,6 @@ from apps.harness.program import Problem, Start
 
 PROGRESS_EVERY_S: Final = 2.0
 """Seconds between two lines of progress."""
-_SPEED_S: Final = 0.1
-"""The least time that a speed is measured for. In less, time slices of the system decide it."""
 
 
 class Training:
@@ -40,8 +38,6 @@ class Training:
         """The last epoch that was trained, and whether --tolerance has then ended the training."""
         self._trained = 0
         """The examples that this rank has trained on in this run."""
-        self._measured = (0, 0.0)
-        """The examples and seconds until the speed of this rank was last measured."""
         self._tolerance: float = getattr(self._options, "tolerance", 0.0)
         self._resumed = [_copied(self.trainer.model())] if checkpoints.state and self._tolerance else []
         """The model that the run resumes from, if --tolerance compares with it."""
@@ -57,34 +53,14 @@ class Training:
         if self.trainer.has_own_loop:
             return self._train_by_own_loop()
         sync = getattr(self._options, "sync", None) or "bsp"  # without the option ranks synchronize by themselves
-        epochs = 1 + self._checkpoints.epoch, self._options.epochs
-        if sync == "asp" or sync.startswith("ssp"):
-            self.shares.deal_by_speed(*epochs)
-        for epoch in self.shares.epochs(*epochs, sync):
-            self._begin_epoch(epoch)
+        for epoch in self.shares.epochs(1 + self._checkpoints.epoch, self._options.epochs, sync):
+            if self.shares.changed(self.shares.present()):
+                self.trainer.take()
+            self.trainer.begin_epoch(epoch - 1 - self._checkpoints.epoch)
             self._clock.start()
             examples = self.trainer.train(epoch, self.trainer.order())
             if self._end_epoch(epoch, examples):
                 break
-        self.shares.close()
-
-    def _begin_epoch(self, epoch: int) -> None:
-        """Take the rows of this epoch. It may wait for the lowest live rank, where rows are dealt by speed."""
-        waited_s = self.shares.waited_s
-        is_changed = self.shares.changed(self.shares.present())
-        if self.shares.begin(epoch, self._speed()) or is_changed:
-            self.trainer.take()
-        self._clock.seconds += self.shares.waited_s - waited_s
-        self.trainer.begin_epoch(epoch - 1 - self._checkpoints.epoch)
-
-    def _speed(self) -> float:
-        """The examples a second since the last measurement; 0 if that was too short ago."""
-        examples, seconds = self._trained, self._clock.seconds - self.shares.waited_s
-        before, at = self._measured
-        if seconds - at < _SPEED_S:
-            return 0.0
-        self._measured = (examples, seconds)
-        return (examples - before) / (seconds - at)
 
     def _train_by_own_loop(self) -> None:
         def ended(examples: int) -> bool:
@@ -119,17 +95,11 @@ class Training:
         """
         malt.heartbeat()  # ranks that have finished wait for this one: it is alive
         trainer = self.trainer
-        self.marks[place:] = [self._mark()]
+        self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors, trainer.rows_sent)]
         if trainer.measures_together:
             trainer.keep(self._epoch)
         elif keeps_snapshots():
             self.snapshots[place:] = [_copied(trainer.model())]
-
-    def _mark(self) -> Mark:
-        trainer = self.trainer
-        return mark(
-            self._trained, self._clock.seconds, trainer.vectors, trainer.rows_sent, self.shares.waited_s
-        )  # fmt: skip
 
     def _has_converged(self) -> bool:
         """Whether the last epoch improved the lowest rank's objective by less than the tolerance. Collective."""

@@ -128,7 +128,6 @@ class UserShares(harness.Shares):
     """The ratings of each rank, which are those of its users."""
 
     unit = "ratings"
-    by_speed = False  # the rows of a user stay where they are
     is_made_up = False  # new users are trained for the past epochs at once: Learner.catch_up
 
     def __init__(self, ratings: DealtRatings) -> None:

@@ -89,7 +89,6 @@ class Trainer(harness.Trainer):
     def __init__(self, problem: Problem, start: Start, weights: Sequence[Weights]) -> None:
         options = problem.options
         self._problem, self._options, self._generator = problem, options, start.generator
-        self._shares = start.shares
         self._dealt = np.random.default_rng(options.seed).permutation(problem.rows)
         self._mine = self._dealt_to_me()
         self.first_step = OPTIMIZERS[options.optimizer].step if options.step is None else options.step
@@ -100,7 +99,7 @@ class Trainer(harness.Trainer):
             self._learner.restore(start.state, start.epoch)
 
     def _dealt_to_me(self) -> Pictures:
-        return self._problem.train.chosen(self._shares.mine(self._dealt))
+        return self._problem.train.chosen(malt.shard(self._dealt))
 
     def take(self) -> None:
         self._mine = self._dealt_to_me()

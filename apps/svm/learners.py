@@ -82,7 +82,7 @@ class ModelLearner:
         """Whether ranks may be ahead of others."""
         self._adapts = self._is_loose and options.average == "model"
         """Whether step sizes follow the progress of all ranks. A rank that was held up would spoil their models. Its
-        changes do not: they count less than those of the others, and larger steps even that out, until `take`."""
+        changes do not: they count less than those of the others, and larger steps even that out."""
         self._begun: list[tuple[float, int]] = []
         """`_trained` and `_blended` at the start of each epoch."""
         if state:
@@ -115,7 +115,6 @@ class ModelLearner:
 
     def take(self, data: Examples) -> None:
         self._data = data
-        self._adapts = self._is_loose  # a rank now has as many rows as it is fast
 
     def begin_epoch(self, place: int) -> None:
         now, (self._trained, self._blended) = self._trained, [*self._begun, (self._trained, self._blended)][place]

@@ -81,7 +81,6 @@ class Trainer(harness.Trainer):
 
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._options, self._generator = problem, problem.options, start.generator
-        self._shares = start.shares
         train, test = problem.train, problem.test
         self._everything = linear.examples(train.X, train.y)
         self._test = None if test is None else linear.examples(test.X, test.y)
@@ -98,7 +97,7 @@ class Trainer(harness.Trainer):
 
     def _dealt_to_me(self) -> linear.Examples:
         train = self._problem.train
-        return linear.examples(train.X, train.y, self._shares.mine(self._dealt))
+        return linear.examples(train.X, train.y, malt.shard(self._dealt))
 
     def _first_step(self) -> float:
         """The first step size, the same on all ranks. Each rank tries some candidates on the same rows. Collective."""

@@ -6,8 +6,7 @@ A rank takes 3 ms for the examples between two exchanges, and the slow rank 9 ms
 this time, so that four ranks on fewer cores are as fast as on cores of their own. In the 9 ms of a blocking exchange
 asp trains on 2.5 times as many examples: that is the most that it can gain.
 
-With asp rows are dealt by speed, which is found in an epoch before the clock starts. Changes are averaged, and step
-sizes follow the progress of all ranks.
+With asp changes are averaged, and each rank goes on with step sizes of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +19,6 @@ from pathlib import Path
 
 import numpy as np
 from mpi4py import MPI
-from numpy.typing import NDArray
 
 import malt
 from apps.svm import linear
@@ -29,20 +27,6 @@ from bench.svm import task
 
 EVERY, PACE_S, SLOW = 1000, 0.003, 3
 EPOCHS = 25
-
-
-def dealt_by_speed(data: malt.Dataset, pace_s: float) -> NDArray[np.intp]:
-    """This rank's rows, by the speed of the ranks in an epoch in which nothing is trained. Collective."""
-    rows: NDArray[np.intp] = malt.shard(len(data.y), by_speed=True)
-    params = np.zeros(data.X.shape[1] + 1, np.float32)
-    replica = malt.Replica(params, average="delta", graph="all", sync="asp")
-    for part in np.array_split(rows, -(-len(rows) // EVERY)):
-        time.sleep(pace_s * len(part) / EVERY)
-        params += 1
-        replica.step(len(part))
-    replica.close()
-    rows = malt.shard(len(data.y), by_speed=True)
-    return rows
 
 
 def time_to_target(data: malt.Dataset, blocking: bool, seed: int) -> float:
@@ -62,8 +46,7 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
     width = data.X.shape[1]
     eta0 = linear.first_step(problem, linear.examples(data.X, data.y, dealt[:4000]), width, comm.size)
     pace = PACE_S * (SLOW if comm.rank == comm.size - 1 else 1)
-    share = malt.shard(len(dealt)) if blocking else dealt_by_speed(data, pace)
-    mine = linear.examples(data.X, data.y, dealt[share])
+    mine = linear.examples(data.X, data.y, malt.shard(dealt))
     generator = np.random.default_rng([seed, comm.rank])
     rows = len(mine.labels)
     epochs = [np.array_split(linear.visiting_order(rows, generator), max(1, rows // EVERY)) for _ in range(EPOCHS)]
@@ -72,14 +55,12 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
     replica = malt.Replica(params, average="delta", graph="all", sync="asp")
     trained, models = 0.0, []
 
-    def exchange(examples: int) -> float:
-        """The count of examples, as it is after an exchange, that decides the step size."""
+    def exchange(examples: int) -> None:
         if blocking:
             comm.Allreduce(MPI.IN_PLACE, params)
             np.divide(params, comm.size, out=params)
-            return trained
-        replica.step(examples)
-        return replica.progress
+        else:
+            replica.step(examples)
 
     malt.barrier()
     start = time.perf_counter()
@@ -87,7 +68,7 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
         begun = time.perf_counter()
         trained = linear.train(problem, mine, part, params, eta0, trained)
         time.sleep(max(0.0, pace - (time.perf_counter() - begun)))
-        trained = exchange(len(part))
+        exchange(len(part))
         linear.blend(model, params, number + 1)
         if comm.rank == 0:
             models.append((time.perf_counter() - start, model.copy()))

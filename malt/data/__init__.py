@@ -6,7 +6,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from malt.data.dealing import deal
-from malt.data.dealings import Dealings
 from malt.data.shards import rows_of
 
 if TYPE_CHECKING:
@@ -15,7 +14,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Dataset",
-    "Dealings",
     "Ratings",
     "deal",
     "load_ratings",

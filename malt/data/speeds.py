@@ -14,30 +14,16 @@ _ROUNDING = 1e-6
 Numbers = Sequence[float] | NDArray[np.float64]
 
 
-def even(count: int, size: int) -> NDArray[np.float64]:
-    """Return the number of rows of each rank where all are equally fast: those that `malt.shard` deals."""
-    return np.diff(count * np.arange(size + 1) // size).astype(np.float64)
-
-
-def deal(
-    count: int, speeds: Numbers, pending: Numbers | None = None
-) -> NDArray[np.float64]:  # fmt: skip
+def deal(count: int, speeds: Numbers) -> NDArray[np.float64]:
     """Return the number of rows of each rank, whole numbers whose sum is `count`: so that all end at the same time.
 
     `speeds`: the rows that each rank trains in a second; 0 for a rank that gets none. If all are 0, all are equally
-    fast. `pending`: the rows that each still has to train before these. A rank that has too many gets none.
+    fast.
     """
     fast = np.asarray(speeds, np.float64)
     if not fast.any():
         fast = np.ones_like(fast)
-    left = np.zeros_like(fast) if pending is None else np.where(fast > 0, pending, 0.0)
-    # When each would be ready, in seconds.
-    ready = np.divide(left, fast, out=np.full_like(fast, np.inf), where=fast > 0)
-    order = np.argsort(ready, kind="stable")[: np.count_nonzero(fast)]
-    ends = (count + np.cumsum(left[order])) / np.cumsum(fast[order])  # if the first 1, 2, ... ranks took the rows
-    end = ends[np.flatnonzero(ends >= ready[order])[-1]]
-    shares = np.maximum(fast * end - left, 0.0)
-    return np.diff(np.floor(np.cumsum([0.0, *shares]) / shares.sum() * count + _ROUNDING)) if count else shares * 0.0
+    return np.diff(np.floor(np.cumsum([0.0, *fast]) / fast.sum() * count + _ROUNDING))
 
 
 def guessed(found: Sequence[float | None]) -> list[float]:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import types
 
-import numpy as np
 import pytest
 
 import malt
 from apps.harness import Shares, shares
-from malt.data import dealings
 from malt.data.shards import living_rows
 
 pytestmark = pytest.mark.serial
@@ -136,34 +134,3 @@ def test_ranks_that_fail_together_get_no_rows_of_each_other(world, capsys):
 
 def test_no_epochs(world):
     assert trained(world, last=0) == []
-
-
-def test_shares_follow_the_dealing_by_speed(monkeypatch):
-    """Rank 1 is three times as fast. Each epoch has all rows, and `begin` says where they are others than before."""
-    monkeypatch.setattr(dealings, "_LEAST_S", 0.0)
-    everything = np.arange(100) * 2
-
-    def train(rank):
-        some, found = Shares(100), []
-        before = some.mine(everything)
-        some.deal_by_speed(1, 6)
-        for epoch in range(1, 7):
-            malt.barrier()
-            is_new = some.begin(epoch, 10.0 + 20 * rank if epoch > 1 else 0.0)
-            mine = some.mine(everything)
-            assert is_new == (mine.tolist() != before.tolist()) and some.rows(rank) == len(mine)
-            found.append(mine.tolist())
-            before = mine
-        some.close()
-        return found
-
-    first, second = malt.simulate(train, 2)
-    assert all(one + other == everything.tolist() for one, other in zip(first, second, strict=True))
-    assert len(first[1]) == 50 and len(first[-1]) == 25
-
-
-def test_one_rank_deals_nothing():
-    some = Shares(100)
-    some.deal_by_speed(1, 6)
-    assert some.mine(np.arange(100)).tolist() == list(range(100))
-    assert not some.begin(3, 5.0) and some.waited_s == 0
