@@ -32,7 +32,7 @@ class Learner:
         ]
         self._batch = options.batch
         self.take(mine)
-        self._batches, self._trained = 0, 0
+        self._batches = 0
 
     def take(self, mine: Pictures) -> None:
         """Replace the pictures by `mine`, after rows were dealt anew. Local."""
@@ -47,17 +47,16 @@ class Learner:
         labels = self._show(order)
         logits = self._network.forward(len(order))
         self._batches += 1
-        self._trained += len(order)
         due = self._batches % self._every == 0
         if due and not math.isfinite(cross_entropy(logits, labels)):
             raise FloatingPointError(too_large(f"now {step:.3g}"))
         for layer in self._network.backward(labels):
             self._optimizers[layer].update(self._network.gradients[layer], step)
             if due:
-                self.vectors[layer].scatter(weight=self._trained)  # travels while the gradients below are computed
+                self.vectors[layer].scatter()  # travels while the gradients below are computed
         if due:
             for vector in reversed(self.vectors):
-                vector.gather(malt.TRAINED)
+                vector.gather(malt.AVG)
 
     def state(self) -> dict[str, Any]:
         """What a learner of the same sizes can resume from, on any number of ranks: views. Local."""

@@ -11,7 +11,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import numpy as np
-from numpy.typing import NDArray
 
 import malt
 from apps.harness import common_mean
@@ -76,26 +75,15 @@ class ModelLearner:
         self._params: Params = np.zeros(n_features + 1, np.float32)
         self.model: Params = np.zeros_like(self._params)
         self._trained, self._blended = 0.0, 0
-        self._count = 0
-        """The examples of this rank in this run."""
-        self._is_loose = options.average != "none" and options.sync not in ("bsp", "notify-ack")
-        """Whether ranks may be ahead of others."""
-        self._adapts = self._is_loose and options.average == "model"
-        """Whether step sizes follow the progress of all ranks. A rank that was held up would spoil their models. Its
-        changes do not: they count less than those of the others, and larger steps even that out."""
         self._begun: list[tuple[float, int]] = []
         """`_trained` and `_blended` at the start of each epoch."""
         if state:
             self._params[:], self.model[:] = state["params"], state["model"]
             self._trained, self._blended = float(state["trained"]), int(state["blended"])
-        self._before = self._trained
-        """`_trained` when `_count` was 0; less once epochs have come again."""
         self._connect(options)
 
     def _connect(self, options: Namespace) -> None:
         self._alone = options.average == "none" or malt.size() == 1
-        self._shared = 0
-        """The examples that the Replica has counted."""
         average = "model" if options.average == "none" else options.average
         self._replica = malt.Replica(
             self._params, average=average, graph=options.graph, sync=options.sync, check_finite=True
@@ -104,7 +92,6 @@ class ModelLearner:
 
     def learn(self, order: Order, due: bool) -> None:
         self._trained = linear.train(self._problem, self._data, order, self._params, self._eta0, self._trained)
-        self._count += len(order)
         self._note(order)
         if due:
             self._exchange()
@@ -117,8 +104,7 @@ class ModelLearner:
         self._data = data
 
     def begin_epoch(self, place: int) -> None:
-        now, (self._trained, self._blended) = self._trained, [*self._begun, (self._trained, self._blended)][place]
-        self._before += self._trained - now
+        self._trained, self._blended = [*self._begun, (self._trained, self._blended)][place]
         self._begun[place:] = [(self._trained, self._blended)]
 
     def _note(self, order: Order) -> None:
@@ -126,15 +112,7 @@ class ModelLearner:
 
     def _exchange(self) -> None:
         if not self._alone:
-            new = max(1, self._count - self._shared)  # a rank without rows exchanges too: others may wait for it
-            self._shared += new
-            self._replica.step(new)
-            self._follow(self._replica.progress)
-
-    def _follow(self, progress: float) -> None:
-        """Go on with the step sizes that suit `progress`, the mean count of examples of the ranks."""
-        if self._adapts:
-            self._trained = max(0.0, self._before + progress)
+            self._replica.step()
 
     def finish(self) -> None:
         self._leave()
@@ -160,8 +138,6 @@ class SparseModelLearner(ModelLearner):
         self._delta = options.average == "delta"
         self._rows = linear.Touched(self._data, len(self._params) - 1, self._problem.intercept)
         self._base, self._exchanged = self._params.copy(), self._trained
-        self._merged: dict[int, float] = {}
-        """The counts of the models that were merged last, by rank."""
         carried = np.zeros_like(self._params) if self._delta else self._params
         self._vector = malt.vector(
             carried,
@@ -187,12 +163,9 @@ class SparseModelLearner(ModelLearner):
         self._base[:-1] *= np.float32(now / first)  # training has shrunk the untouched weights as much
         self._exchanged = self._trained
         if not self._delta:
-            self._vector.scatter(rows, weight=self._count)
+            self._vector.scatter(rows)
             self._vector.gather(self._mean)
-            self._merged[malt.rank()] = self._count
             self._base[:] = self._params
-            self._follow(sum(self._merged.values()) / len(self._merged))
-            self._exchanged = self._trained
             return
         changes = self._vector.array
         changes[:] = 0
@@ -206,27 +179,12 @@ class SparseModelLearner(ModelLearner):
     def _mean(self, own: Params, updates: list[malt.Update]) -> None:
         """own <- the mean of the models. A row that a sender left out counts as it was after the last exchange.
 
-        malt.AVG is the mean over the senders of a row. These are few, and each would move the row too far. The weights
-        are those of malt.TRAINED.
+        malt.AVG is the mean over the senders of a row. These are few, and each would move the row too far.
         """
-        mine, *others = self._weights(updates)
-        if not mine + sum(others):
-            return
-        own *= mine
-        for update, weight in zip(updates, others, strict=True):
-            own += weight * self._base
-            own[update.rows] += weight * (update.values - self._base[update.rows])
-        own /= np.float32(mine + sum(others))
-
-    def _weights(self, updates: list[malt.Update]) -> NDArray[np.float32]:
-        """The weights of the own model and of each update: the examples that are new in it. 1 for all if equal."""
-        new = []
-        for rank, count in [(malt.rank(), self._count), *((one.sender, one.weight) for one in updates)]:
-            new.append(max(0.0, count - self._merged.get(rank, 0.0)))
-            self._merged[rank] = count
-        if not self._is_loose or min(new) == max(new) > 0:
-            return np.ones(len(new), np.float32)
-        return np.array(new, np.float32)
+        for update in updates:
+            own += self._base
+            own[update.rows] += update.values - self._base[update.rows]
+        own /= np.float32(1 + len(updates))
 
     def _leave(self) -> None:
         self._vector.close()

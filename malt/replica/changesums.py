@@ -10,7 +10,7 @@ from collections.abc import Collection
 
 import numpy as np
 
-from vol import DenseVector, Gathered, GatherFunction
+from vol import DenseVector, GatherFunction
 from vol.merge import Own, Updates, wide_dtype
 from vol.update import Array
 
@@ -25,18 +25,17 @@ class ChangeSums:
         self._new, self._difference = np.zeros_like(like), np.empty_like(like)
         self._function = GatherFunction("sums of changes", newest=True, merge=self._take)
 
-    def exchange(self, vector: DenseVector, count: float) -> Gathered:
+    def exchange(self, vector: DenseVector) -> None:
         """Add the changes of other ranks that are new to vector.array, which holds this rank's. One-sided.
 
-        The vector carries sums meanwhile. `count`: the weight of the message.
+        The vector carries sums meanwhile.
         """
         np.copyto(self._new, vector.array)
         self._own += vector.array
         np.copyto(vector.array, self._own, casting="same_kind")
-        vector.scatter(weight=count)
-        gathered = vector.gather(self._function)
+        vector.scatter()
+        vector.gather(self._function)
         np.copyto(vector.array, self._new)
-        return gathered
 
     def _take(self, own: Own, updates: Updates) -> None:
         """Add what is new in the newest sum of each sender. The array of the vector stays as it is.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
@@ -19,7 +18,7 @@ from malt.replica.changesums import ChangeSums
 from malt.replica.parameters import Parameters
 from malt.session import session
 from malt.session.vectors import check_name, vector
-from vol import SUM, TRAINED, DenseVector, Gathered, Graph, Vector, arguments, as_graph
+from vol import AVG, SUM, DenseVector, Graph, Vector, arguments, as_graph
 from vol.update import Array
 
 _AVERAGES = ("model", "delta")
@@ -46,8 +45,7 @@ class Replica:
     integers in a dict or list take the values of rank 0 at the start, and are not exchanged.
 
     `every`: the examples or batches, as counted by `step`, between two exchanges. `average`: "model": w <- mean of own
-    and received; under "asp" and "ssp:S" each is weighted by what `step` has counted for it since it was last merged
-    here (malt.TRAINED). "delta": the change d since the last exchange is sent, and
+    and received. "delta": the change d since the last exchange is sent, and
     w <- base + (d_own + sum of d_received) / (in-degree + 1). No change is lost with a message that is overwritten.
     `graph`, `sync`, `check_finite`: as for malt.vector. `name`: for messages, the same on all ranks. The default is the
     number of the Replica.
@@ -77,8 +75,6 @@ class Replica:
         world.replicas_made += 1
         self._delta = average == "delta"
         self._count, self._due_at = 0, self._every
-        self._counts: dict[int, float] = {}
-        """What each in-neighbour had counted when its last message was sent."""
         self._turn = Turn()
         self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
         self._finished = False
@@ -153,15 +149,6 @@ class Replica:
         """Whether this rank has counted a step. Local."""
         return self._count > 0
 
-    @property
-    def progress(self) -> float:
-        """What `step` has counted: the mean over this rank and the in-neighbours of which messages were merged. Local.
-
-        A rank that was held up merges models that are trained further than its own. Step sizes that fall as training
-        goes on should follow this mean.
-        """
-        return math.fsum([*self._counts.values(), self._count]) / (1 + len(self._counts))
-
     def _closed_error(self, call: str, why: str) -> ClosedError:
         return ClosedError(f"Replica.{call}: {children.refusal() if self._parts[0].vector.disowned else why}")
 
@@ -222,8 +209,7 @@ class Replica:
         if changes is not None:
             changes.check(arrays)
         for part in self._parts:
-            gathered = part.exchange(arrays, float(self._count))
-            self._counts.update(zip(gathered.senders, gathered.weights, strict=True))
+            part.exchange(arrays)
         if changes is not None:
             self._watch_on(changes, arrays)
         if not parameters.is_fixed:
@@ -291,11 +277,8 @@ class _Part:
             if self._sums is not None:
                 self._sums.start(self.vector.array, self.vector.sources)
 
-    def exchange(self, arrays: Sequence[Array], count: float) -> Gathered:
-        """Send the parameters to the peers, merge what has come from them, and write the result. One-sided.
-
-        `count`: what this rank has counted in all.
-        """
+    def exchange(self, arrays: Sequence[Array]) -> None:
+        """Send the parameters to the peers, merge what has come from them, and write the result. One-sided."""
         if self._in_place:
             array = arrays[self._places[0]]
             if array is not self.vector.array:
@@ -303,13 +286,12 @@ class _Part:
         else:
             self._load(self._mine(arrays))
         if self._sums is not None:
-            gathered = self._sums.exchange(self.vector, count)
+            self._sums.exchange(self.vector)
         else:
-            self.vector.scatter(weight=count)
-            gathered = self.vector.gather(SUM if self._delta else TRAINED)
+            self.vector.scatter()
+            self.vector.gather(SUM if self._delta else AVG)
         if not self._in_place:
             self._store(self._mine(arrays))
-        return gathered
 
     def _mine(self, arrays: Sequence[Array]) -> list[Array]:
         return [arrays[place] for place in self._places]

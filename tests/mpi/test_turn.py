@@ -103,7 +103,6 @@ def test_an_exchange_over_another_is_refused(monkeypatch):
     def slow(*_):
         entered.set()
         assert going_on.wait(5)
-        return SimpleNamespace(senders=(), weights=())
 
     monkeypatch.setattr(replica._parts[0], "exchange", slow)
     stepping = in_thread(lambda: replica.step(2))

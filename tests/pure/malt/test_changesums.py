@@ -46,19 +46,6 @@ def test_a_change_counts_once_though_it_arrives_late():
     assert malt.simulate(train, 2) == [6.0, 6.0]
 
 
-def test_progress_is_the_mean_count_of_the_ranks_heard_from():
-    def train(rank):
-        replica = malt.Replica(np.zeros(2), graph="all", sync="asp")
-        assert replica.progress == 0
-        if rank:
-            replica.step(10 * rank)
-        malt.barrier()
-        replica.step(6)
-        return replica.progress
-
-    assert malt.simulate(train, 3)[0] == (6 + 10 + 20) / 3
-
-
 def test_a_rank_that_becomes_a_neighbour_begins_with_its_first_sum():
     sums = ChangeSums()
     sums.start(np.zeros(1), sources=[1])

@@ -1,4 +1,4 @@
-"""malt.TRAINED and malt.Replica on simulated ranks: each model weighs as many examples as are new in it."""
+"""malt.TRAINED on simulated ranks: each model weighs as many examples as are new in it."""
 
 from __future__ import annotations
 
@@ -81,27 +81,3 @@ def test_without_new_examples_nothing_is_merged(dense_copies, monkeypatch):
     first, second = merged([[0, 0], [0, 0], [0, 8]])
     assert first.tobytes() == VALUES[0].tobytes()
     assert second.tobytes() == VALUES[2].tobytes()
-
-
-@pytest.mark.parametrize("sync", [*ASP, "bsp"])
-def test_a_replica_weighs_by_its_steps_and_finishes_with_the_plain_mean(sync):
-    def train(rank):
-        params = np.zeros(3, np.float32)
-        replica = malt.Replica(params, every=10, graph="all", sync=sync)
-        exchanged = []
-        for examples in (10 + rank, 20):
-            malt.barrier()
-            params[:] = VALUES[rank]
-            if rank == 0 and sync != "bsp":
-                malt.barrier()  # the others have sent
-            replica.step(examples)
-            if rank and sync != "bsp":
-                malt.barrier()
-            exchanged.append(params.tobytes())
-        params[:] = VALUES[rank]
-        replica.finish()
-        return exchanged, params.tobytes()
-
-    everyone = malt.simulate(train, 3)
-    assert everyone[0][0] == [PLAIN if sync == "bsp" else mean(10, 11, 12), PLAIN]
-    assert [final for _, final in everyone] == [PLAIN] * 3
