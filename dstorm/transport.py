@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,28 +18,6 @@ from dstorm.wait import Wait
 Bytes = NDArray[np.uint8]
 Put = Callable[[], object]
 """A Put or a flush that is prepared; each call starts it once."""
-
-
-class Prepares(Protocol):
-    """A window, as far as a cell needs one."""
-
-    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local."""
-
-
-class Cell(NamedTuple):
-    """A few bytes of a peer's memory, which this rank writes again and again."""
-
-    buffer: memoryview
-    """What is stored here is what the peer gets."""
-    put: Put | None
-    """Sends the buffer. None: it is the peer's memory itself, where each store is a Put."""
-
-    @classmethod
-    def buffered(cls, window: Prepares, peer: int, offset: int, nbytes: int) -> Cell:
-        """The cell of a peer whose memory is not mapped here. Local."""
-        buffer = np.zeros(nbytes, np.uint8)
-        return cls(buffer.data, window.prepared(buffer, peer, offset))
 
 
 class Window(Protocol):
@@ -56,13 +34,6 @@ class Window(Protocol):
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
         """Return a function that does `put` with these arguments, in half the time. Local."""
-
-    def cell(self, peer: int, offset: int, nbytes: int) -> Cell:
-        """Return a buffer for the `nbytes` bytes at `offset` of `peer`'s memory, and what sends it. Local.
-
-        Stores into the buffer and its Put are Puts as all others. The buffer must not change between a Put and the next
-        `flush`.
-        """
 
     def flush(self, peers: Sequence[int]) -> None:
         """Return when all earlier Puts to `peers` are complete in their memory. One-sided."""

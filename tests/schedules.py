@@ -9,15 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import pairwise, permutations, product
+from itertools import permutations, product
 
 import numpy as np
 
 from dstorm import Layout, Queues, header
 from dstorm.queues.consistency import ASP
 from dstorm.queues.sender import OutgoingMessage
-from dstorm.transport import Cell
-from dstorm.transports.mapped import MappedMemory
 from dstorm.view import View
 
 CAPACITY = 16
@@ -50,9 +48,6 @@ class RecordingWindow:
     def prepared(self, source, peer, offset):
         return lambda: self.put(source, peer, offset)
 
-    def cell(self, peer, offset, nbytes):
-        return Cell.buffered(self, peer, offset, nbytes)
-
     def prepared_flush(self, peers):
         return lambda: self.flush(peers)
 
@@ -61,32 +56,6 @@ class RecordingWindow:
         self._stage = []
 
     def sync(self): ...
-
-    def free(self): ...
-
-
-class RecordingMemory(MappedMemory):
-    """The sender's, where it has mapped the receiver's memory: notes what each stage changes there."""
-
-    def __init__(self, own_nbytes: int, nbytes: int, cut_headers: bool) -> None:
-        self._image = np.zeros(nbytes, np.uint8)
-        super().__init__(0, {0: np.zeros(own_nbytes, np.uint8), 1: self._image}, self._fence)
-        self.stages: list[list[Piece]] = []
-        self._before = self._image.copy()
-        self._cut_headers = cut_headers
-        self._cells: set[int] = set()
-
-    def cell(self, peer, offset, nbytes):
-        self._cells.add(offset)
-        return super().cell(peer, offset, nbytes)
-
-    def _fence(self):
-        stage: list[Piece] = []
-        for line in sorted({place // 64 * 64 for place in np.flatnonzero(self._image != self._before).tolist()}):
-            cuts = (0, 64) if line in self._cells and not self._cut_headers else (0, 12, 64)  # inside a word
-            stage += [(line + at, self._image[line + at : line + to].tobytes()) for at, to in pairwise(cuts)]
-        self.stages.append(stage)
-        self._before[:] = self._image
 
     def free(self): ...
 
@@ -119,9 +88,6 @@ class ReplayedWindow:
 
     def prepared(self, source, peer, offset):
         return None  # under asp a receiver puts nothing
-
-    def cell(self, peer, offset, nbytes):
-        return Cell(memoryview(bytearray(nbytes)), None)
 
     prepared_flush = flush = lambda self, peers: None
 
@@ -184,10 +150,9 @@ def layout(depth: int) -> Layout:
     return Layout(into=[[], [0]].__getitem__, out=[[1], []].__getitem__, depth=depth, capacity=CAPACITY)
 
 
-def recorded_stages(messages: int, depth: int, cut_headers: bool, mapped: bool) -> list[list[Piece]]:
+def recorded_stages(messages: int, depth: int, cut_headers: bool) -> list[list[Piece]]:
     """The stages of the Puts of `messages` scatters."""
-    sizes = [layout(depth).window_nbytes(rank) for rank in (0, 1)]
-    window = RecordingMemory(*sizes, cut_headers) if mapped else RecordingWindow(sizes[0], cut_headers)
+    window = RecordingWindow(layout(depth).window_nbytes(0), cut_headers)
     sender = Queues(OneEnd(0, window), layout(depth), ASP, 1.0)
     for number in range(1, messages + 1):
         send(sender, [1], number, np.full(CAPACITY, number, np.uint8))
@@ -203,17 +168,17 @@ def arrival_orders(stages: Sequence[Sequence[Piece]]) -> Iterator[list[Piece]]:
 @contextmanager
 def scheduled_reads(window: ReplayedWindow):
     """Each look at a header is an access too."""
-    look = header.Watched.read
+    original = header.read
 
-    def read(self):
+    def read(buffer, offset):
         window.access()
-        return look(self)
+        return original(buffer, offset)
 
-    header.Watched.read = read
+    header.read = read
     try:
         yield
     finally:
-        header.Watched.read = look
+        header.read = original
 
 
 def play(pieces: Sequence[Piece], messages: int, depth: int, newest: bool, schedule: Schedule) -> None:
@@ -253,12 +218,11 @@ def _check_account(receiver: Queues, sent: int, gathered: int, quiet: bool) -> N
 
 
 def explore(
-    messages: int, depth: int, newest: bool, cut_headers: bool = False, orders: Callable = arrival_orders,
-    mapped: bool = False,
+    messages: int, depth: int, newest: bool, cut_headers: bool = False, orders: Callable = arrival_orders
 ) -> int:  # fmt: skip
     """Play every schedule; how many there were."""
     count = 0
-    for pieces in orders(recorded_stages(messages, depth, cut_headers, mapped)):
+    for pieces in orders(recorded_stages(messages, depth, cut_headers)):
         prefix: list[int] | None = []
         while prefix is not None:
             schedule = Schedule(prefix)

@@ -25,7 +25,7 @@ from dstorm.membership.allocator import Allocator
 from dstorm.membership.barrier_transport import BarrierTransport
 from dstorm.membership.collectives import Collectives
 from dstorm.membership.tolerant import TolerantBarrier
-from dstorm.transport import Bytes, Cell, Put, Window
+from dstorm.transport import Bytes, Put, Window
 from dstorm.view import FaultTolerantView
 
 
@@ -50,7 +50,6 @@ class Slice:
         self._arena, self._start = arena, start
         self._give_back: Callable[[int, int], object] | None = give_back
         self.memory: Bytes = arena.memory[start : start + nbytes]
-        self.flush, self.prepared_flush, self.sync = arena.flush, arena.prepared_flush, arena.sync
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """As `Window.put`. One-sided."""
@@ -60,9 +59,17 @@ class Slice:
         """As `Window.prepared`. Local."""
         return self._arena.prepared(source, peer, self._start + offset)
 
-    def cell(self, peer: int, offset: int, nbytes: int) -> Cell:
-        """As `Window.cell`. Local."""
-        return self._arena.cell(peer, self._start + offset, nbytes)
+    def flush(self, peers: Sequence[int]) -> None:
+        """As `Window.flush`. One-sided."""
+        self._arena.flush(peers)
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """As `Window.prepared_flush`. Local."""
+        return self._arena.prepared_flush(peers)
+
+    def sync(self) -> None:
+        """As `Window.sync`. Local."""
+        self._arena.sync()
 
     def copy(self, offset: int, destination: Bytes) -> None:
         """As `Window.copy`. Local."""

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.queues.waiting import yield_core
-from dstorm.transport import Bytes, Cell, Put
+from dstorm.transport import Bytes, Put
 from dstorm.transports import shm_space
 from dstorm.view import View
 from dstorm.wait import Wait
@@ -37,9 +37,6 @@ class SoloWindow:
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
         return partial(self.put, source, peer, offset)
-
-    def cell(self, peer: int, offset: int, nbytes: int) -> Cell:
-        return Cell.buffered(self, peer, offset, nbytes)
 
     def flush(self, peers: Sequence[int]) -> None: ...
 

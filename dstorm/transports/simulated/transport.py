@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.membership.calls import Calls
-from dstorm.transport import Bytes, Cell, Put
+from dstorm.transport import Bytes, Put
 from dstorm.transports import shm_space
 from dstorm.transports.simulated.group import TICK_S, Collective, Group
 from dstorm.view import View
@@ -42,9 +42,6 @@ class SimulatedWindow:
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
         return partial(self.put, source, peer, offset)
-
-    def cell(self, peer: int, offset: int, nbytes: int) -> Cell:
-        return Cell.buffered(self, peer, offset, nbytes)
 
     def flush(self, peers: Collection[int]) -> None:
         self._group.maybe_switch(self._rank)
