@@ -38,9 +38,14 @@ class Place(Protocol):
     local_peers: frozenset[int]
     library: str
 
-    def set_deadline(self, deadline_s: float) -> None: ...
-    def clock(self) -> float: ...
-    def pause(self, polls: int) -> None: ...
+    def set_deadline(self, deadline_s: float) -> None:
+        """As `Transport.set_deadline`. Local."""
+
+    def clock(self) -> float:
+        """As `Transport.clock`. Local."""
+
+    def pause(self, polls: int) -> None:
+        """As `Transport.pause`. Local."""
 
 
 class Slice:

@@ -112,6 +112,7 @@ def unless_held(lock: threading.RLock, function: Callable[[], object]) -> Callab
     """
 
     def call() -> None:
+        """Call the function, unless another thread holds the lock. Local."""
         if lock.acquire(blocking=False):
             try:
                 function()

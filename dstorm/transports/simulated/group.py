@@ -110,6 +110,7 @@ class Group:
         results: list[Any] = [None] * self.size
 
         def live(rank: int) -> int | None:
+            """Run the function as `rank`, and return the rank that runs next, or None."""
             with suppress(_Killed):
                 results[rank] = function(rank)
             return self._schedule.next()

@@ -34,6 +34,7 @@ class SimulatedWindow:
         self._parts: list[Bytes] = group.gather(rank, "a window", self.memory).things
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """As `Window.put`; the Put is cut into pieces at random. One-sided. ValueError: it leaves the window."""
         target = self._parts[peer][offset : offset + source.nbytes]
         if target.nbytes != source.nbytes:
             raise ValueError(f"a Put of {source.nbytes} bytes at {offset} leaves rank {peer}'s window")
@@ -41,6 +42,7 @@ class SimulatedWindow:
         self._group.maybe_switch(self._rank)
 
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """As `Window.prepared`, but not faster. Local."""
         return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Collection[int]) -> None:
