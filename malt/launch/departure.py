@@ -3,6 +3,8 @@
 Files in the folder of the job:
 
 signal-<n>       the launcher sends signal n; without this file a rank was signalled by others, and does not leave
+notified         the launcher has sent it to all ranks that had started; no rank leaves before, as a rank that gets the
+                 signal later would miss it
 closing-<rank>   the program of the rank has ended, its interpreter not yet; only where no rank may fail
 stopped-<rank>   the program of the rank has ended; after its interpreter the process waits to be killed, as its exit
                  would make mpiexec end the others
@@ -23,6 +25,7 @@ from dstorm.membership.processes import Process, has_ended
 from dstorm.transports import shm_space
 from malt.launch.control import ControlServer
 from malt.launch.job_state import ranks_with, started
+from malt.runner import leaving
 
 _FINALIZES_S = 1.0
 """A rank that finished longer ago than this waits in MPI_Finalize, where no signal handler runs."""
@@ -54,6 +57,7 @@ class Departure:
         if self._control_server is not None and elsewhere:
             self._control_server.notify(number)
         self._notified |= fresh | elsewhere
+        (self.folder / leaving.NOTIFIED).touch()
 
     def send(self, number: int) -> None:
         """Send a signal to all ranks on this host. Local."""

@@ -21,9 +21,14 @@ from typing import NoReturn
 INPUT = "input"
 """The file in the folder of the job that is the standard input of rank 0."""
 
+NOTIFIED = "notified"
+"""The file in the folder of the job that exists once all ranks have been sent the launcher's signal."""
+
 HOST_COUNTS = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
 """Pairs of variables of mpiexec: the number of ranks on this host, and in all."""
 _NAP_S = 0.002
+_NOTIFIES_S = 10.0
+"""How long a rank waits for the launcher to signal the other ranks. It is longer only if the launcher was stopped."""
 
 _exit = os._exit
 """os._exit as it was: `report_end_inside_mpi` replaces it."""
@@ -232,6 +237,7 @@ def _signalled(number: int, frame: FrameType | None) -> None:
         _leaving = number
         if _rank == "0":
             _report("at-0.txt", f"rank 0 was in {_place(frame)}")
+        _wait_for_notified()
     error = KeyboardInterrupt() if number == signal.SIGINT else SystemExit(128 + number)
     interruption = sys.modules.get("dstorm.interruption")
     if interruption is None or not interruption.defers(frame, error):
@@ -240,6 +246,13 @@ def _signalled(number: int, frame: FrameType | None) -> None:
 
 def _is_notified(number: int) -> bool:
     return number == _notified or (_folder is not None and os.path.exists(os.path.join(_folder, f"signal-{number}")))
+
+
+def _wait_for_notified() -> None:
+    """Wait until the launcher has signalled the other ranks, which would miss this one if it left earlier."""
+    end = time.monotonic() + _NOTIFIES_S
+    while _folder is not None and not os.path.exists(os.path.join(_folder, NOTIFIED)) and time.monotonic() < end:
+        time.sleep(_NAP_S)
 
 
 def _place(frame: FrameType | None) -> str:

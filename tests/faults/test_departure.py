@@ -143,11 +143,12 @@ def test_one_that_waits_in_mpi_finalize_has_left(folder):
 
 def test_each_rank_is_notified_once(folder, monkeypatch):
     sent = []
-    monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
+    monkeypatch.setattr(os, "kill", lambda *words: sent.append((*words, (folder / "notified").exists())))
     job = Departure(folder, 2)
     for _ in range(2):
         job.notify(signal.SIGINT)
-    assert sent == [(os.getpid(), signal.SIGINT)] and (folder / "signal-2").exists()
+    assert sent == [(os.getpid(), signal.SIGINT, False)]
+    assert (folder / "signal-2").exists() and (folder / "notified").exists()
     assert job.slow() == [0]
     (folder / "stopped-0").touch()  # it missed another that was notified: its files are being closed
     Departure(folder, 2).notify(signal.SIGINT)

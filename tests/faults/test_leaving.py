@@ -54,13 +54,33 @@ print("done", flush=True)
 @pytest.mark.parametrize(("name", "error"), [("SIGINT", "KeyboardInterrupt"), ("SIGTERM", "SystemExit")])
 def test_the_launchers_signal_comes_once_and_what_is_open_is_closed(name, error, run, tmp_path):
     """Then the process waits, as its exit would end the others."""
-    rank = run(TWICE.format(tmp_path / "kept", name), f"signal-{int(getattr(signal, name))}")
+    rank = run(TWICE.format(tmp_path / "kept", name), f"signal-{int(getattr(signal, name))}", "notified")
     wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
     assert (tmp_path / "kept").read_text() == f"{error} nothing " and rank.poll() is None
     assert (tmp_path / "at-0.txt").read_text() == f"rank 0 was in {tmp_path / 'program.py'}, line 6"
     rank.terminate()
     rank.communicate(timeout=5)
     assert rank.returncode == -signal.SIGTERM
+
+
+NOTIFIED = """
+import threading, time
+def notify():
+    time.sleep(0.3)
+    print("all are notified", flush=True)
+    open("{0}", "w").close()
+threading.Thread(target=notify).start()
+try:
+    os.kill(os.getpid(), signal.SIGINT)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+"""
+
+
+def test_no_rank_leaves_before_all_are_notified(run, tmp_path):
+    """A rank that is notified after another has left would miss it before it is interrupted."""
+    rank = run(NOTIFIED.format(tmp_path / "notified"), "signal-2")
+    assert [rank.stdout.readline() for _ in range(2)] == ["all are notified\n", "interrupted\n"]
 
 
 def test_a_signal_of_others_does_as_by_default(run, tmp_path):
@@ -72,7 +92,7 @@ def test_a_signal_of_others_does_as_by_default(run, tmp_path):
 
 def test_a_rank_that_misses_one_notified_before_it_leaves_too(run, tmp_path):
     kept = f"kept = open({str(tmp_path / 'kept')!r}, 'w'); kept.write('x')"
-    run(f"{kept}\nclass PeerLost(Exception): pass\nraise PeerLost", "signal-15")
+    run(f"{kept}\nclass PeerLost(Exception): pass\nraise PeerLost", "signal-15", "notified")
     wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
     assert (tmp_path / "kept").read_text() == "x" and not list(tmp_path.glob("rank-*"))
 
@@ -101,7 +121,7 @@ os.kill(os.getpid(), signal.SIGINT)
 
 def test_on_several_hosts_it_stays_inside_mpi(run, tmp_path):
     """Otherwise one-sided calls of the others to it would hang. Its files are flushed."""
-    rank = run(INSIDE.format(tmp_path / "probed", tmp_path / "kept"), "signal-2")
+    rank = run(INSIDE.format(tmp_path / "probed", tmp_path / "kept"), "signal-2", "notified")
     wait_for(lambda: (tmp_path / "stopped-0").exists() and not (tmp_path / "closing-0").exists())
     assert (tmp_path / "kept").read_text() == "kept"
     wait_for((tmp_path / "probed").exists)
