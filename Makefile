@@ -69,7 +69,7 @@ check: $(READY)
 
 faults: $(READY)
 	@MALT_FAULTS=long MALT_TEST_KILLS=20 $(VENV)/bin/python -m pytest -q -rs --all \
-		tests/faults/test_faults.py tests/jobs/test_checkpoints.py::test_kills_of_all_ranks $(ARGS)
+		tests/faults/test_random_failures.py tests/jobs/test_checkpoints.py::test_kills_of_all_ranks $(ARGS)
 
 bench: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --json bench/results.json --page docs/benchmarks.md $(ARGS)

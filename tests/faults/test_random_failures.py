@@ -1,0 +1,200 @@
+"""Ranks of real jobs that are killed, interrupted or stopped at random moments."""
+
+from __future__ import annotations
+
+import json
+import random
+import re
+import signal
+import statistics
+import time
+from typing import NamedTuple
+
+import pytest
+from failing_jobs import LIMIT_S, LONG, Gated, needs_openmpi, runs, strike
+from processes import wait_for
+
+from bench.svm.task import RCV1
+
+SVM = ["-m", "apps.svm", *([str(RCV1), "--no-intercept", "--l2", "1e-4"] if RCV1.exists() else [])]
+BOUND = (0.1915 if LONG else 0.195) if RCV1.exists() else 0.357
+"""Of the objective. Where others use the machine, ranks under asp may drift apart: the long form is for one at rest."""
+RATINGS = RCV1.parents[1] / "epinions"
+EPINIONS = (
+    ["-m", "apps.mf", str(RATINGS / "train.txt.xz"), "--test", str(RATINGS / "test.txt.xz")] if RATINGS.exists() else []
+)
+
+pytestmark = pytest.mark.serial
+
+
+class Case(NamedTuple):
+    """A program whose ranks are struck at random moments of its training."""
+
+    program: list[str]
+    options: str
+    seed: int
+    number: signal.Signals = signal.SIGKILL
+    failures: int = 1
+    gate: int = 200
+    """The exchange before which all ranks wait until some were struck. It is far from the last."""
+
+    def __str__(self):
+        return f"{self.program[1]} {self.options} {self.number.name} {self.failures} {self.seed}"
+
+
+CASES = [
+    *[Case(SVM, "--epochs 100", seed) for seed in runs(2, 100)],
+    *[Case(SVM, "--epochs 100", 100 + seed, failures=2) for seed in runs(0, 25)],
+    *[Case(SVM, "--epochs 100", 200 + seed, failures=3) for seed in runs(1, 10)],
+    *[Case(SVM, "--epochs 100", 300 + seed, signal.SIGINT) for seed in runs(1, 25)],
+    *[Case(SVM, "--epochs 100", 400 + seed, signal.SIGSTOP) for seed in runs(1, 20)],
+    *[
+        Case(SVM, f"--epochs 100 --sync {sync}", 500 + seed)
+        for sync in ("bsp", "ssp:2", "notify-ack")
+        for seed in runs(1, 10)
+    ],
+    *[Case(["-m", "apps.mf"], "--epochs 100", 1000 + seed) for seed in runs(1, 100)],
+    *[Case(["-m", "apps.mf"], "--epochs 100", 1100 + seed, failures=2) for seed in runs(1, 10)],
+    *[Case(["-m", "apps.mf"], "--epochs 300 --mix average", 600 + seed) for seed in runs(1, 10)],
+    *[
+        Case(["-m", "apps.mf"], "--epochs 30 --mix average --exchange-every 200", 620 + seed, failures=2, gate=100)
+        for seed in runs(1, 10)
+    ],
+    *[Case(EPINIONS, "--epochs 30", 650 + seed, gate=50) for seed in runs(1, 10) if EPINIONS],
+    *[Case(["-m", "apps.mlp"], "--epochs 200", 700 + seed, gate=100) for seed in runs(1, 10)],
+]
+
+
+def good(program, final):
+    """Whether the model is about as good as without a failure."""
+    if "apps.svm" in program:
+        return final["objective"] <= BOUND
+    if "apps.mlp" in program:
+        return final["test_accuracy"] >= 0.95
+    planted = program is not EPINIONS
+    return 0.3 < final["test_rmse"] < 0.37 if planted else 1.02 < final["test_rmse"] < 1.04
+
+
+@pytest.mark.thorough(but="apps.svm --epochs 100 SIGKILL 1 0")
+@needs_openmpi
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_the_others_go_on(case, job_environment, tmp_path):
+    report = tmp_path / "report.json"
+    words = [*case.program, *case.options.split(), "--json", str(report)]
+    gated = Gated(words, case.gate, job_environment, tmp_path)
+    job = gated.job
+    struck = gated.strike(case.number, random.Random(case.seed), case.failures)
+    gated.open()
+    assert job.end() == 0, job.output
+    reports = json.loads(report.read_text())
+    lost = {one["rank"]: one["at_s"] for one in reports["lost_ranks"]}
+    print(f"{case}: struck {struck}, lost {lost}, {reports['final']}")
+    assert [one["epoch"] for one in reports["epochs"]] == list(range(1, 1 + int(case.options.split()[1])))
+    assert lost.keys() == set(struck), job.output
+    assert all(f"rank {rank} is lost" in job.output for rank in lost)
+    assert sum("model on rank" in line for line in job.output.splitlines()) == 4 - len(struck)
+    assert good(case.program, reports["final"]), job.output
+    reasons = {one["reason"] for one in reports["lost_ranks"]}
+    why = {signal.SIGINT: "it has failed", signal.SIGSTOP: "it was stopped, and was ended"}.get(case.number)
+    assert reasons <= {why, "its process has ended"}, reasons
+    if case.number == signal.SIGINT:
+        assert "KeyboardInterrupt" in job.output
+
+
+TIMED = """
+import os, signal, sys, time, numpy as np, malt
+malt.init(survive=True)
+replica = malt.Replica(np.zeros(1000, np.float32), graph="all", sync=sys.argv[1])
+gaps, before, step = [], time.time(), 0
+while step < 700 and (sys.argv[1] == "asp" or len(malt.alive()) == 4 or step < 650):
+    step += 1
+    if malt.rank() == 2 and step == 300:
+        os.kill(os.getpid(), signal.SIGKILL)
+    replica.step()
+    now = time.time()
+    gaps.append(now - before)
+    before = now
+    time.sleep(0.001)
+replica.finish()
+rows = malt.shard(1000)
+print(f"rank {malt.rank()}: alive {malt.alive()} longest {max(gaps):.3f} rows {len(rows)}", flush=True)
+"""
+
+
+@pytest.mark.thorough(but="asp")
+@needs_openmpi
+@pytest.mark.parametrize("sync", ["asp", "bsp", "ssp:1", "notify-ack"])
+def test_the_next_exchange_is_soon(sync, start):
+    longest = []
+    for _ in runs(1, 5):
+        job = start(TIMED, sync)
+        assert job.end() == 0, job.output
+        reports = re.findall(r"rank (\d): alive \(0, 1, 3\) longest ([\d.]+) rows (\d+)", job.output)
+        assert sorted(rank for rank, _, _ in reports) == ["0", "1", "3"], job.output
+        assert sum(int(rows) for _, _, rows in reports) == 1000
+        longest += [float(seconds) for _, seconds, _ in reports]
+    print(f"{sync}: from a failure to the next exchange: median {statistics.median(longest)}, most {max(longest)} s")
+    assert max(longest) < 30
+
+
+FAILING = """
+import sys, time, malt
+malt.init()
+print("it begins", flush=True)
+while True:
+    malt.barrier()
+    time.sleep(0.001)
+"""
+
+
+@pytest.mark.parametrize("seed", runs(1, 25))
+def test_without_survive_a_failure_ends_the_job(seed, start):
+    job = start(FAILING, options=())
+    job.until("it begins")
+    strike(job, signal.SIGINT, random.Random(seed), within_s=0.3)
+    struck_at = time.time()
+    assert job.end() != 0
+    assert time.time() - struck_at < 60
+    assert "Traceback" in job.output and "KeyboardInterrupt" in job.output
+
+
+@pytest.mark.thorough
+@needs_openmpi
+@pytest.mark.parametrize("seed", runs(3, 50))
+def test_whenever_it_strikes(seed, job_environment, tmp_path):
+    """A rank may be struck while the ranks start. Then the job may end, and prints why."""
+    report = tmp_path / "report.json"
+    gated = Gated([*SVM, "--epochs", "100", "--json", str(report)], 200, job_environment, tmp_path)
+    job, choose = gated.job, random.Random(800 + seed)
+    time.sleep(0.5)
+    struck = strike(job, choose.choice([signal.SIGKILL, signal.SIGINT]), choose, within_s=5)
+    gated.open()
+    struck_at = time.time()
+    if job.end() == 0:
+        reports = json.loads(report.read_text())
+        assert {one["rank"] for one in reports["lost_ranks"]} == set(struck)
+        assert reports["final"]["objective"] <= BOUND, job.output
+    else:
+        named = re.findall(r"rank ([\d, ]+) (?:died before the session began|said nothing for)", job.output)
+        assert named and str(struck[0]) in named[0].split(", "), job.output
+        assert time.time() - struck_at < 60
+
+
+@pytest.mark.thorough
+@needs_openmpi
+@pytest.mark.parametrize("seed", runs(1, 20))
+def test_one_rank_fails_then_all_and_the_job_resumes_from_its_checkpoint(seed, job_environment, tmp_path):
+    report, file = tmp_path / "report.json", tmp_path / "train.ckpt"
+    arguments = ["--epochs", "100", "--checkpoint", str(file), "--checkpoint-every", "0", "--json", str(report)]
+    options = ("--survive", "--restarts", "1")
+    gated = Gated([*SVM, *arguments], 200, job_environment, tmp_path, options=options)
+    job, choose = gated.job, random.Random(seed)
+    first = gated.strike(signal.SIGKILL, choose)
+    wait_for(file.exists, LIMIT_S)
+    strike(job, signal.SIGKILL, choose, failures=4, within_s=1)
+    gated.open()
+    assert job.end() == 0, job.output
+    reports = json.loads(report.read_text())
+    print(f"first {first}, resumed from {reports['resumed_from']}")
+    assert reports["resumed_from"] > 0 and reports["lost_ranks"] == []
+    assert reports["final"]["objective"] <= BOUND

@@ -1,0 +1,182 @@
+"""What ranks of real jobs that go on see of one that has failed or departed."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import re
+
+import pytest
+from failing_jobs import Job, needs_openmpi
+from programs import ROOT
+
+pytestmark = pytest.mark.serial
+
+
+AGAIN = """
+import os, signal, malt
+malt.init(survive=True)
+if malt.rank() == 1:
+    os.kill(os.getpid(), signal.SIGKILL)
+malt.barrier()
+v = malt.vector(4, sync="bsp")
+for _ in range(5):
+    v.scatter()
+    v.gather()
+try:
+    v.scatter(to=1)
+except malt.PeerLost as error:
+    print("lost", error.rank, flush=True)
+malt.finalize()
+malt.init(survive=True)
+v = malt.vector(4, sync="bsp")
+v.scatter()
+v.gather()
+print("again", malt.alive(), sorted(malt.init().lost), flush=True)
+"""
+
+
+@needs_openmpi
+def test_vectors_and_a_session_are_made_after_a_failure(start):
+    job = start(AGAIN, ranks=3)
+    assert job.end() == 0, job.output
+    assert job.output.count("lost 1\n") == 2
+    assert job.output.count("again (0, 2) [1]\n") == 2
+
+
+NOTICED = """
+import gzip, os, signal, sys, threading, time, numpy as np, malt
+how, what, folder = sys.argv[1:]
+malt.init(survive=True)
+seen = []
+table, packed = open(f"{folder}/{malt.rank()}.csv", "w"), gzip.open(f"{folder}/{malt.rank()}.gz", "wt")
+table.write("a,1\\n"), packed.write("a,1\\n")
+threading.Thread(target=lambda: (threading.main_thread().join(), table.write("b,2\\n"))).start()
+malt.on_death(seen.append)
+v = malt.vector(10)
+for _ in range(20):
+    v.scatter()
+    v.gather()
+malt.barrier()
+if malt.rank() == 1 and how == "is killed":
+    os.kill(os.getpid(), signal.SIGKILL)
+if malt.rank() == 1:
+    sys.exit(0)
+end = time.time() + (1 if how == "is killed" else 6)
+while time.time() < end:
+    if how == "ends early":
+        v.scatter()
+    time.sleep(0.05)
+if what == "alive":
+    assert malt.alive() == (0, 2)
+if what == "shard":
+    everyone = malt.init().transport.allgather(malt.shard(np.arange(30, dtype=np.int64)).tobytes())
+    assert sorted(np.frombuffer(b"".join(everyone), np.int64)) == list(range(30))
+if what == "gather":
+    v.gather()
+if what == "scatter":
+    try:
+        v.scatter(to=1)
+    except malt.PeerLost as error:
+        assert error.rank == 1
+    else:
+        sys.exit("not noticed")
+assert seen == [1], seen
+print("rank", malt.rank(), "has noticed", flush=True)
+"""
+
+
+@pytest.mark.thorough(but="gather")
+@needs_openmpi
+@pytest.mark.parametrize("what", ["alive", "shard", "gather", "scatter"])
+def test_a_failure_is_noticed_by_the_next_call(what, start, tmp_path):
+    job = start(NOTICED, "is killed", what, tmp_path, ranks=3)
+    assert job.end() == 0, job.output
+    assert job.output.count("has noticed") == 2
+
+
+@pytest.mark.thorough
+@needs_openmpi
+def test_a_rank_that_departs_while_the_others_train_is_in_lost_ranks(start, tmp_path):
+    """The interpreter of each rank ends as in plain Python: threads end, and files that the program left are closed."""
+    job = start(NOTICED, "ends early", "shard", tmp_path, ranks=3)
+    assert job.end() == 0, job.output
+    for rank in range(3):
+        assert (tmp_path / f"{rank}.csv").read_text() == "a,1\nb,2\n"
+        assert gzip.decompress((tmp_path / f"{rank}.gz").read_bytes()) == b"a,1\n"
+    assert job.output.count("has noticed") == 2
+    assert "rank 1 is lost: it has ended before the others; 2 of 3 ranks go on" in job.output
+
+
+LEAVES = """
+import sys, malt
+try:
+    if malt.rank() == 1:
+        sys.exit(0)
+    malt.barrier()
+finally:
+    malt.finalize()
+"""
+
+
+@needs_openmpi
+def test_an_exit_with_status_0_is_no_failure(start):
+    """That holds also while the others wait in a collective call, and if the exit passes a finalize."""
+    job = start(LEAVES, ranks=3)
+    assert job.end() == 0, job.output
+    assert job.output == "malt: rank 1 is lost: it has ended before the others; 2 of 3 ranks go on\n"
+
+
+@pytest.mark.thorough
+@needs_openmpi
+def test_the_loop_of_the_readme_goes_on(start):
+    """One rank is killed in the midst of its rows. From the next epoch on the others train on them, too."""
+    readme = (ROOT / "README.md").read_text()
+    source = re.search(r"<!-- example: parallel -->\n```python\n(.*?)```", readme, re.DOTALL)[1]
+    first, loop = "w = np.zeros(30)\n", "        w += 0.02 *"
+    assert source.count(loop) == source.count(first) == 1 and "range(3)" in source
+    dies = "        malt.rank() == 2 and i == 5000 and __import__('os').kill(__import__('os').getpid(), 9)\n"
+    source = source.replace(loop, f"{dies}        rows += 1\n{loop}").replace(first, f"{first}rows = 0\n")
+    job = start(source + "print('trained', rows, malt.alive())\n", ranks=4)
+    assert job.end() == 0, job.output
+    rows = re.findall(r"trained (\d+) \(0, 1, 3\)", job.output)
+    assert 20_000 <= sum(map(int, rows)) <= 22_000, job.output  # in the first epoch 6,000, then 8,000, or soon
+    losses = re.findall(r"loss ([\d.]+)", job.output)
+    assert len(losses) == 3 and len(set(losses)) == 1 and float(losses[0]) < 0.5
+
+
+FAILING_AT_THE_END = """
+import os, signal, sys, malt
+from importlib import import_module
+from apps import harness
+from apps.harness import job
+name = sys.argv.pop(1)
+app = import_module(f"apps.{name}.program")
+report = job.on_lowest_rank
+def die():
+    os.kill(os.getpid(), signal.SIGKILL)
+def on_lowest_rank(work):
+    if malt.rank() == 3:
+        die()
+    report(die if malt.rank() == 0 else work)
+job.on_lowest_rank = on_lowest_rank
+harness.main("apps." + name, app.run)
+"""
+
+
+@pytest.mark.thorough(but="svm")
+@needs_openmpi
+@pytest.mark.parametrize("name", ["svm", "mlp", "mf"])
+def test_a_rank_that_fails_while_the_report_is_made_is_in_it(name, job_environment, tmp_path):
+    """That holds also for the rank that was to make it."""
+    if name == "mlp":
+        pytest.importorskip("sklearn")
+    program, report = tmp_path / "program.py", tmp_path / "report.json"
+    program.write_text(FAILING_AT_THE_END)
+    environment = {**job_environment, "PYTHONPATH": str(ROOT)}
+    job = Job([str(program), name, "--epochs", "2", "--json", str(report)], environment, tmp_path)
+    assert job.end() == 0, job.output
+    reports = json.loads(report.read_text())
+    rows = {one["rank"]: one["rows"] / reports["epochs"][0]["examples"] for one in reports["lost_ranks"]}
+    assert rows == {0: pytest.approx(0.25, abs=0.01), 3: pytest.approx(0.25, abs=0.01)}, job.output
+    assert "\nfinal: " in job.output
