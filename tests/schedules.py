@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import permutations, product
+from itertools import pairwise, permutations, product
 
 import numpy as np
 
 from dstorm import Layout, Queues, header
 from dstorm.queues.consistency import ASP
 from dstorm.queues.sender import OutgoingMessage
+from dstorm.transports.mapped import MappedMemory
 from dstorm.view import View
 
 CAPACITY = 16
@@ -60,6 +61,35 @@ class RecordingWindow:
     def free(self): ...
 
 
+class RecordingMemory(MappedMemory):
+    """The sender's, where it has mapped the receiver's memory: notes what each stage changes there."""
+
+    def __init__(self, own_nbytes: int, nbytes: int, cut_headers: bool, zeroed: bool) -> None:
+        self._image = np.zeros(nbytes, np.uint8)
+        super().__init__(0, {0: np.zeros(own_nbytes, np.uint8), 1: self._image}, self._fence)
+        self.stages: list[list[Piece]] = []
+        self._before = self._image.copy()
+        self._cut_headers, self._zeroed = cut_headers, zeroed
+        self._headers: set[int] = set()
+
+    def prepared(self, source, peer, offset):
+        if source.nbytes == header.NBYTES:
+            self._headers.add(offset)
+        return super().prepared(source, peer, offset)
+
+    def _fence(self):
+        stage: list[Piece] = []
+        for line in sorted({place // 64 * 64 for place in np.flatnonzero(self._image != self._before).tolist()}):
+            cuts = (0, 64) if line in self._headers and not self._cut_headers else (0, 12, 64)  # inside a word
+            stage += [(line + at, self._image[line + at : line + to].tobytes()) for at, to in pairwise(cuts)]
+        if self._zeroed:
+            self.stages.append([(line, bytes(header.NBYTES)) for line, _ in stage if line in self._headers])
+        self.stages.append(stage)
+        self._before[:] = self._image
+
+    def free(self): ...
+
+
 class ReplayedWindow:
     """The receiver's: before each access as many of the sender's pieces arrive as the schedule says."""
 
@@ -69,15 +99,16 @@ class ReplayedWindow:
         self._schedule = schedule
 
     def access(self):
-        for _ in range(self._schedule.choose(len(self._pieces) + 1)):
-            offset, data = self._pieces.pop(0)
+        self.arrive(self._schedule.choose(len(self._pieces) + 1))
+
+    def arrive(self, count):
+        for offset, data in self._pieces[:count]:
             self.memory[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
+        del self._pieces[:count]
 
     def finish(self):
         self._schedule.closed = True
-        for offset, data in self._pieces:
-            self.memory[offset : offset + len(data)] = np.frombuffer(data, np.uint8)
-        self._pieces = []
+        self.arrive(len(self._pieces))
 
     def copy(self, offset, destination):
         half = destination.nbytes // 2
@@ -150,9 +181,10 @@ def layout(depth: int) -> Layout:
     return Layout(into=[[], [0]].__getitem__, out=[[1], []].__getitem__, depth=depth, capacity=CAPACITY)
 
 
-def recorded_stages(messages: int, depth: int, cut_headers: bool) -> list[list[Piece]]:
+def recorded_stages(messages: int, depth: int, cut_headers: bool, mapped: bool, zeroed: bool) -> list[list[Piece]]:
     """The stages of the Puts of `messages` scatters."""
-    window = RecordingWindow(layout(depth).window_nbytes(0), cut_headers)
+    sizes = [layout(depth).window_nbytes(rank) for rank in (0, 1)]
+    window = RecordingMemory(*sizes, cut_headers, zeroed) if mapped else RecordingWindow(sizes[0], cut_headers)
     sender = Queues(OneEnd(0, window), layout(depth), ASP, 1.0)
     for number in range(1, messages + 1):
         send(sender, [1], number, np.full(CAPACITY, number, np.uint8))
@@ -166,27 +198,42 @@ def arrival_orders(stages: Sequence[Sequence[Piece]]) -> Iterator[list[Piece]]:
 
 
 @contextmanager
-def scheduled_reads(window: ReplayedWindow):
-    """Each look at a header is an access too."""
-    original = header.read
+def scheduled_reads(window: ReplayedWindow, twice: bool):
+    """Each look at a header is an access too. `twice`: so are its hash and the header behind it, one by one."""
+    look, unpack = header.Watched.read, header._checked
 
-    def read(buffer, offset):
+    def read(self):
         window.access()
-        return original(buffer, offset)
+        return look(self)
 
-    header.read = read
+    def unpacked(buffer, offset):
+        if twice:
+            window.access()
+        return unpack(buffer, offset)
+
+    header.Watched.read, header._checked = read, unpacked
     try:
         yield
     finally:
-        header.read = original
+        header.Watched.read, header._checked = look, unpack
 
 
-def play(pieces: Sequence[Piece], messages: int, depth: int, newest: bool, schedule: Schedule) -> None:
-    """One gather while pieces arrive, one when all is quiet; Violation where the promises do not hold."""
+def play(
+    pieces: Sequence[Piece], messages: int, depth: int, newest: bool, schedule: Schedule, zeroed: bool
+) -> None:  # fmt: skip
+    """One gather while pieces arrive, one when all is quiet; Violation where the promises do not hold.
+
+    `zeroed`: the first message is gathered before.
+    """
     window = ReplayedWindow(layout(depth).window_nbytes(1), pieces, schedule)
     receiver = Queues(OneEnd(1, window), layout(depth), ASP, 1.0)
     steps: list[int] = []
-    with scheduled_reads(window):
+    if zeroed:
+        schedule.closed = True
+        window.arrive(len(pieces) // messages)
+        steps += _receive(receiver, newest)
+        schedule.closed = False
+    with scheduled_reads(window, twice=zeroed):
         steps += _receive(receiver, newest)
     _check_account(receiver, messages, len(steps), quiet=False)
     window.finish()
@@ -218,15 +265,20 @@ def _check_account(receiver: Queues, sent: int, gathered: int, quiet: bool) -> N
 
 
 def explore(
-    messages: int, depth: int, newest: bool, cut_headers: bool = False, orders: Callable = arrival_orders
+    messages: int, depth: int, newest: bool, cut_headers: bool = False, orders: Callable = arrival_orders,
+    mapped: bool = False, zeroed: bool = False,
 ) -> int:  # fmt: skip
-    """Play every schedule; how many there were."""
+    """Play every schedule; how many there were.
+
+    `mapped`: the sender stores into the receiver's memory. `zeroed`: there a header is zeroed before it is written, the
+    receiver's loads of one header are accesses one by one, and it has gathered the first message.
+    """
     count = 0
-    for pieces in orders(recorded_stages(messages, depth, cut_headers)):
+    for pieces in orders(recorded_stages(messages, depth, cut_headers, mapped, zeroed)):
         prefix: list[int] | None = []
         while prefix is not None:
             schedule = Schedule(prefix)
-            play(pieces, messages, depth, newest, schedule)
+            play(pieces, messages, depth, newest, schedule, zeroed)
             count += 1
             prefix = schedule.next_prefix()
     return count

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -102,27 +103,33 @@ class Blend(NamedTuple):
                 np.multiply(values[block], into.dtype.type(weight), out=scaled)
                 np.add(into, scaled, out=into)
             return
-        (_, first), (_, second), *others = self.terms
-        np.add(first[block], second[block], out=into, dtype=into.dtype)
-        for _, values in others:
-            np.add(into, values[block], out=into)
+        first, second, *others = [values if block is _ALL else values[block] for _, values in self.terms]
+        if first.dtype is into.dtype:
+            np.add(first, second, into)
+        else:
+            np.add(first, second, out=into, dtype=into.dtype)
+        for values in others:
+            np.add(into, values, into)
 
     def _divide(self, total: Array, target: Array) -> None:
         if self.divisor is None:
             if target is not total:
                 np.copyto(target, total, casting="same_kind")
-        elif _is_power_of_two(self.divisor):  # the same bits in a third of the time
-            np.multiply(total, total.dtype.type(1 / self.divisor), out=target, casting="same_kind")
         else:
-            np.divide(total, total.dtype.type(self.divisor), out=target, casting="same_kind")
+            divide, operand = _division(self.divisor, total.dtype)
+            divide(total, operand, target)
 
 
 _ALL = slice(None)
 _HALF = np.dtype(np.float16).char
 
 
-def _is_power_of_two(number: float) -> bool:
-    return math.frexp(number)[0] == 0.5
+@lru_cache(maxsize=64)
+def _division(divisor: float, dtype: np.dtype[Any]) -> tuple[np.ufunc, Array]:
+    """Return a function and its second operand that divide by `divisor`. An array costs less than a number does."""
+    if math.frexp(divisor)[0] == 0.5:  # a power of two: the same bits in a third of the time
+        return np.multiply, np.array(1 / divisor, dtype)
+    return np.divide, np.array(divisor, dtype)
 
 
 def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:

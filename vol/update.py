@@ -31,7 +31,7 @@ class Update:
     """The values, of the dtype of the vector, in the shape of the vector or of those rows. Users get a copy."""
 
 
-@dataclass(frozen=True)
+@dataclass(slots=True)
 class Gathered:
     """What one gather merged. True if it merged at least one update."""
 

@@ -165,11 +165,13 @@ class Vector(ABC):
             self._turn.release()
 
     def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
-        self._check_open()
+        if self._queues.closed:
+            self._check_open()
         self._transport.poll_failures()
         self._topology.follow()
         self._check_function(function)
-        timeout_s = arguments.timeout(self.name, timeout_s)
+        if timeout_s is not None:
+            timeout_s = arguments.timeout(self.name, timeout_s)
         lockstep = self._consistency.lockstep
         if lockstep and self._gathered_at == self._step:
             return Gathered()
@@ -183,9 +185,9 @@ class Vector(ABC):
         self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
         if not messages:
             return Gathered()
-        steps = tuple(message.step for message in messages)
-        senders, weights = zip(*((one.sender, one.weight) for one in messages), strict=True)
-        return Gathered(senders, steps, self._step - min(steps), weights)
+        senders = tuple([message.sender for message in messages])
+        steps = tuple([message.step for message in messages])
+        return Gathered(senders, steps, self._step - min(steps), tuple([message.weight for message in messages]))
 
     def statistics(self) -> Statistics:
         """Return the totals of this rank's traffic; after close, those at the close. Local.

@@ -58,7 +58,6 @@ class Barrier(WaitMonitor):
         self._report = report
         self._view = transport.view
         self.deadline_s = deadline_s
-        """How long a barrier waits for missing ranks that give no heartbeat."""
         self._rank, size = transport.rank, transport.size
         self._membership = Membership(self._rank, self._view)
         self._others = [rank for rank in range(size) if rank != self._rank]
@@ -80,18 +79,24 @@ class Barrier(WaitMonitor):
     def count_step(self) -> None:
         """Count a step of this rank; publish it where the last time was a while ago. One-sided."""
         self._steps += 1
-        if self._clock() - self._published_at > self._heartbeat_s():
+        if self._clock() - self._published_at > self._heartbeat_s:
             self._publish()
 
     def heartbeat(self) -> None:
         """Give a heartbeat; publish it where the last time was a while ago. One-sided. Any thread may call it."""
         self._heartbeats += 1
-        if self._clock() - self._published_at > self._heartbeat_s():
+        if self._clock() - self._published_at > self._heartbeat_s:
             self._publish()
 
-    def _heartbeat_s(self) -> float:
-        """Period, in seconds, in which steps and heartbeats are published."""
-        return min(self.deadline_s / _HEARTBEATS_A_DEADLINE, _LONGEST_HEARTBEAT_S)
+    @property
+    def deadline_s(self) -> float:
+        """How long a barrier waits for missing ranks that give no heartbeat."""
+        return self._deadline_s
+
+    @deadline_s.setter
+    def deadline_s(self, deadline_s: float) -> None:
+        self._deadline_s = deadline_s
+        self._heartbeat_s = min(deadline_s / _HEARTBEATS_A_DEADLINE, _LONGEST_HEARTBEAT_S)
 
     def check(self) -> None:
         """Read the words of all other ranks. Local."""

@@ -55,6 +55,7 @@ class Slice:
         self._arena, self._start = arena, start
         self._give_back: Callable[[int, int], object] | None = give_back
         self.memory: Bytes = arena.memory[start : start + nbytes]
+        self.flush, self.prepared_flush, self.sync = arena.flush, arena.prepared_flush, arena.sync
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """As `Window.put`. One-sided."""
@@ -63,18 +64,6 @@ class Slice:
     def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
         """As `Window.prepared`. Local."""
         return self._arena.prepared(source, peer, self._start + offset)
-
-    def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`. One-sided."""
-        self._arena.flush(peers)
-
-    def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`. Local."""
-        return self._arena.prepared_flush(peers)
-
-    def sync(self) -> None:
-        """As `Window.sync`. Local."""
-        self._arena.sync()
 
     def copy(self, offset: int, destination: Bytes) -> None:
         """As `Window.copy`. Local."""

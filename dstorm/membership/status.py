@@ -49,7 +49,7 @@ class Cells:
         view = cell.data
         view[: NAME_NBYTES + len(body)] = name.ljust(NAME_NBYTES, b"\0") + body
         checks = zlib.crc32(name) << _CRC_BITS | _short(body)
-        header.write(view, self._header_at, (word.entered, word.steps, WHOLE, checks, word.decided, 1.0, 0.0))
+        header.write(view, self._header_at, word.entered, word.steps, WHOLE, checks, word.decided)
 
     def read(self, memory: Bytes, rank: int) -> Word | None:
         """The word of `rank` in `memory`; None where it is being written, or never was. Local."""

@@ -24,6 +24,8 @@ class WaitMonitor(ABC):
     _published_at: float
     _awaited: int
     """The ranks that this rank waits for, as it has published them, as a mask."""
+    _heartbeat_s: float
+    """The period, in seconds, in which steps and heartbeats are published."""
     _evicted_at: dict[int, float]
     """The ranks that it has evicted, and when."""
 
@@ -39,16 +41,12 @@ class WaitMonitor(ABC):
     def _publish(self) -> None:
         """Publish the word of this rank."""
 
-    @abstractmethod
-    def _heartbeat_s(self) -> float:
-        """Period, in seconds, in which steps and heartbeats are published."""
-
     def poll_wait(self, wait: Wait) -> bool:
         """As `Transport.poll_wait`. One-sided."""
         self.check()
         now = self._clock()
         awaited = mask(wait.ranks)
-        if awaited != self._awaited and now - self._published_at > self._heartbeat_s():
+        if awaited != self._awaited and now - self._published_at > self._heartbeat_s:
             self._awaited = awaited
             self._publish()
         if line := wait.report(now, self._awaited_by):

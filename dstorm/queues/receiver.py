@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -11,21 +10,18 @@ import numpy as np
 
 from dstorm import header
 from dstorm.errors import PeerLost
-from dstorm.header import DONE, WHOLE, WRITING, Header
+from dstorm.header import DONE, WHOLE, WRITING, Header, Watched
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.headstart import HeadStart
 from dstorm.queues.layout import Layout
-from dstorm.queues.patience import Patience
 from dstorm.queues.ring import ReceiveRing, SlotState
 from dstorm.queues.statistics import LagCounter
 from dstorm.queues.waiting import Waiting
-from dstorm.transport import Bytes, Put, Transport, Window
+from dstorm.transport import Bytes, Transport, Window
 
 _TORN_RETRIES = 16
 """How often a gather tries to copy a torn message before it leaves it to the next gather. A sender that never pauses
 must not hold a receiver up."""
-
-_HEAD_START = 1
-"""Steps that a rank under asp may be ahead of a local peer before it yields its core."""
 
 
 class Message(NamedTuple):
@@ -48,12 +44,14 @@ class InEdge:
     ring: ReceiveRing
     slots: list[int]
     """Offsets of the headers of the slots."""
-    progress: int
-    """Offset of the progress header."""
-    cell: memoryview
-    """Buffer of the acknowledgement that is sent to the peer."""
-    put_acknowledgement: Put
-    """The Put of the cell into the peer's memory."""
+    headers: list[Watched]
+    """The headers of the slots."""
+    payloads: list[Bytes]
+    """Views of the slots behind their headers."""
+    cells: list[Watched]
+    """The headers of the slots, and the progress header."""
+    acknowledge: header.Write
+    """What writes the acknowledgement in the peer's memory."""
     step: int = 0
     """The newest step that the peer is known to have reached."""
     done: bool = False
@@ -76,19 +74,14 @@ class Inbox:
         self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting
     ) -> None:  # fmt: skip
         self._transport, self._window, self._waiting = transport, window, waiting
-        self._view = transport.view
-        self._memory: memoryview = window.memory.data
         self._consistency = consistency
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
-        self._flush_all = window.prepared_flush(layout.into(rank))
-        self._local_peers = (
-            [] if consistency.waits else [edge for peer, edge in self.edges.items() if peer in transport.local_peers]
-        )
-        self._live_local_peers: dict[int, list[InEdge]] = {}
-        """The local peers that are alive, by version of the view."""
-        self._patience: defaultdict[int, Patience] = defaultdict(Patience)
-        """How long it may yield, by version of the view: a rank that fails holds others up before they know of it."""
+        self._sync, self._flush_all = window.sync, window.prepared_flush(layout.into(rank))
+        local_peers = [edge for peer, edge in self.edges.items() if peer in transport.local_peers]
+        self._head_start = None
+        if local_peers and not consistency.waits:
+            self._head_start = HeadStart(transport, waiting, local_peers, self._has_reached)
         self._seen: list[tuple[InEdge, Header]] = []
         self._handed: list[Message] = []
         """The messages of the last `take` that were not refused, until they are counted as merged."""
@@ -97,14 +90,16 @@ class Inbox:
         """Under lockstep: the last step whose messages no gather merges any more; -1: a gather is under way."""
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> InEdge:
-        cell = np.zeros(header.NBYTES, np.uint8)
+        memory, slots = self._window.memory, layout.slots(peer, rank)
+        headers = [Watched(memory.data, slot) for slot in slots]
         return InEdge(
             peer,
             ReceiveRing(layout.depth, layout.capacity),
-            layout.slots(peer, rank),
-            layout.progress(peer, rank),
-            cell.data,
-            self._window.prepared(cell, peer, layout.acknowledgement(peer, rank)),
+            slots,
+            headers,
+            [memory[slot + header.NBYTES :][: layout.capacity] for slot in slots],
+            [*headers, Watched(memory.data, layout.progress(peer, rank))],
+            header.writer(lambda cell: self._window.prepared(cell, peer, layout.acknowledgement(peer, rank))),
             heard_at=self._transport.clock(),
         )
 
@@ -112,9 +107,9 @@ class Inbox:
         """Wait for `sources()` as the consistency requires it at `step` of this rank. DeadlinePassed."""
         self._step = step
         awaited = self._consistency.awaited_step(step)
-        self._window.sync()
-        if self._local_peers:
-            self._yield_core()
+        self._sync()
+        if self._head_start is not None:
+            self._head_start.limit(step)
         if awaited:
 
             def missing() -> list[InEdge]:
@@ -154,22 +149,20 @@ class Inbox:
         self._seen.clear()
         found = []
         for edge in self.edges.values():
-            seen = edge.ring.newest([header.read(self._memory, offset) for offset in edge.slots])
+            seen = edge.ring.newest([cell.read() for cell in edge.headers])
             if seen is None:
                 continue
-            message = self._message(edge, seen, self._payload(edge, seen))
             if not edge.ring.is_sound(seen):
                 return None
             self._seen.append((edge, seen))
-            found.append(message)
+            found.append(self._message(edge, seen, self._payload(edge, seen)))
         return found
 
     def look_again(self) -> bool:
         """As `Queues.look_again`."""
-        self._window.sync()
+        self._sync()
         for edge, seen in self._seen:
-            slot = edge.slots[(seen.number - 1) % len(edge.slots)]
-            if not edge.ring.look_again(seen, header.read(self._memory, slot)):
+            if not edge.ring.look_again(seen, edge.headers[edge.ring.slot(seen.number)].read()):
                 return False
         for edge, seen in self._seen:
             self._settle(edge, seen)
@@ -180,7 +173,7 @@ class Inbox:
         """As `Queues.acknowledge`. One-sided."""
         fresh = [edge for edge in self.edges.values() if edge.ring.taken > edge.acknowledged]
         for edge in fresh:
-            self._put(edge, (edge.ring.taken, self._step, WHOLE, 0, 0, 1.0, 0.0))
+            edge.acknowledge(edge.ring.taken, self._step, WHOLE)
             edge.acknowledged = edge.ring.taken
         if len(fresh) == len(self.edges):
             self._flush_all()
@@ -198,7 +191,7 @@ class Inbox:
         skipped = []
         for edge in self.edges.values():
             if (number := self._skip(edge)) > edge.acknowledged:
-                self._put(edge, (number, self._step, WHOLE, 0, 0, 1.0, 0.0))
+                edge.acknowledge(number, self._step, WHOLE)
                 edge.acknowledged = number
                 skipped.append(edge.peer)
         if skipped:
@@ -207,51 +200,22 @@ class Inbox:
     def leave(self, step: int) -> None:
         """Put to all in-neighbours that this rank has closed, at `step`. The caller flushes. One-sided."""
         for edge in self.edges.values():
-            self._put(edge, Header(edge.ring.taken, step, DONE))
+            edge.acknowledge(edge.ring.taken, step, DONE)
 
     def outstanding(self, edge: InEdge) -> tuple[int, int]:
         """The counts (pending, overwritten) of an edge."""
-        return edge.ring.outstanding([header.read(self._memory, offset) for offset in edge.slots])
-
-    def _put(self, edge: InEdge, what: header.Fields) -> None:
-        header.write(edge.cell, 0, what)
-        edge.put_acknowledgement()
+        return edge.ring.outstanding([cell.read() for cell in edge.headers])
 
     def _has_reached(self, edge: InEdge, step: int) -> bool:
-        """Whether the peer has published `step` or closed. Reads no more headers than it must."""
+        """Whether the peer has published `step` or closed."""
         if edge.step >= step or edge.done:
             return True
-        self._window.sync()
-        self._note_step(edge, header.read(self._memory, edge.slots[edge.ring.next_slot]))
-        if edge.step >= step:
-            return True
-        for offset in edge.slots:
-            self._note_step(edge, header.read(self._memory, offset))
-            if edge.step >= step:
-                return True
-        self._note_step(edge, header.read(self._memory, edge.progress))
+        self._sync()
+        for cell in edge.cells:
+            seen = cell.read()
+            if seen is not None and (seen.step > edge.step or seen.state == DONE):
+                self._note_step(edge, seen)
         return edge.step >= step or edge.done
-
-    def _yield_core(self) -> None:
-        """Yield the core to local peers that are behind, under asp, where no call ever waits for them.
-
-        This is not a wait for a message. It evens out the system's scheduling, whose time slices may be as long as a
-        short training. Once the patience is used up, a gather yields once.
-        """
-        step = self._step - _HEAD_START
-        version = self._view.version
-        local_peers = self._live_local_peers.get(version)
-        if local_peers is None:
-            local_peers = self._live_local_peers[version] = self._view.to_living(self._local_peers)
-        behind = [edge for edge in local_peers if not self._has_reached(edge, step)]
-        if not behind:
-            return
-        patience, is_first = self._patience[version], True
-        while behind and (is_first or patience.is_left):
-            patience.pause(self._transport.pause, self._transport.clock)
-            self._waiting.notice()
-            is_first = False
-            behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]
 
     def _note_step(self, edge: InEdge, seen: Header | None) -> None:
         if seen is None or seen.state == WRITING:
@@ -265,7 +229,7 @@ class Inbox:
         """Settle the peer's messages of steps that are over; return the number of the newest, or 0."""
         number = 0
         while True:
-            seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
+            seen = edge.headers[edge.ring.next_slot].read()
             if edge.ring.look(seen) is not SlotState.READY or seen is None or seen.step > self._over:
                 return number
             self._note_step(edge, seen)
@@ -276,12 +240,12 @@ class Inbox:
         """The peer's message of this rank's step; None where it sent none. Older messages are skipped."""
         polls = 0
         while True:
-            seen = header.read(self._memory, edge.slots[edge.ring.next_slot])
+            seen = edge.headers[edge.ring.next_slot].read()
             state = edge.ring.look(seen)
             if state is SlotState.NOTHING:
                 return None
             if state is not SlotState.READY or seen is None:
-                self._window.sync()
+                self._sync()
                 try:
                     self._waiting.poll(edge, polls)
                 except PeerLost:  # it failed while it wrote the header
@@ -302,7 +266,7 @@ class Inbox:
         tries = 0
         while len(taken) < len(edge.slots) and tries < _TORN_RETRIES:
             slot = edge.ring.next_slot
-            seen = header.read(self._memory, edge.slots[slot])
+            seen = edge.headers[slot].read()
             state = edge.ring.look(seen)
             if state is SlotState.NOTHING:
                 break
@@ -311,20 +275,19 @@ class Inbox:
                     taken.append(message)
                 continue
             tries += 1
-            self._window.sync()
+            self._sync()
         return taken
 
     def _take_newest(self, edge: InEdge) -> list[Message]:
         """The newest pending message of the peer; [] where there is none."""
         for _ in range(_TORN_RETRIES):
-            seen = edge.ring.newest([header.read(self._memory, offset) for offset in edge.slots])
+            seen = edge.ring.newest([cell.read() for cell in edge.headers])
             if seen is None:
                 break
-            slot = (seen.number - 1) % len(edge.slots)
-            if self._copied(edge, slot, seen, 0):
+            if self._copied(edge, edge.ring.slot(seen.number), seen, 0):
                 message = self._taken(edge, seen, edge.copies[0][: seen.nbytes])
                 return [] if message is None else [message]
-            self._window.sync()
+            self._sync()
         return []
 
     def _taken(self, edge: InEdge, seen: Header, payload: Bytes) -> Message | None:
@@ -345,8 +308,8 @@ class Inbox:
 
     def _payload(self, edge: InEdge, seen: Header) -> Bytes:
         """A view of the payload in its slot."""
-        start = edge.slots[(seen.number - 1) % len(edge.slots)] + header.NBYTES
-        return self._window.memory[start : start + max(0, min(seen.nbytes, edge.ring.capacity))]
+        payload = edge.payloads[edge.ring.slot(seen.number)]
+        return payload if seen.nbytes == payload.nbytes else payload[: max(0, seen.nbytes)]
 
     def _copied(self, edge: InEdge, slot: int, seen: Header, place: int) -> bool:
         """Copy the payload of a slot; return whether the copy is the whole message whose header was read before."""
@@ -354,7 +317,7 @@ class Inbox:
             edge.copies.append(np.empty(edge.ring.capacity, np.uint8))
         if not edge.ring.is_sound(seen):
             return True
-        self._window.sync()
+        self._sync()
         self._window.copy(edge.slots[slot] + header.NBYTES, edge.copies[place][: seen.nbytes])
-        self._window.sync()
-        return edge.ring.look_again(seen, header.read(self._memory, edge.slots[slot]))
+        self._sync()
+        return edge.ring.look_again(seen, edge.headers[slot].read())

@@ -72,6 +72,10 @@ class ReceiveRing:
         """The slot of the awaited message, whose number is taken + 1."""
         return self.taken % self.depth
 
+    def slot(self, number: int) -> int:
+        """The slot of message `number`."""
+        return (number - 1) % self.depth
+
     def look(self, seen: Header | None) -> SlotState:
         """The state of the awaited message's slot, whose header is `seen`.
 
@@ -97,8 +101,11 @@ class ReceiveRing:
 
     def newest(self, seen: list[Header | None]) -> Header | None:
         """The newest whole message that is not settled, among the headers of all slots; None where there is none."""
-        waiting = [one for one in seen if one is not None and one.state == WHOLE and one.number > self.taken]
-        return max(waiting, default=None)
+        newest, number = None, self.taken
+        for one in seen:
+            if one is not None and one.number > number and one.state == WHOLE:
+                newest, number = one, one.number
+        return newest
 
     def is_sound(self, first: Header) -> bool:
         """Whether a payload of the length in the header fits into the slot."""

@@ -1,6 +1,7 @@
 """The sending end: it writes into the queue of each out-neighbour.
 
-One scatter takes three flushes, which all its peers share: mark, payload, publish.
+One scatter takes three flushes, which all its peers share: mark, payload, publish. Where receivers acknowledge, nobody
+reads the slot that is written, so it needs no mark.
 """
 
 from __future__ import annotations
@@ -13,15 +14,12 @@ from typing import NamedTuple
 import numpy as np
 
 from dstorm import header
-from dstorm.header import DONE, WHOLE, WRITING, Header
+from dstorm.header import BLANK, DONE, WHOLE, WRITING, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.ring import SendRing
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Put, Transport, Window
-
-_STATE = 2 * 8
-"""Offset of the low byte of the state in a header."""
 
 
 class OutgoingMessage(NamedTuple):
@@ -48,24 +46,20 @@ class OutEdge:
     ring: SendRing
     slots: list[int]
     """Offsets of the headers of the slots in the peer's memory."""
-    acknowledgement: int
-    """Offset of the peer's acknowledgement in this rank's memory."""
-    state_at: int
-    """Offset of the low byte of the acknowledgement's state."""
-    cell: memoryview
-    """Buffer of the header that is sent to this peer."""
-    put_header: list[Put]
-    """Puts of the cell into each slot."""
-    put_progress: Put
-    """The Put of the cell into the progress header."""
+    acknowledgement: Watched
+    """The peer's acknowledgement, in this rank's memory."""
+    headers: list[header.Write]
+    """What writes the header of each slot."""
+    progress: header.Write
+    """What writes the progress header."""
     message: OutgoingMessage = _NONE
     """The message of the scatter under way."""
-    slot: int = 0
-    """The slot of that message."""
     lasting: OutgoingMessage | None = None
     """The message that was given to `prepare`."""
     put_lasting: list[Put] = field(default_factory=list)
     """Puts of its body into each slot."""
+    heard: Header = BLANK
+    """The acknowledgement that was noted last."""
     step: int = 0
     """The peer's step when it last acknowledged."""
     done: bool = False
@@ -84,7 +78,6 @@ class Outbox:
         self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting
     ) -> None:  # fmt: skip
         self._transport, self._window, self._waiting = transport, window, waiting
-        self._memory: memoryview = window.memory.data
         self._acknowledged = consistency.acknowledges
         self._in_flight = consistency.unacknowledged(layout.depth)
         rank = transport.rank
@@ -92,19 +85,19 @@ class Outbox:
         self._flush_all = window.prepared_flush(layout.out(rank))
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> OutEdge:
-        cell = np.zeros(header.NBYTES, np.uint8)
         slots = layout.slots(rank, peer)
         return OutEdge(
             peer,
             SendRing(layout.depth),
             slots,
-            layout.acknowledgement(rank, peer),
-            layout.acknowledgement(rank, peer) + _STATE,
-            cell.data,
-            [self._window.prepared(cell, peer, slot) for slot in slots],
-            self._window.prepared(cell, peer, layout.progress(rank, peer)),
+            Watched(self._window.memory.data, layout.acknowledgement(rank, peer)),
+            [self._header(peer, slot) for slot in slots],
+            self._header(peer, layout.progress(rank, peer)),
             heard_at=self._transport.clock(),
         )
+
+    def _header(self, peer: int, offset: int) -> header.Write:
+        return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
     def prepare(self, message: OutgoingMessage) -> None:
         """As `Queues.prepare`. Local."""
@@ -115,29 +108,26 @@ class Outbox:
     def send(self, messages: Iterable[OutgoingMessage], step: int, weight: float, mass: float) -> tuple[int, float]:
         """As `Queues.send_each`."""
         edges = self._ready(messages)
-        flush = self._flush_all if len(edges) == len(self.edges) else partial(self._flush, edges)
+        is_to_all = len(edges) == len(self.edges)
+        flush = self._flush_all if is_to_all else partial(self._flush, edges)
+        if not self._acknowledged:
+            for edge in edges:
+                edge.headers[edge.ring.next_slot](edge.ring.sent + 1, step, WRITING)
+            flush()
         nbytes, share = 0, mass / (len(edges) + 1)
         for edge in edges:
-            number = edge.ring.sent + 1
-            edge.slot = edge.ring.next_slot
-            header.write(edge.cell, 0, (number, step, WRITING, 0, 0, 1.0, 0.0))
-            edge.put_header[edge.slot]()
-            nbytes += edge.message.nbytes
-        flush()
+            nbytes += self._put_payload(edge)
         if nbytes:
-            for edge in edges:
-                self._put_payload(edge)
             flush()
         for edge in edges:
-            _, _, _, payload_nbytes, encoding = edge.message
+            message = edge.message
+            slot = edge.ring.next_slot
             edge.ring.sent += 1
-            edge.bytes_sent += payload_nbytes
-            header.write(edge.cell, 0, (edge.ring.sent, step, WHOLE, encoding, payload_nbytes, weight, share))
-            edge.put_header[edge.slot]()
-        if len(edges) < len(self.edges):
+            edge.bytes_sent += message.nbytes
+            edge.headers[slot](edge.ring.sent, step, WHOLE, message.encoding, message.nbytes, weight, share)
+        if not is_to_all:
             self._put_step(step, without=edges)
-            flush = self._flush_all
-        flush()
+        self._flush_all()
         self._transport.count_step()
         return nbytes, share
 
@@ -145,21 +135,19 @@ class Outbox:
         """Send the step alone to the peers that get no message."""
         for edge in self.edges.values():
             if edge not in without:
-                header.write(edge.cell, 0, (edge.ring.sent, step, WHOLE, 0, 0, 1.0, 0.0))
-                edge.put_progress()
+                edge.progress(edge.ring.sent, step, WHOLE)
 
     def leave(self, step: int) -> None:
         """Put to all out-neighbours that this rank has closed, at `step`. The caller flushes."""
         for edge in self.edges.values():
-            header.write(edge.cell, 0, Header(edge.ring.sent, step, DONE))
-            edge.put_progress()
+            edge.progress(edge.ring.sent, step, DONE)
 
     def _ready(self, messages: Iterable[OutgoingMessage]) -> list[OutEdge]:
         """The edges of a scatter, each with its message, once the consistency allows them to send."""
         edges = []
         for message in messages:
             edge = self.edges[message.peer]
-            if not (edge.done or (self._memory[edge.state_at] == DONE and self._has_closed(edge))):
+            if not self._has_closed(edge):
                 edge.message = message
                 edges.append(edge)
         if self._acknowledged:
@@ -169,15 +157,17 @@ class Outbox:
             edges = [edge for edge in edges if not edge.done]
         return edges
 
-    def _put_payload(self, edge: OutEdge) -> None:
-        message = edge.message
+    def _put_payload(self, edge: OutEdge) -> int:
+        """Start to write the payload of the edge's message; return its length in bytes."""
+        message, slot = edge.message, edge.ring.next_slot
         if message is edge.lasting:
-            edge.put_lasting[edge.slot]()
+            edge.put_lasting[slot]()
         elif message.nbytes:
-            offset = edge.slots[edge.slot] + header.NBYTES
+            offset = edge.slots[slot] + header.NBYTES
             self._window.put(message.body, edge.peer, offset)
             if message.tail is not None:
                 self._window.put(message.tail, edge.peer, offset + message.body.nbytes)
+        return message.nbytes
 
     def _flush(self, edges: Sequence[OutEdge]) -> None:
         if edges:
@@ -185,7 +175,8 @@ class Outbox:
 
     def _has_closed(self, edge: OutEdge) -> bool:
         """Whether the peer has closed its end, as far as this rank knows."""
-        self._note_acknowledgement(edge)
+        if not edge.done:
+            self._note_acknowledgement(edge)
         return edge.done
 
     def _may_send(self, edge: OutEdge) -> bool:
@@ -195,9 +186,10 @@ class Outbox:
         return edge.done or edge.ring.may_send(self._in_flight)
 
     def _note_acknowledgement(self, edge: OutEdge) -> None:
-        seen = header.read(self._memory, edge.acknowledgement)
-        if seen is None:
+        seen = edge.acknowledgement.read()
+        if seen is None or seen is edge.heard:
             return
+        edge.heard = seen
         edge.ring.acknowledged(seen.number)
         edge.done = edge.done or seen.state == DONE
         if seen.step > edge.step or edge.done:

@@ -83,7 +83,7 @@ class Slots:
             put_header, put_payload, flush = self._prepared.get(key) or self._prepare(key, payload)
             put_payload()
             flush()
-            header.write(self._cell.data, 0, (what.number, 0, WHOLE, 0, payload.nbytes, 1.0, 0.0))
+            header.write(self._cell.data, 0, what.number, 0, WHOLE, nbytes=payload.nbytes)
             put_header()
             flush()
             edge = self._edges[what.peer]

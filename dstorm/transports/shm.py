@@ -12,62 +12,38 @@ import mmap
 import os
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 
 from dstorm.queues.waiting import yield_core
-from dstorm.transport import Bytes, Put
+from dstorm.transports.mapped import MappedMemory
 
 
-class SharedMemory:
-    """A window in a file that the ranks of a host share: `nbytes` for each rank, which read as zeros.
+class SharedMemory(MappedMemory):
+    """A window in a file that the ranks of a host share: `nbytes` for each of `ranks`, which read as zeros.
 
     The constructor is Local: the first rank creates the file. The memory lasts while it is mapped; remove the name of
-    the file once all ranks have mapped it. `fence()`: orders the loads and stores of this core before the call with
-    those after it. MemoryError: the file cannot be mapped.
+    the file once all ranks have mapped it. `fence()`: as in `MappedMemory`. MemoryError: the file cannot be mapped.
     """
 
-    def __init__(self, path: Path, rank: int, size: int, nbytes: int, fence: Callable[[], object]) -> None:
+    def __init__(
+        self, path: Path, rank: int, ranks: Sequence[int], nbytes: int, fence: Callable[[], None]
+    ) -> None:  # fmt: skip
+        whole = len(ranks) * nbytes
         file = os.open(path, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         try:
-            os.ftruncate(file, size * nbytes)
-            self._map: mmap.mmap | None = mmap.mmap(file, size * nbytes)
+            os.ftruncate(file, whole)
+            self._map: mmap.mmap | None = mmap.mmap(file, whole)
         except OSError as error:
-            raise MemoryError(f"cannot map {size * nbytes / 1e6:,.0f} MB of shared memory: {error.strerror}: raise the "
+            raise MemoryError(f"cannot map {whole / 1e6:,.0f} MB of shared memory: {error.strerror}: raise the "
                               "limit (ulimit -v unlimited)") from error  # fmt: skip
         finally:
             os.close(file)
         everything = np.frombuffer(self._map, np.uint8)
-        self._first = rank * nbytes
-        self._parts = [everything[peer * nbytes : (peer + 1) * nbytes] for peer in range(size)]
-        self.memory: Bytes = self._parts[rank]
-        self._fence = fence
-
-    def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`, but complete on return. One-sided."""
-        np.copyto(self._parts[peer][offset : offset + source.nbytes], source)
-
-    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local."""
-        return partial(np.copyto, self._parts[peer][offset : offset + source.nbytes], source)
-
-    def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`. One-sided."""
-        self._fence()
-
-    def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`. Local."""
-        return self._fence
-
-    def sync(self) -> None:
-        """As `Window.sync`. Local."""
-        self._fence()
-
-    def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`. Local."""
-        np.copyto(destination, self.memory[offset : offset + destination.nbytes])
+        self._first = ranks.index(rank) * nbytes
+        parts = {peer: everything[place * nbytes : (place + 1) * nbytes] for place, peer in enumerate(ranks)}
+        super().__init__(rank, parts, fence)
 
     def discard(self, offset: int, nbytes: int) -> None:
         """Give `nbytes` of `memory` from `offset` on back to the system, as far as it takes them. Local.
@@ -82,7 +58,8 @@ class SharedMemory:
 
     def free(self) -> None:
         """Drop the mapping. The memory is freed when no view of it is left. Local."""
-        self._parts, self.memory, self._map = [], np.empty(0, np.uint8), None
+        self.drop()
+        self._map = None
 
 
 class OneHost:

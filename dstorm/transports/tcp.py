@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.queues.waiting import yield_core
-from dstorm.transport import Bytes, Put
 from dstorm.transports.links import Links
+from dstorm.transports.mapped import SpanningWindow
 from dstorm.transports.shm import SharedMemory
 from dstorm.view import Change, FaultTolerantView
 
@@ -26,56 +26,16 @@ def host_name() -> str:
         return os.uname().nodename
 
 
-class Arena:
-    """A window over several hosts. Puts to `local_ranks` go to `memory`, all others over `links`.
+class Arena(SpanningWindow):
+    """A window over several hosts. Puts to ranks of this host go to `memory`, all others over `links`."""
 
-    `local_ranks`: the ranks that share `memory`, in the order of their parts.
-    """
-
-    def __init__(self, memory: SharedMemory, local_ranks: Sequence[int], links: Links) -> None:
-        self._shared, self._links = memory, links
-        self._place = {rank: place for place, rank in enumerate(local_ranks)}
-        self.memory: Bytes = memory.memory
-
-    def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`. One-sided."""
-        if peer in self._place:
-            self._shared.put(source, self._place[peer], offset)
-        else:
-            self._links.put(source, peer, offset)
-
-    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local."""
-        if peer in self._place:
-            return self._shared.prepared(source, self._place[peer], offset)
-        return self._links.prepared(source, peer, offset)
-
-    def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`. One-sided."""
-        self._shared.flush(peers)
-        self._links.flush(peers)
-
-    def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`. Local."""
-        far = [peer for peer in peers if peer not in self._place]
-        return (lambda: self.flush(far)) if far else self._shared.prepared_flush(peers)
-
-    def sync(self) -> None:
-        """As `Window.sync`. Local."""
-        self._shared.sync()
-
-    def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`. Local."""
-        self._shared.copy(offset, destination)
-
-    def discard(self, offset: int, nbytes: int) -> None:
-        """As `SharedMemory.discard`. Local."""
-        self._shared.discard(offset, nbytes)
+    def __init__(self, memory: SharedMemory, links: Links) -> None:
+        super().__init__(memory, links)
+        self.discard = memory.discard
 
     def free(self) -> None:
-        """As `SharedMemory.free`. Local."""
-        self._shared.free()
-        self.memory = self._shared.memory
+        """Drop the views of the memory. Local."""
+        self.drop()
 
 
 class LinkedTransport(SurvivingTransport):

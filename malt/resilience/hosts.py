@@ -61,7 +61,7 @@ def transport(
     ended = endpoints.keys() - out.keys()
     view = FaultTolerantView(place.size)
     links = Links(memory.memory, out, into, view, leave, suspect_after_s, ended)
-    arena = Arena(memory, place.local_ranks, links)
+    arena = Arena(memory, links)
     made = LinkedTransport(place, arena, links, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill, view)
     made.barrier("malt.init")
     _path(session, place).unlink(missing_ok=True)  # all live ranks have mapped it
@@ -95,7 +95,7 @@ def _memory(session: str, place: SeveralHosts, free_nbytes: Sequence[int]) -> Sh
     hosts = zip(place.hosts, free_nbytes, strict=True)
     nbytes = min(shm_space.share_nbytes(place.hosts.count(host), free) for host, free in hosts)
     local_ranks = place.local_ranks
-    return SharedMemory(_path(session, place), local_ranks.index(place.rank), len(local_ranks), nbytes, mpi.fence())
+    return SharedMemory(_path(session, place), place.rank, local_ranks, nbytes, mpi.fence())
 
 
 def _path(session: str, place: SeveralHosts) -> Path:

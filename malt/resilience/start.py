@@ -177,7 +177,7 @@ def _of_one_host(
     nbytes = shm_space.share_nbytes(place.size)
     arrived = Rendezvous(folder, session, place.rank, place.size).come(nbytes, monitor.find_failed, deadline_s)
     path = shm_space.file_of(folder.name, session)
-    arena = SharedMemory(path, place.rank, place.size, arrived.nbytes, mpi.fence())
+    arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, mpi.fence())
     made = SurvivingTransport(place, arena, monitor.find_failed, deadline_s, discard=arena.discard, evict=monitor.kill)
     made.barrier("malt.init")
     path.unlink(missing_ok=True)  # all live ranks have mapped it

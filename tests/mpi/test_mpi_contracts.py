@@ -11,16 +11,39 @@ MPI = pytest.importorskip("mpi4py.MPI")
 from dstorm.transports.mpi import MpiTransport  # noqa: E402
 
 
-def run(body):
-    transport = MpiTransport(MPI.COMM_WORLD, 30.0)
-    found = body(transport)
-    transport.close()
-    return [found]
+class Divided(MpiTransport):
+    """Ranks that count as those of several hosts: `hosts(rank)` is the host of a rank."""
+
+    hosts_of = staticmethod(lambda rank: "one")
+
+    def _find_hosts(self):
+        hosts = tuple(self.hosts_of(rank) for rank in range(self.size))
+        self._host = self._comm.Split(hosts.index(hosts[self.rank]))
+        return hosts
 
 
-def test_a_window_over_mpi_keeps_its_contract():
-    check_window(run)
+class Halves(Divided):
+    hosts_of = staticmethod(lambda rank: f"host {rank % 2}")
+
+
+class Alone(Divided):
+    hosts_of = staticmethod(lambda rank: f"host {rank}")
+
+
+def on(kind):
+    def run(body):
+        transport = kind(MPI.COMM_WORLD, 30.0)
+        found = body(transport)
+        transport.close()
+        return [found]
+
+    return run
+
+
+@pytest.mark.parametrize("kind", [MpiTransport, Halves, Alone])
+def test_a_window_over_mpi_keeps_its_contract(kind):
+    check_window(on(kind))
 
 
 def test_a_transport_over_mpi_keeps_its_contract():
-    check_transport(run)
+    check_transport(on(MpiTransport))

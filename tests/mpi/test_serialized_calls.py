@@ -32,17 +32,20 @@ class Watched:
         self._target, self._note = target, note
 
     def __getattr__(self, name):
+        if not callable(found := getattr(self._target, name)):
+            return found
+
         def call(*args, **kwargs):
             self._note(name)
-            return getattr(self._target, name)(*args, **kwargs)
+            return found(*args, **kwargs)
 
         return call
 
 
 def test_calls_hold_the_lock(transport, monkeypatch):
-    from dstorm.transports.mpi import transport as module
+    from dstorm.transports.mpi import window as module
 
-    source, array, make = np.ones(8, np.uint8), np.ones(3), module.MpiWindow
+    source, array, make = np.ones(8, np.uint8), np.ones(3), module._windows
     calls, free = set(), []
 
     def note(name):
@@ -51,20 +54,18 @@ def test_calls_hold_the_lock(transport, monkeypatch):
         thread.start()
         thread.join()
 
-    def noted(*args, **kwargs):
+    def noted(*args):
         note("Allocate")
-        return make(*args, **kwargs)
+        return [Watched(win, note) for win in make(*args)]
 
-    monkeypatch.setattr(module, "MpiWindow", noted)
+    monkeypatch.setattr(module, "_windows", noted)
     windows = [transport.window(64), transport.arena()]
     with monkeypatch.context() as watching:
         watching.setattr(transport, "_comm", Watched(transport._comm, note))
         for window in windows:
-            window._win._target = Watched(window._win._target, note)
-            window.put(source, transport.rank, 0)
-            window.prepared(source, transport.rank, 8)()
-            window.flush([transport.rank])
-            window.prepared_flush([transport.rank])()
+            window._far.put(source, transport.rank, 0)
+            window._far.prepared(source, transport.rank, 8)()
+            window._far.flush([transport.rank])
             window.sync()
             assert window.memory[:16].all()
             transport.barrier()

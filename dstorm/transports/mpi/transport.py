@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
@@ -51,6 +51,7 @@ class MpiTransport(BarrierTransport):
         self._helper: progress.Helper | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
         self._has_barrier = False
+        self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
         self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
         self.view = View(self.size)
@@ -75,10 +76,8 @@ class MpiTransport(BarrierTransport):
 
         Containers of different hosts may have the same name.
         """
-        group = self._comm.Split_type(MPI.COMM_TYPE_SHARED)
         leader = np.array([self.rank])
-        group.Bcast(leader)
-        group.Free()
+        self._host.Bcast(leader)
         return tuple(name.decode() for name in self.allgather(f"{MPI.Get_processor_name()}/{leader[0]}".encode()))
 
     def _take_turns(self) -> None:
@@ -127,7 +126,7 @@ class MpiTransport(BarrierTransport):
         # Inside a host a flush waits for no rank, and needs no watchdog.
         watchdog = self._watchdog if progress.spans_hosts(self.hosts) else None
         with self._calling("MPI_Win_allocate"):
-            return MpiWindow(self._comm, nbytes, watchdog, lock=self._lock)
+            return self._window(nbytes, watchdog)
 
     def arena(self) -> MpiWindow:
         """A window of the same size on all ranks: half of the free /dev/shm, divided among a host's ranks. Collective.
@@ -137,7 +136,10 @@ class MpiTransport(BarrierTransport):
         share = shm_space.share_nbytes(len(self.local_peers) + 1)
         nbytes = min(int(text) for text in self.allgather(str(share).encode()))
         with self._last_barrier("MPI_Win_allocate"):
-            return MpiWindow(self._comm, nbytes, clear=False, lock=self._lock)
+            return self._window(nbytes, clear=False)
+
+    def _window(self, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True) -> MpiWindow:
+        return MpiWindow(self._comm, self._host, self.hosts, nbytes, watchdog, clear, self._lock)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
@@ -232,4 +234,5 @@ class MpiTransport(BarrierTransport):
         if self._helper is not None:
             self._helper.stop()
         self._watchdog.stop()
+        self._host.Free()
         self._comm.Free()

@@ -1,21 +1,23 @@
 """Windows over MPI: the one module that calls MPI.Win.
 
-A window is made by Win.Allocate, and lies under one Lock_all for its whole life. Put, Flush, Sync and plain loads of
-one's own memory are all that moves data (MPI-4.1, chapter 12). Accumulate is not used: MPI libraries break there.
+A window lies under one Lock_all for its whole life. Put, Flush, Sync, and plain loads and stores of shared memory are
+all that moves data (MPI-4.1, chapter 12). Accumulate is not used: MPI libraries break there.
 """
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 import numpy as np
 from mpi4py import MPI
 
 from dstorm.transport import Bytes, Put
 from dstorm.transports import progress
+from dstorm.transports.mapped import MappedMemory, SpanningWindow
 from dstorm.transports.watchdog import Watchdog
 
 
@@ -29,36 +31,11 @@ def fence() -> Callable[[], None]:
     return win.Sync
 
 
-def _nothing() -> None:
-    """The flush of no peers."""
+class _FarPuts:
+    """Puts to ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes."""
 
-
-class MpiWindow:
-    """This rank's part of an MPI window. The constructor is Collective.
-
-    `watchdog`: watches the flushes. `clear`: whether the memory is zeroed. `lock`: held during each call of MPI; the
-    caller of the constructor holds it, too.
-    """
-
-    def __init__(
-        self, comm: MPI.Intracomm, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True,
-        lock: threading.RLock | None = None,
-    ) -> None:  # fmt: skip
-        self._watchdog = watchdog
-        self._win = MPI.Win.Allocate(max(nbytes, 1), 1, comm=comm)
-        self._win.Lock_all(MPI.MODE_NOCHECK)
-        self.memory: Bytes = np.frombuffer(self._win.tomemory(), np.uint8)  # type: ignore[call-overload]
-        if clear:
-            self.memory[:] = 0  # headers must read EMPTY, and pages that are touched count in free_nbytes()
-        self._win.Sync()
-        comm.Barrier()
-        if lock is not None:
-            self._win = cast("MPI.Win", progress.Serialized(self._win, lock))
-
-    @property
-    def model(self) -> str:
-        """The memory model, "unified" or "separate" (MPI-4.1, 12.4). Local."""
-        return "unified" if self._win.model == MPI.WIN_UNIFIED else "separate"
+    def __init__(self, win: MPI.Win, watchdog: Watchdog | None) -> None:
+        self._win, self._watchdog = win, watchdog
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """As `Window.put`. One-sided."""
@@ -71,39 +48,79 @@ class MpiWindow:
         return partial(self._win.Put, [source.data, nbytes, MPI.BYTE], peer, (offset, nbytes, MPI.BYTE))
 
     def flush(self, peers: Sequence[int]) -> None:
-        """As `Window.flush`. One-sided. The watchdog watches it where ranks are on other hosts."""
-        if self._watchdog is None:
-            self._flush(peers)
-        else:
-            with self._watchdog.watching(f"MPI_Win_flush to ranks {list(peers)}"):
-                self._flush(peers)
+        """As `Window.flush`. One-sided."""
+        watching = self._watchdog.watching if self._watchdog is not None else contextlib.nullcontext
+        with watching(f"MPI_Win_flush to ranks {list(peers)}"):
+            if len(peers) == 1:
+                self._win.Flush(peers[0])
+            else:
+                self._win.Flush_all()
 
-    def _flush(self, peers: Sequence[int]) -> None:
-        if len(peers) == 1:
-            self._win.Flush(peers[0])
-        else:
-            self._win.Flush_all()
 
-    def prepared_flush(self, peers: Sequence[int]) -> Put:
-        """As `Window.prepared_flush`. Local."""
-        if not peers:
-            return _nothing
-        if self._watchdog is not None:
-            return partial(self.flush, peers)
-        return partial(self._win.Flush, peers[0]) if len(peers) == 1 else self._win.Flush_all
+class MpiWindow(SpanningWindow):
+    """This rank's part of a window over MPI. The constructor is Collective.
 
-    def sync(self) -> None:
-        """As `Window.sync`. Local."""
-        self._win.Sync()
+    The memory of the ranks of one host is shared: each of them maps all of it, and stores into it in place of a Put.
+    Ranks of other hosts are reached by Puts into the same memory.
 
-    def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`. Local."""
-        np.copyto(destination, self.memory[offset : offset + destination.nbytes])
+    `comm`, `host`: all ranks, and those of this host. `hosts`: the name of the host of each rank of `comm`. `watchdog`:
+    watches the flushes to other hosts. `clear`: whether the memory is zeroed. `lock`: held during each call of MPI; the
+    caller of the constructor holds it, too.
+    """
+
+    def __init__(
+        self, comm: MPI.Intracomm, host: MPI.Intracomm, hosts: Sequence[str], nbytes: int,
+        watchdog: Watchdog | None = None, clear: bool = True, lock: threading.RLock | None = None,
+    ) -> None:  # fmt: skip
+        self._wins = _windows(comm, host, len(set(hosts)), max(nbytes, 1))
+        for win in self._wins:
+            win.Lock_all(MPI.MODE_NOCHECK)
+        mates = [rank for rank, name in enumerate(hosts) if name == hosts[comm.rank]]
+        parts = {rank: _part(self._wins[0], place) for place, rank in enumerate(mates)}
+        parts[comm.rank] = parts[comm.rank][: max(nbytes, 1)]  # a shared part is some whole pages
+        if clear:
+            parts[comm.rank][:] = 0  # headers must read EMPTY, and pages that are touched count in free_nbytes()
+        if lock is not None:
+            self._wins = [cast("MPI.Win", progress.Serialized(win, lock)) for win in self._wins]
+        near = MappedMemory(comm.rank, parts, self._wins[0].Sync if len(self._wins) == 1 else self._sync_all)
+        super().__init__(near, _FarPuts(self._wins[-1], watchdog))
+        self.sync()
+        comm.Barrier()
+
+    @property
+    def model(self) -> str:
+        """The memory model, "unified" or "separate" (MPI-4.1, 12.4). Local."""
+        return "unified" if self._wins[-1].model == MPI.WIN_UNIFIED else "separate"
+
+    def _sync_all(self) -> None:
+        for win in self._wins:
+            win.Sync()
 
     def free(self) -> None:
         """As `Window.free`. Collective."""
-        win, self._win = self._win, MPI.WIN_NULL
-        if win != MPI.WIN_NULL:
-            self.memory = np.empty(0, np.uint8)
+        wins, self._wins = self._wins, []
+        self.drop()
+        for win in reversed(wins):
             win.Unlock_all()
             win.Free()
+
+
+def _windows(comm: MPI.Intracomm, host: MPI.Intracomm, hosts: int, nbytes: int) -> list[MPI.Win]:
+    """Windows of one memory: the first among the ranks of `host`, the last among those of `comm`. Collective.
+
+    MPI-4.1, 12.2.3: memory is shared by the ranks of one host alone (MPI_Win_allocate_shared). Those of others get a
+    window of it that is made by MPI_Win_create; where no rank has another one on its host, all is as MPI has it.
+    """
+    if hosts == comm.size > 1:
+        return [MPI.Win.Allocate(nbytes, 1, comm=comm)]
+    info = MPI.Info.Create({"alloc_shared_noncontig": "true"})  # so that the part of each rank begins at a page
+    shared = MPI.Win.Allocate_shared(nbytes, 1, info, host)
+    info.Free()
+    return [shared] if hosts == 1 else [shared, MPI.Win.Create(shared.tomemory(), 1, comm=comm)]
+
+
+def _part(win: MPI.Win, place: int) -> Bytes:
+    """The memory of a rank of this host."""
+    is_shared = win.flavor == MPI.WIN_FLAVOR_SHARED
+    memory: Any = win.Shared_query(place)[0] if is_shared else win.tomemory()
+    return np.frombuffer(memory, np.uint8)

@@ -81,7 +81,7 @@ def one_host(folder):
         path = folder / uuid.uuid4().hex
 
         def make(rank):
-            arena = SharedMemory(path, rank, SIZE, NBYTES, lambda: None)
+            arena = SharedMemory(path, rank, range(SIZE), NBYTES, lambda: None)
             return SurvivingTransport(OneHost(rank, SIZE, "none"), arena, list, 30.0, discard=arena.discard)
 
         return in_threads(make, body)
@@ -103,12 +103,10 @@ def several_hosts(folder):
             far = {other: endpoint for other, endpoint in endpoints.items() if other not in place.local_ranks}
             out, into = exchanges[rank].connect(far, 30.0)
             local_ranks = place.local_ranks
-            memory = SharedMemory(
-                folder / f"{name}-{local_ranks[0]}", local_ranks.index(rank), len(local_ranks), NBYTES, lambda: None
-            )  # fmt: skip
+            memory = SharedMemory(folder / f"{name}-{local_ranks[0]}", rank, local_ranks, NBYTES, lambda: None)
             view = FaultTolerantView(SIZE)
             links = Links(memory.memory, out, into, view, pytest.fail, None)
-            arena = Arena(memory, local_ranks, links)
+            arena = Arena(memory, links)
             return LinkedTransport(
                 place, arena, links, list, lambda ranks: None, 30.0, pytest.fail, lambda rank: False, view
             )  # fmt: skip

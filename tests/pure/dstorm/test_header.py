@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dstorm import header
-from dstorm.header import DONE, EMPTY, WHOLE, WRITING, Header
+from dstorm.header import DONE, EMPTY, WHOLE, WRITING, Header, Watched
 
 pytestmark = pytest.mark.serial
 
@@ -25,7 +25,7 @@ headers = st.builds(
 
 def laid(one: Header) -> bytearray:
     buffer = bytearray(header.NBYTES)
-    header.write(memoryview(buffer), 0, one)
+    header.write(memoryview(buffer), 0, *one)
     return buffer
 
 
@@ -57,3 +57,33 @@ def test_zeros_with_one_byte_of_something_are_neither_empty_nor_a_stamp(place):
     torn = bytearray(header.NBYTES)
     torn[place] = 1
     assert header.read(memoryview(torn), 0) is None
+
+
+def test_a_header_that_is_watched_is_whole_and_as_new_as_what_has_arrived(monkeypatch):
+    """Halves of the next headers, the hash with the second one, arrive before, within and after a look."""
+    wanted = [header.BLANK, *(Header(number, number, WHOLE, 0, 8) for number in (1, 2))]
+    halves = [(start, laid(one)[start : start + 32]) for one in wanted[1:] for start in (0, 32)]
+    unpack = header._checked
+    for before in range(5):
+        for within in range(5 - before):
+            memory, left = bytearray(header.NBYTES), list(halves)
+            watched = Watched(memoryview(memory), 0)
+
+            def arrive(count, memory=memory, left=left):
+                for start, half in left[:count]:
+                    memory[start : start + 32] = half
+                del left[:count]
+
+            def read_later(buffer, offset, arrive=arrive, within=within):
+                arrive(within)
+                return unpack(buffer, offset)
+
+            arrive(before)
+            monkeypatch.setattr(header, "_checked", read_later)
+            assert watched.read() in (None, *wanted[before // 2 :])
+            monkeypatch.setattr(header, "_checked", unpack)
+            while left:
+                arrive(1)
+                newest = wanted[2 - len(left) // 2 - len(left) % 2]
+                assert watched.read() in ((newest,) if len(left) % 2 == 0 else (None, newest))
+            assert watched.read() == wanted[2]

@@ -190,7 +190,7 @@ def test_an_impossible_length_is_refused():
             from dstorm import header
 
             first = queues._in.edges[0].slots[0]
-            header.write(queues._window.memory.data, first, header.Header(1, 1, header.WHOLE, 0, CAPACITY + NBYTES))
+            header.write(queues._window.memory.data, first, 1, 1, header.WHOLE, nbytes=CAPACITY + NBYTES)
             assert queues.receive(lambda: [0], newest=False) == []
             assert queues.statistics().refused == 1
 

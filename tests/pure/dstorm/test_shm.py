@@ -22,7 +22,7 @@ PAGE = mmap.PAGESIZE
 def windows(tmp_path):
     fences = []
     made = [
-        SharedMemory(tmp_path / "arena", rank, SIZE, 1 << 16, lambda rank=rank: fences.append(rank))
+        SharedMemory(tmp_path / "arena", rank, range(SIZE), 1 << 16, lambda rank=rank: fences.append(rank))
         for rank in range(SIZE)
     ]
     return made, fences
@@ -47,15 +47,15 @@ def test_it_reads_as_zeros_and_what_is_put_arrives_there_alone(windows):
 
 
 def test_whoever_comes_later_finds_what_was_put_before(tmp_path):
-    first = SharedMemory(tmp_path / "arena", 0, 2, 4096, lambda: None)
+    first = SharedMemory(tmp_path / "arena", 0, range(2), 4096, lambda: None)
     first.put(np.full(8, 7, np.uint8), 1, 0)
-    second = SharedMemory(tmp_path / "arena", 1, 2, 4096, lambda: None)
+    second = SharedMemory(tmp_path / "arena", 1, range(2), 4096, lambda: None)
     assert second.memory[:8].tolist() == [7] * 8
 
 
 def test_what_is_discarded_takes_no_memory_and_leaves_the_rest(tmp_path):
     taken = lambda: 512 * (tmp_path / "arena").stat().st_blocks  # noqa: E731
-    parts = [SharedMemory(tmp_path / "arena", rank, 2, 16 * PAGE, lambda: None) for rank in range(2)]
+    parts = [SharedMemory(tmp_path / "arena", rank, range(2), 16 * PAGE, lambda: None) for rank in range(2)]
     for part in parts:
         part.memory[:] = 7
     before = taken()
@@ -77,7 +77,7 @@ def test_a_limit_on_memory_is_told_with_the_remedy(tmp_path, monkeypatch):
 
     monkeypatch.setattr(mmap, "mmap", refuse)
     with pytest.raises(MemoryError, match="cannot map 0 MB of shared memory: Cannot allocate memory: raise the limit"):
-        SharedMemory(tmp_path / "arena", 0, 2, PAGE, lambda: None)
+        SharedMemory(tmp_path / "arena", 0, range(2), PAGE, lambda: None)
 
 
 @pytest.mark.parametrize("ranks", [1, 3, 7])
@@ -97,7 +97,7 @@ def test_it_lasts_when_its_name_has_gone(windows, tmp_path):
 
 
 def test_a_rank_alone_goes_on_where_the_others_were_dead_before(tmp_path):
-    arena = SharedMemory(tmp_path / "arena", 2, SIZE, 1 << 22, lambda: None)
+    arena = SharedMemory(tmp_path / "arena", 2, range(SIZE), 1 << 22, lambda: None)
     transport = SurvivingTransport(OneHost(2, SIZE, "Open MPI 5"), arena, lambda: [0, 1], 5.0)
     transport.barrier("malt.init")
     reports = []

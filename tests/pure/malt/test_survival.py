@@ -319,10 +319,10 @@ def test_half_a_header_of_a_failed_rank_is_no_message(seed):
         for step in range(1, 9):
             if transport.rank == 1 and step == 4:
                 edge = vector._queues._out.edges[0]
-                header.write(edge.cell, 0, header.Header(4, 4, header.WRITING))
-                edge_window = vector._queues._window
-                edge_window.put(np.frombuffer(edge.cell, np.uint8)[:40], 0, edge.slots[3 % 2])
-                edge_window.flush([0])
+                torn, window = np.zeros(header.NBYTES, np.uint8), vector._queues._window
+                header.write(torn.data, 0, 4, 4, header.WRITING)
+                window.put(torn[24:], 0, edge.slots[3 % 2] + 24)
+                window.flush([0])
                 while True:  # until it has failed
                     transport.pause(10)
             vector.array[:] = transport.rank

@@ -1,0 +1,61 @@
+"""The head start of a rank under asp: it yields its core to peers of its host that are behind.
+
+This is not a wait for a message. It evens out the system's scheduling, whose time slices may be as long as a short
+training.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from typing import Generic, TypeVar
+
+from dstorm.queues.patience import Patience
+from dstorm.queues.waiting import Waiting
+from dstorm.transport import Transport
+from dstorm.view import HasPeer
+
+_Edge = TypeVar("_Edge", bound=HasPeer)
+
+_STEPS = 1
+"""Steps that a rank may be ahead of a local peer before it yields its core."""
+
+
+class HeadStart(Generic[_Edge]):
+    """How far one rank is ahead of its local peers. Local.
+
+    `has_reached(edge, step)`: whether the peer of the edge has reached the step, by the newest headers.
+    """
+
+    def __init__(
+        self, transport: Transport, waiting: Waiting, local_peers: Sequence[_Edge],
+        has_reached: Callable[[_Edge, int], bool],
+    ) -> None:  # fmt: skip
+        self._transport, self._view, self._waiting = transport, transport.view, waiting
+        self._local_peers = local_peers
+        self._has_reached = has_reached
+        self._version = -1
+        self._present: Sequence[_Edge] = local_peers
+        """Those of them that are alive, in this version of the view."""
+        self._patience: defaultdict[int, Patience] = defaultdict(Patience)
+        """How long it may yield, by version of the view: a rank that fails holds others up before they know of it."""
+
+    def limit(self, step: int) -> None:
+        """Yield the core while a local peer is behind `step` by more than the head start.
+
+        Once the patience is used up, it yields once.
+        """
+        version = self._view.version
+        if version != self._version:
+            self._version, self._present = version, self._view.to_living(self._local_peers)
+        behind = [edge for edge in self._present if not self._has_reached(edge, step - _STEPS)]
+        if behind:
+            self._yield_core(behind, step - _STEPS, version)
+
+    def _yield_core(self, behind: list[_Edge], step: int, version: int) -> None:
+        patience, is_first = self._patience[version], True
+        while behind and (is_first or patience.is_left):
+            patience.pause(self._transport.pause, self._transport.clock)
+            self._waiting.notice()
+            is_first = False
+            behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]

@@ -1,0 +1,102 @@
+"""Windows whose memory other ranks of the host have mapped: a Put is a copy, and a flush is a fence."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from operator import setitem
+from typing import Protocol
+
+import numpy as np
+
+from dstorm.transport import Bytes, Put
+
+_MOST_HELD_NBYTES = 1 << 16
+"""The longest copy that keeps the GIL, and so takes half the time of a call of NumPy."""
+_ALL = slice(None)
+
+
+class MappedMemory:
+    """The memory of the ranks of a host, all of it mapped by this process. The constructor is Local.
+
+    `parts`: by rank. `fence()`: orders the loads and stores of this core before the call with those after it. Each
+    stage of a message ends in one. Without it the stores of a stage could be seen before those of an earlier one: on
+    x86-64, too, where a copy of many bytes may bypass the cache.
+    """
+
+    def __init__(self, rank: int, parts: Mapping[int, Bytes], fence: Callable[[], None]) -> None:
+        self.parts = parts
+        self.memory: Bytes = parts[rank]
+        self.sync = fence
+        """As `Window.sync`. Local."""
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """As `Window.put`, but complete on return. One-sided."""
+        self.prepared(source, peer, offset)()
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """As `Window.prepared`. Local."""
+        target = self.parts[peer][offset : offset + source.nbytes]
+        if source.nbytes > _MOST_HELD_NBYTES:
+            return partial(np.copyto, target, source.reshape(-1))
+        return partial(setitem, target.data, _ALL, source.reshape(-1).data)
+
+    def flush(self, peers: Sequence[int]) -> None:
+        """As `Window.flush`. One-sided."""
+        self.sync()
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """As `Window.prepared_flush`. Local."""
+        return self.sync
+
+    def copy(self, offset: int, destination: Bytes) -> None:
+        """As `Window.copy`. Local."""
+        np.copyto(destination, self.memory[offset : offset + destination.nbytes])
+
+    def drop(self) -> None:
+        """Drop the views of the memory. Local."""
+        self.parts, self.memory = {}, np.empty(0, np.uint8)
+
+
+class Far(Protocol):
+    """Puts to ranks of other hosts."""
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None: ...
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put: ...
+    def flush(self, peers: Sequence[int]) -> None: ...
+
+
+class SpanningWindow:
+    """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`."""
+
+    def __init__(self, near: MappedMemory, far: Far) -> None:
+        self._near, self._far = near, far
+        self.memory: Bytes = near.memory
+        self.sync, self.copy = near.sync, near.copy
+
+    def _way(self, peer: int) -> MappedMemory | Far:
+        return self._near if peer in self._near.parts else self._far
+
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """As `Window.put`. One-sided."""
+        self._way(peer).put(source, peer, offset)
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """As `Window.prepared`. Local."""
+        return self._way(peer).prepared(source, peer, offset)
+
+    def flush(self, peers: Sequence[int]) -> None:
+        """As `Window.flush`. One-sided."""
+        self.sync()
+        if far := [peer for peer in peers if peer not in self._near.parts]:
+            self._far.flush(far)
+
+    def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """As `Window.prepared_flush`. Local."""
+        is_near = all(peer in self._near.parts for peer in peers)
+        return self.sync if is_near else partial(self.flush, peers)
+
+    def drop(self) -> None:
+        """Drop the views of the memory. Local."""
+        self._near.drop()
+        self.memory = self._near.memory
