@@ -50,7 +50,7 @@ run: $(READY)
 	@$(MALT) run -n 4 -m apps.svm $(ARGS)
 
 # Whole jobs wait most of the time: three files of tests at once, also on two cores.
-PYTEST := $(VENV)/bin/python -m pytest -q -n 3 --dist loadfile
+PYTEST := $(VENV)/bin/python -m pytest -q -n 3 --dist worksteal
 
 test: $(READY)
 	@$(PYTEST) $(ARGS)

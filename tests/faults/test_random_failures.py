@@ -55,12 +55,12 @@ CASES = [
     ],
     *[Case(["-m", "apps.mf"], "--epochs 100", 1000 + seed) for seed in runs(1, 100)],
     *[Case(["-m", "apps.mf"], "--epochs 100", 1100 + seed, failures=2) for seed in runs(1, 10)],
-    *[Case(["-m", "apps.mf"], "--epochs 300 --mix average", 600 + seed) for seed in runs(1, 10)],
+    *[Case(["-m", "apps.mf"], "--epochs 100 --mix average", 600 + seed) for seed in runs(1, 10)],
     *[
-        Case(["-m", "apps.mf"], "--epochs 30 --mix average --exchange-every 200", 620 + seed, failures=2, gate=100)
+        Case(["-m", "apps.mf"], "--epochs 15 --mix average --exchange-every 200", 620 + seed, failures=2, gate=100)
         for seed in runs(1, 10)
     ],
-    *[Case(EPINIONS, "--epochs 30", 650 + seed, gate=50) for seed in runs(1, 10) if EPINIONS],
+    *[Case(EPINIONS, "--epochs 20", 650 + seed, gate=30) for seed in runs(1, 10) if EPINIONS],
     *[Case(["-m", "apps.mlp"], "--epochs 200", 700 + seed, gate=100) for seed in runs(1, 10)],
 ]
 

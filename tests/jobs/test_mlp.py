@@ -91,8 +91,12 @@ class TestDigits:
 
     @pytest.mark.thorough
     def test_bsp_repeats_itself_bit_by_bit(self, mlp):
-        first, second, other = (final(mlp("--sync", "bsp", "--epochs", 2, "--seed", k, ranks=3)) for k in (0, 0, 1))
-        assert first == second != other
+        first, second = (final(mlp("--sync", "bsp", "--epochs", 2, ranks=3)) for _ in range(2))
+        assert first == second
+
+    def test_another_seed_makes_another_model(self, alone):
+        one, other = (final(alone("--epochs", 1, "--seed", k)) for k in (0, 1))
+        assert one != other
 
     @pytest.mark.parametrize("options", [["--optimizer", "adam"], ["--hidden", "64,32"], ["--l2", "1e-4"]], ids=str)
     def test_options(self, alone, options):
@@ -128,11 +132,11 @@ def test_a_rank_without_rows_does_not_hold_the_model_back(mlp, alone, tmp_path):
 
 
 @pytest.mark.thorough
-def test_no_epochs_leave_the_model_as_it_was(mlp, tmp_path):
+def test_no_epochs_leave_the_model_as_it_was(mlp, alone, tmp_path):
     file = tmp_path / "model.npz"
     trained = final(mlp("--epochs", 2, "--save", file, ranks=2))
     assert trained == final(mlp("--epochs", 0, "--model", file, ranks=3))
-    better = final(mlp("--epochs", 2, "--model", file, ranks=2))
+    better = final(alone("--epochs", 2, "--model", file))
     assert better[0] < trained[0]
 
 
@@ -320,7 +324,7 @@ def test_help(mlp):
 class TestMnist:
     """The reference: 0.98 with a small network. Ten epochs reach it; here are one or two."""
 
-    @pytest.mark.parametrize(("ranks", "sync", "epochs"), [(1, "asp", 1), (2, "asp", 1), (4, "bsp", 2)])
+    @pytest.mark.parametrize(("ranks", "sync", "epochs"), [(2, "asp", 1), (4, "bsp", 2)])
     def test_is_on_its_way(self, mlp, data, ranks, sync, epochs):
         _, accuracy, _ = final(mlp(data / "mnist", "--epochs", epochs, "--sync", sync, ranks=ranks))
         assert accuracy >= 0.95
