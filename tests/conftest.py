@@ -231,6 +231,19 @@ def job_environment(tmp_path_factory):
     return {**inherited, "TMPDIR": str(tmp_path_factory.mktemp("job"))}
 
 
+@pytest.fixture
+def start(job_environment, tmp_path):
+    """start(source, *arguments, ...): a Job (tests/failing_jobs.py) of that program."""
+    from failing_jobs import Job
+
+    def start(source, *arguments, **options):
+        program = tmp_path / "program.py"
+        program.write_text(source)
+        return Job([str(program), *arguments], job_environment, tmp_path, **options)
+
+    return start
+
+
 @pytest.fixture(autouse=True)
 def no_session_over_mpi_on_rank_0_alone(request, monkeypatch):
     """Skip a test of tests/pure under mpiexec once it begins a session over MPI: the other ranks do not come."""
