@@ -54,6 +54,8 @@ class OutEdge:
     """What writes the progress header."""
     message: OutgoingMessage = _NONE
     """The message of the scatter under way."""
+    slot: int = 0
+    """Its slot."""
     lasting: OutgoingMessage | None = None
     """The message that was given to `prepare`."""
     put_lasting: list[Put] = field(default_factory=list)
@@ -112,19 +114,22 @@ class Outbox:
         flush = self._flush_all if is_to_all else partial(self._flush, edges)
         if not self._acknowledged:
             for edge in edges:
-                edge.headers[edge.ring.next_slot](edge.ring.sent + 1, step, WRITING)
+                edge.headers[edge.slot](edge.ring.sent + 1, step, WRITING)
             flush()
         nbytes, share = 0, mass / (len(edges) + 1)
         for edge in edges:
-            nbytes += self._put_payload(edge)
+            nbytes += edge.message.nbytes
+            if edge.message is edge.lasting:
+                edge.put_lasting[edge.slot]()
+            else:
+                self._put_payload(edge)
         if nbytes:
             flush()
         for edge in edges:
             message = edge.message
-            slot = edge.ring.next_slot
             edge.ring.sent += 1
             edge.bytes_sent += message.nbytes
-            edge.headers[slot](edge.ring.sent, step, WHOLE, message.encoding, message.nbytes, weight, share)
+            edge.headers[edge.slot](edge.ring.sent, step, WHOLE, message.encoding, message.nbytes, weight, share)
         if not is_to_all:
             self._put_step(step, without=edges)
         self._flush_all()
@@ -147,8 +152,10 @@ class Outbox:
         edges = []
         for message in messages:
             edge = self.edges[message.peer]
-            if not self._has_closed(edge):
-                edge.message = message
+            if not edge.done:
+                self._note_acknowledgement(edge)
+            if not edge.done:
+                edge.message, edge.slot = message, edge.ring.next_slot
                 edges.append(edge)
         if self._acknowledged:
             missing = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
@@ -157,27 +164,17 @@ class Outbox:
             edges = [edge for edge in edges if not edge.done]
         return edges
 
-    def _put_payload(self, edge: OutEdge) -> int:
-        """Start to write the payload of the edge's message; return its length in bytes."""
-        message, slot = edge.message, edge.ring.next_slot
-        if message is edge.lasting:
-            edge.put_lasting[slot]()
-        elif message.nbytes:
-            offset = edge.slots[slot] + header.NBYTES
+    def _put_payload(self, edge: OutEdge) -> None:
+        """Start to write the payload of the edge's message, which is not the one of `prepare`."""
+        message, offset = edge.message, edge.slots[edge.slot] + header.NBYTES
+        if message.nbytes:
             self._window.put(message.body, edge.peer, offset)
             if message.tail is not None:
                 self._window.put(message.tail, edge.peer, offset + message.body.nbytes)
-        return message.nbytes
 
     def _flush(self, edges: Sequence[OutEdge]) -> None:
         if edges:
             self._window.flush([edge.peer for edge in edges])
-
-    def _has_closed(self, edge: OutEdge) -> bool:
-        """Whether the peer has closed its end, as far as this rank knows."""
-        if not edge.done:
-            self._note_acknowledgement(edge)
-        return edge.done
 
     def _may_send(self, edge: OutEdge) -> bool:
         if not edge.ring.may_send(self._in_flight):
