@@ -88,6 +88,10 @@ class View:
         if lost := self.failed.intersection(ranks):
             raise PeerLost(min(lost), why)
 
+    def check_left(self, rank: int, why: str) -> None:
+        """Raise PeerLost, with `why` as its reason: `rank` has left what a call of this rank needs."""
+        raise PeerLost(rank, why)
+
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
         """The edges of `edges` whose peers are alive."""
         failed = self.failed
@@ -156,6 +160,9 @@ class FaultTolerantView(View):
                 for callback in tuple(self._subscribers):
                     callback(change)
         self.unreported.extendleft(reversed(kept))
+
+    def check_left(self, rank: int, why: str) -> None:
+        """As `View.check_left`: nothing, as the others go on without it once it has failed."""
 
     def reachable(self, neighbours: Neighbours) -> Neighbours:
         """As `View.reachable`: all other ranks, as any may become a neighbour when the graph is mended."""

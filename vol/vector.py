@@ -3,28 +3,24 @@
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Sequence
-from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
-from dstorm import ClosedError, Layout, Message, PeerLost, Queues, Statistics, Transport
-from dstorm.membership import children
+from dstorm import Layout, Message, PeerLost, Queues, Statistics, Transport
 from dstorm.queues.consistency import Consistency
-from dstorm.turn import Turn
 from vol import arguments
 from vol.graphs.graph import Graph
 from vol.merge import AVG, BUILT_IN, PUSH_SUM, TRAINED, GatherFunction, UserFunction
+from vol.shared import Shared
 from vol.topology import Neighbours, Topology
 from vol.trained import Trained
 from vol.update import Array, Gathered
 
-_AnyVector = TypeVar("_AnyVector", bound="Vector")
 
-
-class Vector(ABC):
+class Vector(Shared):
     """This rank's replica of a vector, and its exchange with the replicas of other ranks. Collective.
 
     All ranks pass an array of the same shape and dtype, the same graph, consistency, depth and slot size. `array` is
@@ -33,14 +29,11 @@ class Vector(ABC):
     """
 
     kind: str
-    disowned = False
-    """Whether the vector belongs to the rank from which this process was forked."""
 
     def __init__(
         self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, slot_nbytes: int, *,
         depth: int = 2, deadline_s: float = 300.0, check_finite: bool = False, name: str = "vector",
     ) -> None:  # fmt: skip
-        self.name = name
         self._array = array
         self._bytes = array.reshape(-1).view(np.uint8)
         self._transport = transport
@@ -65,7 +58,7 @@ class Vector(ABC):
         transport.connect(sorted({*self._peers, *layout.into(self._rank)}))
         self._queues = Queues(transport, layout, consistency, deadline_s)
         self._turn = self._queues.turn.lock
-        self._final: Statistics | None = None
+        super().__init__(name, self._queues)
 
     @property
     def array(self) -> Array:
@@ -92,11 +85,6 @@ class Vector(ABC):
     def sources(self) -> tuple[int, ...]:
         """The in-neighbours of any step, ascending."""
         return self._topology.seen.sources
-
-    @property
-    def closed(self) -> bool:
-        """Whether this rank has closed the vector."""
-        return self._queues.closed
 
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
         """Write an update into the memory of each out-neighbour of this step; return the payload bytes sent. One-sided.
@@ -189,16 +177,6 @@ class Vector(ABC):
         steps = tuple([message.step for message in messages])
         return Gathered(senders, steps, self._step - min(steps), tuple([message.weight for message in messages]))
 
-    def statistics(self) -> Statistics:
-        """Return the totals of this rank's traffic; after close, those at the close. Local.
-
-        `peers` holds the neighbours of this rank, and the former neighbours with which it exchanged a message. Any
-        thread may call it at any time.
-        """
-        if self.disowned and self._final is None:
-            self._check_open()
-        return self._final if self._final is not None else self._statistics()
-
     def barrier(self) -> None:
         """Return once all ranks have called it. Collective.
 
@@ -207,39 +185,10 @@ class Vector(ABC):
         self._check_open()
         self._transport.barrier(f"{self.name}.barrier")
 
-    def close(self) -> None:
-        """Close the vector on this rank. One-sided. A second call does nothing.
-
-        No rank waits for this one on this vector any more, and none sends to it. Peers can still gather what it sent.
-        `array` stays usable. Any thread may call it at any time. If another thread waits in a scatter or gather, that
-        call raises ClosedError; `close` returns after it.
-        """
-        if self._final is None and not self.disowned:
-            self._queues.close()
-            with self._turn:
-                self._final = self._final or self._statistics()
-
     def disown(self, disowned: bool) -> None:
-        """Set, after a fork, whether the vector belongs to the parent process, and is closed here. Local.
-
-        The forked process has no other thread, so it makes a new lock.
-        """
-        self._queues.turn = Turn()
+        """As `Shared.disown`. Local."""
+        super().disown(disowned)
         self._turn = self._queues.turn.lock
-        self.disowned = disowned
-        self._queues.closed |= disowned
-
-    def free(self) -> None:
-        """Free the window. Collective. All ranks have closed the vector before."""
-        self._queues.free()
-
-    def __enter__(self: _AnyVector) -> _AnyVector:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
 
     def __repr__(self) -> str:
         return (
@@ -314,10 +263,6 @@ class Vector(ABC):
     def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
         """Whether to merge only the newest waiting message of each sender."""
         return isinstance(function, GatherFunction) and function.newest
-
-    def _check_open(self) -> None:
-        if self._queues.closed:
-            raise ClosedError(f"{self.name}: {children.refusal()}" if self.disowned else f"{self.name} is closed")
 
     def _check_function(self, function: Any) -> None:
         if isinstance(function, GatherFunction):

@@ -290,10 +290,13 @@ def _train_kernel(rank: int) -> Any:
             _prefetch_read(data.items, start)
             _prefetch_read(data.ratings, start)
             user = np.uint32(order[place])
+            begin, end = np.uint64(data.starts[user]), np.uint64(data.starts[user + 1])
+            if begin == end:
+                continue
             for f in range(rank + 1):
                 mine[f] = users[user, f]
             keep_mine = keep_users[user]
-            for n in range(np.uint64(data.starts[user]), np.uint64(data.starts[user + 1])):
+            for n in range(begin, end):
                 ahead = np.uint32(data.items[min(np.int64(n) + _AHEAD, last)])
                 _prefetch(items, ahead, np.uint32(0))
                 _prefetch(items, ahead, np.uint32(rank))

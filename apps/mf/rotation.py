@@ -20,8 +20,8 @@ from apps.mf.learner import Learner
 from apps.mf.ratings import DealtRatings
 from malt.data import deal
 
-BLOCKS: Final = 4
-"""The most blocks for each rank. While one is on its way there are others to train."""
+BLOCKS: Final = 2
+"""The most blocks for each rank. While one is on its way there is another one to train."""
 RUN: Final = 4
 """The fewest ratings of a user in a block, on average: his row is loaded for each of these runs."""
 
@@ -48,12 +48,6 @@ class Rotation(Learner):
         super().__init__(ratings, options, generator, state)
         self.items = malt.blocks(self.first_items(), self.sizes, lone_ranks[order], name="the items")
 
-    def take(self) -> Numbers:
-        new = super().take()
-        self._rated = [np.diff(data.starts) > 0 for data in self.data]
-        """Whether a user has ratings in a block, by block."""
-        return new
-
     def present(self) -> tuple[int, ...]:
         return tuple(self.items.ranks)
 
@@ -65,8 +59,7 @@ class Rotation(Learner):
         steps = self._steps(epoch)
         for users in np.array_split(order, self._rounds):
             for visit in self.items.round():
-                rated = users[self._rated[visit.block][users]]
-                self._train(self.data[visit.block], rated, self.items.array, *steps)
+                self._train(self.data[visit.block], users, self.items.array, *steps)
         self.rows_sent = self.items.statistics().bytes_sent // self.items.array[0].nbytes
         if self._options.checkpoint is not None:  # the ranks synchronize: none may still wait for a block then
             self.items.barrier()

@@ -10,6 +10,7 @@ from collections.abc import Callable, Collection, Iterable
 
 from dstorm import interruption
 from dstorm.errors import ClosedError
+from dstorm.queues.closing import Closing
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.receiver import Inbox, Message
@@ -17,12 +18,11 @@ from dstorm.queues.sender import Outbox, OutgoingMessage
 from dstorm.queues.statistics import EdgeStatistics, Statistics, total
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport
-from dstorm.turn import Turn
 
 _IDLE = EdgeStatistics()
 
 
-class Queues:
+class Queues(Closing):
     """The queues of one vector on one rank: those of its in-neighbours, and access to those of its out-neighbours.
 
     The constructor is Collective. All ranks pass the same layout, consistency and deadline.
@@ -31,6 +31,7 @@ class Queues:
     def __init__(
         self, transport: Transport, layout: Layout, consistency: Consistency, deadline_s: float
     ) -> None:  # fmt: skip
+        super().__init__()
         self._consistency = consistency
         transport.opened()
         try:
@@ -39,13 +40,10 @@ class Queues:
             transport.closed()
             raise
         self._transport = transport
-        self._waiting = Waiting(transport, deadline_s, self._notice)
+        self._waiting = Waiting(transport, deadline_s, self.notice)
         self._out = Outbox(transport, self._window, layout, consistency, self._waiting)
         self._in = Inbox(transport, self._window, layout, consistency, self._waiting)
         self._step = 0
-        self.closed = self._is_closing = False
-        self.turn = Turn()
-        """The caller holds it while it sends or receives. `close` takes it, and any thread may close at any time."""
         if consistency.lockstep:
             transport.while_waiting.append(self._make_way)
 
@@ -133,11 +131,6 @@ class Queues:
             if is_free:
                 self._in.make_way()
 
-    def _notice(self) -> None:
-        """Check, between two polls of a wait, whether another thread closes them. ClosedError."""
-        if self._is_closing:
-            raise ClosedError("it was closed, by another thread, while this call waited")
-
     def _edge_statistics(self, peer: int) -> EdgeStatistics:
         sending, receiving = self._out.edges.get(peer), self._in.edges.get(peer)
         record = EdgeStatistics()
@@ -151,18 +144,6 @@ class Queues:
             record.sent, ring.gathered, overwritten, pending, ring.torn_retries, ring.refused,
             record.bytes_sent, record.waited_s + receiving.waited_s, receiving.lag.record(),
         )  # fmt: skip
-
-    def close(self) -> None:
-        """Publish to all neighbours that this rank has closed: no rank waits for it or sends to it. One-sided.
-
-        What it has sent can still be gathered. A second call does nothing. A call of another thread ends first; where
-        it waits, it raises ClosedError.
-        """
-        self._is_closing = True
-        with self.turn.lock:
-            if not self.closed:
-                self.closed = True
-                self._leave()
 
     def _leave(self) -> None:
         if self._make_way in self._transport.while_waiting:

@@ -18,7 +18,8 @@ from typing import NamedTuple
 import numpy as np
 
 from dstorm import header, interruption
-from dstorm.header import WHOLE, Header
+from dstorm.header import DONE, WHOLE, Header
+from dstorm.queues.closing import Closing
 from dstorm.queues.statistics import EdgeStatistics, Statistics, total
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Put, Transport
@@ -47,14 +48,17 @@ class Edge:
     waited_s: float = 0.0
 
 
-class Slots:
+class Slots(Closing):
     """The slots of one rank, and access to those of its peers. The constructor is Collective.
 
     `nbytes`: the size of each block. All ranks pass the same sizes and deadline.
     """
 
     def __init__(self, transport: Transport, nbytes: Sequence[int], lanes: int, deadline_s: float) -> None:
-        heads = len(nbytes) * lanes * header.NBYTES
+        super().__init__()
+        self._ends = len(nbytes) * lanes * header.NBYTES
+        """The offset of one more header for each rank: whether it has closed."""
+        heads = self._ends + transport.size * header.NBYTES
         sizes = [-(-size // header.NBYTES) * header.NBYTES for size in nbytes]
         *self._starts, whole = accumulate(sizes, initial=heads)
         self._lanes = lanes
@@ -67,7 +71,7 @@ class Slots:
         self._transport = transport
         self._memory: memoryview = self._window.memory.data
         self._cell = np.zeros(header.NBYTES, np.uint8)
-        self._waiting = Waiting(transport, deadline_s, lambda: None)
+        self._waiting = Waiting(transport, deadline_s, self.notice)
         self._edges = {peer: Edge(peer, transport.clock()) for peer in range(transport.size) if peer != transport.rank}
         self._prepared: dict[tuple[int, int, int, int], tuple[Put, Put, Put]] = {}
         """The Puts of header and payload and the flush, by block, peer, lane and length of the payload."""
@@ -141,12 +145,22 @@ class Slots:
         }
         return total(peers, self._waiting.total_s)
 
-    def close(self) -> None:
-        """Publish that this rank has closed. One-sided."""
+    def has_closed(self, peer: int) -> bool:
+        """Whether `peer` has closed, as far as this rank knows. What it passed on before has come then. Local."""
+        self.sync()
+        seen = header.read(self._memory, self._ends + peer * header.NBYTES)
+        return seen is not None and seen.state == DONE
+
+    def _leave(self) -> None:
+        header.write(self._cell.data, 0, 0, 0, DONE)
+        for peer in self._edges:
+            self._window.put(self._cell, peer, self._ends + self._transport.rank * header.NBYTES)
+        if self._edges:
+            self._window.flush(list(self._edges))
         self._transport.closed()
 
     def free(self) -> None:
-        """Free the memory. Collective, once all ranks have closed."""
+        """As `Closing.free`. Collective."""
         self._memory = memoryview(b"")
         self._prepared.clear()
         self._window.free()

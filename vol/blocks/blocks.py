@@ -13,23 +13,19 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 from itertools import accumulate, pairwise
-from types import TracebackType
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import ClosedError, Slots, Statistics, Transport
+from dstorm import Slots, Statistics, Transport
 from dstorm.header import WHOLE
-from dstorm.membership import children
 from dstorm.queues.slots import Pass
-from dstorm.turn import Turn
 from dstorm.view import Change
 from vol.blocks import route
 from vol.blocks.route import LANES, Report
+from vol.shared import Shared
 from vol.update import Array
-
-_Self = TypeVar("_Self", bound="Blocks")
 
 
 class Visit(NamedTuple):
@@ -41,7 +37,7 @@ class Visit(NamedTuple):
     """Its rows in the array."""
 
 
-class Blocks:
+class Blocks(Shared):
     """This rank's copy of an array of blocks, and the passing on of blocks. The constructor is Collective.
 
     All ranks pass an array of the same shape, dtype and values, C-contiguous and writable. It becomes this rank's copy
@@ -50,22 +46,18 @@ class Blocks:
     alive, the same on all ranks.
     """
 
-    kind = "blocks"
-    disowned = False
-    """Whether it belongs to the rank from which this process was forked."""
-
     def __init__(
         self, array: Array, sizes: Sequence[int], transport: Transport, owners: NDArray[np.int32] | None = None, *,
         ranks: Sequence[int], deadline_s: float = 300.0, name: str = "blocks",
     ) -> None:  # fmt: skip
-        self.name, self._array, self._transport = name, array, transport
+        self._array, self._transport = array, transport
         self._rank = transport.rank
         self._slices = [slice(*ends) for ends in pairwise(accumulate(sizes, initial=0))]
         is_whole = len(ranks) == transport.size  # else others do already what a failed rank should have done
         self._owners = owners if owners is not None and is_whole else np.full(len(array), -1)
         self._travelling = self._payloads()
         self._slots = Slots(transport, [array[rows].nbytes for rows in self._slices], LANES, deadline_s)
-        self._turn = Turn()
+        super().__init__(name, self._slots)
         self.ranks = tuple(ranks)
         """The ranks that the blocks go to, ascending: the same on all ranks that have settled the same failures."""
         self._routes = [route.first(block, self.ranks) for block in range(len(self._slices))]
@@ -80,12 +72,11 @@ class Blocks:
         """The blocks of them that it holds, in the order in which they came."""
         self._visited: int | None = None
         """The block whose visit is under way."""
-        self._in_round = self.closed = False
+        self._in_round = False
         self.passes_lost = 0
         """How many blocks failed with the rank that held them: the pass to it is lost."""
         self._missing: set[int] = set()
         """Ranks of `ranks` that are known not to go on."""
-        self._final: Statistics | None = None
         transport.view.subscribe(self._note)
 
     @property
@@ -106,7 +97,7 @@ class Blocks:
         heartbeat. RuntimeError: the loop of the last round was left before its end; another thread is in a call of the
         blocks.
         """
-        with self._turn.taken(f"{self.name}.round"):
+        with self._slots.turn.taken(f"{self.name}.round"):
             self._check_between_rounds()
             self._in_round = True
             self._find_due()
@@ -118,7 +109,7 @@ class Blocks:
 
         A rank that waits here takes part when the others settle how to go on after a failure. Errors: as `common`.
         """
-        with self._turn.taken(f"{self.name}.barrier"):
+        with self._slots.turn.taken(f"{self.name}.barrier"):
             self._check_between_rounds()
             while not self._meet(waits=True):
                 continue
@@ -142,7 +133,7 @@ class Blocks:
 
         ClosedError, RuntimeError: as `round`. DeadlinePassed, MismatchedCalls: as malt.barrier.
         """
-        with self._turn.taken(f"{self.name}.common"), self._transport.calling(self.name):
+        with self._slots.turn.taken(f"{self.name}.common"), self._transport.calling(self.name):
             self._check_between_rounds()
             while True:
                 while not self._meet(waits=True):
@@ -153,39 +144,6 @@ class Blocks:
                 if self._meet(waits=True) and self.ranks == ranks:  # else the part of a rank may be missing
                     return whole
 
-    def statistics(self) -> Statistics:
-        """Return the totals of this rank's traffic; after close, those at the close. Local. A message is a pass."""
-        return self._slots.statistics() if self._final is None else self._final
-
-    def close(self) -> None:
-        """Close the blocks on this rank, which makes no further round. One-sided. A second call does nothing.
-
-        `array` stays usable.
-        """
-        if self._final is None and not self.disowned:
-            self.closed = True
-            with self._turn.lock:
-                self._final = self.statistics()
-                self._slots.close()
-
-    def disown(self, disowned: bool) -> None:
-        """Set, after a fork, whether the blocks belong to the parent process, and are closed here. Local."""
-        self._turn = Turn()
-        self.disowned = disowned
-        self.closed |= disowned
-
-    def free(self) -> None:
-        """Free the slots. Collective. All ranks have closed the blocks before."""
-        self._slots.free()
-
-    def __enter__(self: _Self) -> _Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        self.close()
-
     def __repr__(self) -> str:
         shape, count = self._array.shape, len(self._slices)
         return f"<{self.name}: {self._array.dtype} {shape} in {count} blocks{', closed' if self.closed else ''}>"
@@ -193,21 +151,23 @@ class Blocks:
     # -- private ----------------------------------------------------------------------------------------------
 
     def _check_between_rounds(self) -> None:
-        if self.closed:
-            raise ClosedError(f"{self.name}: {children.refusal()}" if self.disowned else f"{self.name} is closed")
+        self._check_open()
         if self._in_round:
             raise RuntimeError(f"{self.name}: a loop over a round was left before its end, with blocks to visit")
 
+    def _statistics(self) -> Statistics:
+        return self._slots.statistics()
+
     def _next(self) -> Visit | None:
         """The next visit of this round, once the last one's block is passed on; None: the round has ended."""
-        with self._turn.taken(f"{self.name}.round"):
+        with self._slots.turn.taken(f"{self.name}.round"):
+            self._check_open()
             self._transport.poll_failures()
             if self._visited is not None:
                 self._end_visit(self._visited)
             while self._due:
                 if self._missing:
                     self._meet(waits=False)
-                self._find_arrivals()
                 if self._ready:
                     return self._begin_visit(self._ready.popleft())
                 self._slots.wait(f"{self.name}.round", self._givers)
@@ -271,7 +231,13 @@ class Blocks:
         self._find_arrivals()
         if self._ready or self._missing:
             return set()
-        return {self._routes[block].giver(version) for block, version in self._due.items()}
+        givers = {self._routes[block].giver(version) for block, version in self._due.items()}
+        if closed := set(filter(self._slots.has_closed, givers)):
+            self._find_arrivals()  # what they passed on before has come
+            if self._ready:
+                return set()
+            self._transport.view.check_left(min(closed), f"it has closed {self.name}, and owes this rank a block")
+        return givers
 
     # -- private: failures ------------------------------------------------------------------------------------
 

@@ -7,7 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from dstorm import ClosedError, DeadlinePassed, Group, SimulatedTransport, SoloTransport
+from dstorm import ClosedError, DeadlinePassed, Group, PeerLost, SimulatedTransport, SoloTransport
 from dstorm.membership.resilient import SurvivingTransport
 from vol import Blocks
 
@@ -129,6 +129,27 @@ def test_a_rank_that_passes_no_block_on_is_named():
     group.run(live)
 
 
+@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("early", [True, False])
+def test_who_closes_early_is_named_at_once_and_nobody_else(seed, early):
+    size, lost = 2 + seed % 3, []
+    group = Group(size, seed)
+
+    def live(rank):
+        transport = SimulatedTransport(group, rank)
+        with Blocks(np.zeros((6, 1)), [1] * 6, transport, ranks=range(size), deadline_s=5.0, name="b") as blocks:
+            try:
+                for _ in range(1 if early and rank == 1 else 3):
+                    assert len(list(blocks.round())) == 6
+            except PeerLost as error:
+                lost.append((error.rank, str(error)))
+        assert transport.clock() < 5.0
+
+    group.run(live)
+    first = [(1, "rank 1 is lost: it has closed b, and owes this rank a block")]
+    assert (len(lost), lost[:1]) == ((size - 1, first) if early else (0, []))
+
+
 def test_a_loop_that_was_left_is_named():
     blocks = Blocks(np.zeros((4, 2)), [2, 2], SoloTransport(), ranks=[0], name="b")
     for _ in blocks.round():
@@ -139,3 +160,11 @@ def test_a_loop_that_was_left_is_named():
     blocks.close()
     with pytest.raises(ClosedError, match="b is closed"):
         blocks.common()
+
+
+def test_a_round_of_blocks_that_were_closed_ends():
+    with Blocks(np.zeros((4, 2)), [2, 2], SoloTransport(), ranks=[0], name="b") as blocks:
+        visits = blocks.round()
+        next(visits)
+    with pytest.raises(ClosedError, match="b is closed"):
+        next(visits)

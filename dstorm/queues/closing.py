@@ -1,0 +1,42 @@
+"""The end of what peers write to: any thread may close it, at any time."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+
+from dstorm.errors import ClosedError
+from dstorm.turn import Turn
+
+
+class Closing(ABC):
+    """The base of what one rank closes, and all ranks free."""
+
+    def __init__(self) -> None:
+        self.closed = self._is_closing = False
+        self.turn = Turn()
+        """The caller holds it while it sends or receives. `close` takes it."""
+
+    def notice(self) -> None:
+        """Check, between two polls of a wait, whether another thread closes it. ClosedError."""
+        if self._is_closing:
+            raise ClosedError("it was closed, by another thread, while this call waited")
+
+    def close(self) -> None:
+        """Publish to all neighbours that this rank has closed: no rank waits for it or sends to it. One-sided.
+
+        What it has sent can still be received. A second call does nothing. A call of another thread ends first; where
+        it waits, it raises ClosedError.
+        """
+        self._is_closing = True
+        with self.turn.lock:
+            if not self.closed:
+                self.closed = True
+                self._leave()
+
+    @abstractmethod
+    def _leave(self) -> None:
+        """Publish that this rank has closed. One-sided."""
+
+    @abstractmethod
+    def free(self) -> None:
+        """Free the memory; views of it become invalid. Collective, once all ranks have closed."""

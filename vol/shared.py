@@ -1,0 +1,82 @@
+"""What vectors and blocks have in common: how they are closed, what becomes of them after a fork, their statistics."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from types import TracebackType
+from typing import TypeVar
+
+from dstorm import ClosedError, Statistics
+from dstorm.membership import children
+from dstorm.queues.closing import Closing
+from dstorm.turn import Turn
+
+_AnyShared = TypeVar("_AnyShared", bound="Shared")
+
+
+class Shared(ABC):
+    """The base of what ranks share. `memory`: what peers write to."""
+
+    disowned = False
+    """Whether it belongs to the rank from which this process was forked."""
+
+    def __init__(self, name: str, memory: Closing) -> None:
+        self.name = name
+        self._memory = memory
+        self._final: Statistics | None = None
+
+    @property
+    def closed(self) -> bool:
+        """Whether this rank has closed it."""
+        return self._memory.closed
+
+    def statistics(self) -> Statistics:
+        """Return the totals of this rank's traffic; after close, those at the close. Local.
+
+        `peers` holds the neighbours of this rank, and the former neighbours with which it exchanged a message. Any
+        thread may call it at any time.
+        """
+        if self.disowned and self._final is None:
+            self._check_open()
+        return self._final if self._final is not None else self._statistics()
+
+    def close(self) -> None:
+        """Close it on this rank. One-sided. A second call does nothing.
+
+        No rank waits for this one any more, and none sends to it. Peers can still receive what it sent. `array` stays
+        usable. Any thread may call it at any time. If another thread waits in a call, that call raises ClosedError;
+        `close` returns after it.
+        """
+        if self._final is None and not self.disowned:
+            self._memory.close()
+            with self._memory.turn.lock:
+                self._final = self._final or self._statistics()
+
+    def disown(self, disowned: bool) -> None:
+        """Set, after a fork, whether it belongs to the parent process, and is closed here. Local.
+
+        The forked process has no other thread, so it makes a new lock.
+        """
+        self._memory.turn = Turn()
+        self.disowned = disowned
+        self._memory.closed |= disowned
+
+    def free(self) -> None:
+        """Free the memory. Collective. All ranks have closed it before."""
+        self._memory.free()
+
+    def __enter__(self: _AnyShared) -> _AnyShared:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @abstractmethod
+    def _statistics(self) -> Statistics:
+        """The totals so far."""
+
+    def _check_open(self) -> None:
+        if self._memory.closed:
+            raise ClosedError(f"{self.name}: {children.refusal()}" if self.disowned else f"{self.name} is closed")
