@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps.mf import factors
+from apps.mf import factors, kernels
 from apps.mf.factors import Numbers, Rows, Shard
 from apps.mf.ratings import DealtRatings, Pairs
 
@@ -41,7 +41,7 @@ class Learner(ABC):
         self.ratings = ratings
         """The ratings and their owners, the same on all ranks."""
         self._options, self._generator, self._state = options, generator, state
-        self.kernels = factors.kernels(ratings.rank)
+        self.kernels = kernels.kernels(ratings.rank)
         self.mine = np.empty(0, np.intp)
         """The indices of this rank's users, ascending."""
         self.users: Rows = np.empty((0, ratings.rank + 1), np.float32)
@@ -141,7 +141,7 @@ class Learner(ABC):
         return (factors.keeps(self._l2[0], step), factors.keeps(self._l2[1], step)), step
 
     def _train(self, data: Shard, users: Numbers, items: Rows, kept: tuple[Rows, Rows], step: float) -> None:
-        factors.train(
+        kernels.train(
             self.kernels, data, users, self.users, items, kept, step, self._touched, self.ratings.biases
         )  # fmt: skip
 

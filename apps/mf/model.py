@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.mf import factors
+from apps.mf import factors, kernels
 from apps.mf.factors import Numbers, Rows
 from malt import files
 
@@ -49,7 +49,7 @@ class Model:
     def predict(self, user_ids: NDArray[Any], item_ids: NDArray[Any]) -> NDArray[np.float64]:
         """The predicted rating of each pair of a user and an item, float64. Unknown ids add nothing to the mean."""
         whose, which = numbered(self.user_ids, user_ids), numbered(self.item_ids, item_ids)
-        scaled = factors.predict(factors.kernels(self.rank), self.users, self.items, whose, which)
+        scaled = kernels.predict(kernels.kernels(self.rank), self.users, self.items, whose, which)
         return np.clip(self.mean + self.spread * scaled.astype(np.float64), self.low, self.high)
 
     def save(self, path: str) -> None:

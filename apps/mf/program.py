@@ -16,7 +16,7 @@ from typing import Any
 import malt
 from apps import harness
 from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need, Parser, Start
-from apps.mf import factors, mix, reading
+from apps.mf import kernels, mix, reading
 from apps.mf.factors import Rows
 from apps.mf.model import Model
 from apps.mf.ratings import RANK, DealtRatings, UserShares
@@ -56,7 +56,7 @@ class Problem(harness.Problem):
         return {"rank": ratings.rank, "biases": ratings.biases, **same, **data, **scale, "CRC-32 of ids": check}
 
     def compile(self) -> None:
-        factors.kernels(self.ratings.rank)
+        kernels.kernels(self.ratings.rank)
 
     def shares(self) -> UserShares:
         return self.user_shares

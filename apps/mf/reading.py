@@ -9,7 +9,7 @@ import numpy as np
 
 import malt
 from apps.harness import Measured, compile_first
-from apps.mf import factors, model
+from apps.mf import factors, kernels, model
 from apps.mf.model import Model
 from apps.mf.planted import film, planted
 
@@ -49,7 +49,7 @@ def ratings(options: Namespace) -> tuple[malt.Ratings, malt.Ratings | None]:
 def measured(options: Namespace, model: Model) -> Measured:
     """The saved model, and its error on the test ratings. Collective."""
     test = malt.open_ratings(options.test)
-    compile_first(lambda: factors.kernels(model.rank))
+    compile_first(lambda: kernels.kernels(model.rank))
     predicted = model.predict(test.user_ids[test.users], test.item_ids[test.items])
     rmse = float(np.sqrt(np.mean(np.square(predicted - test.ratings))))
     return Measured([model.users, model.items], {"train_rmse": None, "test_rmse": rmse})

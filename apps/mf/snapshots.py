@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 import malt
 from apps.harness import Measures, by_rank
-from apps.mf import factors
+from apps.mf import kernels
 from apps.mf.factors import Numbers, Rows
 from apps.mf.learner import Learner
 
@@ -78,7 +78,7 @@ class Snapshots:
         """The sums of squared errors of this rank's users, on training and test ratings. Collective."""
         items, (low, high) = self._completed(items, newest), self._ratings.bounds
         trained, tested = (
-            factors.squares(
+            kernels.squares(
                 self._kernels, users, items, pairs.users, self._places(pairs.items), pairs.ratings, low, high
             )
             for pairs in (self._trained, self._tests)
