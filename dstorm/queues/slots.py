@@ -56,6 +56,7 @@ class Slots(Closing):
 
     def __init__(self, transport: Transport, nbytes: Sequence[int], lanes: int, deadline_s: float) -> None:
         super().__init__()
+        transport.connect([peer for peer in range(transport.size) if peer != transport.rank])
         self._ends = len(nbytes) * lanes * header.NBYTES
         """The offset of one more header for each rank: whether it has closed."""
         heads = self._ends + transport.size * header.NBYTES

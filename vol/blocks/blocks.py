@@ -195,11 +195,12 @@ class Blocks(Shared):
             self._slots.put(to, self._travelling[block])
 
     def _find_due(self) -> None:
-        """Find what this rank has still to visit in its round, and which blocks of that it holds."""
+        """Find what this rank has still to visit in its round, and which blocks of that it holds.
+
+        Called as a round begins, and in a round once routes are mended, which have no visit that was made.
+        """
         visits = [way.visit(self._rank, self._rounds) for way in self._routes]
-        self._due = {
-            block: visit for block, visit in enumerate(visits) if visit is not None and visit >= self._versions[block]
-        }
+        self._due = {block: visit for block, visit in enumerate(visits) if visit is not None}
         self._ready = deque(
             block for block, visit in self._due.items() if block in self._held and visit == self._versions[block]
         )

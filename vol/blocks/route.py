@@ -95,14 +95,13 @@ class Report(NamedTuple):
 def mended(block: int, route: Route, reports: Mapping[int, Report]) -> Route:
     """The route of a block among the ranks of `reports`.
 
-    It goes on with the newest copy; on equal versions with that of the rank whose visit is next, else the lowest. A
-    rank's copy holds all visits of its own. So what is lost are visits of ranks that have failed.
+    It goes on with the newest copy, that of the lowest rank where several have it. A copy holds all visits of its rank.
+    So what is lost are visits of ranks that have failed.
     """
     ranks = tuple(sorted(reports))
     newest = max(report.versions[block] for report in reports.values())
     version = max(newest, route.version)
-    equal = [rank for rank in ranks if reports[rank].versions[block] == newest]
-    keeper = visitor if (visitor := route.visitor(version)) in equal else min(equal)
+    keeper = min(rank for rank in ranks if reports[rank].versions[block] == newest)
     number = route.round_of(version)
     ring = ranks[ranks.index(keeper) :] + ranks[: ranks.index(keeper)]
     rest = tuple(rank for rank in ring if (visit := route.visit(rank, number)) is not None and visit >= version)
