@@ -41,8 +41,6 @@ class Gathered:
     """The step of each update, in the order of `senders`."""
     lag: int = 0
     """The step of this rank minus the lowest of `steps`; 0 without updates."""
-    weights: tuple[float, ...] = ()
-    """The weight that each sender gave to its scatter, in the order of `senders`."""
 
     @property
     def count(self) -> int:

@@ -175,7 +175,7 @@ class Vector(Shared):
             return Gathered()
         senders = tuple([message.sender for message in messages])
         steps = tuple([message.step for message in messages])
-        return Gathered(senders, steps, self._step - min(steps), tuple([message.weight for message in messages]))
+        return Gathered(senders, steps, self._step - min(steps))
 
     def barrier(self) -> None:
         """Return once all ranks have called it. Collective.

@@ -6,7 +6,8 @@ A rank takes 3 ms for the examples between two exchanges, and the slow rank 9 ms
 this time, so that four ranks on fewer cores are as fast as on cores of their own. In the 9 ms of a blocking exchange
 asp trains on 2.5 times as many examples: that is the most that it can gain.
 
-With asp changes are averaged, and each rank goes on with step sizes of its own.
+With asp changes are averaged, and rows are dealt by speed. The speed of each rank is found in a first round, of one
+exchange, while the clock runs. Step sizes follow the epochs of a rank, not its examples: all ranks then have the same.
 """
 
 from __future__ import annotations
@@ -41,39 +42,48 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
     Other ranks have none.
     """
     comm = MPI.COMM_WORLD
-    dealt = np.random.default_rng(seed).permutation(len(data.y))
-    problem = task.PROBLEM
-    width = data.X.shape[1]
-    eta0 = linear.first_step(problem, linear.examples(data.X, data.y, dealt[:4000]), width, comm.size)
+    problem, width, count = task.PROBLEM, data.X.shape[1], len(data.y)
+    dealt = np.random.default_rng(seed).permutation(count)
+    eta0 = linear.first_step(problem, linear.examples(data.X, data.y, dealt[: 4 * EVERY]), width, comm.size)
     pace = PACE_S * (SLOW if comm.rank == comm.size - 1 else 1)
-    mine = linear.examples(data.X, data.y, malt.shard(dealt))
     generator = np.random.default_rng([seed, comm.rank])
-    rows = len(mine.labels)
-    epochs = [np.array_split(linear.visiting_order(rows, generator), max(1, rows // EVERY)) for _ in range(EPOCHS)]
     params: linear.Params = np.zeros(width + 1, np.float32)
     model = np.zeros_like(params)
     replica = malt.Replica(params, average="delta", graph="all", sync="asp")
-    trained, models = 0.0, []
+    everything = linear.examples(data.X, data.y)
 
-    def exchange(examples: int) -> None:
+    def mine(count: int) -> linear.Examples:
+        """This rank's rows, of the first `count`. Collective."""
+        return linear.examples(data.X, data.y, dealt[malt.shard(count, by_speed=not blocking)])
+
+    def parts() -> Iterator[tuple[linear.Examples, linear.Order, float]]:
+        """What is trained between two exchanges: rows, their order, and how many steps an example counts as."""
+        if not blocking:
+            yield first, np.arange(len(first.labels), dtype=np.int32), 1.0
+        rows = mine(count)
+        length = len(rows.labels)
+        for _ in range(EPOCHS):
+            for part in np.array_split(linear.visiting_order(length, generator), max(1, length // EVERY)):
+                yield rows, part, count / comm.size / length
+
+    trained, models = 0.0, []
+    first = mine(EVERY * comm.size)
+    malt.barrier()
+    start = time.perf_counter()
+    for number, (rows, part, steps) in enumerate(parts()):
+        begun = time.perf_counter()
+        linear.train(problem, rows, part, params, eta0, trained)
+        trained += steps * len(part)
+        time.sleep(max(0.0, pace - (time.perf_counter() - begun)))
         if blocking:
             comm.Allreduce(MPI.IN_PLACE, params)
             np.divide(params, comm.size, out=params)
         else:
-            replica.step(examples)
-
-    malt.barrier()
-    start = time.perf_counter()
-    for number, part in enumerate(part for epoch in epochs for part in epoch):
-        begun = time.perf_counter()
-        trained = linear.train(problem, mine, part, params, eta0, trained)
-        time.sleep(max(0.0, pace - (time.perf_counter() - begun)))
-        exchange(len(part))
+            replica.step(len(part))
         linear.blend(model, params, number + 1)
         if comm.rank == 0:
             models.append((time.perf_counter() - start, model.copy()))
     replica.finish()
-    everything = linear.examples(data.X, data.y)
     return ((at, linear.objective(problem, everything, model)) for at, model in models)
 
 

@@ -53,9 +53,11 @@ class HeadStart(Generic[_Edge]):
             self._yield_core(behind, step - _STEPS, version)
 
     def _yield_core(self, behind: list[_Edge], step: int, version: int) -> None:
-        patience, is_first = self._patience[version], True
+        patience, clock, is_first = self._patience[version], self._transport.clock, True
+        patience.arrive(clock(), step)
         while behind and (is_first or patience.is_left):
-            patience.pause(self._transport.pause, self._transport.clock)
+            patience.pause(self._transport.pause, clock)
             self._waiting.notice()
             is_first = False
             behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]
+        patience.leave(clock())

@@ -36,3 +36,13 @@ def test_a_slow_peer_holds_this_rank_up_for_ten_milliseconds():
     seconds, pauses = yielded(1e-6)
     assert 0.01 <= seconds < 0.011 and any(pauses)
     assert pauses[::2] == [0] * (len(pauses) // 2)
+
+
+@pytest.mark.parametrize("step_s, is_left", [(5e-4, True), (3e-3, False)])
+def test_only_steps_that_are_short_beside_a_time_slice_are_held_up(step_s, is_left):
+    patience, now = Patience(), 0.0
+    for step, waited_s in ((2, 0.0), (5, 0.0), (7, 0.008), (8, 0.0)):  # the rank itself may have waited for its core
+        now += 3 * step_s + waited_s
+        patience.arrive(now, step)
+        patience.leave(now)
+    assert patience.is_left == is_left
