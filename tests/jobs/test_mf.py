@@ -108,9 +108,9 @@ def check_epochs(reports):
 
 
 def check_passes(reports):
-    """Each of 16 blocks goes to three ranks an epoch, and nobody holds an old row at its end."""
+    """Each of 8 blocks goes to three ranks an epoch, and nobody holds an old row at its end."""
     last = reports["epochs"][-1]
-    assert last["merged"] == 12 * 16 * 3 and last["overwritten"] == 0
+    assert last["merged"] == 12 * 8 * 3 and last["overwritten"] == 0
     assert last["bytes_dense"] == last["merged"] * 500 * 17 * 4
     assert last["bytes_sent"] == 12 * 3 * 500 * 17 * 4 == last["rows_sent"] * 17 * 4
     assert last["test_rmse"] == pytest.approx(reports["final"]["test_rmse"], rel=1e-5)
@@ -142,7 +142,7 @@ def test_blocks_of_items_with_many_ratings_go_round_more_often(monkeypatch):
         return part.train(1, part.order()), sum(trained), len(trained), part.learner.items.statistics().sent
 
     for examples, trained, visits, sent in malt.simulate(on_rank, 2):
-        assert examples == trained and visits == 2 * 8 == 2 * sent
+        assert examples == trained and visits == 2 * 4 == 2 * sent
 
 
 @pytest.mark.thorough
