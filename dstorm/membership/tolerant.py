@@ -67,11 +67,15 @@ class TolerantBarrier(Barrier):
         if not has_one_name:
             return None
         with self._publishing:
+            is_new = self._membership.own.decided != generation
             decision = self._membership.decision(generation)
-        if decision is not None:
+        if decision is None:
+            return None
+        if is_new:
             self._mark_failed(decision)
             self._publish()  # also where another rank decided: it may fail before all know its decision
-        return decision
+        # That rank has seen the words of all. From another host they come over other connections than its own.
+        return None if self._membership.missing(generation) else decision
 
     def _read_all(self) -> int:
         """Read the words of all others; return the ranks that they have marked failed and this rank has not."""
