@@ -270,3 +270,26 @@ def test_who_is_missing_is_named_with_the_steps_that_it_has_made():
         assert caught.value.missing == {1: 8}
 
     run(2, 0, live)
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_a_barrier_is_left_when_the_words_of_all_have_come(seed):
+    """Rank 1 knows rank 0's decision before it has the word of rank 2, which comes over a longer way."""
+
+    def live(rank, mine, transport):
+        put, late = mine._window.put, []
+        if rank == 2:
+            mine._window.put = lambda source, peer, offset: (
+                late.append((source.copy(), offset)) if peer == 1 else put(source, peer, offset)
+            )
+        mine.opened()
+        mine.enter("a test")
+        if rank == 2:
+            for _ in range(50):
+                transport.pause(0)
+            for source, offset in late:
+                put(source, 1, offset)
+            mine._window.flush([1])
+        assert not any(mine.has_closed(other) for other in mine._others)
+
+    run(3, seed, live, tolerant=True)
