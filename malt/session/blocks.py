@@ -28,7 +28,7 @@ def blocks(init: Array, sizes: Sequence[int], owners: Any = None, name: str | No
 
     `init`: the rows, the same values on all ranks. It becomes this rank's copy itself: C-contiguous and writable, of
     float16, 32, 64 or an integer dtype, with a first axis of rows. `sizes`: the number of rows of each block, from the
-    first row on. With more blocks than ranks nobody waits for a block: four for each rank, say, which take about the
+    first row on. With more blocks than ranks nobody waits for a block: two for each rank, say, which take about the
     same work. `owners`: for each row the one rank that uses it, or -1 where several do. A row with an owner never
     travels while no rank fails. In each block rows without an owner stand first. `name`: for error messages, the same
     on all ranks.
