@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import io
 import os
+import signal
 import sys
 import time
 from pathlib import Path
@@ -31,6 +32,9 @@ try:
     RANK, SIZE = COMM.rank, COMM.size
 except (ImportError, RuntimeError):
     RANK, SIZE = 0, 1
+
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the background by a script: jobs would inherit it
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
 GRAPHS = [
