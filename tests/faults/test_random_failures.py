@@ -177,7 +177,7 @@ def test_whenever_it_strikes(seed, job_environment, tmp_path):
     else:
         named = re.findall(r"rank ([\d, ]+) (?:died before the session began|said nothing for)", job.output)
         assert named and str(struck[0]) in named[0].split(", "), job.output
-        assert time.time() - struck_at < 60
+        assert time.time() - struck_at < 90  # a rank of which nothing is heard yet has a minute for its start
 
 
 @pytest.mark.thorough
