@@ -78,6 +78,7 @@ def writer(prepared: Callable[[NDArray[np.uint8]], Callable[[], object]]) -> Wri
         number: int, step: int, state: int, encoding: int = 0, nbytes: int = 0,
         weight: float = 1.0, share: float = 0.0,
     ) -> None:  # fmt: skip
+        """Put a header of these fields. One-sided."""
         write(buffer, 0, number, step, state, encoding, nbytes, weight, share)
         put()
 

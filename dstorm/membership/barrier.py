@@ -95,6 +95,7 @@ class Barrier(WaitMonitor):
 
     @deadline_s.setter
     def deadline_s(self, deadline_s: float) -> None:
+        """Set it, and the period of heartbeats, which follows from it."""
         self._deadline_s = deadline_s
         self._heartbeat_s = min(deadline_s / _HEARTBEATS_A_DEADLINE, _LONGEST_HEARTBEAT_S)
 

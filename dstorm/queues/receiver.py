@@ -113,6 +113,7 @@ class Inbox:
         if awaited:
 
             def missing() -> list[InEdge]:
+                """The edges whose peers are behind."""
                 edges = [self.edges[peer] for peer in sources()]
                 return [edge for edge in edges if not self._has_reached(edge, awaited)]
 

@@ -61,9 +61,14 @@ class MappedMemory:
 class Far(Protocol):
     """Puts to ranks of other hosts."""
 
-    def put(self, source: Bytes, peer: int, offset: int) -> None: ...
-    def prepared(self, source: Bytes, peer: int, offset: int) -> Put: ...
-    def flush(self, peers: Sequence[int]) -> None: ...
+    def put(self, source: Bytes, peer: int, offset: int) -> None:
+        """As `Window.put`. One-sided."""
+
+    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
+        """As `Window.prepared`. Local."""
+
+    def flush(self, peers: Sequence[int]) -> None:
+        """As `Window.flush`. One-sided."""
 
 
 class SpanningWindow:

@@ -46,11 +46,13 @@ class SimulatedWindow:
         return partial(self.put, source, peer, offset)
 
     def flush(self, peers: Collection[int]) -> None:
+        """As `Window.flush`: delivers all that is pending. Other ranks may run before and after. One-sided."""
         self._group.maybe_switch(self._rank)
         self._group.deliver(self._rank, peers)
         self._group.maybe_switch(self._rank)
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
+        """As `Window.prepared_flush`, but not faster. Local."""
         return partial(self.flush, frozenset(peers))
 
     def sync(self) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from few_ratings import few_ratings
 
 from apps.mf import factors, kernels
 
@@ -23,10 +24,7 @@ def generator():
 
 @pytest.fixture
 def small(generator):
-    """The (users, items, ratings) of 6 users and 5 items. User 2 has no ratings."""
-    pairs = [(u, i) for u in (0, 1, 3, 4, 5) for i in range(5) if (u * 3 + i) % 4]
-    users, items = np.array(pairs, np.int32).T.copy()
-    return users, items, generator.standard_normal(len(pairs)).astype(np.float32)
+    return few_ratings(generator)
 
 
 def rows(count, generator, rank=RANK):
