@@ -10,7 +10,7 @@ import numpy as np
 from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
-from vol.merge import AVG, TRAINED, GatherFunction, Own, Term, UserFunction, apply_user_function, wide_dtype
+from vol.merge import TRAINED, BeginMerge, GatherFunction, Own, Term, UserFunction, apply_user_function, wide_dtype
 from vol.update import Array, Update
 from vol.vector import Vector
 
@@ -60,17 +60,19 @@ class DenseVector(Vector):
         return sent
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
-        if (function is AVG or function is TRAINED) and not self._consistency.acknowledges:
+        if isinstance(function, GatherFunction) and function.blend and not self._consistency.acknowledges:
             if not self._averages_to_copy:
-                messages = self._average_in_place(function, timeout_s)
+                messages = self._average_in_place(function, function.blend, timeout_s)
                 if messages is not None:
                     return messages
                 self._averages_to_copy = _COPIES
             self._averages_to_copy -= 1
         return super()._collect(function, timeout_s)
 
-    def _average_in_place(self, function: GatherFunction, timeout_s: float | None) -> Sequence[Message] | None:
-        """Average the messages straight out of the window, in one pass, and return them.
+    def _average_in_place(
+        self, function: GatherFunction, begin: BeginMerge, timeout_s: float | None
+    ) -> Sequence[Message] | None:  # fmt: skip
+        """Average the messages straight out of the window, in one pass, and return them. `begin`: that of `function`.
 
         Whether a message was overwritten meanwhile is checked before `array` changes. If one was, or if one is to be
         refused, return None: no message has been taken.
@@ -83,11 +85,13 @@ class DenseVector(Vector):
             return None
         if self._total is None:
             self._total = np.empty(self._flat.size, wide_dtype(self._array.dtype))
-        assert function.blend is not None
-        blend = function.blend(*self._terms(function, messages, contents))
+        blend = begin(*self._terms(function, messages, contents))
         if blend is not None:
             blend.total(self._total)
-            if self._check_finite and not np.isfinite(self._total.sum()):  # one such term is enough
+        if self._check_finite:
+            checked = [self._total] if blend is not None else contents
+            sums = [one.sum(dtype=self._total.dtype) for one in checked]
+            if not np.isfinite(sums).all():  # one element that is not finite is enough
                 return None
         if not self._queues.look_again():
             return None

@@ -61,7 +61,7 @@ class Blend(NamedTuple):
 
     def store(self, target: Array) -> None:
         """Write the result into `target`, flat, which may be one of the terms. It works block by block."""
-        if not self.weighted and target.dtype.char != _HALF and self._begins_with(target):
+        if not self.weighted and target.dtype.char != _HALF and self._may_begin_in(target):
             self._store_in_place(target)
             return
         total = np.empty(min(_BLOCK, target.size), wide_dtype(target.dtype))
@@ -80,9 +80,9 @@ class Blend(NamedTuple):
         """Write the result into `target`, from the sum that `total` has written."""
         self._divide(total, target)
 
-    def _begins_with(self, target: Array) -> bool:
-        """Whether `target` is one of the first two terms, and so may hold their sum."""
-        return self.terms[0][1] is target or self.terms[1][1] is target
+    def _may_begin_in(self, target: Array) -> bool:
+        """Whether `target` is none but the first two terms, and so may hold their sum."""
+        return not any(values is target for _, values in self.terms[2:])
 
     def _store_in_place(self, target: Array) -> None:
         if target.size <= _BLOCK:
@@ -137,6 +137,9 @@ def wide_dtype(dtype: np.dtype[Any]) -> np.dtype[Any]:
     return np.dtype(np.float32) if dtype.char == _HALF else dtype
 
 
+BeginMerge = Callable[[Own, Updates], "Blend | None"]
+
+
 @dataclass(frozen=True)
 class GatherFunction:
     """A built-in gather function. `merge(own, updates)` changes own.values in place; there is at least one update."""
@@ -145,7 +148,7 @@ class GatherFunction:
     newest: bool
     """Whether it merges only the newest waiting message of each sender."""
     merge: Callable[[Own, Updates], None]
-    blend: Callable[[Own, Updates], Blend | None] | None = None
+    blend: BeginMerge | None = None
     """The same merge, not computed yet, where it may be checked first. It returns None where `own` stays."""
     floating: bool = False
     """Whether it needs a floating-point vector."""

@@ -2,49 +2,115 @@
 
 Averages of models under asp are held back by old models: a rank merges what the others were one exchange ago, or more.
 A change counts once, whenever it arrives.
+
+A sum begins at the parameters that all ranks start from. The parameters are then the mean of the newest sums, computed
+anew at each exchange. A sum is rounded on its own rank alone, as the parameters are by what the loop adds to them. All
+ranks take the same bits of it. So ranks do not drift apart, however many exchanges there are: once all messages have
+arrived, they have the same parameters bit by bit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from vol import DenseVector, GatherFunction
-from vol.merge import Own, Updates, wide_dtype
+from vol.merge import Blend, Own, Updates, wide_dtype
 from vol.update import Array
+
+_BLOCK = 65_536
+"""Elements whose changes are added at once: their arrays stay in the cache of a core."""
 
 
 class ChangeSums:
-    """The sum of this rank's changes, and those of other ranks that it has merged. Local."""
+    """This rank's sum, the newest ones of its in-neighbours, and the parameters that follow from them. Local.
 
-    def start(self, like: Array, sources: Collection[int]) -> None:
-        """Begin with sums of zero, of the shape of `like`. `sources`: the ranks whose changes arrive from the start."""
-        self._own = np.zeros(like.shape, wide_dtype(like.dtype))
-        self._received = {rank: np.zeros_like(like) for rank in sources}
-        self._new, self._difference = np.zeros_like(like), np.empty_like(like)
-        self._function = GatherFunction("sums of changes", newest=True, merge=self._take)
+    `vector.array` holds the parameters at the start, and carries this rank's sum from then on.
+    """
 
-    def exchange(self, vector: DenseVector) -> None:
-        """Add the changes of other ranks that are new to vector.array, which holds this rank's. One-sided.
+    def __init__(self, vector: DenseVector, rank: int) -> None:
+        self._vector, self._rank = vector, rank
+        self.params = vector.array.copy()
+        """The parameters after the last exchange, flat."""
+        wide = wide_dtype(vector.array.dtype)
+        self._own = vector.array if wide == vector.array.dtype else vector.array.astype(wide)
+        self._received = {source: vector.array.copy() for source in vector.sources}
+        self._arriving = {source: vector.array.copy() for source in vector.sources}
+        """Arrays for the sums of messages, which may be overwritten while they are copied."""
+        self._sources, self._merged = vector.sources, sorted([rank, *vector.sources])
+        """The in-neighbours, and the ranks whose sums are merged."""
+        self._offset: Array | None = None
+        """The parameters less the mean of sums, once neighbours have changed."""
+        self._function = GatherFunction("sums of changes", newest=True, merge=self._copy, blend=self._copy)
 
-        The vector carries sums meanwhile.
-        """
-        np.copyto(self._new, vector.array)
-        self._own += vector.array
-        np.copyto(vector.array, self._own, casting="same_kind")
-        vector.scatter()
-        vector.gather(self._function)
-        np.copyto(vector.array, self._new)
-
-    def _take(self, own: Own, updates: Updates) -> None:
-        """Add what is new in the newest sum of each sender. The array of the vector stays as it is.
+    def exchange(self, arrays: Sequence[Array]) -> None:
+        """Send the changes of `arrays`, which hold `params` until the loop changes them, and merge others. One-sided.
 
         A rank that became a neighbour when another failed has been none: its first sum is where it begins.
         """
+        if self._sources != self._vector.sources or len(self._merged) != 1 + len(self._received):
+            self._begin_again()
+        self._add_changes(arrays)
+        try:
+            self._vector.scatter()
+            senders = self._vector.gather(self._function).senders
+        except BaseException:
+            self._note(arrays)
+            raise
+        for sender in senders:
+            before, self._received[sender] = self._received.get(sender), self._arriving.pop(sender)
+            if before is not None:
+                self._arriving[sender] = before
+        if self._received:
+            self._take_mean()
+        else:
+            self._note(arrays)
+
+    def _note(self, arrays: Sequence[Array]) -> None:
+        """Note what `arrays` hold, all of which is in the sum."""
+        for values, block in _blocks(arrays):
+            self.params[block] = values
+
+    def _add_changes(self, arrays: Sequence[Array]) -> None:
+        """Add what the loop has changed to this rank's sum. `params` hold the changes until all is merged."""
+        for values, block in _blocks(arrays):
+            own, change = self._own[block], self.params[block]
+            np.subtract(values, change, out=change)
+            np.add(own, change, out=own)
+        if self._own is not self._vector.array:
+            np.copyto(self._vector.array, self._own, casting="same_kind")
+
+    def _copy(self, own: Own, updates: Updates) -> None:
+        """Copy the sums that have arrived. They count once the gather has found them whole."""
         for update in updates:
-            if update.sender not in self._received:
-                self._received[update.sender] = update.values.copy()
-            before = self._received[update.sender]
-            self._new += np.subtract(update.values, before, out=self._difference)
-            np.copyto(before, update.values)
+            if update.sender not in self._arriving:
+                self._arriving[update.sender] = np.empty_like(self.params)
+            np.copyto(self._arriving[update.sender], update.values)
+
+    def _take_mean(self) -> None:
+        sums = {self._rank: self._vector.array, **self._received}
+        Blend([(1.0, sums[rank]) for rank in self._merged], divisor=1 + len(self._sources)).store(self.params)
+        if self._offset is not None:
+            self.params += self._offset
+
+    def _begin_again(self) -> None:
+        """Merge the sums of the neighbours that there are now. The parameters stay as they are."""
+        before = self.params.copy()
+        self._sources, self._merged = self._vector.sources, sorted([self._rank, *self._received])
+        self._offset = None
+        if self._received:
+            self._take_mean()
+        self._offset = before - self.params
+        self.params[:] = before
+
+
+def _blocks(arrays: Sequence[Array]) -> Iterator[tuple[Array, slice]]:
+    """Yield the values of all arrays, flat, block by block, each with its place in the vector."""
+    start = 0
+    for array in arrays:
+        flat = array.reshape(-1)
+        for first in range(0, flat.size, _BLOCK):
+            values = flat[first : first + _BLOCK]
+            yield values, slice(start + first, start + first + values.size)
+        start += flat.size

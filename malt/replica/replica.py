@@ -176,7 +176,7 @@ class Replica:
         try:
             for places in self._parameters.by_dtype():
                 title = f"{self.name}, {arrays[places[0]].dtype}"
-                self._parts.append(_Part(places, arrays, self._delta, name=title, **options))
+                self._parts.append(_Part(places, arrays, self._delta, self._transport.rank, name=title, **options))
         except MemoryError:
             self.close()
             raise
@@ -259,12 +259,14 @@ class _Part:
     messages may be overwritten, the change since the start.
     """
 
-    def __init__(self, places: Sequence[int], arrays: Sequence[Array], delta: bool, **options: Any) -> None:
-        self._places = places
+    def __init__(
+        self, places: Sequence[int], arrays: Sequence[Array], delta: bool, rank: int, **options: Any
+    ) -> None:  # fmt: skip
+        self._places, self._rank = places, rank
         self._delta = delta
         self._in_place = not delta and len(places) == 1
         mine = self._mine(arrays)
-        self._sums = ChangeSums() if delta and not parse(options["sync"]).acknowledges else None
+        self._as_sums = delta and not parse(options["sync"]).acknowledges
         made = vector(mine[0] if self._in_place else np.concatenate([one.reshape(-1) for one in mine]), **options)
         assert isinstance(made, DenseVector)
         self.vector = made
@@ -273,33 +275,39 @@ class _Part:
         """Record `arrays` as the parameters that all ranks start from."""
         if not self._in_place:
             self._copy_in(self._mine(arrays))
+        if self._as_sums:
+            self._sums = ChangeSums(self.vector, self._rank)
+        elif self._delta:
             self._base = self.vector.array.copy()
-            if self._sums is not None:
-                self._sums.start(self.vector.array, self.vector.sources)
 
     def exchange(self, arrays: Sequence[Array]) -> None:
         """Send the parameters to the peers, merge what has come from them, and write the result. One-sided."""
+        mine = self._mine(arrays)
         if self._in_place:
-            array = arrays[self._places[0]]
-            if array is not self.vector.array:
-                self.vector.adopt(array)
-        else:
-            self._load(self._mine(arrays))
-        if self._sums is not None:
-            self._sums.exchange(self.vector)
-        else:
+            if mine[0] is not self.vector.array:
+                self.vector.adopt(mine[0])
+            self._average()
+        elif self._as_sums:
+            self._sums.exchange(mine)
+            self._store(self._sums.params, mine)
+        elif self._delta:
+            self._copy_in(mine)
+            np.subtract(self.vector.array, self._base, out=self.vector.array)
             self.vector.scatter()
-            self.vector.gather(SUM if self._delta else AVG)
-        if not self._in_place:
-            self._store(self._mine(arrays))
+            self.vector.gather(SUM)
+            self._base += self.vector.array / self.vector.array.dtype.type(1 + self.vector.in_degree)
+            self._store(self._base, mine)
+        else:
+            self._copy_in(mine)
+            self._average()
+            self._store(self.vector.array, mine)
+
+    def _average(self) -> None:
+        self.vector.scatter()
+        self.vector.gather(AVG)
 
     def _mine(self, arrays: Sequence[Array]) -> list[Array]:
         return [arrays[place] for place in self._places]
-
-    def _load(self, mine: Sequence[Array]) -> None:
-        self._copy_in(mine)
-        if self._delta:
-            np.subtract(self.vector.array, self._base, out=self.vector.array)
 
     def _copy_in(self, mine: Sequence[Array]) -> None:
         start = 0
@@ -307,13 +315,9 @@ class _Part:
             self.vector.array[start : start + array.size] = array.reshape(-1)
             start += array.size
 
-    def _store(self, mine: Sequence[Array]) -> None:
-        if self._delta:
-            degree = self.vector.in_degree if self._sums is None else len(self.vector.sources)
-            self._base += self.vector.array / self.vector.array.dtype.type(1 + degree)
+    def _store(self, source: Array, mine: Sequence[Array]) -> None:
         start = 0
         for array in mine:
-            source = self._base if self._delta else self.vector.array
             array[...] = source[start : start + array.size].reshape(array.shape)
             start += array.size
 
