@@ -22,6 +22,7 @@ from bench import rows as table
 from bench.mf import comparison as factorization
 from bench.rows import Row
 from bench.svm import comparison as classification
+from bench.svm import straggler
 from malt.launch.mpi_library import bound_library
 
 ROOT = Path(__file__).parents[1]
@@ -32,7 +33,7 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
     "messages": jobs.rows_of("bench.messages", 2),
     "training": classification.rows,
     "factorization": factorization.rows,
-    "straggler": jobs.rows_of("bench.svm.straggler", 4),
+    "straggler": straggler.rows,
     "load": jobs.rows_of("bench.svm.load", 4),
     "start": start.rows,
     "scale": scale.rows,
