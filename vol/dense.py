@@ -112,12 +112,16 @@ class DenseVector(Vector):
     ) -> tuple[Own, list[Term]]:  # fmt: skip
         """Return the terms of a merge: the own array, and the messages."""
         own = Own(self._rank, self._weight, self._mass, self._flat)
-        terms = list(map(_term, messages, contents))
+        new = tuple.__new__  # in half the time of Term(...)
+        terms = [
+            new(Term, (one.sender, one.step, one.weight, one.share, content))
+            for one, content in zip(messages, contents, strict=True)
+        ]
         if function is not TRAINED:
             return own, terms
         since = self._trained.since
-        new = [term._replace(weight=since(term.sender, term.weight)) for term in terms]
-        return own._replace(weight=since(own.rank, own.weight)), new
+        terms = [term._replace(weight=since(term.sender, term.weight)) for term in terms]
+        return own._replace(weight=since(own.rank, own.weight)), terms
 
     def _update(self, message: Message, content: Array) -> Update:
         lag, values = self._step - message.step, content.copy().reshape(self._array.shape)
@@ -135,7 +139,3 @@ class DenseVector(Vector):
             return None
         values: Array = message.payload.view(self._flat.dtype)
         return values
-
-
-def _term(message: Message, content: Array) -> Term:
-    return Term(message.sender, message.step, message.weight, message.share, content)

@@ -72,6 +72,9 @@ class Blend(NamedTuple):
 
     def total(self, into: Array) -> None:
         """Write the sum, not divided, into `into`: flat, of wide_dtype, not one of the terms."""
+        if into.size <= _BLOCK:
+            self._add(_ALL, into)
+            return
         for start in range(0, into.size, _BLOCK):
             block = slice(start, start + _BLOCK)
             self._add(block, into[block])
@@ -219,10 +222,10 @@ def _replace(own: Own, updates: Updates) -> None:
 
 def _terms(own: Own, updates: Updates) -> list[tuple[float, Array]]:
     """Return (weight, flat values) of all terms, in the order of ranks, then steps."""
-    terms = [(update.sender, update.step, update.weight, _flat(update.values)) for update in updates]
-    terms.append((own.rank, 0, own.weight, _flat(own.values)))
+    terms = [(update.sender, update.step, update.weight, update.values) for update in updates]
+    terms.append((own.rank, 0, own.weight, own.values))
     terms.sort(key=_by_rank)
-    return [(weight, values) for _, _, weight, values in terms]
+    return [(weight, values if values.ndim == 1 else values.reshape(-1)) for _, _, weight, values in terms]
 
 
 _by_rank = itemgetter(0, 1)

@@ -63,11 +63,13 @@ class Topology:
 
     def follow(self) -> None:
         """Follow the present view, as `now` does."""
-        self.seen = self.now
+        if self.seen.version != self._view.version:
+            self.seen = self.now
 
     def outs(self, step: int) -> tuple[int, ...]:
         """Return the out-neighbours at `step`, ascending. Steps count from 1."""
-        outs = self.now.outs
+        self.follow()
+        outs = self.seen.outs
         return outs[(step - 1) % len(outs)]
 
     def ins(self, step: int) -> tuple[int, ...]:

@@ -45,6 +45,8 @@ class Vector(Shared):
         self._mass = 1.0
         self._trained = Trained()
         self._gathered_at = 0
+        self._function: GatherFunction | UserFunction | None = None
+        """The function of the last gather, which needs no second check."""
         view = transport.view
         self._topology = Topology(graph, view, self._rank, self._mend)
         layout = Layout(
@@ -157,7 +159,9 @@ class Vector(Shared):
             self._check_open()
         self._transport.poll_failures()
         self._topology.follow()
-        self._check_function(function)
+        if function is not self._function:
+            self._check_function(function)
+            self._function = function
         if timeout_s is not None:
             timeout_s = arguments.timeout(self.name, timeout_s)
         lockstep = self._consistency.lockstep

@@ -82,7 +82,8 @@ class Inbox:
         self._head_start = None
         if local_peers and not consistency.waits:
             self._head_start = HeadStart(transport, waiting, local_peers, self._has_reached)
-        self._seen: list[tuple[InEdge, Header]] = []
+        self._seen: list[tuple[InEdge, int, Header]] = []
+        """The messages of the last `look`: edge, slot, header."""
         self._handed: list[Message] = []
         """The messages of the last `take` that were not refused, until they are counted as merged."""
         self._step = 0
@@ -111,13 +112,23 @@ class Inbox:
         if self._head_start is not None:
             self._head_start.limit(step)
         if awaited:
+            self._waiting.until_none("gather", self._missing(sources, awaited), timeout_s)
 
-            def missing() -> list[InEdge]:
-                """The edges whose peers are behind."""
+    def _missing(self, sources: Callable[[], Iterable[int]], step: int) -> Callable[[], list[InEdge]]:
+        """A function that returns the edges of `sources()` whose peers are behind `step`.
+
+        It asks for the sources again where the membership view has changed.
+        """
+        view, version, edges = self._transport.view, -1, list[InEdge]()
+
+        def missing() -> list[InEdge]:
+            nonlocal version, edges
+            if version != view.version:
+                version = view.version
                 edges = [self.edges[peer] for peer in sources()]
-                return [edge for edge in edges if not self._has_reached(edge, awaited)]
+            return [edge for edge in edges if not self._has_reached(edge, step)]
 
-            self._waiting.until_none("gather", missing, timeout_s)
+        return missing
 
     def take(self, newest: bool) -> list[Message]:
         """As `Queues.receive`, after `wait`."""
@@ -155,18 +166,21 @@ class Inbox:
                 continue
             if not edge.ring.is_sound(seen):
                 return None
-            self._seen.append((edge, seen))
-            found.append(self._message(edge, seen, self._payload(edge, seen)))
+            slot = edge.ring.slot(seen.number)
+            self._seen.append((edge, slot, seen))
+            found.append(_message(edge, seen, _payload(edge, slot, seen)))
         return found
 
     def look_again(self) -> bool:
         """As `Queues.look_again`."""
         self._sync()
-        for edge, seen in self._seen:
-            if not edge.ring.look_again(seen, edge.headers[edge.ring.slot(seen.number)].read()):
+        for edge, slot, seen in self._seen:
+            if not edge.ring.look_again(seen, edge.headers[slot].read()):
                 return False
-        for edge, seen in self._seen:
-            self._settle(edge, seen)
+        for edge, _, seen in self._seen:
+            if seen.step > edge.step:
+                self._note_step(edge, seen)
+            edge.ring.take(seen.number)
             edge.lag.note(self._step - seen.step)
         return True
 
@@ -241,7 +255,8 @@ class Inbox:
         """The peer's message of this rank's step; None where it sent none. Older messages are skipped."""
         polls = 0
         while True:
-            seen = edge.headers[edge.ring.next_slot].read()
+            slot = edge.ring.next_slot
+            seen = edge.headers[slot].read()
             state = edge.ring.look(seen)
             if state is SlotState.NOTHING:
                 return None
@@ -259,7 +274,7 @@ class Inbox:
                 edge.ring.skip(seen.number)
                 continue
             # The payload is used in place: its sender does not write to the slot before it is acknowledged.
-            return self._taken(edge, seen, self._payload(edge, seen))
+            return self._taken(edge, seen, _payload(edge, slot, seen))
 
     def _take_all(self, edge: InEdge) -> list[Message]:
         """The pending messages of the peer, oldest first; at most as many as there are slots."""
@@ -293,24 +308,13 @@ class Inbox:
 
     def _taken(self, edge: InEdge, seen: Header, payload: Bytes) -> Message | None:
         """Settle a whole message and return it; None where its length is wrong, and it is refused."""
-        if not edge.ring.is_sound(seen):
+        if seen.step > edge.step:
             self._note_step(edge, seen)
+        if not edge.ring.is_sound(seen):
             edge.ring.refuse(seen.number)
             return None
-        self._settle(edge, seen)
-        return self._message(edge, seen, payload)
-
-    def _settle(self, edge: InEdge, seen: Header) -> None:
-        self._note_step(edge, seen)
         edge.ring.take(seen.number)
-
-    def _message(self, edge: InEdge, seen: Header, payload: Bytes) -> Message:
-        return Message(edge.peer, seen.step, seen.encoding, seen.weight, seen.share, payload)
-
-    def _payload(self, edge: InEdge, seen: Header) -> Bytes:
-        """A view of the payload in its slot."""
-        payload = edge.payloads[edge.ring.slot(seen.number)]
-        return payload if seen.nbytes == payload.nbytes else payload[: max(0, seen.nbytes)]
+        return _message(edge, seen, payload)
 
     def _copied(self, edge: InEdge, slot: int, seen: Header, place: int) -> bool:
         """Copy the payload of a slot; return whether the copy is the whole message whose header was read before."""
@@ -322,3 +326,14 @@ class Inbox:
         self._window.copy(edge.slots[slot] + header.NBYTES, edge.copies[place][: seen.nbytes])
         self._sync()
         return edge.ring.look_again(seen, edge.headers[slot].read())
+
+
+def _payload(edge: InEdge, slot: int, seen: Header) -> Bytes:
+    """A view of the payload in its slot."""
+    payload = edge.payloads[slot]
+    return payload if seen.nbytes == payload.nbytes else payload[: max(0, seen.nbytes)]
+
+
+def _message(edge: InEdge, seen: Header, payload: Bytes) -> Message:
+    fields = (edge.peer, seen.step, seen.encoding, seen.weight, seen.share, payload)
+    return tuple.__new__(Message, fields)  # in half the time of Message(...)

@@ -113,7 +113,8 @@ class ReceiveRing:
 
     def take(self, number: int) -> None:
         """Settle message `number` as gathered. Earlier messages that are not settled count as overwritten."""
-        self._lose_up_to(number - 1)
+        if number > self.taken + 1:
+            self._lose_up_to(number - 1)
         self.taken = number
         self.gathered += 1
 
