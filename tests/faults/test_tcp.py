@@ -54,21 +54,46 @@ malt.barrier()
 print(f"rank {malt.rank()} ends, alive {malt.alive()}, merged {merged}", flush=True)
 """
 
+BLOCKS = """
+import os, sys, time
+import numpy as np
+import malt
+
+malt.init(survive=True, suspect_after_s=None, deadline_s=float(sys.argv[4]))
+rounds, b = 100, malt.blocks(np.zeros((8, 500), np.float32), [1] * 8)
+with open(f"draft-{malt.rank()}", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(file.name, f"process-{malt.rank()}")
+malt.barrier()
+for _ in range(rounds):
+    for visit in b.round():
+        b.array[visit.rows] += 1
+        time.sleep(0.002)
+visits, alive = b.common(), malt.alive()
+assert (visits == visits[:, :1]).all()
+assert len(alive) * rounds <= visits.min() and visits.max() <= 4 * rounds, visits[:, 0]
+print(f"rank {malt.rank()} ends, alive {alive}, merged {len(alive) - 1}", flush=True)
+"""
+"""Each visit of a rank that does not fail is in the rows."""
+
 
 @pytest.fixture
 def job(tmp_path, job_environment):
-    """job(SYNC, SECONDS, SUSPECT_AFTER): a running job of ranks 0 and 1 here, 2 and 3 there; its processes by rank."""
+    """job(SYNC, SECONDS, SUSPECT_AFTER, DEADLINE, PROGRAM): a running job; its processes by rank.
+
+    Ranks 0 and 1 are here, 2 and 3 there.
+    """
     if bound_library().family != "openmpi":
         pytest.skip("survivors on several hosts need Open MPI 5")
     need_namespaces(tmp_path)
-    (tmp_path / "program.py").write_text(PROGRAM)
     # As under ssh, the other host gets only the variables that are passed on.
     kept = f"env -i PATH='{os.environ['PATH']}' HOME=/tmp PYTHONPATH='{ROOT}'"
     (tmp_path / "remote").write_text(f'#!/bin/sh\nexec {kept} ./agent "$@"\n')
     (tmp_path / "remote").chmod(0o755)
     started = []
 
-    def run(sync, seconds, suspect_after_s, deadline_s=300):
+    def run(sync, seconds, suspect_after_s, deadline_s=300, program=PROGRAM):
+        (tmp_path / "program.py").write_text(program)
         arguments = sync, seconds, suspect_after_s, deadline_s
         words = ["-m", "malt", "run", "-n", "4", "--survive=best-effort", "--hosts", "here:2,10.77.0.2:2", "program.py"]
         environment = job_environment | TOGETHER | APART
@@ -108,6 +133,16 @@ def check(process, lost):
 @pytest.mark.parametrize("lost", [[3], [2, 3], [0, 1]], ids=str)
 def test_the_others_go_on(lost, sync, job):
     process, numbers = job(sync, 2, 0)
+    time.sleep(0.5)
+    for rank in lost:
+        os.kill(numbers[rank], signal.SIGKILL)
+    check(process, lost)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("lost", [[3], [0, 1]], ids=str)
+def test_the_others_go_on_with_the_blocks(lost, job):
+    process, numbers = job("", 0, 0, program=BLOCKS)
     time.sleep(0.5)
     for rank in lost:
         os.kill(numbers[rank], signal.SIGKILL)
