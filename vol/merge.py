@@ -84,8 +84,11 @@ class Blend(NamedTuple):
         self._divide(total, target)
 
     def _may_begin_in(self, target: Array) -> bool:
-        """Whether `target` is none but the first two terms, and so may hold their sum."""
-        return not any(values is target for _, values in self.terms[2:])
+        """Whether `target` is none but the first two terms, and so may hold their sum.
+
+        Two views of one array are two objects, so their memory is compared.
+        """
+        return not any(np.may_share_memory(values, target) for _, values in self.terms[2:])
 
     def _store_in_place(self, target: Array) -> None:
         if target.size <= _BLOCK:
