@@ -17,7 +17,8 @@ from malt.replica.changes import Changes
 from malt.replica.changesums import ChangeSums
 from malt.replica.parameters import Parameters
 from malt.session import session
-from malt.session.vectors import check_name, vector
+from malt.session.creation import check_name
+from malt.session.vectors import vector
 from vol import AVG, SUM, DenseVector, Graph, Vector, arguments, as_graph
 from vol.update import Array
 

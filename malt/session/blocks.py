@@ -9,8 +9,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from malt.session import session
-from malt.session.vectors import check_name, checked_array, free_closed
+from malt.session.creation import create
+from malt.session.vectors import checked_array
+from malt.world.world import World
 from vol import Blocks, arguments
 from vol.update import Array
 
@@ -37,30 +38,23 @@ def blocks(init: Array, sizes: Sequence[int], owners: Any = None, name: str | No
     host, or its /dev/shm, cannot hold the blocks. RuntimeError: another thread is in a collective call. Nothing is
     made.
     """
-    world = session.world()
-    title = f"blocks {world.made + 1}" if name is None else name
 
-    def check() -> tuple[_Arguments, Mapping[str, Any]]:
-        check_name(name)
+    def check(world: World) -> tuple[_Arguments, Mapping[str, Any]]:
         array = checked_array(_array(init))
         counts = _checked_sizes(sizes, array)
         whose = None if owners is None else _checked_owners(owners, counts, world.size)
         description = {
-            "vectors made before": world.made, "name": title, "shape": list(array.shape), "dtype": array.dtype.str,
-            "a checksum of init": zlib.crc32(array.data), "a checksum of sizes": zlib.crc32(np.array(counts).data),
+            "shape": list(array.shape), "dtype": array.dtype.str, "a checksum of init": zlib.crc32(array.data),
+            "a checksum of sizes": zlib.crc32(np.array(counts).data),
             "a checksum of owners": None if whose is None else zlib.crc32(whose.data),
         }  # fmt: skip
-        return (array, counts, whose), {**description, "_closed": world.closed_places()}
+        return (array, counts, whose), description
 
-    with world.transport.calling("malt.blocks"):
-        (array, counts, whose), reports = world.notes.agree(world.transport, "malt.blocks", check)
-        free_closed(world, reports)
-        made = Blocks(
-            array, counts, world.transport, whose, ranks=tuple(reports), deadline_s=world.deadline_s, name=title
-        )  # fmt: skip
-    world.vectors.append(made)
-    world.made += 1
-    return made
+    def make(world: World, title: str, checked: _Arguments, ranks: tuple[int, ...]) -> Blocks:
+        array, counts, whose = checked
+        return Blocks(array, counts, world.transport, whose, ranks=ranks, deadline_s=world.deadline_s, name=title)
+
+    return create("malt.blocks", "blocks", name, check, make)
 
 
 def _array(init: Any) -> Array:

@@ -11,7 +11,7 @@ import numpy as np
 
 from dstorm import Consistency, parse
 from dstorm.transports import shm_space
-from malt.session import session
+from malt.session.creation import create
 from malt.world.world import World
 from vol import DenseVector, Graph, SparseVector, Vector, arguments, as_graph
 from vol.update import Array
@@ -55,49 +55,34 @@ def vector(
     host, or its /dev/shm, cannot hold the vector. RuntimeError: another thread is in a collective call. Nothing is
     made.
     """
-    world = session.world()
-    title = f"vector {world.made + 1}" if name is None else name
 
-    def check() -> tuple[_Arguments, Mapping[str, Any]]:
-        check_name(name)
+    def check(world: World) -> tuple[_Arguments, Mapping[str, Any]]:
         _check_flag(check_finite)
         _check_options(kind, depth)
         array, mesh, consistency = _array(init), as_graph(graph, world.size), parse(sync)
         rows = _row_options(kind, array, capacity, wire, top_k, track)
         common = {"kind": kind, "depth": index(depth), **rows}
-        called = {"vectors made before": world.made, "name": title}
-        return (array, mesh, consistency, rows), {**called, **_description(array, mesh, consistency, world), **common}
+        return (array, mesh, consistency, rows), {**_description(array, mesh, consistency), **common}
 
-    with world.transport.calling("malt.vector"):
-        (array, mesh, consistency, rows), reports = world.notes.agree(world.transport, "malt.vector", check)
-        free_closed(world, reports)
-        make: type[Vector] = SparseVector if kind == "sparse" else DenseVector
-        made = make(
+    def make(world: World, title: str, checked: _Arguments, _: tuple[int, ...]) -> Vector:
+        array, mesh, consistency, rows = checked
+        made: type[Vector] = SparseVector if kind == "sparse" else DenseVector
+        return made(
             array, world.transport, mesh, consistency, **rows,
             depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=title,
         )  # fmt: skip
-    world.vectors.append(made)
-    world.made += 1
-    return made
+
+    return create("malt.vector", "vector", name, check, make)
 
 
-def _description(array: Array, mesh: Graph, consistency: Consistency, world: World) -> dict[str, Any]:
-    """What must be the same on all ranks, and the places of the vectors that this rank has closed."""
+def _description(array: Array, mesh: Graph, consistency: Consistency) -> dict[str, Any]:
+    """What must be the same on all ranks."""
     return {
         "shape": list(array.shape),
         "dtype": array.dtype.str,
         "graph": mesh.fingerprint,
         "sync": consistency.name,
-        "_closed": world.closed_places(),
     }
-
-
-def free_closed(world: World, reports: Mapping[int, Mapping[str, Any]]) -> None:
-    """Free the vectors that all ranks have closed, whose places `reports` hold as "_closed". Collective."""
-    places = set.intersection(*(set(one["_closed"]) for one in reports.values()))
-    for place in sorted(places):
-        world.vectors[place].free()
-    world.vectors = [vector for place, vector in enumerate(world.vectors) if place not in places]
 
 
 def _array(init: Any) -> Array:
@@ -115,12 +100,6 @@ def _array(init: Any) -> Array:
         return np.zeros(shape, np.float32)
     except ValueError as error:  # more dimensions, or longer ones, than arrays can have
         raise ValueError(f"init: shape {shape}: {error}") from None
-
-
-def check_name(name: Any) -> None:
-    """Check that `name` is a string or None. TypeError: it is neither. Pure."""
-    if not (name is None or isinstance(name, str)):
-        raise TypeError(f"name must be a string, got {name!r}")
 
 
 def _check_flag(check_finite: Any) -> None:
