@@ -16,6 +16,7 @@ from dstorm.view import View
 from dstorm.wait import Wait
 
 Bytes = NDArray[np.uint8]
+Places = NDArray[np.int64]
 Put = Callable[[], object]
 """A Put or a flush that is prepared; each call starts it once."""
 
@@ -40,6 +41,14 @@ class Window(Protocol):
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
         """Return a function that does `flush` with these peers; with no peers it does nothing. Local."""
+
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+        """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return. One-sided.
+
+        `destination` is C-contiguous. It takes the bytes from `offset` on. With `places` it has a row for each of them,
+        and takes the row of that number: rows as long as its own are counted from `offset` on. What is written
+        meanwhile may be read half-done. PeerLost: the memory has gone with its rank.
+        """
 
     def sync(self) -> None:
         """Order this rank's loads and stores of `memory` with the Puts of its peers (MPI_Win_sync). Local."""
@@ -67,8 +76,11 @@ class Transport(Protocol):
     def view(self) -> View:
         """The membership view of this rank: which ranks are alive. Always the same object. Local."""
 
-    while_waiting: list[Callable[[], object]]
-    """Functions that each `pause` calls once a rank has failed, in the thread that waits. They make one-sided calls."""
+    duties: list[Callable[[], object]]
+    """What this rank does for its peers: functions that make one-sided calls, which `attend` calls."""
+
+    def attend(self) -> None:
+        """Call the functions of `duties`. One-sided. Each `pause` and each `poll_failures` does so."""
 
     def connect(self, peers: Sequence[int]) -> None:
         """Connect this rank to `peers`, which connect to it. Collective, also for a rank that has no peers.

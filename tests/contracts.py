@@ -14,7 +14,7 @@ from dstorm import DeadlinePassed, MismatchedCalls
 
 def check_window(run):
     """A window's memory, Puts, flushes, copies, and its end."""
-    for body in (_zeroed, _puts, _puts_from_a_source_that_changes, _prepared, _copies, _freed):
+    for body in (_zeroed, _puts, _puts_from_a_source_that_changes, _prepared, _gets, _copies, _freed):
         run(body)
 
 
@@ -95,6 +95,26 @@ def _prepared(transport):
         for peer in others:
             assert (window.memory[8 * peer : 8 * peer + 8] == 10 * turn + peer).all()
         transport.barrier()
+    window.free()
+
+
+def _gets(transport):
+    """What lies in any rank's memory, at any offset: bytes, or rows in any order, also more than once."""
+    window = transport.window(300_000)
+    window.memory[:300_000] = np.arange(300_000) % 251 + transport.rank
+    window.sync()
+    transport.barrier()
+    for peer in range(transport.size):
+        wanted = (np.arange(300_000) % 251 + peer).astype(np.uint8)
+        for offset, nbytes in ((0, 300_000), (13, 7), (5, 0)):
+            found = np.zeros(nbytes, np.uint8)
+            window.get(found, peer, offset)
+            np.testing.assert_array_equal(found, wanted[offset : offset + nbytes])
+        for places in ([], [3], [20_000, 0, 7, 0]):
+            rows = np.zeros((len(places), 12), np.uint8)
+            window.get(rows, peer, 64, np.array(places, np.int64))
+            np.testing.assert_array_equal(rows, wanted[64 : 64 + 12 * 20_001].reshape(-1, 12)[places])
+    transport.barrier()
     window.free()
 
 

@@ -1,7 +1,8 @@
-"""The methods of a transport that its barrier implements: heartbeats, waits, open vectors."""
+"""The methods of a transport that its barrier implements: heartbeats, waits, open vectors; and its duties."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from dstorm.membership.barrier import Barrier
@@ -9,9 +10,15 @@ from dstorm.wait import Wait
 
 
 class BarrierTransport:
-    """The base of transports that have a `Barrier`, here `_barrier`."""
+    """The base of transports that have a `Barrier`, here `_barrier`, and `duties`."""
 
     _barrier: Barrier
+    duties: list[Callable[[], object]]
+
+    def attend(self) -> None:
+        """As `Transport.attend`. One-sided."""
+        for duty in tuple(self.duties):
+            duty()
 
     def calling(self, what: str) -> AbstractContextManager[None]:
         """As `Transport.calling`. Local."""

@@ -25,7 +25,7 @@ from dstorm.membership.allocator import Allocator
 from dstorm.membership.barrier_transport import BarrierTransport
 from dstorm.membership.collectives import Collectives
 from dstorm.membership.tolerant import TolerantBarrier
-from dstorm.transport import Bytes, Put, Window
+from dstorm.transport import Bytes, Places, Put, Window
 from dstorm.view import FaultTolerantView
 
 
@@ -65,6 +65,10 @@ class Slice:
         """As `Window.prepared`. Local."""
         return self._arena.prepared(source, peer, self._start + offset)
 
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+        """As `Window.get`. One-sided."""
+        self._arena.get(destination, peer, self._start + offset, places)
+
     def copy(self, offset: int, destination: Bytes) -> None:
         """As `Window.copy`. Local."""
         self._arena.copy(self._start + offset, destination)
@@ -96,7 +100,7 @@ class SurvivingTransport(BarrierTransport):
         self.hosts, self.local_peers, self.library = place.hosts, place.local_peers, place.library
         self.view = FaultTolerantView(place.size) if membership is None else membership
         self._news = self.view.unreported
-        self.while_waiting: list[Callable[[], object]] = []
+        self.duties: list[Callable[[], object]] = []
         self.clock = place.clock
         self._arena = arena
         self._discard = discard
@@ -180,6 +184,7 @@ class SurvivingTransport(BarrierTransport):
         self._barrier.heartbeat()
         self._barrier.check_now_and_then()
         self._report()
+        self.attend()
         if self._calls and not quietly:
             calls, self._calls = self._calls, []
             _make_all(calls)
@@ -191,8 +196,7 @@ class SurvivingTransport(BarrierTransport):
         """As `Transport.pause`; now and then it also checks for failed ranks. One-sided."""
         self._place.pause(polls)
         self._barrier.check_now_and_then()
-        for call in tuple(self.while_waiting) if self.view.failed else ():
-            call()
+        self.attend()
 
     def _report(self, ranks: Collection[int] | None = None) -> None:
         if self._news:

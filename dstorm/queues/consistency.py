@@ -48,6 +48,8 @@ class Consistency:
 ASP = Consistency("asp")
 BSP = Consistency("bsp", staleness=0, lockstep=True, in_flight=0)
 NOTIFY_ACK = Consistency("notify-ack", in_flight=1)
+FLOW = Consistency("flow", in_flight=0)
+"""Not for users: a send waits until a slot is free, and no receive waits. Every message is taken, in order."""
 
 
 def parse(sync: str) -> Consistency:

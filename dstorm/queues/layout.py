@@ -6,6 +6,7 @@ The window of a rank holds, in this order:
     queues             one for each in-neighbour, which alone writes it:
         progress       one header: the sender's step where no message carries it, and whether the sender has closed
         slots          `depth` slots, each a header and a payload
+    what lies behind   bytes for the user of the queues
 
 Neighbours are in ascending order of rank. Memory is in-degree x depth x slot: it does not grow with the number of
 ranks.
@@ -31,6 +32,8 @@ class Layout:
     """Slots of a queue."""
     capacity: int
     """Length of the longest payload in bytes."""
+    behind_nbytes: Callable[[int], int] = lambda rank: 0
+    """Bytes behind the queues of a rank."""
 
     @property
     def slot_nbytes(self) -> int:
@@ -42,9 +45,13 @@ class Layout:
         """Size of a queue: a progress header and `depth` slots."""
         return header.NBYTES + self.depth * self.slot_nbytes
 
+    def behind(self, rank: int) -> int:
+        """Offset of the bytes behind the queues of `rank`."""
+        return len(self.out(rank)) * header.NBYTES + len(self.into(rank)) * self.queue_nbytes
+
     def window_nbytes(self, rank: int) -> int:
         """Size of the window of `rank`."""
-        return len(self.out(rank)) * header.NBYTES + len(self.into(rank)) * self.queue_nbytes
+        return self.behind(rank) + self.behind_nbytes(rank)
 
     def progress(self, sender: int, receiver: int) -> int:
         """Offset of the sender's progress header in the receiver's window."""

@@ -17,7 +17,7 @@ from dstorm.queues.receiver import Inbox, Message
 from dstorm.queues.sender import Outbox, OutgoingMessage
 from dstorm.queues.statistics import EdgeStatistics, Statistics, total
 from dstorm.queues.waiting import Waiting
-from dstorm.transport import Transport
+from dstorm.transport import Transport, Window
 
 _IDLE = EdgeStatistics()
 
@@ -45,7 +45,12 @@ class Queues(Closing):
         self._in = Inbox(transport, self._window, layout, consistency, self._waiting)
         self._step = 0
         if consistency.lockstep:
-            transport.while_waiting.append(self._make_way)
+            transport.duties.append(self._make_way)
+
+    @property
+    def window(self) -> Window:
+        """The window of the queues, which also holds what lies behind them."""
+        return self._window
 
     def prepare(self, outgoing: OutgoingMessage) -> None:
         """Prepare the Puts of this message object, which has no tail: later sends of it take less time. Local."""
@@ -53,19 +58,20 @@ class Queues(Closing):
 
     @interruption.message
     def send_each(
-        self, outgoing: Iterable[OutgoingMessage], step: int, weight: float = 1.0, mass: float = 1.0
+        self, outgoing: Iterable[OutgoingMessage], step: int, weight: float = 1.0, mass: float = 1.0, *,
+        what: str = "scatter",
     ) -> tuple[int, float]:  # fmt: skip
         """Publish each message to its peer, at most one a peer, and `step` to all out-neighbours. One-sided.
 
         Returns the payload bytes sent, and a share of `mass`: mass / (messages + 1). That much went with each message,
-        and that much is left to this rank.
+        and that much is left to this rank. `what`: the call, for errors.
 
         On return the data is in the peers' memory, and the arrays of the messages may change. Peers that have closed
         are skipped. It waits only where the consistency requires acknowledgements. DeadlinePassed; PeerLost: an awaited
         rank has failed. Nothing was sent then.
         """
         try:
-            sent = self._out.send(outgoing, step, weight, mass)
+            sent = self._out.send(outgoing, step, weight, mass, what)
             self._step = step
             return sent
         finally:
@@ -113,6 +119,10 @@ class Queues(Closing):
         if self._consistency.acknowledges:
             self._in.acknowledge()
 
+    def have_closed(self, peers: Iterable[int]) -> list[int]:
+        """Those of `peers` to which nothing is sent any more, as they have closed. Local."""
+        return [peer for peer in peers if self._out.edges[peer].done]
+
     def statistics(self, neighbours: Collection[int] | None = None) -> Statistics:
         """The totals so far, overall and by peer. Local.
 
@@ -126,10 +136,11 @@ class Queues(Closing):
         return total(edges, self._waiting.total_s)
 
     def _make_way(self) -> None:
-        """As `Inbox.make_way`, during any wait of this rank; nothing while another thread sends or receives here."""
-        with self.turn.lent() as is_free:
-            if is_free:
-                self._in.make_way()
+        """As `Inbox.make_way`, where a graph was mended; nothing while another thread sends or receives here."""
+        if self._transport.view.failed:
+            with self.turn.lent() as is_free:
+                if is_free:
+                    self._in.make_way()
 
     def _edge_statistics(self, peer: int) -> EdgeStatistics:
         sending, receiving = self._out.edges.get(peer), self._in.edges.get(peer)
@@ -146,8 +157,8 @@ class Queues(Closing):
         )  # fmt: skip
 
     def _leave(self) -> None:
-        if self._make_way in self._transport.while_waiting:
-            self._transport.while_waiting.remove(self._make_way)
+        if self._make_way in self._transport.duties:
+            self._transport.duties.remove(self._make_way)
         self._out.leave(self._step)
         self._in.leave(self._step)
         if neighbours := sorted(self._out.edges.keys() | self._in.edges.keys()):

@@ -107,9 +107,11 @@ class Outbox:
         edge.lasting = message
         edge.put_lasting = [self._window.prepared(message.body, edge.peer, slot + header.NBYTES) for slot in edge.slots]
 
-    def send(self, messages: Iterable[OutgoingMessage], step: int, weight: float, mass: float) -> tuple[int, float]:
+    def send(
+        self, messages: Iterable[OutgoingMessage], step: int, weight: float, mass: float, what: str
+    ) -> tuple[int, float]:  # fmt: skip
         """As `Queues.send_each`."""
-        edges = self._ready(messages)
+        edges = self._ready(messages, what)
         is_to_all = len(edges) == len(self.edges)
         flush = self._flush_all if is_to_all else partial(self._flush, edges)
         if not self._acknowledged:
@@ -147,7 +149,7 @@ class Outbox:
         for edge in self.edges.values():
             edge.progress(edge.ring.sent, step, DONE)
 
-    def _ready(self, messages: Iterable[OutgoingMessage]) -> list[OutEdge]:
+    def _ready(self, messages: Iterable[OutgoingMessage], what: str) -> list[OutEdge]:
         """The edges of a scatter, each with its message, once the consistency allows them to send."""
         edges = []
         for message in messages:
@@ -159,7 +161,7 @@ class Outbox:
                 edges.append(edge)
         if self._acknowledged:
             missing = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
-            if self._waiting.until_none("scatter", missing):
+            if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
             edges = [edge for edge in edges if not edge.done]
         return edges

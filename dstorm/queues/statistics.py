@@ -68,6 +68,8 @@ class EdgeStatistics:
     """Seconds spent waiting for the peer."""
     lag: Lag = Lag()
     """Lag of the merged updates, in steps."""
+    bytes_read: int = 0
+    """Payload bytes read from the peer's memory: pulls of a sharded vector."""
 
 
 @dataclass(frozen=True)
@@ -96,6 +98,7 @@ def total(peers: Mapping[int, EdgeStatistics], waited_s: float) -> Statistics:
         torn_retries=sum(edge.torn_retries for edge in edges),
         refused=sum(edge.refused for edge in edges),
         bytes_sent=sum(edge.bytes_sent for edge in edges),
+        bytes_read=sum(edge.bytes_read for edge in edges),
         waited_s=waited_s,
         lag=_pooled([edge.lag for edge in edges if edge.lag.count]),
         peers=dict(peers),

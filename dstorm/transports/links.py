@@ -5,9 +5,10 @@ failed rank may hang, and with it those to live ranks. A rank that has an answer
 crashes: 7 jobs of 59 (btl_tcp_endpoint.c calls the callback that btl_base_am_rdma.c has set to NULL). Without ULFM the
 first call that sees the closed connection ends the job.
 
-Each rank has one connection to each rank of other hosts. It carries Puts and flushes there. Back come one byte for each
-complete flush, and heartbeats. When a process ends, the system closes its connections. A rank that is marked failed is
-cut off, so that nothing arrives that it sends later. What has arrived before is still written: `part` waits for that.
+Each rank has one connection to each rank of other hosts. It carries Puts, flushes and questions for memory there. Back
+come one byte for each complete flush, heartbeats, and the memory that was asked for. When a process ends, the system
+closes its connections. A rank that is marked failed is cut off, so that nothing arrives that it sends later. What has
+arrived before is still written: `part` waits for that.
 """
 
 from __future__ import annotations
@@ -20,14 +21,19 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
+import numpy as np
+
+from dstorm.errors import PeerLost
 from dstorm.membership.heartbeat import HeartbeatTimeout
-from dstorm.transport import Bytes, Put
+from dstorm.transport import Bytes, Places, Put
 from dstorm.view import View
 
 _HEAD = struct.Struct("<qqq")
-"""Kind, offset and length. Kinds: PUT, followed by the bytes; FLUSH; CUT: the receiver was marked failed."""
-_PUT, _FLUSH, _CUT = range(3)
-_DONE, _ALIVE = b"D", b"A"
+"""Kind, offset and length. Kinds: PUT, followed by the bytes; FLUSH; CUT: the receiver was marked failed; GET, followed
+by numbers of 64 bits: the length of a row, and which rows are asked for, counted from the offset."""
+_PUT, _FLUSH, _CUT, _GET = range(4)
+_DONE, _ALIVE, _DATA = b"D", b"A", b"G"
+"""Answers of one byte; DATA is followed by the rows."""
 _BUFFER_NBYTES = 1 << 16
 _MOST_BUFFERS = 512
 """The most buffers of one system call; IOV_MAX is 1024."""
@@ -75,6 +81,27 @@ class _Out:
         self._done += received.count(_DONE)
         return bool(received)
 
+    def get(self, destination: Bytes, offset: int, places: Places, hear: Callable[[], None]) -> bool:
+        """Send the queued Puts, ask for rows and receive them; return whether they came."""
+        question = np.array([destination.nbytes // places.size, *places], np.int64).view(np.uint8)
+        with self.lock:
+            waiting, self._waiting = [*self._waiting, _HEAD.pack(_GET, offset, question.nbytes), question], []
+            if not self.broken:
+                with self._noting_loss():
+                    _send_all(self.connection, waiting)
+                    self._receive_rows(destination.reshape(-1).data, hear)
+            return not self.broken
+
+    def _receive_rows(self, rows: memoryview, hear: Callable[[], None]) -> None:
+        while not self.broken and (answer := self.connection.recv(1)) != _DATA:
+            self._done += answer == _DONE
+            self.broken = not answer
+        while rows.nbytes and not self.broken:
+            count = self.connection.recv_into(rows)
+            hear()
+            rows = rows[count:]
+            self.broken = not count
+
     def cut(self) -> None:
         """Cut the peer off, also while another thread waits for it."""
         self.broken = True
@@ -111,6 +138,8 @@ class Links:
         self._memory, self._view, self._leave = memory, view, leave
         self._out = {peer: _Out(peer, connection) for peer, connection in out.items()}
         self._into = dict(into)
+        self._answering = {peer: threading.Lock() for peer in into}
+        """Held while rows are sent to a peer: nothing else may come between."""
         self._heartbeat_timeout = HeartbeatTimeout(out, time.monotonic(), suspect_after_s)
         self._ended = set(ended)
         """The ranks whose connections have ended. `find_failed` returns them."""
@@ -144,6 +173,14 @@ class Links:
                     if not way.is_done() and way.listen():
                         self._hear(way.peer)
 
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+        """As `Window.get`."""
+        wanted = np.zeros(1, np.int64) if places is None else places
+        if destination.size and not (
+            peer in self._out and self._out[peer].get(destination, offset, wanted, lambda: self._hear(peer))
+        ):
+            raise PeerLost(peer, "it failed before this rank had read its memory")
+
     def find_failed(self) -> Sequence[int]:
         """The ranks that have ended, or have given no heartbeat for the timeout. Local.
 
@@ -176,7 +213,7 @@ class Links:
     def _receive(self, peer: int, connection: socket.socket) -> None:
         """Write what `peer` puts into memory, until its connection ends."""
         with contextlib.suppress(OSError):
-            for _ in _arrivals(connection, self._memory, lambda: self._hear(peer)):
+            for _ in _arrivals(connection, self._memory, lambda: self._hear(peer), self._answering[peer]):
                 self._go(f"rank {peer} has heard nothing of it for too long: the others go on without it")
         self._ended.add(peer)
 
@@ -191,9 +228,10 @@ class Links:
             if stopped_s is not None:
                 self._go(f"it was stopped for {stopped_s:.1f} s: the others have gone on without it")
             for peer, connection in self._into.items():
-                if peer not in self._ended:
+                if peer not in self._ended and self._answering[peer].acquire(blocking=False):
                     with contextlib.suppress(OSError):
                         connection.send(_ALIVE, socket.MSG_DONTWAIT)
+                    self._answering[peer].release()
             for way in self._out.values():
                 if way.lock.acquire(blocking=False):  # else the thread that waits there receives them
                     if way.listen(socket.MSG_DONTWAIT):
@@ -228,10 +266,13 @@ def _send_all(connection: socket.socket, parts: Sequence[bytes | Bytes]) -> None
             left[0] = left[0][sent:]
 
 
-def _arrivals(connection: socket.socket, memory: Bytes, hear: Callable[[], None]) -> Iterator[None]:
-    """Write Puts into `memory` and answer flushes, until the connection ends. OSError.
+def _arrivals(
+    connection: socket.socket, memory: Bytes, hear: Callable[[], None], answering: threading.Lock
+) -> Iterator[None]:  # fmt: skip
+    """Write Puts into `memory`, answer flushes and send rows, until the connection ends. OSError.
 
-    Yields where the peer has marked this rank failed. Calls `hear` whenever bytes have come.
+    Yields where the peer has marked this rank failed. Calls `hear` whenever bytes have come. Holds `answering` while it
+    sends rows.
     """
     here = memory.data
     buffer = bytearray(_BUFFER_NBYTES)
@@ -253,18 +294,30 @@ def _arrivals(connection: socket.socket, memory: Bytes, hear: Callable[[], None]
                 connection.send(_DONE)
         elif kind == _CUT:
             yield
-        elif not 0 <= offset <= offset + nbytes <= memory.nbytes:
+        elif not (offset >= 0 and 0 <= nbytes <= memory.nbytes - (offset if kind == _PUT else 0)):
             return
         else:
+            into = here[offset : offset + nbytes] if kind == _PUT else memoryview(bytearray(nbytes))
             ready = min(nbytes, end - start)
-            here[offset : offset + ready] = view[start : start + ready]
+            into[:ready] = view[start : start + ready]
             start += ready
             while ready < nbytes:
-                count = connection.recv_into(here[offset + ready : offset + nbytes])
+                count = connection.recv_into(into[ready:])
                 if not count:
                     return
                 hear()
                 ready += count
+            if kind == _GET:
+                with answering:
+                    _send_all(connection, [_DATA, _rows(memory, offset, into)])
+
+
+def _rows(memory: Bytes, offset: int, question: memoryview) -> Bytes:
+    """The rows of `memory` that a GET asks for. A view where it is one row."""
+    width, *places = question.cast("q").tolist()
+    rows = memory[offset:][: (memory.nbytes - offset) // width * width].reshape(-1, width)
+    found: Bytes = rows[places[0]] if len(places) == 1 else rows[places].reshape(-1)
+    return found
 
 
 def _shut(connection: socket.socket) -> None:

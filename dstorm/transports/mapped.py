@@ -9,11 +9,22 @@ from typing import Protocol
 
 import numpy as np
 
-from dstorm.transport import Bytes, Put
+from dstorm.transport import Bytes, Places, Put
 
 _MOST_HELD_NBYTES = 1 << 16
 """The longest copy that keeps the GIL, and so takes half the time of a call of NumPy."""
 _ALL = slice(None)
+
+
+def read(memory: Bytes, offset: int, destination: Bytes, places: Places | None = None) -> None:
+    """Copy from `memory` into `destination`, as `Window.get` has it. Local."""
+    if places is None:
+        np.copyto(destination, memory[offset : offset + destination.nbytes])
+    elif places.size:
+        width = destination.shape[1]
+        count = (memory.nbytes - offset) // width
+        rows = memory[offset : offset + count * width].reshape(count, width)
+        np.take(rows, places, axis=0, out=destination, mode="clip")  # the mode that needs no buffer
 
 
 class MappedMemory:
@@ -49,6 +60,12 @@ class MappedMemory:
         """As `Window.prepared_flush`. Local."""
         return self.sync
 
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+        """As `Window.get`. One-sided."""
+        self.sync()
+        read(self.parts[peer], offset, destination, places)
+        self.sync()
+
     def copy(self, offset: int, destination: Bytes) -> None:
         """As `Window.copy`. Local."""
         np.copyto(destination, self.memory[offset : offset + destination.nbytes])
@@ -59,7 +76,7 @@ class MappedMemory:
 
 
 class Far(Protocol):
-    """Puts to ranks of other hosts."""
+    """Puts to ranks of other hosts, and reads of their memory."""
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """As `Window.put`. One-sided."""
@@ -70,9 +87,12 @@ class Far(Protocol):
     def flush(self, peers: Sequence[int]) -> None:
         """As `Window.flush`. One-sided."""
 
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+        """As `Window.get`. One-sided."""
+
 
 class SpanningWindow:
-    """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`."""
+    """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`. So do reads."""
 
     def __init__(self, near: MappedMemory, far: Far) -> None:
         self._near, self._far = near, far
@@ -100,6 +120,10 @@ class SpanningWindow:
         """As `Window.prepared_flush`. Local."""
         is_near = all(peer in self._near.parts for peer in peers)
         return self.sync if is_near else partial(self.flush, peers)
+
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+        """As `Window.get`. One-sided."""
+        self._way(peer).get(destination, peer, offset, places)
 
     def drop(self) -> None:
         """Drop the views of the memory. Local."""

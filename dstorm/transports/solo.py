@@ -13,8 +13,9 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.queues.waiting import yield_core
-from dstorm.transport import Bytes, Put
+from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import shm_space
+from dstorm.transports.mapped import read
 from dstorm.view import View
 from dstorm.wait import Wait
 
@@ -43,6 +44,9 @@ class SoloWindow:
     def prepared_flush(self, peers: Sequence[int]) -> Put:
         return _nothing
 
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+        read(self.memory, offset, destination, places)
+
     def sync(self) -> None: ...
 
     def copy(self, offset: int, destination: Bytes) -> None:
@@ -62,7 +66,7 @@ class SoloTransport:
         self.library = library
         self.hosts: tuple[str, ...] = (os.uname().nodename,)
         self.view = View(1)
-        self.while_waiting: list[Callable[[], object]] = []
+        self.duties: list[Callable[[], object]] = []
 
     def window(self, nbytes: int) -> SoloWindow:
         return SoloWindow(nbytes)
@@ -98,7 +102,7 @@ class SoloTransport:
     def was_evicted(self, rank: int) -> bool:
         return False
 
-    connect = set_deadline = _nothing
+    attend = connect = set_deadline = _nothing
     count_step = heartbeat = opened = closed = depart = close = _nothing
     clock = staticmethod(time.perf_counter)
     pause = staticmethod(yield_core)

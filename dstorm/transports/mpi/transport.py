@@ -55,7 +55,7 @@ class MpiTransport(BarrierTransport):
         self.hosts = self._find_hosts()
         mine = self.hosts[self.rank]
         self.view = View(self.size)
-        self.while_waiting: list[Callable[[], object]] = []
+        self.duties: list[Callable[[], object]] = []
         self.local_peers = frozenset(
             rank for rank in range(self.size) if self.hosts[rank] == mine and rank != self.rank
         )
@@ -192,7 +192,8 @@ class MpiTransport(BarrierTransport):
             self._comm.Barrier()
 
     def poll_failures(self, quietly: bool = False) -> None:
-        """Nothing: the failure of a rank ends the job. Local."""
+        """As `attend`: the failure of a rank ends the job. One-sided."""
+        self.attend()
 
     def depart(self) -> None:
         """As `Transport.depart`. One-sided."""
@@ -225,6 +226,7 @@ class MpiTransport(BarrierTransport):
         """As `Transport.pause`. Local."""
         if self._poll is not None:  # what is awaited may come over a network, and only while MPI is called
             self._poll()
+        self.attend()
         yield_core(polls)
 
     def close(self) -> None:

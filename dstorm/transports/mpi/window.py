@@ -1,7 +1,7 @@
 """Windows over MPI: the one module that calls MPI.Win.
 
-A window lies under one Lock_all for its whole life. Put, Flush, Sync, and plain loads and stores of shared memory are
-all that moves data (MPI-4.1, chapter 12). Accumulate is not used: MPI libraries break there.
+A window lies under one Lock_all for its whole life. Put, Get, Flush, Sync, and plain loads and stores of shared
+memory are all that moves data (MPI-4.1, chapter 12). Accumulate is not used: MPI libraries break there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, cast
 import numpy as np
 from mpi4py import MPI
 
-from dstorm.transport import Bytes, Put
+from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import progress
 from dstorm.transports.mapped import MappedMemory, SpanningWindow
 from dstorm.transports.watchdog import Watchdog
@@ -31,8 +31,8 @@ def fence() -> Callable[[], None]:
     return win.Sync
 
 
-class _FarPuts:
-    """Puts to ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes."""
+class _FarMemory:
+    """The memory of ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes."""
 
     def __init__(self, win: MPI.Win, watchdog: Watchdog | None) -> None:
         self._win, self._watchdog = win, watchdog
@@ -55,6 +55,20 @@ class _FarPuts:
                 self._win.Flush(peers[0])
             else:
                 self._win.Flush_all()
+
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+        """As `Window.get`. One-sided."""
+        if not destination.size:
+            return
+        nbytes = destination.nbytes
+        if places is None:
+            self._win.Get((destination, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
+            return self.flush([peer])
+        width = destination.shape[1]
+        rows = MPI.BYTE.Create_hindexed_block(width, (offset + places * width).tolist()).Commit()
+        self._win.Get((destination, nbytes, MPI.BYTE), peer, (0, 1, rows))
+        self.flush([peer])
+        rows.Free()
 
 
 class MpiWindow(SpanningWindow):
@@ -83,7 +97,7 @@ class MpiWindow(SpanningWindow):
         if lock is not None:
             self._wins = [cast("MPI.Win", progress.Serialized(win, lock)) for win in self._wins]
         near = MappedMemory(comm.rank, parts, self._wins[0].Sync if len(self._wins) == 1 else self._sync_all)
-        super().__init__(near, _FarPuts(self._wins[-1], watchdog))
+        super().__init__(near, _FarMemory(self._wins[-1], watchdog))
         self.sync()
         comm.Barrier()
 

@@ -28,6 +28,8 @@ Result = TypeVar("Result")
 
 TICK_S = 1e-6
 """Virtual time between two turns."""
+LONGEST_PAUSE_S = 0.01
+"""Virtual time between two polls of a wait that has lasted long."""
 _SWITCH_ODDS = 0.25
 """Probability that the turn changes where it may."""
 
@@ -48,12 +50,16 @@ class Collective:
         self.things: list[Any] = [None] * size
         self.result: Any = None
         """The result for all ranks. The first rank that resumes computes it."""
+        self.entered = 0
+        """How many ranks have entered it."""
+        self.is_over = False
         self._is_one_call = True
         self._first: str | None = None
 
     def add(self, rank: int, call: str, thing: Any) -> None:
         """Note the name and the argument of the call of `rank`. Local."""
         self.calls[rank], self.things[rank] = call, thing
+        self.entered += 1
         self._first = self._first or call
         self._is_one_call = self._is_one_call and call == self._first
 
@@ -87,7 +93,9 @@ class Group:
         self._schedule = Schedule(size, self.random)
         self._collective = Collective(size)
         self._waiting: list[int] = []
-        """The ranks that have entered the collective call."""
+        """The ranks that have entered the collective call, and do nothing until all have."""
+        self._ended = 0
+        """How many ranks have returned from their function."""
         self._greenlets: list[Any] = []
         self._caller: Any = None
         """The greenlet that runs the others."""
@@ -113,6 +121,7 @@ class Group:
             """Run the function as `rank`, and return the rank that runs next, or None."""
             with suppress(_Killed):
                 results[rank] = function(rank)
+                self._ended += 1
             return self._schedule.next()
 
         running = self._schedule.next() or 0
@@ -128,9 +137,7 @@ class Group:
                     following = self._greenlets[running].switch()
             if self._waiting:
                 running = min(self._waiting)
-                raise RuntimeError(
-                    f"ranks {sorted(self._waiting)} wait in a collective call that the others, now finished, never made"
-                )
+                raise self._never_made()
         except BaseException as error:
             self._stop()
             if not isinstance(error, KeyboardInterrupt):
@@ -158,19 +165,26 @@ class Group:
         if self.size > 1 and self.random.random() < _SWITCH_ODDS and threading.get_ident() == self._thread:
             self.switch(rank)
 
-    def gather(self, rank: int, call: str, thing: Any) -> Collective:
+    def gather(
+        self, rank: int, call: str, thing: Any, meanwhile: Callable[[], object] | None = None
+    ) -> Collective:  # fmt: skip
         """Enter a collective call; return it when all ranks have entered. Collective.
 
-        `call`: the name of the call; `thing`: this rank's argument. MismatchedCalls: a rank made another call.
+        `call`: the name of the call; `thing`: this rank's argument. `meanwhile`: called between the turns of the wait;
+        None: this rank has no turn until all have entered. MismatchedCalls: a rank made another call.
         """
         self._check_turn()
         collective = self._collective if self.size > 1 else Collective(1)
         collective.add(rank, call, thing)
         if self.size > 1:
-            self._waiting.append(rank)
-            if len(self._waiting) == self.size - len(self.failed):
+            if meanwhile is None:
+                self._waiting.append(rank)
+            if collective.entered == self.size - len(self.failed):
                 self._end_collective()
-            self._wait_for_turn(rank)
+            if meanwhile is None:
+                self._wait_for_turn(rank)
+            else:
+                self._poll_until_over(rank, collective, meanwhile)
             collective.check(rank, call)
         return collective
 
@@ -178,7 +192,21 @@ class Group:
         for rank in self._waiting:
             self._schedule.add(rank)
         self._waiting.clear()
+        self._collective.is_over = True
         self._collective = Collective(self.size)
+
+    def _poll_until_over(self, rank: int, collective: Collective, meanwhile: Callable[[], object]) -> None:
+        polls = 0
+        while not collective.is_over:
+            if collective.entered + self._ended + len(self.failed) == self.size:
+                raise self._never_made()
+            meanwhile()
+            self.switch(rank, min(TICK_S * 2.0 ** min(polls, 30), LONGEST_PAUSE_S))
+            polls += 1
+
+    def _never_made(self) -> RuntimeError:
+        waiting = [rank for rank, call in enumerate(self._collective.calls) if call is not None]
+        return RuntimeError(f"ranks {waiting} wait in a collective call that the others, now finished, never made")
 
     def _start(self, live: Callable[[int], int | None]) -> None:
         """Create the greenlets, each with a copy of the caller's context variables. ImportError."""

@@ -12,13 +12,13 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.membership.calls import Calls
-from dstorm.transport import Bytes, Put
+from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import shm_space
-from dstorm.transports.simulated.group import TICK_S, Collective, Group
+from dstorm.transports.mapped import read
+from dstorm.transports.simulated.group import LONGEST_PAUSE_S, TICK_S, Collective, Group
 from dstorm.view import View
 from dstorm.wait import Wait
 
-_LONGEST_PAUSE_S = 0.01
 _view = lru_cache(maxsize=4)(View)
 """The view of all ranks of a group. It never changes, so they share it."""
 
@@ -55,6 +55,14 @@ class SimulatedWindow:
         """As `Window.prepared_flush`, but not faster. Local."""
         return partial(self.flush, frozenset(peers))
 
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+        """As `Window.get`, in two pieces, between which other ranks may run. One-sided."""
+        half = self._group.random.randint(0, len(destination))
+        for piece in (slice(half), slice(half, None)):
+            self._group.maybe_switch(self._rank)
+            start, some = (offset + (piece.start or 0), None) if places is None else (offset, places[piece])
+            read(self._parts[peer], start, destination[piece], some)
+
     def sync(self) -> None:
         self._group.maybe_switch(self._rank)
 
@@ -80,7 +88,7 @@ class SimulatedTransport:
         self.hosts = group.hosts
         self.local_peers: frozenset[int] = frozenset()
         self.view = _view(self.size)
-        self.while_waiting: list[Callable[[], object]] = []
+        self.duties: list[Callable[[], object]] = []
         self.library = "in process"
         self._calls = Calls()
 
@@ -116,7 +124,7 @@ class SimulatedTransport:
         self._gather(what, None)
 
     def _gather(self, what: str, thing: Any) -> Collective:
-        return self._group.gather(self.rank, self._calls.name(what), thing)
+        return self._group.gather(self.rank, self._calls.name(what), thing, self.attend if self.duties else None)
 
     def calling(self, what: str) -> AbstractContextManager[None]:
         return self._calls.calling(what)
@@ -124,8 +132,12 @@ class SimulatedTransport:
     def set_deadline(self, deadline_s: float) -> None:
         pass
 
+    def attend(self) -> None:
+        for duty in tuple(self.duties):
+            duty()
+
     def poll_failures(self, quietly: bool = False) -> None:
-        pass
+        self.attend()
 
     def count_step(self) -> None:
         self.heartbeat()
@@ -161,7 +173,8 @@ class SimulatedTransport:
         return self._group.now
 
     def pause(self, polls: int) -> None:
-        self._group.switch(self.rank, min(TICK_S * 2.0 ** min(polls, 30), _LONGEST_PAUSE_S))
+        self.attend()
+        self._group.switch(self.rank, min(TICK_S * 2.0 ** min(polls, 30), LONGEST_PAUSE_S))
 
     def close(self) -> None:
         pass
