@@ -13,9 +13,10 @@ from dstorm import ClosedError, DeadlinePassed, PeerLost, Statistics
 from malt.data.shards import shard
 from malt.replica.replica import Replica
 from malt.session.blocks import blocks
-from malt.session.collectives import allgather, allreduce, broadcast, lowest, together
+from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, together
 from malt.session.losses import LostRank, lost_ranks
-from malt.session.session import alive, barrier, finalize, heartbeat, hosts, init, on_death, rank, size
+from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, rank, size
+from malt.session.sharded import sharded
 from malt.session.simulation import simulate
 from malt.session.vectors import vector
 from malt.world.world import World
@@ -71,6 +72,7 @@ __all__ = [
     "open_svmlight",
     "rank",
     "shard",
+    "sharded",
     "simulate",
     "size",
     "together",

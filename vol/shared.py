@@ -47,6 +47,10 @@ class Shared(ABC):
         usable. Any thread may call it at any time. If another thread waits in a call, that call raises ClosedError;
         `close` returns after it.
         """
+        self.leave()
+
+    def leave(self) -> None:
+        """Close it on this rank, whatever the others do. One-sided. A second call does nothing."""
         if self._final is None and not self.disowned:
             self._memory.close()
             with self._memory.turn.lock:

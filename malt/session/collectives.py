@@ -34,6 +34,22 @@ _DEEPEST: Final = 100
 """The most levels of nested lists and dicts in a value."""
 
 
+def barrier() -> None:
+    """Return once all ranks have called it. Collective.
+
+    All that was pushed to sharded vectors before, by any rank, has then been added.
+
+    DeadlinePassed: ranks are missing, without a heartbeat for the session's deadline. PeerLost: a rank has departed.
+    MismatchedCalls: ranks are in different collective calls. ValueError, on all ranks: malt.shard was given different
+    arrays. RuntimeError: another thread is in a collective call.
+    """
+    current = session.world()
+    with current.transport.calling("malt.barrier"):
+        current.transport.barrier("malt.barrier")
+        current.settle_pushes("malt.barrier")
+        current.notes.compare(current.transport)
+
+
 def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: str = "auto") -> None:
     """Replace `array`, in place, by the mean, sum, max or min of the arrays of all ranks. Collective.
 

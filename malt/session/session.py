@@ -80,7 +80,10 @@ def init(
 def world() -> World:
     """The current world; the first use makes it. Collective at first. ClosedError: the simulated rank is finalized."""
     current = _current()
-    return init() if current is None else current
+    if current is None:
+        return init()
+    current.transport.attend()
+    return current
 
 
 def rank() -> int:
@@ -97,19 +100,6 @@ def is_lowest() -> bool:
     """Whether this is the lowest live rank: the one that writes files and reports. Local, once initialized."""
     world().transport.poll_failures(quietly=True)  # quietly: others may be in a collective call already
     return world().is_lowest
-
-
-def barrier() -> None:
-    """Return once all ranks have called it. Collective.
-
-    DeadlinePassed: ranks are missing, without a heartbeat for the session's deadline. PeerLost: a rank has departed.
-    MismatchedCalls: ranks are in different collective calls. ValueError, on all ranks: malt.shard was given different
-    arrays. RuntimeError: another thread is in a collective call.
-    """
-    current = world()
-    with current.transport.calling("malt.barrier"):
-        current.transport.barrier("malt.barrier")
-        current.notes.compare(current.transport)
 
 
 def heartbeat() -> None:

@@ -10,6 +10,7 @@ from dstorm import DeadlinePassed, PeerLost, Transport
 from malt.world.endings import Ending
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
+from vol import ShardedVector
 
 _LAST = "malt.finalize"
 DEADLINE_S = 300.0
@@ -23,8 +24,8 @@ class OpenVector(Protocol):
     def closed(self) -> bool:
         """Whether this rank has closed it."""
 
-    def close(self) -> None:
-        """Close it on this rank. One-sided."""
+    def leave(self) -> None:
+        """Close it on this rank, whatever the others do. One-sided."""
 
     def disown(self, disowned: bool) -> None:
         """Set, after a fork, whether it belongs to the parent process. Local."""
@@ -135,6 +136,15 @@ class World:
             print(line, file=sys.stderr, flush=True)
         return is_lowest
 
+    def settle_pushes(self, call: str) -> None:
+        """Add what was pushed to sharded vectors before all ranks entered the last barrier. Collective.
+
+        Returns once all ranks have done so. `call`: the name of its barrier, where there is a sharded vector.
+        """
+        if any(isinstance(one, ShardedVector) and not one.closed for one in self.vectors):
+            self.transport.attend()
+            self.transport.barrier(call)
+
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.
 
@@ -151,7 +161,7 @@ class World:
     def _close(self, patience_s: float | None) -> None:
         self.closed = True
         for vector in self.vectors:
-            vector.close()
+            vector.leave()
         try:
             self.transport.barrier(_LAST, patience_s, final=True)
         except DeadlinePassed:
@@ -168,7 +178,7 @@ class World:
     def depart(self) -> None:
         """Close all vectors, and leave the session while others go on. One-sided; a second call does nothing."""
         for vector in self.vectors:
-            vector.close()
+            vector.leave()
         self.transport.depart()
         self.closed = self.departed = True
 

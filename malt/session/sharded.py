@@ -1,0 +1,85 @@
+"""`malt.sharded`: all ranks check and compare its arguments, then make the vector."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from math import prod
+from typing import Any, Final
+
+import numpy as np
+
+from dstorm.transports import shm_space
+from malt.session.creation import create
+from malt.world.world import World
+from vol import ShardedVector, ShardLayout, arguments
+
+_DTYPES: Final = ("float32", "float64")
+
+
+def sharded(n: Any, dtype: Any = "float32", name: str | None = None) -> ShardedVector:
+    """A vector of zeros of which each rank owns a part: about n / malt.size() elements, one range. Collective.
+
+        w = malt.sharded(1_000_000)
+        g = w.derive()  # a twin: the same rows on the same ranks
+        g.push(values, index)  # added at their owners
+        malt.barrier()
+        w.axpy(-0.1, g)  # each rank for its part; nothing is sent
+        print(w.norm(), w.pull([3, 5]))
+
+    `n`: its length, or a shape (n, k), which is split by row. `dtype`: float32 or float64. `name`: for error messages,
+    the same on all ranks.
+
+    ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
+    host, or its /dev/shm, cannot hold the parts. RuntimeError: another thread is in a collective call. Nothing is made.
+    """
+
+    def check(world: World) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], Mapping[str, Any]]:
+        kind = _dtype(dtype)
+        shape = _shape(n, kind, world.size)
+        return (shape, kind), {"shape": list(shape), "dtype": kind.str}
+
+    def make(
+        world: World, title: str, checked: tuple[tuple[int, ...], np.dtype[Any]], ranks: tuple[int, ...]
+    ) -> ShardedVector:  # fmt: skip
+        return _made(world, title, ShardLayout(checked[0], ranks, checked[1]))
+
+    return create("malt.sharded", "sharded", name, check, make)
+
+
+def _derived(layout: ShardLayout, call: str) -> ShardedVector:
+    """A sharded vector of zeros of this layout. Collective."""
+
+    def check(world: World) -> tuple[ShardLayout, Mapping[str, Any]]:
+        return layout, {"layout": str(layout), "dtype": layout.dtype.str}
+
+    def make(world: World, title: str, layout: ShardLayout, _: tuple[int, ...]) -> ShardedVector:
+        world.transport.view.check_alive(layout.ranks, f"{call}: its part has failed with it")
+        return _made(world, title, layout)
+
+    return create(call, "sharded", None, check, make)
+
+
+def _made(world: World, title: str, layout: ShardLayout) -> ShardedVector:
+    return ShardedVector(layout, world.transport, _derived, deadline_s=world.deadline_s, name=title)
+
+
+def _dtype(dtype: Any) -> np.dtype[Any]:
+    found: np.dtype[Any]
+    try:
+        found = np.dtype(dtype)
+    except TypeError:
+        found = np.dtype(object)
+    if found.name not in _DTYPES or not found.isnative:
+        raise TypeError(f"dtype must be {' or '.join(_DTYPES)}, got {dtype!r}")
+    return found
+
+
+def _shape(n: Any, dtype: np.dtype[Any], size: int) -> tuple[int, ...]:
+    try:
+        shape = tuple(map(arguments.integer, n if isinstance(n, (tuple, list)) else (n,)))
+    except TypeError:
+        raise TypeError(f"n must be a length, or a shape (n, k), got {n!r}") from None
+    if len(shape) not in (1, 2) or shape[0] < 0 or shape[1:] == (0,) or min(shape) < 0:
+        raise ValueError(f"n must be a length from 0 up, or a shape (n, k) with k from 1 up, got {n!r}")
+    shm_space.check_host(f"n: a part of shape {shape} of {dtype}", prod(shape) * dtype.itemsize // size)
+    return shape

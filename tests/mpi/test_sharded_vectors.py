@@ -1,0 +1,69 @@
+"""malt.sharded over the ranks there are: pushes into one element under contention, bytes that travel, memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import malt
+from vol.sharded.layout import BLOCK_NBYTES
+
+
+def test_pushes_of_all_ranks_into_one_element_are_exact():
+    """Also while its owner, and the others, change and read the vector."""
+    s = malt.sharded((100, 2), "float64")
+    for turn in range(1500):
+        s.push([[1.0, malt.rank()]], [57])
+        if turn % 100 == 0:
+            s.push([[2.0, 1.0], [3.0, 1.0]], [57, 57])
+            s.zip(lambda part: part * 1)
+            assert (s.pull([57])[0] >= 0).all()
+    malt.barrier()
+    ranks = np.arange(malt.size())
+    wanted = [sum(1500 + 15 * 5 + 0 * ranks), sum(1500 * ranks + 15 * 2)]
+    assert s.pull([57])[0].tolist() == wanted
+    assert s.nnz() == np.count_nonzero(wanted)
+    totals = malt.allgather([s.statistics().sent, s.statistics().gathered, s.statistics().pending])
+    assert sum(sent for sent, _, _ in totals) == sum(gathered for _, gathered, _ in totals)
+    s.close()
+
+
+def test_large_vectors_travel_whole_or_not_at_all():
+    n = 300_000 + malt.size()
+    s, g = malt.sharded(n), malt.sharded(n)
+    values = np.arange(n, dtype=np.float32) % 1000
+    s.push(values)
+    malt.barrier()
+    g.copy(s)
+    before = s.statistics().bytes_sent
+    assert s.dot(g) == pytest.approx(malt.size() ** 2 * float(np.vdot(values, values.astype("f8"))), rel=1e-5)
+    assert s.statistics().bytes_sent - before == 8 * (malt.size() - 1)
+    s.axpy(1, g)
+    malt.barrier()
+    others = n - (s.range.stop - s.range.start)
+    assert (s.pull() == 2 * malt.size() * values).all()
+    assert s.statistics().bytes_read == 4 * others
+    index = np.random.default_rng(malt.rank()).integers(0, n, size=20_000)
+    assert (s.pull(index) == 2 * malt.size() * values[index]).all()
+    with s, g:
+        malt.barrier()
+
+
+@pytest.mark.parallel
+def test_a_pull_beside_a_busy_owner_is_never_half_done():
+    """Each rank pulls from all others while it changes its own part itself."""
+    s, ones = malt.sharded(malt.size() * 150_000), malt.sharded(malt.size() * 150_000)
+    ones.fill(1)
+    malt.barrier()
+    out, starts = np.empty(s.shape, np.float32), np.arange(malt.size()) * 150_000
+    for turn in range(12):
+        s.axpy(1, ones) if turn % 3 else s.fill(turn)
+        s.pull(out=out)
+        for part in out.reshape(malt.size(), -1):
+            for start in range(0, len(part), BLOCK_NBYTES // 4):
+                block = part[start : start + BLOCK_NBYTES // 4]
+                assert (block == block[0]).all()
+        assert (s.pull(starts) >= 0).all()
+    malt.barrier()
+    assert s.pull([3])[0] == 9 + 2
+    s.close()

@@ -1,0 +1,89 @@
+"""The parts of a sharded vector in the windows of their owners: this rank changes its own, and reads any.
+
+A part is cut into blocks, each with a version. The owner makes it odd, changes the block, and makes it even; fences
+stand between. A reader reads versions, rows, and versions again, each complete before the next begins. Rows whose
+version was the same even number both times are whole: had the owner begun a change before they were read, the second
+version would be another one; had it not ended one, the first would be odd.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstorm import Window
+from vol.sharded.layout import Numbers, ShardLayout
+from vol.update import Array
+
+
+class Parts:
+    """The parts of a vector, as `rank` sees them. `at`: by rank, where its memory begins in its window. Local."""
+
+    def __init__(self, window: Window, layout: ShardLayout, rank: int, at: list[int]) -> None:
+        self._window, self.layout, self._at = window, layout, at
+        start, rows_at, end = at[rank], at[rank] + layout.rows_at(rank), at[rank] + layout.nbytes(rank)
+        shape = layout.count(rank), *layout.row_shape
+        self.local: Array = window.memory[rows_at:end].view(layout.dtype).reshape(shape)
+        """The rows of this rank: a view of its window."""
+        self._versions = window.memory[start:][: 8 * layout.block_count(rank)].view(np.int64)
+
+    @contextlib.contextmanager
+    def changing(self, rows: slice) -> Iterator[None]:
+        """Let no rank take the blocks of `rows`, of this rank, for whole while the code block changes them. Local."""
+        versions = self._versions[self.layout.blocks_of(rows)]
+        versions += 1
+        self._window.sync()
+        try:
+            yield
+        finally:
+            self._window.sync()
+            versions += 1
+            self._window.sync()
+
+    def read_range(self, owner: int, rows: slice, into: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Read a range of rows of `owner`, counted from its first one on; return which blocks are whole. One-sided.
+
+        `into`: the bytes of a row in each row.
+        """
+        blocks, width = self.layout.blocks_of(rows), into.shape[1]
+
+        def versions() -> Numbers:
+            found = np.empty(blocks.stop - blocks.start, np.int64)
+            self._window.get(found.view(np.uint8), owner, self._at[owner] + found.itemsize * blocks.start)
+            return found
+
+        before = versions()
+        self._window.get(into.reshape(-1), owner, self._rows_at(owner) + rows.start * width)
+        return _whole(before, versions())
+
+    def read_rows(self, owner: int, rows: Numbers, into: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Read rows of `owner` by their numbers, counted from its first one on; return which are whole. One-sided.
+
+        `into`: the bytes of a row in each row. All rows of a block are whole, of the same moment, or none is.
+        """
+        block_of = rows // self.layout.block_rows
+        is_whole = np.zeros(self.layout.block_count(owner), np.bool_)
+        is_whole[block_of] = True
+        blocks = np.flatnonzero(is_whole).astype(np.int64)
+
+        def versions() -> Numbers:
+            found = np.empty(len(blocks), np.int64)
+            self._window.get(found.view(np.uint8).reshape(-1, found.itemsize), owner, self._at[owner], blocks)
+            return found
+
+        before = versions()
+        self._window.get(into, owner, self._rows_at(owner), rows)
+        is_whole[blocks] = _whole(before, versions())
+        return is_whole[block_of]
+
+    def _rows_at(self, owner: int) -> int:
+        return self._at[owner] + self.layout.rows_at(owner)
+
+
+def _whole(before: Numbers, after: Numbers) -> NDArray[np.bool_]:
+    """Where versions are even, and the same both times."""
+    whole: NDArray[np.bool_] = (before == after) & (before % 2 == 0)
+    return whole

@@ -1,0 +1,108 @@
+"""A pull: rows are read from their owners until each is whole."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from dstorm import Transport
+from dstorm.queues.waiting import Waiting
+from dstorm.transport import Bytes
+from vol.sharded.layout import Numbers, ShardLayout
+from vol.sharded.part import Parts
+
+
+@dataclass(eq=False)
+class Owner:
+    """A rank from which rows are read, as a wait sees it."""
+
+    peer: int
+    heard_at: float
+    step: int = 0
+    """How often all that was read from it was whole."""
+    waited_s: float = 0.0
+    bytes_read: int = 0
+
+
+class Range(NamedTuple):
+    """A range of rows that is still to be read."""
+
+    owner: int
+    rows: slice
+    """Counted from the owner's first one on."""
+    first: int
+    """The place of the owner's first row in the result."""
+
+    def read(self, parts: Parts, result: Bytes) -> tuple[int, list[Piece]]:
+        """Read it into `result`; return how many rows that were, and what is still to be read, block by block."""
+        start, stop = self.rows.start, self.rows.stop
+        whole = parts.read_range(self.owner, self.rows, result[self.first + start : self.first + stop])
+        size, block = parts.layout.block_rows, start // parts.layout.block_rows
+        torn = (np.flatnonzero(~whole) + block).tolist()
+        left = (slice(max(start, one * size), min(stop, (one + 1) * size)) for one in torn)
+        return stop - start, [self._replace(rows=rows) for rows in left]
+
+
+class Listed(NamedTuple):
+    """Rows, by their numbers, that are still to be read."""
+
+    owner: int
+    rows: Numbers
+    """Counted from the owner's first one on."""
+    places: Numbers
+    """Where they belong in the result."""
+
+    def read(self, parts: Parts, result: Bytes) -> tuple[int, list[Piece]]:
+        """Read them into `result`; return how many rows that were, and what is still to be read."""
+        into = np.empty((len(self.rows), result.shape[1]), np.uint8)
+        whole = parts.read_rows(self.owner, self.rows, into)
+        result[self.places[whole]] = into[whole]
+        left = Listed(self.owner, self.rows[~whole], self.places[~whole])
+        return len(into), [left] if len(left.rows) else []
+
+
+Piece = Range | Listed
+
+
+class Puller:
+    """The pulls of one rank. One-sided."""
+
+    def __init__(self, transport: Transport, layout: ShardLayout, parts: Parts, waiting: Waiting) -> None:
+        self._layout, self._parts, self._waiting, self._clock = layout, parts, waiting, transport.clock
+        self.owners = {rank: Owner(rank, transport.clock()) for rank in layout.ranks}
+
+    def read(self, what: str, rows: Numbers | None, result: Bytes) -> None:
+        """Read `rows` into the rows of `result`, as bytes; None: all rows. `what`: the call, for errors.
+
+        DeadlinePassed: an owner that was in the midst of a change has given no heartbeat for the deadline. PeerLost: an
+        owner has failed. `result` may have changed.
+        """
+        left: list[Piece] = list(self._all() if rows is None else self._dealt(rows))
+
+        def missing() -> Sequence[Owner]:
+            """The owners of rows that are not whole yet."""
+            left[:] = [rest for piece in left for rest in self._read(piece, result)]
+            return [self.owners[rank] for rank in sorted({piece.owner for piece in left})]
+
+        self._waiting.until_none(what, missing)
+        self._waiting.check_alive(self.owners[piece.owner] for piece in left)
+
+    def _all(self) -> Iterator[Range]:
+        for rank in self._layout.ranks:
+            if count := self._layout.count(rank):
+                yield Range(rank, slice(0, count), self._layout.rows(rank).start)
+
+    def _dealt(self, rows: Numbers) -> Iterator[Listed]:
+        for rank, places, theirs in self._layout.dealt(rows):
+            yield Listed(rank, theirs, places)
+
+    def _read(self, piece: Piece, result: Bytes) -> list[Piece]:
+        owner = self.owners[piece.owner]
+        count, left = piece.read(self._parts, result)
+        owner.bytes_read += count * result.shape[1]
+        if not left:
+            owner.step, owner.heard_at = owner.step + 1, self._clock()
+        return left

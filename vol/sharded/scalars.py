@@ -1,0 +1,60 @@
+"""Numbers that the ranks of a sharded vector find for their parts: all ranks get all of them, or raise the same error.
+
+A number is sent as 8 bytes. An error is sent as its type and text, which are longer.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Sequence
+
+from dstorm import ClosedError, PeerLost, Transport
+
+NBYTES = 8
+_NUMBER = struct.Struct("@d")
+_TYPE_NBYTES = 16
+_KINDS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueError, TypeError, ClosedError)}
+"""Errors that stay what they are; any other one becomes a ValueError that names its type."""
+
+
+class Scalars:
+    """The exchange of scalars among `ranks`, which are ascending. A vector and its temporaries share one."""
+
+    def __init__(self, transport: Transport, ranks: Sequence[int]) -> None:
+        self.transport, self._ranks = transport, ranks
+        self.bytes_sent = 0
+
+    def count(self, nbytes: int) -> None:
+        """Count `nbytes` that this rank sends to each of the others. Local."""
+        self.bytes_sent += nbytes * (len(self._ranks) - 1)
+
+    def of_all(self, what: str, find: Callable[[], float]) -> list[float]:
+        """What find() returns on each of the ranks, in their order: the same on all ranks. Collective.
+
+        `what`: the call, for errors. Where find() raises on some ranks, all ranks raise the error of the lowest of
+        them: a TypeError, a ClosedError or a ValueError. PeerLost, on all: one of the ranks has failed, and its part
+        with it.
+        """
+        error: Exception | None = None
+        try:
+            mine = _NUMBER.pack(find())
+        except Exception as raised:  # of any type: the others must raise too
+            error, kind = raised, type(raised).__name__
+            text = str(raised) if kind in _KINDS else f"{kind}: {raised}"
+            mine = kind.encode()[:_TYPE_NBYTES].ljust(_TYPE_NBYTES) + text.encode()
+        with self.transport.calling(what):
+            everyone = self.transport.allgather(mine)
+        self.count(NBYTES)
+        for rank in self._ranks:
+            if not everyone[rank]:
+                raise PeerLost(rank, f"its part has failed with it, and {what} needs that")
+        if reports := {rank: everyone[rank] for rank in self._ranks if len(everyone[rank]) > NBYTES}:
+            raise self._reported(reports) from error
+        return [float(_NUMBER.unpack(everyone[rank])[0]) for rank in self._ranks]
+
+    def _reported(self, reports: dict[int, bytes]) -> Exception:
+        """The error of the lowest of the ranks that have reported one."""
+        lowest, report = next(iter(reports.items()))
+        kind = _KINDS.get(report[:_TYPE_NBYTES].decode().strip(), ValueError)
+        is_everywhere = len(reports) == len(self._ranks) and len(set(reports.values())) == 1
+        return kind(("" if is_everywhere else f"on rank {lowest}: ") + report[_TYPE_NBYTES:].decode())

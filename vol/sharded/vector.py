@@ -1,0 +1,227 @@
+"""Sharded vectors: each rank owns a part, and reads and adds to those of others, one-sided."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from contextlib import AbstractContextManager
+from dataclasses import replace
+from types import TracebackType
+from typing import Any
+
+import numpy as np
+
+from dstorm import EdgeStatistics, Queues, Statistics, Transport
+from dstorm.queues.consistency import FLOW
+from dstorm.queues.statistics import total
+from dstorm.queues.waiting import Waiting
+from vol.sharded.arithmetic import Arithmetic
+from vol.sharded.layout import Numbers, ShardLayout
+from vol.sharded.operand import Create
+from vol.sharded.part import Parts
+from vol.sharded.pull import Puller
+from vol.sharded.push import PushQueues, queue_layout
+from vol.sharded.scalars import Scalars
+from vol.shared import Shared
+from vol.update import Array
+
+
+class ShardedVector(Arithmetic, Shared):
+    """A vector of which each rank owns a part. The constructor is Collective: all ranks pass the same layout.
+
+    `create`: makes another one.
+    """
+
+    def __init__(
+        self, layout: ShardLayout, transport: Transport, create: Create, *, deadline_s: float = 300.0,
+        name: str = "sharded",
+    ) -> None:  # fmt: skip
+        self._layout, self._transport, self._rank = layout, transport, transport.rank
+        self._create = create
+        self._scalars = Scalars(transport, layout.ranks)
+        queues = queue_layout(layout)
+        transport.connect([rank for rank in range(transport.size) if rank != self._rank])
+        self._queues = Queues(transport, queues, FLOW, deadline_s)
+        Shared.__init__(self, name, self._queues)
+        at = [queues.behind(rank) for rank in range(transport.size)]
+        self._parts: Parts | None = Parts(self._queues.window, layout, self._rank, at)
+        self._pushes = PushQueues(transport, layout, self._queues, self._add, name)
+        waiting = Waiting(transport, deadline_s, self._queues.notice)
+        self._puller = Puller(transport, layout, self._parts, waiting)
+        self._is_held = False
+        transport.duties.append(self._absorb)
+
+    @property
+    def local(self) -> Array:
+        """The rows of this rank: a view of memory that lasts until the vector is closed. Local.
+
+        Read and write it at any time. What is written is whole for the pulls of others after the next malt.barrier().
+        ClosedError.
+        """
+        return self._open_parts().local
+
+    def pull(self, index: Any = None, out: Array | None = None) -> Array:
+        """Read rows of any ranks, without their help; return them as an array of this rank's own. One-sided.
+
+        `index`: numbers of rows, in any order, more than once if need be; None: all rows. `out`: where they are
+        written, and what is returned: C-contiguous, of the dtype of the vector, of shape (len(index), ...).
+
+        A row is never half-done where malt changes it. Rows may be of different moments.
+
+        TypeError, ValueError, IndexError: an argument is wrong; nothing was read. ClosedError. PeerLost: an owner has
+        failed. DeadlinePassed: it was in the midst of a change for the deadline.
+        """
+        with self._begin("pull"):
+            rows = None if index is None else self._numbers("pull", index)
+            shape = self.shape if rows is None else (len(rows), *self._layout.row_shape)
+            result = np.empty(shape, self.dtype) if out is None else self._checked_out(out, shape)
+            self._check_owners("pull")
+            as_bytes = result.reshape(-1).view(np.uint8).reshape(shape[0], self._layout.row_nbytes)
+            self._puller.read(f"{self.name}.pull", rows, as_bytes)
+            return result
+
+    def push(self, values: Any, index: Any = None) -> None:
+        """Add `values` to rows of any ranks. One-sided.
+
+        `values`: an array of the shape of the vector, or of shape (len(index), ...). `index`: numbers of rows, in any
+        order; a row that is named twice is added to twice. None: all rows.
+
+        It returns once the values are in the queues of their owners, which add each of them once, in any call of malt.
+        After malt.barrier() all that was pushed before, by any rank, has been added. A push waits for room in a queue,
+        and adds what comes to this rank meanwhile.
+
+        TypeError, ValueError, IndexError: an argument is wrong; nothing was sent. ClosedError. PeerLost: an owner has
+        failed, or closed the vector. DeadlinePassed: an owner has made no call of malt for the deadline. Some values
+        may have been sent then.
+        """
+        with self._begin("push"):
+            rows = None if index is None else self._numbers("push", index)
+            shape = self.shape if rows is None else (len(rows), *self._layout.row_shape)
+            array = self._checked_values(values, shape)
+            self._check_owners("push")
+            pieces = self._dealt(rows, array)
+            for owner, theirs, some in pieces:
+                if owner == self._rank:
+                    self._add(theirs, some)
+            self._pushes.send([piece for piece in pieces if piece[0] != self._rank])
+
+    def close(self) -> None:
+        """Close it. Collective. A second call does nothing.
+
+        All that was pushed before is in, and no rank reads from it any more: the parts are freed, also `local`. The
+        errors of malt.barrier.
+        """
+        if not self.closed and not self.disowned:
+            with self._transport.calling(f"{self.name}.close"):
+                self._transport.barrier(f"{self.name}.close")
+            self.leave()
+
+    def leave(self) -> None:
+        """As `Shared.leave`. One-sided."""
+        if self._absorb in self._transport.duties:
+            self._transport.duties.remove(self._absorb)
+        super().leave()
+
+    def free(self) -> None:
+        """As `Shared.free`. Collective."""
+        self._parts = None
+        super().free()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        """Close it; where an exception is on its way, on this rank alone."""
+        if error is None:
+            self.close()
+        else:
+            self.leave()
+
+    def __repr__(self) -> str:
+        return f"<{self.name}: {self.dtype} of {self._layout}{', closed' if self.closed else ''}>"
+
+    # -- private -------------------------------------------------------------------------------------------------
+
+    def _open_parts(self) -> Parts:
+        self._check_open()
+        assert self._parts is not None
+        return self._parts
+
+    @contextlib.contextmanager
+    def _begin(self, call: str, holds: bool = False) -> Iterator[None]:
+        with self._queues.turn.taken(f"{self.name}.{call}"):
+            self._check_open()
+            self._transport.poll_failures(quietly=True)
+            was_held, self._is_held = self._is_held, self._is_held or holds
+            try:
+                yield
+            finally:
+                self._is_held = was_held
+
+    def _changing(self, rows: slice) -> AbstractContextManager[None]:
+        return self._open_parts().changing(rows)
+
+    def _absorb(self) -> None:
+        """Add what others have pushed, unless another thread, or a zip, is at work here. One of the duties."""
+        if not self._is_held:
+            with self._queues.turn.lent() as is_free:
+                if is_free and not self.closed:
+                    self._pushes.absorb()
+
+    def _add(self, rows: slice | Numbers, values: Array) -> None:
+        """Add values to rows of this rank."""
+        span = rows if isinstance(rows, slice) else slice(int(rows.min()), int(rows.max()) + 1)
+        with self._changing(span):
+            if isinstance(rows, slice):
+                self.local[rows] += values
+            else:
+                np.add.at(self.local, rows, values)
+
+    def _dealt(self, rows: Numbers | None, values: Array) -> list[tuple[int, slice | Numbers, Array]]:
+        """By owner, its rows, counted from its first one on, and their values."""
+        layout = self._layout
+        if rows is not None:
+            return [(rank, theirs, values[places]) for rank, places, theirs in layout.dealt(rows)]
+        counts = {rank: layout.count(rank) for rank in layout.ranks}
+        return [(rank, slice(0, count), values[layout.rows(rank)]) for rank, count in counts.items() if count]
+
+    def _numbers(self, call: str, index: Any) -> Numbers:
+        """The numbers of rows that `index` names. TypeError: it is no list of whole numbers. IndexError."""
+        found = np.asarray(index)
+        if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
+            raise TypeError(f"{self.name}.{call}: index must be a list of whole numbers, got {index!r}")
+        if found.size and (found.min() < 0 or found.max() >= self.shape[0]):
+            wrong = found[(found < 0) | (found >= self.shape[0])][0]
+            raise IndexError(f"{self.name}.{call}: index {wrong} is out of range: there are {self.shape[0]} rows")
+        return found.astype(np.int64)
+
+    def _checked_values(self, values: Any, shape: tuple[int, ...]) -> Array:
+        """`values` as an array of this shape and of the dtype of the vector, C-contiguous. ValueError, TypeError."""
+        found = np.asarray(values)
+        if found.shape != shape:
+            raise ValueError(f"{self.name}.push: values must have shape {shape}, got {found.shape}")
+        if found.dtype.kind == "b" or not np.can_cast(found.dtype, self.dtype, "same_kind"):
+            raise TypeError(f"{self.name}.push: values of {found.dtype} cannot be added to {self.dtype}")
+        return np.ascontiguousarray(found, self.dtype)
+
+    def _checked_out(self, out: Any, shape: tuple[int, ...]) -> Array:
+        """`out`. TypeError, ValueError: it cannot take the rows."""
+        if not isinstance(out, np.ndarray) or out.dtype != self.dtype:
+            raise TypeError(f"{self.name}.pull: out must be an array of {self.dtype}, got {out!r}")
+        if out.shape != shape or not out.flags.c_contiguous or not out.flags.writeable:
+            raise ValueError(f"{self.name}.pull: out must be C-contiguous, writable and of shape {shape}")
+        return out
+
+    def _check_owners(self, call: str) -> None:
+        """PeerLost: the part of a rank has failed with it."""
+        self._transport.view.check_alive(self._layout.ranks, f"{self.name}.{call}: its part has failed with it")
+
+    def _statistics(self) -> Statistics:
+        queues = self._queues.statistics()
+        owners = self._puller.owners
+        peers = {
+            rank: replace(queues.peers.get(rank, EdgeStatistics()), bytes_read=owner.bytes_read)
+            for rank, owner in owners.items()
+            if rank != self._rank
+        }
+        whole = total(peers, queues.waited_s)
+        return replace(whole, bytes_sent=whole.bytes_sent + self._scalars.bytes_sent)
