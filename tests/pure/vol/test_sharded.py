@@ -169,6 +169,21 @@ def test_pushes_and_pulls_are_those_of_arrays(size, shape, seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
+def test_after_a_barrier_all_pushes_are_in(seed):
+    """Also after many barriers: the first ones exchange more."""
+
+    def program():
+        s = malt.sharded(8)
+        for turn in range(1, 25):
+            s.push(np.ones(8))
+            malt.barrier()
+            assert (s.pull() == turn * malt.size()).all()
+            malt.init().transport.barrier()
+
+    everywhere(program, 3, seed)
+
+
+@pytest.mark.parametrize("seed", range(4))
 def test_ranks_that_push_to_each_other_never_wait_in_a_circle(seed):
     """Also to different vectors; and what an owner computes meanwhile keeps what comes."""
 
