@@ -31,6 +31,13 @@ class DeadlinePassed(TimeoutError):
         self.missing = dict(missing)
 
 
+class WithoutMpi(ValueError):
+    """A call needs MPI's own collectives, which these ranks do not use."""
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} needs ranks that use MPI's own collectives, and of which none may fail alone")
+
+
 class MismatchedCalls(RuntimeError):
     """Two ranks made different collective calls. All ranks must make the same ones in the same order."""
 

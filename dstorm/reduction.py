@@ -43,27 +43,28 @@ def reduce_into(
     overflow pass as in NumPy, without a warning: an error raised here would be raised on one rank alone.
     """
     ranks = sorted(parts)
-    factors = _factors([weights[rank] for rank in ranks] if weights and op == "mean" else [])
+    by_weight = factors(op, weights, ranks)
     with np.errstate(all="ignore"):
-        if factors:
-            total = parts[ranks[0]] * factors[0]
-            for rank, factor in zip(ranks[1:], factors[1:], strict=True):
+        if by_weight:
+            total = parts[ranks[0]] * by_weight[0]
+            for rank, factor in zip(ranks[1:], by_weight[1:], strict=True):
                 np.add(total, parts[rank] * factor, out=total)
         else:
             total = parts[ranks[0]].copy()
             for rank in ranks[1:]:
                 _COMBINE[op](total, parts[rank], out=total)
         if op == "mean":
-            np.divide(total, math.fsum(factors) if factors else len(ranks), out=total)
+            np.divide(total, math.fsum(by_weight) if by_weight else len(ranks), out=total)
         np.copyto(result, total, casting="same_kind")
 
 
-def _factors(weights: Sequence[float]) -> list[float]:
-    """`weights`, scaled by a power of two so that the largest lies between 1/2 and 1; [] where all are equal.
+def factors(op: str, weights: Mapping[int, float] | None, ranks: Sequence[int]) -> list[float]:
+    """The weights of `ranks` in a mean, scaled by a power of two so that the largest lies between 1/2 and 1.
 
-    Scaled so, no product overflows and no digit is lost.
+    Scaled so, no product overflows and no digit is lost. []: all are equal, or `op` is no mean.
     """
-    if len(set(weights)) < 2:
+    given = [weights[rank] for rank in ranks] if weights and op == "mean" else []
+    if len(set(given)) < 2:
         return []
-    exponent = math.frexp(max(weights))[1]
-    return [math.ldexp(weight, -exponent) for weight in weights]
+    exponent = math.frexp(max(given))[1]
+    return [math.ldexp(weight, -exponent) for weight in given]

@@ -94,6 +94,13 @@ class Transport(Protocol):
     def allgather(self, data: bytes) -> list[bytes]:
         """The `data` of every rank, by rank; b"" for failed ranks. Collective. Lengths may differ."""
 
+    def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """What each live rank has sent to this one, by rank, ascending. Collective.
+
+        `parts`: what this rank sends, by receiver, itself too; nothing to a rank that is left out. Where a rank fails
+        meanwhile, it is missing in the results of all other ranks alike.
+        """
+
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
@@ -102,6 +109,14 @@ class Transport(Protocol):
         `array`: C-contiguous, of the same shape and dtype on all ranks. Arrays are combined in rank order. `weights`:
         the weight of each rank in a mean, the same on all ranks; a rank that has none does not count. ValueError, on
         all ranks: no live rank has a weight.
+        """
+
+    def allreduce_by_mpi(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        """As `allreduce`, but by MPI_Reduce and MPI_Bcast, which may combine in any order. Collective.
+
+        ValueError, on all ranks: the ranks do not use MPI, one may fail, or MPI cannot combine this dtype.
         """
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:

@@ -16,7 +16,7 @@ from malt.session.blocks import blocks
 from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, together
 from malt.session.losses import LostRank, lost_ranks
 from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, rank, size
-from malt.session.sharded import sharded
+from malt.session.sharded import reduce_scatter, sharded
 from malt.session.simulation import simulate
 from malt.session.vectors import vector
 from malt.world.world import World
@@ -71,6 +71,7 @@ __all__ = [
     "open_ratings",
     "open_svmlight",
     "rank",
+    "reduce_scatter",
     "shard",
     "sharded",
     "simulate",

@@ -21,7 +21,7 @@ def check_window(run):
 def check_transport(run, has_deadlines=True):
     """A transport's ranks, collectives, barriers and signs of life. `has_deadlines`: whether a barrier has one, and a
     rank that uses no vector any more says so."""
-    for body in (_ranks, _allgather, _allreduce, _weighted, _broadcast, _barrier, _signs_of_life, _harmless):
+    for body in (_ranks, _allgather, _alltoall, _allreduce, _weighted, _broadcast, _barrier, _signs_of_life, _harmless):
         run(body)
     if has_deadlines:
         for body in (_patience, _closes):
@@ -158,6 +158,23 @@ def _allgather(transport):
     """By rank, of any length, also none."""
     given = [bytes([rank]) * (rank * 1000) for rank in range(transport.size)]
     assert transport.allgather(given[transport.rank]) == given
+
+
+def _alltoall(transport):
+    """What each rank has sent to this one, of any length, also none; not changed by what its sender does afterwards."""
+
+    def given(sender, receiver):
+        return np.full((sender + 2 * receiver) % 3 * 200_000, 1 + sender + 10 * receiver, np.uint8)
+
+    parts = {peer: given(transport.rank, peer) for peer in range(transport.size) if (peer + transport.rank) % 3 != 1}
+    received = transport.alltoall(parts)
+    for part in parts.values():
+        part[:] = 0
+    assert list(received) == list(range(transport.size))
+    for sender, part in received.items():
+        wanted = given(sender, transport.rank)[: None if (sender + transport.rank) % 3 != 1 else 0]
+        np.testing.assert_array_equal(part, wanted)
+    assert all(part.nbytes == 0 for part in transport.alltoall({}).values())
 
 
 def _allreduce(transport):

@@ -23,12 +23,16 @@ from dstorm.transport import Bytes, Transport, Window
 
 PIECE_NBYTES = 1 << 18
 _HEAD = np.dtype(np.int64)
+"""Two of them stand before a piece: the length of the longest data of its sender, and of that for the receiver."""
 _CELL_NBYTES = PIECE_NBYTES + 64
 
 
 def nbytes(size: int) -> int:
     """Bytes that a mailbox for `size` ranks takes of each rank's memory."""
     return 2 * size * _CELL_NBYTES
+
+
+_NOTHING = np.empty(0, np.uint8)
 
 
 class _Round(NamedTuple):
@@ -48,7 +52,6 @@ class Collectives:
         self._window = window
         self._view, self._barrier = transport.view, barrier
         self._rounds = 0
-        self._piece = np.zeros(_CELL_NBYTES, np.uint8)
 
     def allgather(self, data: bytes, what: str = "allgather") -> list[bytes]:
         """As `Transport.allgather`; the same on all ranks. Collective. `what`: the name of the call."""
@@ -61,6 +64,14 @@ class Collectives:
         for rank in one.living:
             whole[rank] = b"".join(parts[rank])
         return whole
+
+    def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """As `Transport.alltoall`. Collective."""
+        received: dict[int, list[Bytes]] = {rank: [] for rank in range(self._size)}
+        for one in self._exchange_each(parts, "alltoall"):
+            for rank, piece in one.pieces.items():
+                received[rank].append(piece.copy())
+        return {rank: np.concatenate([*received[rank], np.empty(0, np.uint8)]) for rank in one.living}
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
@@ -108,22 +119,26 @@ class Collectives:
         return True
 
     def _exchange(self, mine: Bytes, what: str) -> Iterator[_Round]:
-        """Exchange the data of all ranks, round by round, until all of it has come.
+        """Exchange the data of all ranks, round by round, until all of it has come: `mine` is for all ranks."""
+        return self._exchange_each(dict.fromkeys(range(self._size), mine), what)
+
+    def _exchange_each(self, parts: Mapping[int, Bytes], what: str) -> Iterator[_Round]:
+        """Exchange data, round by round, until all of it has come. `parts`: this rank's, by receiver.
 
         All ranks make the same number of rounds. A caller that stops early must stop at the same round on all ranks.
         """
         start, longest = 0, 1
         while start < longest:
-            living = self._put_piece(mine, start, what)
-            heads, pieces = {}, {}
+            living = self._put_pieces(parts, start, what)
+            most, pieces = {}, {}
             for rank in living:
                 cell = self._window.memory[self._offset(rank) :][:_CELL_NBYTES]
-                heads[rank] = int(cell[: _HEAD.itemsize].view(_HEAD)[0])
-                left = min(heads[rank] - start, PIECE_NBYTES)
+                most[rank], nbytes = cell[: 2 * _HEAD.itemsize].view(_HEAD).tolist()
+                left = min(nbytes - start, PIECE_NBYTES)
                 if left > 0:
                     pieces[rank] = cell[64 : 64 + left]
             self._rounds += 1
-            longest = max(heads.values())
+            longest = max(most.values())
             yield _Round(living, start, pieces)
             start += PIECE_NBYTES
 
@@ -131,16 +146,24 @@ class Collectives:
         """Enter a barrier; return the ranks that had not failed at it, ascending: the same on all ranks."""
         return sorted(set(range(self._size)) - self._barrier.enter(what))
 
-    def _put_piece(self, mine: Bytes, start: int, what: str) -> list[int]:
-        piece = mine[start : start + PIECE_NBYTES]
-        self._piece[: _HEAD.itemsize] = np.array([mine.nbytes], _HEAD).view(np.uint8)
-        self._piece[64 : 64 + len(piece)] = piece
-        source = self._piece[: 64 + len(piece)]
+    def _put_pieces(self, parts: Mapping[int, Bytes], start: int, what: str) -> list[int]:
+        longest = max((part.nbytes for part in parts.values()), default=0)
+        sources: dict[int, Bytes] = {}
+        """By the data that they are a piece of."""
+
+        def source(rank: int) -> Bytes:
+            part = parts.get(rank, _NOTHING)
+            if id(part) not in sources:
+                head = np.array([longest, part.nbytes, *[0] * 6], _HEAD).view(np.uint8)
+                sources[id(part)] = np.concatenate([head, part[start : start + PIECE_NBYTES]])
+            return sources[id(part)]
+
         here = self._offset(self._rank)
-        self._window.memory[here : here + len(source)] = source
+        mine = source(self._rank)
+        self._window.memory[here : here + len(mine)] = mine
         others = [rank for rank in self._view.alive if rank != self._rank]
         for peer in others:
-            self._window.put(source, peer, here)
+            self._window.put(source(peer), peer, here)
         if others:
             self._window.flush(others)
         living = self._enter(what)

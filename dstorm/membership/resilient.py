@@ -20,6 +20,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.errors import WithoutMpi
 from dstorm.membership import barrier, collectives
 from dstorm.membership.allocator import Allocator
 from dstorm.membership.barrier_transport import BarrierTransport
@@ -157,12 +158,24 @@ class SurvivingTransport(BarrierTransport):
         self._report()
         return everyone
 
+    def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """As `Transport.alltoall`. Collective."""
+        received = self._collectives.alltoall(parts)
+        self._report()
+        return received
+
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
         """As `Transport.allreduce`. Collective."""
         self._collectives.allreduce(array, op, weights)
         self._report()
+
+    def allreduce_by_mpi(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        """As `Transport.allreduce_by_mpi`: WithoutMpi."""
+        raise WithoutMpi("MPI_Reduce")
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""

@@ -69,7 +69,7 @@ class EdgeStatistics:
     lag: Lag = Lag()
     """Lag of the merged updates, in steps."""
     bytes_read: int = 0
-    """Payload bytes read from the peer's memory: pulls of a sharded vector."""
+    """Payload bytes read from the peer's memory, by pulls; or received from it, by an algorithm of malt.allreduce."""
 
 
 @dataclass(frozen=True)

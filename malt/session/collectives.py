@@ -14,7 +14,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import Transport
+from dstorm import Transport, algorithms
+from dstorm.algorithms import ALGORITHMS
 from dstorm.reduction import OPERATIONS
 from malt.session import session
 from malt.world.agreement import agree, succeed
@@ -27,7 +28,7 @@ _NUMBERS: Final = "biufc"
 """Kinds of dtypes that can be reduced: truth values and numbers."""
 _PLAIN: Final = "biufcSUmM"
 """Kinds of dtypes that can be sent: those, text, dates and durations."""
-_ALGORITHMS: Final = ("auto",)
+_ALGORITHMS: Final = ("auto", *ALGORITHMS, "mpi")
 _GATHER_NBYTES: Final = 1 << 26
 """What allgather receives at once, from all ranks together."""
 _DEEPEST: Final = 100
@@ -59,16 +60,21 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
     propagate; there is no warning. An array that is not C-contiguous is copied.
 
     `op`: "mean", "sum", "max" or "min". `weight`: the weight of this rank in a mean, 0 or more. The result is the sum
-    of weight times array, divided by the sum of weights. The array of a rank of weight 0 is ignored. `algorithm`:
-    "auto" is the only one.
+    of weight times array, divided by the sum of weights. The array of a rank of weight 0 is ignored.
+
+    `algorithm`: "reduce-scatter", where each rank combines a block for all; "star", where the lowest rank combines all;
+    "tree", where ranks combine in pairs, and not in rank order; "mpi", MPI_Reduce and MPI_Bcast, in an order of MPI's.
+    "auto": the fastest one that combines in rank order. malt.init().statistics() has the bytes of the first three.
 
     Ranks that fail before the end of the call do not count.
 
     ValueError, on all ranks: an argument is wrong on one of them, or differs; a weight is given without a mean; all
-    weights are zero. TypeError, on all: a mean of integers or truth values. `array` is left unchanged. DeadlinePassed,
-    PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
+    weights are zero; "mpi" where ranks do not use MPI or may fail alone, or of a dtype that MPI cannot combine.
+    TypeError, on all: a mean of integers or truth values. `array` is left unchanged. DeadlinePassed, PeerLost,
+    MismatchedCalls, RuntimeError: as malt.barrier.
     """
-    call, transport = "malt.allreduce", session.world().transport
+    call, world = "malt.allreduce", session.world()
+    transport = world.transport
 
     def check() -> tuple[Array, Mapping[str, Any]]:
         _choose("op", op, OPERATIONS)
@@ -82,8 +88,13 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
             raise TypeError(f"{call}: a mean of {own.dtype} would be cut off: use floats, or op='sum'")
         weights = {rank: theirs["_weight"] for rank, theirs in reports.items()} if op == "mean" else None
         try:
-            transport.allreduce(own, op, weights)
-        except ValueError as error:  # on all ranks: all weights are zero
+            if algorithm in ALGORITHMS:
+                algorithms.allreduce(world.traffic, list(reports), own, op, weights, algorithm)
+            elif algorithm == "mpi":
+                transport.allreduce_by_mpi(own, op, weights)
+            else:
+                transport.allreduce(own, op, weights)
+        except ValueError as error:  # on all ranks: all weights are zero; "mpi" is refused
             raise ValueError(f"{call}: {error}") from None
     _put_back(own, array)
 

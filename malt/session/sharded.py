@@ -1,4 +1,4 @@
-"""`malt.sharded`: all ranks check and compare its arguments, then make the vector."""
+"""`malt.sharded`, `malt.reduce_scatter`: all ranks check and compare their arguments, then make the vector."""
 
 from __future__ import annotations
 
@@ -8,10 +8,14 @@ from typing import Any, Final
 
 import numpy as np
 
+from dstorm import PeerLost
+from dstorm.algorithms import RanksChanged
+from dstorm.reduction import OPERATIONS
 from dstorm.transports import shm_space
 from malt.session.creation import create
 from malt.world.world import World
 from vol import ShardedVector, ShardLayout, arguments
+from vol.update import Array
 
 _DTYPES: Final = ("float32", "float64")
 
@@ -44,6 +48,39 @@ def sharded(n: Any, dtype: Any = "float32", name: str | None = None) -> ShardedV
         return _made(world, title, ShardLayout(checked[0], ranks, checked[1]))
 
     return create("malt.sharded", "sharded", name, check, make)
+
+
+def reduce_scatter(array: Any, op: str = "mean", name: str | None = None) -> ShardedVector:
+    """A sharded vector of the shape of `array`: the mean, sum, max or min of the arrays of all ranks. Collective.
+
+    Each rank combines the rows that it owns, in rank order. `array`, of float32 or float64, of shape (n,) or (n, k),
+    the same shape and dtype on all ranks, is unchanged. malt.init().statistics() counts the bytes. `name`: as
+    malt.sharded.
+
+    ValueError, MemoryError, on all ranks: as malt.sharded. PeerLost, on all: a rank has failed in the call. Nothing is
+    made.
+    """
+
+    def check(world: World) -> tuple[Array, Mapping[str, Any]]:
+        if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
+            raise TypeError(f"array must be a NumPy array, got {type(array).__name__}")
+        if not isinstance(op, str) or op not in OPERATIONS:
+            raise ValueError(f"op must be {' or '.join(map(repr, OPERATIONS))}, got {op!r}")
+        shape = _shape(array.shape, _dtype(array.dtype), world.size)
+        return np.ascontiguousarray(array), {"shape": list(shape), "dtype": array.dtype.str, "op": op}
+
+    def make(world: World, title: str, own: Array, ranks: tuple[int, ...]) -> ShardedVector:
+        made = _made(world, title, ShardLayout(own.shape, ranks, own.dtype))
+        try:
+            made.take_reduced(world.traffic, own, op)
+        except RanksChanged as change:
+            made.leave()
+            made.free()
+            lost = min(set(ranks) - set(change.ranks))
+            raise PeerLost(lost, "it failed while its array was reduced") from None
+        return made
+
+    return create("malt.reduce_scatter", "sharded", name, check, make)
 
 
 def _derived(layout: ShardLayout, call: str) -> ShardedVector:

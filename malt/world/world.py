@@ -6,7 +6,9 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from dstorm import DeadlinePassed, PeerLost, Transport
+from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
+from dstorm.algorithms import Traffic
+from dstorm.queues.statistics import total
 from malt.world.endings import Ending
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
@@ -79,6 +81,8 @@ class World:
         """The notes of what malt.shard was given."""
         self.pace = Pace()
         """How fast this rank is, for malt.shard(..., by_speed=True)."""
+        self.traffic = Traffic(transport)
+        """What this rank has exchanged by the algorithms of malt.allreduce."""
         self.closed = False
         """Whether the session has ended here."""
         self.departed = False
@@ -118,6 +122,15 @@ class World:
     def may_be_lowest(self) -> bool:
         """Whether this rank is the lowest live rank, or may become it. Local."""
         return self.transport.view.may_be_lowest(self.rank)
+
+    def statistics(self) -> Statistics:
+        """Totals of malt.reduce_scatter, and of malt.allreduce by an algorithm but "auto" and "mpi". Local.
+
+        `bytes_sent` and `bytes_read`: what this rank has sent and received, in all and by peer.
+        """
+        sent, received = self.traffic.sent, self.traffic.received
+        others = [rank for rank in sent if rank != self.rank]
+        return total({peer: EdgeStatistics(bytes_sent=sent[peer], bytes_read=received[peer]) for peer in others}, 0.0)
 
     def reachable(self, neighbours: Sequence[int]) -> Sequence[int]:
         """The ranks that a vector of this rank must be able to reach, ascending. Local.

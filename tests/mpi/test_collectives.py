@@ -58,6 +58,44 @@ class TestAllreduce:
             assert malt.allreduce(array, op) is None
             assert array.tobytes() == expected(op, everyone).tobytes(), op
 
+    @pytest.mark.parametrize("algorithm", ["reduce-scatter", "tree", "star", "mpi"])
+    def test_algorithms(self, algorithm, monkeypatch):
+        monkeypatch.setattr("dstorm.algorithms.PIECE_NBYTES", 2000)
+        monkeypatch.setattr("dstorm.transports.mpi.transport._BROADCAST_NBYTES", 2000)
+        is_ordered = algorithm in ("reduce-scatter", "star")
+        for dtype, shape in [("f4", (3, 500)), ("f2", (2,)), ("i8", (0,)), (">f4", (3,)), ("f8", ())]:
+            everyone = [filled(shape, dtype, rank) for rank in range(malt.size())]
+            for op in ("sum", "max", "min", *["mean"] * (dtype != "i8")):
+                array = everyone[malt.rank()].copy()
+                malt.allreduce(array, op, algorithm=algorithm)
+                wanted = expected(op, everyone)
+                assert same_everywhere(array) and array.dtype == dtype
+                if is_ordered:
+                    assert array.tobytes() == wanted.tobytes(), (op, dtype)
+                near = 2e-3 if dtype == "f2" else 1e-4
+                np.testing.assert_allclose(array.astype("f8"), wanted.astype("f8"), rtol=near)
+        array = np.full(5, malt.rank() + 1.0 if malt.rank() else np.nan)
+        malt.allreduce(array, weight=malt.rank() + (malt.size() == 1), algorithm=algorithm)
+        ranks = range(1, malt.size())
+        if malt.size() > 1:
+            assert np.allclose(array, sum(rank * (rank + 1) for rank in ranks) / sum(ranks))
+        assert same_everywhere(array)
+        if algorithm == "mpi" and malt.size() > 1:
+            error = error_everywhere(lambda: malt.allreduce(np.ones(3, "c8"), "sum", algorithm="mpi"))
+            assert "MPI_Reduce cannot combine complex64" in str(error)
+
+    def test_no_rank_is_hot_but_the_driver(self):
+        hottest = {}
+        for algorithm in ("reduce-scatter", "tree", "star"):
+            before = malt.init().statistics()
+            malt.allreduce(np.ones(2520, np.float32), algorithm=algorithm)
+            after = malt.init().statistics()
+            moved = after.bytes_sent + after.bytes_read - before.bytes_sent - before.bytes_read
+            hottest[algorithm] = max(malt.allgather(moved)) / (4 * 2520)
+        size = malt.size()
+        levels = (size - 1).bit_length()
+        assert hottest == {"reduce-scatter": 4 * (size - 1) / size, "tree": 2 * levels, "star": 2 * (size - 1)}
+
     def test_in_many_pieces(self, monkeypatch):
         monkeypatch.setattr("dstorm.transports.mpi.transport._REDUCE_NBYTES", 4096)
         everyone = [filled((50_000,), "f4", rank) for rank in range(malt.size())]
@@ -96,7 +134,7 @@ class TestAllreduce:
     @pytest.mark.parametrize("options, text", [
         (dict(op="median"), "op must be 'mean' or 'sum' or 'max' or 'min', got 'median'"),
         (dict(op=["sum"]), "op must be"),
-        (dict(algorithm="ring"), "algorithm must be 'auto', got 'ring'"),
+        (dict(algorithm="ring"), "algorithm must be 'auto' or 'reduce-scatter' or 'tree' or 'star' or 'mpi', got"),
         (dict(weight=-1), "weight must be a number from 0 up, got -1"),
         (dict(weight=math.nan), "weight must be a number from 0 up, got nan"),
         (dict(weight=math.inf), "weight must be a number from 0 up, got inf"),

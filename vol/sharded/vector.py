@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import EdgeStatistics, Queues, Statistics, Transport
+from dstorm.algorithms import PIECE_NBYTES, Traffic, reduce_blocks
 from dstorm.queues.consistency import FLOW
 from dstorm.queues.statistics import total
 from dstorm.queues.waiting import Waiting
@@ -104,6 +105,20 @@ class ShardedVector(Arithmetic, Shared):
                 if owner == self._rank:
                     self._add(theirs, some)
             self._pushes.send([piece for piece in pieces if piece[0] != self._rank])
+
+    def take_reduced(self, traffic: Traffic, array: Array, op: str) -> None:
+        """Take the reduction of the arrays of all ranks for the vector. Collective. It is new: nobody reads it yet.
+
+        `array`: C-contiguous, of the shape and dtype of the vector. `op`: as `Transport.allreduce`. RanksChanged, on
+        all ranks: one has failed; the values are undefined.
+        """
+        layout, local = self._layout, self.local
+        length = max(PIECE_NBYTES // (layout.row_nbytes * len(layout.ranks)), 1)
+        for start in range(0, max(map(layout.count, layout.ranks)), length):
+            ranges = {rank: layout.rows(rank) for rank in layout.ranks}
+            blocks = {rank: array[rows][start : start + length].reshape(-1) for rank, rows in ranges.items()}
+            reduce_blocks(traffic, layout.ranks, blocks, local[start : start + length].reshape(-1), op)
+        self._transport.barrier(f"{self.name}.take_reduced")
 
     def close(self) -> None:
         """Close it. Collective. A second call does nothing.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import sys
 import threading
@@ -19,6 +20,7 @@ from dstorm.membership import barrier
 from dstorm.membership.barrier import Barrier
 from dstorm.membership.barrier_transport import BarrierTransport
 from dstorm.queues.waiting import yield_core
+from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space
 from dstorm.transports.mpi.library import library
 from dstorm.transports.mpi.window import MpiWindow
@@ -31,6 +33,7 @@ _BROADCAST_NBYTES = 1 << 30
 """Bytes that are broadcast at once. Not every MPI counts beyond 2^31 - 1."""
 _REDUCE_NBYTES = 1 << 23
 """Bytes that are reduced at once, so that buffers stay small."""
+_COMBINE = {"mean": MPI.SUM, "sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
 _LEAST_BLOCK = 256
 """The fewest elements that one rank reduces, where a piece has as many. Fewer are not worth a message."""
 
@@ -151,6 +154,17 @@ class MpiTransport(BarrierTransport):
         ends = np.cumsum(lengths)
         return [everything[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
 
+    def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """As `Transport.alltoall`. Collective."""
+        none = np.empty(0, np.uint8)
+        sent = [parts.get(rank, none) for rank in range(self.size)]
+        lengths, lengths_here = np.array([part.nbytes for part in sent], np.int64), np.empty(self.size, np.int64)
+        with self._last_barrier("MPI_Alltoallv"):
+            self._comm.Alltoall(lengths, lengths_here)
+            received = np.empty(int(lengths_here.sum()), np.uint8)
+            self._comm.Alltoallv((np.concatenate(sent), lengths), (received, lengths_here))
+        return dict(enumerate(np.split(received, np.cumsum(lengths_here)[:-1])))
+
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
@@ -176,6 +190,29 @@ class MpiTransport(BarrierTransport):
         result = np.empty(blocks.shape[1], piece.dtype)
         reduction.reduce_into(result, {rank: blocks[rank] for rank in ranks}, op, weights)
         self._comm.Allgatherv(result.view(np.uint8), (piece.view(np.uint8), counts * piece.itemsize))
+
+    def allreduce_by_mpi(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        """As `Transport.allreduce_by_mpi`. Collective."""
+        if array.dtype.kind not in "iuf" or array.dtype.itemsize > 8:
+            raise ValueError(f"MPI_Reduce cannot combine {array.dtype}")
+        ranks = reduction.counting(weights, range(self.size))
+        by_weight = dict(zip(ranks, reduction.factors(op, weights, ranks), strict=False))
+        given: NDArray[Any] = array.reshape(-1).astype(reduction.accumulator(array.dtype).newbyteorder("="))
+        if op == "mean":
+            given = given * by_weight.get(self.rank, 1.0) if self.rank in ranks else np.zeros_like(given)
+        length = _BROADCAST_NBYTES // given.itemsize
+        with self._last_barrier("MPI_Reduce"):
+            for start in range(0, given.size, length):
+                piece = given[start : start + length]
+                whole = np.empty_like(piece)
+                self._comm.Reduce(piece, whole, _COMBINE[op], 0)
+                self._comm.Bcast(whole, 0)
+                piece[:] = whole
+        if op == "mean":
+            given /= math.fsum(by_weight.values()) if by_weight else len(ranks)
+        array[...] = given.reshape(array.shape)
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import reduction
+from dstorm.errors import WithoutMpi
 from dstorm.membership.calls import Calls
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import shm_space
@@ -105,6 +106,10 @@ class SimulatedTransport:
     def allgather(self, data: bytes) -> list[bytes]:
         return list(self._gather("allgather", data).things)
 
+    def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        given = self._gather("alltoall", {peer: part.copy() for peer, part in parts.items()}).things
+        return {rank: theirs.get(self.rank, np.empty(0, np.uint8)) for rank, theirs in enumerate(given)}
+
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
@@ -115,6 +120,12 @@ class SimulatedTransport:
             reduction.reduce_into(reduced, parts, op, weights)
             collective.result = reduced
         array[...] = collective.result
+
+    def allreduce_by_mpi(
+        self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
+    ) -> None:  # fmt: skip
+        """As `Transport.allreduce_by_mpi`: WithoutMpi."""
+        raise WithoutMpi("MPI_Reduce")
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         root = root or 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 import numpy as np
 import pytest
 
@@ -84,6 +86,44 @@ class TestFailures:
         for fails in range(self.SIZE):
             sums, _ = self.results(turn, live, fails)
             assert set(sums) in ({7.0}, {7.0 - 2**fails})
+
+    def test_algorithms(self, turn):
+        algorithm = ["reduce-scatter", "tree", "star"][turn % 3]
+
+        def live(rank):
+            array = np.full(60, 2.0**rank, np.float32)
+            malt.allreduce(array, "sum", algorithm=algorithm)
+            return array.tolist()
+
+        fails = turn // 3 % 3
+        sums, _ = self.results(turn, live, fails)
+        assert set(sums) in ({7.0}, {7.0 - 2**fails})
+
+    def test_sharded_vectors(self, turn):
+        """Their parts fail with a rank: all others raise PeerLost. Vectors that are made later have parts on those."""
+
+        def live(rank):
+            malt.allgather(0)
+            lost = -1
+            try:
+                s = malt.reduce_scatter(np.full(6, 2.0**rank))
+                while True:
+                    with suppress(malt.PeerLost):  # which pull and push raise on their caller alone
+                        s.push(np.ones(6))
+                        assert s.pull().min() >= 7 / 3
+                    malt.barrier()
+                    s.dot(s)
+            except malt.PeerLost as error:
+                lost = error.rank
+            later = malt.sharded(6)
+            later.push(np.ones(6))
+            malt.barrier()
+            return lost, later.pull().tolist()
+
+        fails = turn % 3
+        if turn > 20:  # else it fails in the first call
+            (lost, later), failed = self.results(turn, live, fails)
+            assert (lost, failed, later) == (fails, {fails}, [2.0] * 6)
 
     def test_a_weighted_mean(self, turn):
         def live(rank):

@@ -345,6 +345,33 @@ def test_numbers_of_numpy_and_what_is_not_finite():
     assert everywhere(program, 3)[-1] == 6
 
 
+@pytest.mark.parametrize("size", SIZES)
+@pytest.mark.parametrize("op", ["mean", "sum", "max"])
+def test_reduce_scatter(size, op, monkeypatch):
+    monkeypatch.setattr("vol.sharded.vector.PIECE_NBYTES", 50)
+    everyone = np.random.default_rng(1).normal(size=(size, 11, 2)).astype("f4")
+    total = everyone[0].copy()
+    for other in everyone[1:]:
+        total = np.maximum(total, other) if op == "max" else total + other
+    wanted = total / np.float32(size) if op == "mean" else total
+
+    def program():
+        mine = everyone[malt.rank()].copy()
+        s = malt.reduce_scatter(mine, op=op)
+        assert (mine == everyone[malt.rank()]).all()
+        np.testing.assert_array_equal(s.pull(), wanted, strict=True)
+        assert malt.reduce_scatter(np.empty(0)).sum() == 0
+        moved = malt.init().statistics()
+        assert moved.bytes_sent == 8 * (11 - len(s.local))
+        for array, text in ((np.ones(3, "i4"), "dtype must be"), ([1.0], "NumPy array"), (np.ones(()), "n must be")):
+            assert text in str(error_everywhere(lambda given=array: malt.reduce_scatter(given)))
+        assert "op must be" in str(error_everywhere(lambda: malt.reduce_scatter(mine, "median")))
+        error = error_everywhere(lambda: malt.allreduce(mine, algorithm="mpi"))
+        assert type(error) is ValueError and "MPI's own collectives" in str(error)
+
+    everywhere(program, size)
+
+
 def test_close_is_collective_and_twins_go_on():
     def program():
         with malt.sharded(5) as s:

@@ -1,0 +1,160 @@
+"""Algorithms of allreduce: who sends what to whom. Pure: no MPI, no clock.
+
+Of m bytes on k ranks, the rank that sends and receives most moves
+
+    reduce-scatter   4 m (k - 1) / k    each rank combines a block for all, and sends it to all (MLlib*, ICDE 2019)
+    tree             2 m log2(k)        in each round half of the ranks that are left send to the other half; then back
+    star             2 m (k - 1)        the lowest rank combines all arrays, and sends the result to all (a driver)
+
+The result has the same bits on all ranks: one of them combines an element. reduce-scatter and star combine in rank
+order; tree combines neighbours first, then pairs of them, and so on.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstorm import reduction
+from dstorm.transport import Bytes, Transport
+
+Array = NDArray[Any]
+Weights = Mapping[int, float] | None
+PIECE_NBYTES = 1 << 23
+"""What is reduced at once, so that buffers stay small."""
+
+
+class RanksChanged(Exception):
+    """A rank has failed: all others begin again. `ranks`: those that go on, the same on all of them."""
+
+    def __init__(self, ranks: Sequence[int]) -> None:
+        super().__init__(f"ranks {list(ranks)} go on")
+        self.ranks = ranks
+
+
+class Traffic:
+    """Exchanges of arrays among ranks, and the bytes of them that this rank has sent and received, by peer."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+        self.rank = transport.rank
+        self.sent = dict.fromkeys(range(transport.size), 0)
+        self.received = dict.fromkeys(range(transport.size), 0)
+
+    def exchange(self, ranks: Sequence[int], parts: Mapping[int, Array], like: Array) -> dict[int, Array]:
+        """The arrays that `ranks` have sent to this one, by rank; flat, of the dtype of `like`. Collective.
+
+        `parts`: what this rank sends, by receiver. RanksChanged, on all: others than `ranks` are alive.
+        """
+        received = self._transport.alltoall({rank: _bytes(part) for rank, part in parts.items()})
+        for peer, part in parts.items():
+            self.sent[peer] += part.nbytes if peer != self.rank else 0
+        for peer, data in received.items():
+            self.received[peer] += data.nbytes if peer != self.rank else 0
+        if list(received) != list(ranks):
+            raise RanksChanged(list(received))
+        return {rank: data.view(like.dtype) for rank, data in received.items()}
+
+
+def allreduce(
+    traffic: Traffic, ranks: Sequence[int], array: Array, op: str, weights: Weights, algorithm: str
+) -> None:  # fmt: skip
+    """Replace `array`, C-contiguous, by its reduction over `ranks`, or those of them that do not fail. Collective.
+
+    `algorithm`: a name in ALGORITHMS. `weights`: of a mean, by rank. ValueError, on all: no live rank has one.
+    """
+    mine, result = array.reshape(-1), np.empty(array.size, array.dtype)
+    length = max(PIECE_NBYTES // array.itemsize, 1)
+    while True:
+        reduction.counting(weights, ranks)
+        try:
+            for start in range(0, mine.size, length):
+                piece = mine[start : start + length].astype(reduction.accumulator(array.dtype), copy=False)
+                ALGORITHMS[algorithm](traffic, ranks, piece, result[start : start + length], op, weights)
+            break
+        except RanksChanged as change:
+            ranks = change.ranks
+    array[...] = result.reshape(array.shape)
+
+
+def reduce_blocks(
+    traffic: Traffic, ranks: Sequence[int], blocks: Mapping[int, Array], result: Array, op: str, weights: Weights = None
+) -> None:  # fmt: skip
+    """Combine the blocks that `ranks` have for this one into `result`, in rank order. Collective.
+
+    `blocks`: by rank, what this one has for it, of the dtype in which arrays are combined. RanksChanged.
+    """
+    received = traffic.exchange(ranks, blocks, blocks[traffic.rank])
+    _reduce(received, result, op, weights)
+
+
+def _reduce_scatter(
+    traffic: Traffic, ranks: Sequence[int], piece: Array, result: Array, op: str, weights: Weights
+) -> None:  # fmt: skip
+    cuts = [place * piece.size // len(ranks) for place in range(1, len(ranks))]
+    parts = dict(zip(ranks, np.split(result, cuts), strict=True))
+    own = parts[traffic.rank]
+    reduce_blocks(traffic, ranks, dict(zip(ranks, np.split(piece, cuts), strict=True)), own, op, weights)
+    for rank, block in traffic.exchange(ranks, dict.fromkeys(ranks, own), result).items():
+        parts[rank][...] = block
+
+
+def _star(
+    traffic: Traffic, ranks: Sequence[int], piece: Array, result: Array, op: str, weights: Weights
+) -> None:  # fmt: skip
+    root = ranks[0]
+    received = traffic.exchange(ranks, {root: piece}, piece)
+    if traffic.rank == root:
+        _reduce(received, result, op, weights)
+    given = dict.fromkeys(ranks, result) if traffic.rank == root else {}
+    result[...] = traffic.exchange(ranks, given, result)[root]
+
+
+def _tree(
+    traffic: Traffic, ranks: Sequence[int], piece: Array, result: Array, op: str, weights: Weights
+) -> None:  # fmt: skip
+    counting = reduction.counting(weights, ranks)
+    order = [*counting, *(rank for rank in ranks if rank not in counting)]
+    place, count = order.index(traffic.rank), len(counting)
+    factors = reduction.factors(op, weights, counting)
+    whole = piece * factors[place] if factors and place < count else piece
+    for distance in _distances(count):
+        gives = place % (2 * distance) == distance and place < count
+        received = traffic.exchange(ranks, {order[place - distance]: whole} if gives else {}, piece)
+        if place % (2 * distance) == 0 and place + distance < count:
+            parts, whole = {0: whole, 1: received[order[place + distance]]}, np.empty_like(piece)
+            reduction.reduce_into(whole, parts, "sum" if op == "mean" else op)
+    if place == 0:
+        divisor = (math.fsum(factors) if factors else count) if op == "mean" else None
+        np.copyto(result, whole if divisor is None else whole / divisor, casting="same_kind")
+    for distance in reversed(_distances(len(order))):
+        gives = place % (2 * distance) == 0 and place + distance < len(order)
+        received = traffic.exchange(ranks, {order[place + distance]: result} if gives else {}, result)
+        if place % (2 * distance) == distance:
+            result[...] = received[order[place - distance]]
+
+
+def _distances(count: int) -> list[int]:
+    """The powers of two below `count`."""
+    return [1 << level for level in range((count - 1).bit_length())]
+
+
+def _reduce(parts: Mapping[int, Array], result: Array, op: str, weights: Weights) -> None:
+    """Combine the arrays of the ranks that count."""
+    counting = reduction.counting(weights, parts)
+    reduction.reduce_into(result, {rank: parts[rank] for rank in counting}, op, weights)
+
+
+def _bytes(array: Array) -> Bytes:
+    return np.ascontiguousarray(array).view(np.uint8)
+
+
+ALGORITHMS: Final[dict[str, Callable[[Traffic, Sequence[int], Array, Array, str, Weights], None]]] = {
+    "reduce-scatter": _reduce_scatter,
+    "tree": _tree,
+    "star": _star,
+}
