@@ -23,7 +23,7 @@ from malt.world.world import World
 from vol import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update, graph
 
 if TYPE_CHECKING:
-    from malt import files
+    from malt import files, optim
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
     from malt.launch.machine.memory import free_memory
     from malt.session.checkpoint import Checkpoint
@@ -70,6 +70,7 @@ __all__ = [
     "on_death",
     "open_ratings",
     "open_svmlight",
+    "optim",
     "rank",
     "reduce_scatter",
     "shard",
@@ -89,7 +90,7 @@ _LATER = {
 }
 """Names that are imported at their first use, and their modules."""
 
-_PACKAGES = ("files",)
+_PACKAGES = ("files", "optim")
 """Public subpackages that are imported at their first use."""
 
 

@@ -1,0 +1,29 @@
+"""What optimizers need of vectors beside operators: the same for arrays and for sharded vectors."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from vol.sharded import Arithmetic
+
+
+def dot(x: Any, y: Any) -> float:
+    """The scalar product. Collective for sharded vectors, else Local."""
+    return x.dot(y) if isinstance(x, Arithmetic) else float(np.vdot(x, y))
+
+
+def assign(w: Any, x: Any) -> None:
+    """Write the values of `x` into `w`. Local."""
+    if isinstance(w, Arithmetic):
+        w.copy(x)
+    else:
+        np.copyto(w, x, casting="same_kind")
+
+
+def checked(w: Any) -> Any:
+    """`w`. TypeError: it is neither a writable array of floats nor a sharded vector. Local."""
+    if isinstance(w, Arithmetic) or (isinstance(w, np.ndarray) and w.dtype.kind == "f" and w.flags.writeable):
+        return w
+    raise TypeError(f"w must be a sharded vector, or a writable array of floats, got {w!r}")

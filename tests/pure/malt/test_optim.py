@@ -1,0 +1,248 @@
+"""malt.optim: minima known from elsewhere, the same iterates on arrays and sharded vectors, steps against twins."""
+
+from __future__ import annotations
+
+import math
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from scipy.optimize import minimize
+
+import malt
+from malt.optim import linesearch
+from malt.optim.linesearch import Trial
+
+pytestmark = pytest.mark.serial
+
+X = np.random.default_rng(0).normal(size=(60, 12))
+Y = np.sign(X @ np.random.default_rng(1).normal(size=12) + np.random.default_rng(2).normal(size=60))
+
+
+def logistic(w, l2=0.01, rows=slice(None)):
+    """The mean loss of all rows, or the part of it that `rows` add, and its gradient."""
+    margins = Y[rows] * (X[rows] @ w)
+    gradient = -X[rows].T @ (Y[rows] / (1 + np.exp(margins))) / len(Y)
+    return np.logaddexp(0, -margins).sum() / len(Y) + l2 / 2 * (w @ w), gradient + l2 * w
+
+
+def rosenbrock(w):
+    gradient = np.zeros_like(w)
+    inner = w[1:] - w[:-1] ** 2
+    gradient[:-1] = -400 * w[:-1] * inner - 2 * (1 - w[:-1])
+    gradient[1:] += 200 * inner
+    return (100 * inner**2 + (1 - w[:-1]) ** 2).sum(), gradient
+
+
+def sharded_logistic(w, g):
+    """The same of a sharded `w`: each rank computes its rows, and pushes to `g`."""
+
+    def function(point):
+        malt.barrier()
+        whole = point.pull()
+        g.fill(0)
+        malt.barrier()
+        loss, gradient = logistic(whole, l2=0.0, rows=malt.shard(len(Y)))
+        g.push(gradient)
+        malt.barrier()
+        total = np.array(loss)
+        malt.allreduce(total, "sum")
+        return float(total) + 0.005 * point.dot(point), g + 0.01 * point
+
+    return function
+
+
+class TestLbfgs:
+    @pytest.mark.parametrize("function, size", [(logistic, 12), (rosenbrock, 2), (rosenbrock, 20)])
+    @pytest.mark.parametrize("m", [1, 10])
+    def test_minima_are_those_of_scipy(self, function, size, m):
+        w, seen = np.full(size, -0.5), []
+        result = malt.optim.lbfgs(function, w, m=m, tolerance=1e-9, callback=seen.append)
+        known = minimize(function, np.full(size, -0.5), jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-9})
+        assert result.reason == "converged" and result.iterations == len(seen) and seen[-1].value == result.value
+        assert result.value == function(w)[0] == pytest.approx(known.fun, rel=1e-9, abs=1e-12)
+        assert all(later.value <= before.value + 1e-14 for before, later in pairwise(seen))
+        if m == 10:
+            assert result.evaluations < 1.5 * known.nfev + 10
+
+    def test_directions_are_those_of_the_two_loops(self):
+        """Also where the function returns the same array each time."""
+        w, points, same = np.full(5, -0.5), [np.full(5, -0.5)], np.empty(5)
+
+        def function(w):
+            value, same[:] = rosenbrock(w)
+            return value, same
+
+        malt.optim.lbfgs(function, w, m=3, callback=lambda _: points.append(w.copy()))
+        gradients = [rosenbrock(point)[1] for point in points]
+        for k in range(1, len(points) - 3):
+            q = gradients[k].copy()
+            pairs = [(points[i + 1] - points[i], gradients[i + 1] - gradients[i]) for i in range(max(k - 3, 0), k)]
+            parts = []
+            for s, y in reversed(pairs):
+                parts.append(s @ q / (s @ y))
+                q -= parts[-1] * y
+            s, y = pairs[-1]
+            q *= s @ y / (y @ y)
+            for (s, y), part in zip(pairs, reversed(parts), strict=True):
+                q += (part - y @ q / (s @ y)) * s
+            moved = points[k + 1] - points[k]
+            assert -q @ moved == pytest.approx(np.linalg.norm(q) * np.linalg.norm(moved), rel=1e-9)
+
+    @pytest.mark.parametrize("size", [1, 3, 4])
+    def test_sharded_iterates_are_those_of_arrays(self, size):
+        whole, seen = np.zeros(12), []
+        wanted = malt.optim.lbfgs(logistic, whole, m=3, callback=lambda one: seen.append((one.value, whole.copy())))
+
+        def live(rank):
+            w, g, mine, sent = malt.sharded(12, "float64"), malt.sharded(12, "float64"), [], []
+
+            def scalars(vector):
+                total = vector.statistics()
+                return total.bytes_sent - sum(edge.bytes_sent for edge in total.peers.values())
+
+            def after(result):
+                mine.append((result.value, w.pull()))
+                sent.append(scalars(w) + scalars(g))
+
+            result = malt.optim.lbfgs(sharded_logistic(w, g), w, m=3, callback=after)
+            assert result[2:] == wanted[2:] and result.value == pytest.approx(wanted.value, rel=1e-12)
+            for (value, point), (other, its) in zip(mine, seen, strict=True):
+                assert value == pytest.approx(other, rel=1e-10)
+                np.testing.assert_allclose(point, its, rtol=1e-6, atol=1e-9)
+            return sent, result.evaluations - result.iterations
+
+        (sent, more), *others = malt.simulate(live, size)
+        assert all(other[0] == sent for other in others)
+        assert more <= 2  # trials beyond the first
+        numbers = [(later - before) / 8 / max(size - 1, 1) for before, later in pairwise(sent)]
+        assert size == 1 or min(numbers[4:]) == 2 * 3 + 3 + 1  # and one for the penalty of the function
+
+    def test_it_stops_where_it_is_not_finite(self):
+        for function, least in (
+            (lambda w: (math.nan, w), 0), (lambda w: (1.0, w * math.inf), 0),
+            (lambda w: (float(-w.sum()) if w.sum() < 5 else math.nan, -np.ones_like(w)), 0),
+        ):  # fmt: skip
+            w = np.ones(3)
+            result = malt.optim.lbfgs(function, w)
+            assert result.reason == "the loss, or its gradient, is not finite" and result.iterations >= least
+            assert np.isfinite(w).all() and w.sum() < 5
+
+    def test_it_says_why_it_ends(self):
+        assert malt.optim.lbfgs(rosenbrock, np.zeros(5), max_iterations=3).reason == "3 iterations were made"
+        assert malt.optim.lbfgs(lambda w: (0.0, w * 0), np.ones(5)).reason == "converged"
+        upward = malt.optim.lbfgs(lambda w: (float(w @ w), -w), w := np.ones(5))
+        assert upward.reason == "no step along the direction lowers the loss" and np.allclose(w, 1)
+
+    @pytest.mark.parametrize("w, options, kind", [
+        ([1.0], {}, TypeError), (np.ones(2, int), {}, TypeError), (np.ones(2), {"m": 0}, ValueError),
+        (np.ones(2), {"tolerance": -1}, ValueError), (np.ones(2), {"max_iterations": 1.5}, TypeError),
+    ])  # fmt: skip
+    def test_what_is_refused(self, w, options, kind):
+        with pytest.raises(kind):
+            malt.optim.lbfgs(lambda w: 1 / 0, w, **options)
+
+
+@pytest.mark.parametrize("function", [
+    lambda a: (-a / (a * a + 2), (a * a - 2) / (a * a + 2) ** 2), lambda a: ((a - 3) ** 4, 4 * (a - 3) ** 3),
+    lambda a: (math.nan, math.nan) if a > 0.3 else (a * a - a / 4, 2 * a - 0.25),
+    lambda a: (math.cos(3 * a) - a, -3 * math.sin(3 * a) - 1),
+])  # fmt: skip
+@pytest.mark.parametrize("step", [1e-3, 0.7, 10.0, 1e3])
+def test_steps_meet_the_strong_wolfe_conditions(function, step):
+    start = Trial(0.0, *function(0.0))
+    found, is_enough = linesearch.search(lambda a: Trial(a, *function(a)), start, step)
+    assert is_enough
+    assert found.value <= start.value + 1e-4 * found.step * start.slope and abs(found.slope) <= 0.9 * -start.slope
+
+
+def adam_twin(w, states, g, t):
+    m, v = 0.9 * states[0] + (1 - 0.9) * g, 0.99 * states[1] + (1 - 0.99) * g * g
+    return w - 0.1 * (m / (1 - 0.9**t)) / (math.sqrt(v / (1 - 0.99**t)) + 1e-8), (m, v)
+
+
+def ftrl_twin(w, states, g, t):
+    z, n = states
+    z, n = z + g - (math.sqrt(n + g * g) - math.sqrt(n)) / 0.5 * w, n + g * g
+    return 0.0 if abs(z) <= 0.3 else -(z - math.copysign(0.3, z)) / ((1 + math.sqrt(n)) / 0.5 + 0.1), (z, n)
+
+
+STEPS = {
+    "adam": (lambda: malt.optim.adam(0.1, beta2=0.99), 2, adam_twin),
+    "ftrl": (lambda: malt.optim.ftrl(0.5, l1=0.3, l2=0.1), 2, ftrl_twin),
+    "adagrad": (
+        lambda: malt.optim.adagrad(0.1), 1,
+        lambda w, s, g, t: (w - 0.1 * g / (math.sqrt(s[0] + g * g) + 1e-10), (s[0] + g * g,)),
+    ),
+    "momentum": (
+        lambda: malt.optim.momentum(0.1, 0.5), 1,
+        lambda w, s, g, t: (w + 0.5 * s[0] - 0.1 * g, (0.5 * s[0] - 0.1 * g,)),
+    ),
+    "nesterov": (
+        lambda: malt.optim.nesterov(0.1, 0.5), 1,
+        lambda w, s, g, t: (w + 0.5 * (0.5 * s[0] - 0.1 * g) - 0.1 * g, (0.5 * s[0] - 0.1 * g,)),
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", STEPS)
+def test_steps_are_those_of_their_formulas(name):
+    make, count, twin = STEPS[name]
+    gradients = np.random.default_rng(0).normal(size=(5, 7))
+    wanted = []
+    for column in gradients.T:
+        w, states = 0.0, (0.0,) * count
+        for t, g in enumerate(column.tolist(), 1):
+            w, states = twin(w, states, g, t)
+        wanted.append(w)
+
+    def live(rank):
+        w, *states = (malt.sharded(7, "float64") for _ in range(count + 1))
+        g, step = w.derive(), make()
+        for row in gradients:
+            g.local[:] = row[g.range]
+            w.zip(step, *states, g)
+        assert w.statistics().bytes_sent == g.statistics().bytes_sent == 0
+        malt.barrier()
+        return w.pull()
+
+    for found in malt.simulate(live, 3):
+        np.testing.assert_allclose(found, wanted, rtol=1e-12)
+    array, step, states = np.zeros(7), make(), np.zeros((count, 7))
+    for row in gradients:
+        assert step(array, *states, row) is None
+    np.testing.assert_array_equal(array, found)
+
+
+@pytest.mark.parametrize("wrong", [
+    lambda: malt.optim.adam(0), lambda: malt.optim.adam(beta1=1), lambda: malt.optim.ftrl(l1=-1),
+    lambda: malt.optim.adagrad(math.nan), lambda: malt.optim.momentum(0.1, -0.1), lambda: malt.optim.nesterov(math.inf),
+])  # fmt: skip
+def test_numbers_out_of_range(wrong):
+    with pytest.raises(ValueError, match="out of its range"):
+        wrong()
+
+
+@pytest.mark.parametrize("nesterov", [False, True])
+def test_an_optimizer_written_for_arrays_runs_unchanged(nesterov):
+    """That of scikit-learn's neural networks."""
+    optimizers = pytest.importorskip("sklearn.neural_network._stochastic_optimizers")
+    values = np.random.default_rng(0).normal(size=9)
+
+    def train(w):
+        optimizer = optimizers.SGDOptimizer([w], 0.1, nesterov=nesterov)
+        optimizer.velocities = [0 * w]
+        for _ in range(8):
+            optimizer.update_params([w], [2 * w + 1])
+
+    train(wanted := values.copy())
+
+    def live(rank):
+        w = malt.sharded(9, "float64")
+        w.local[:] = values[w.range]
+        train(w)
+        malt.barrier()
+        return w.pull()
+
+    for found in malt.simulate(live, 3):
+        np.testing.assert_array_equal(found, wanted)
