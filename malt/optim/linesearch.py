@@ -17,7 +17,7 @@ _LONGER: Final = 2.0
 """The factor from one trial to the next while steps are too short."""
 _SHORTER: Final = 0.1
 """The same where a value is not finite."""
-_ROUNDING: Final = 1e-15
+ROUNDING: Final = 1e-15
 """Near a minimum values differ by their rounding errors alone: that is no increase."""
 _MARGIN: Final = 0.1
 """A trial keeps so much of the bracket's length away from its ends."""
@@ -67,7 +67,7 @@ def search(evaluate: Callable[[float], Trial], start: Trial, step: float) -> tup
 
 def _is_too_high(trial: Trial, start: Trial) -> bool:
     most = start.value + DECREASE * trial.step * start.slope
-    return trial.value > most + _ROUNDING * abs(start.value)
+    return trial.value > most + ROUNDING * abs(start.value)
 
 
 def _between(low: Trial, high: Trial) -> float:

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
-from vol.sharded import Arithmetic
+from vol.sharded import Arithmetic, Temporary
 
 
 def dot(x: Any, y: Any) -> float:
     """The scalar product. Collective for sharded vectors, else Local."""
     return x.dot(y) if isinstance(x, Arithmetic) else float(np.vdot(x, y))
+
+
+def combined(function: Callable[..., Any], x: Any, *others: Any) -> Any:
+    """function(x, *others), element by element: an array, or of sharded vectors a temporary. Local."""
+    if isinstance(x, Arithmetic):
+        return Temporary(function(*(one.local for one in (x, *others))), x)
+    return function(x, *others)
 
 
 def assign(w: Any, x: Any) -> None:
@@ -22,8 +30,8 @@ def assign(w: Any, x: Any) -> None:
         np.copyto(w, x, casting="same_kind")
 
 
-def checked(w: Any) -> Any:
-    """`w`. TypeError: it is neither a writable array of floats nor a sharded vector. Local."""
+def checked(w: Any, name: str = "w") -> Any:
+    """`w`. TypeError: it is neither a writable array of floats nor a sharded vector. `name`: for the message. Local."""
     if isinstance(w, Arithmetic) or (isinstance(w, np.ndarray) and w.dtype.kind == "f" and w.flags.writeable):
         return w
-    raise TypeError(f"w must be a sharded vector, or a writable array of floats, got {w!r}")
+    raise TypeError(f"{name} must be a sharded vector, or a writable array of floats, got {w!r}")

@@ -74,6 +74,21 @@ def in_threads(make, body):
     return results
 
 
+@pytest.mark.parametrize("duties", [[], [int]])
+def test_a_collective_call_that_others_never_make_is_named(duties):
+    """Whether the ranks in it do nothing meanwhile, or attend to their duties."""
+
+    def live(rank):
+        if rank < 2:
+            transport = SimulatedTransport(group, rank)
+            transport.duties += duties
+            transport.barrier()
+
+    group = Group(SIZE)
+    with pytest.raises(RuntimeError, match=r"ranks \[0, 1\] wait in a collective call that the others, now finished"):
+        group.run(live)
+
+
 def one_host(folder):
     """Ranks that share memory."""
 

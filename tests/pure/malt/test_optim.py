@@ -12,6 +12,7 @@ from scipy.optimize import minimize
 import malt
 from malt.optim import linesearch
 from malt.optim.linesearch import Trial
+from malt.optim.owlqn import _downward
 
 pytestmark = pytest.mark.serial
 
@@ -141,6 +142,45 @@ class TestLbfgs:
     def test_what_is_refused(self, w, options, kind):
         with pytest.raises(kind):
             malt.optim.lbfgs(lambda w: 1 / 0, w, **options)
+
+
+def test_owlqn_follows_a_direction_only_where_it_leads_down():
+    way, pseudo = np.array([1.0, 1.0, -1.0, -1.0, 1.0]), np.array([-2.0, 2.0, -2.0, 2.0, 0.0])
+    assert _downward(way, pseudo).tolist() == [1, 0, 0, -1, 0]
+
+
+def test_owlqn_finds_the_minimum_and_its_zeros():
+    def halves(both, l1):
+        """The same with w = both[:12] - both[12:], which are not negative: smooth."""
+        value, gradient = logistic(both[:12] - both[12:])
+        return value + (l1 * both.reshape(2, 12)).sum(), np.concatenate([gradient + l1, -gradient + l1])
+
+    for l1 in (0.0, 0.03, np.array([0.0] + [0.05] * 11)):
+        bounds = [(0, None)] * 24
+        options = {"ftol": 0, "gtol": 1e-10, "maxiter": 10_000}
+        known = minimize(halves, np.zeros(24), (l1,), "L-BFGS-B", jac=True, bounds=bounds, options=options)
+        wanted = known.x[:12] - known.x[12:]
+        w = np.zeros(12)
+        result = malt.optim.owlqn(logistic, w, l1=l1, tolerance=1e-7)
+        assert result.reason == "converged" and result.value == pytest.approx(known.fun, rel=1e-10)
+        np.testing.assert_allclose(w, wanted, atol=1e-5)
+        assert (w == 0).tolist() == (np.abs(wanted) < 1e-6).tolist()
+        assert 0 < (w == 0).sum() < 12 or np.isscalar(l1)
+
+        def live(rank, l1=l1, w=w, result=result):
+            mine, g, penalty = (malt.sharded(12, "float64") for _ in range(3))
+            if not np.isscalar(l1):
+                penalty.local[:] = l1[penalty.range]
+                l1 = penalty
+            found = malt.optim.owlqn(sharded_logistic(mine, g), mine, l1=l1, tolerance=1e-7)
+            malt.barrier()
+            np.testing.assert_allclose(mine.pull(), w, atol=1e-6)
+            return found.value == pytest.approx(result.value, rel=1e-12) and (mine.pull() == 0).sum() == (w == 0).sum()
+
+        assert all(malt.simulate(live, 3))
+    assert malt.optim.owlqn(lambda w: (math.nan, w), np.ones(2), l1=1).reason.endswith("not finite")
+    with pytest.raises(ValueError, match="l1 must be a number from 0 up, got -1"):
+        malt.optim.owlqn(logistic, np.zeros(12), l1=-1)
 
 
 @pytest.mark.parametrize("function", [

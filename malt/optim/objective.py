@@ -1,0 +1,86 @@
+"""A function that is minimized: what its calls found, and when a minimization ends."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, NamedTuple
+
+from malt.optim.vectors import assign, dot
+from vol import arguments
+
+Function = Callable[[Any], tuple[float, Any]]
+Callback = Callable[["Result"], object] | None
+NOT_FINITE: Final = "the loss, or its gradient, is not finite"
+NO_STEP: Final = "no step along the direction lowers the loss"
+
+
+class Result(NamedTuple):
+    """Where a minimization has come to."""
+
+    value: float
+    """The loss at w."""
+    gradient_norm: float
+    """The Euclidean norm of its gradient there; with an l1 penalty, of the pseudo-gradient."""
+    iterations: int
+    """How often w has moved."""
+    evaluations: int
+    """How often the function was called."""
+    reason: str
+    """Why it ended: "converged", or in words why it could not go on; "" while it goes on."""
+
+
+class Limits(NamedTuple):
+    """When a minimization ends."""
+
+    m: int
+    """The pairs of the history."""
+    tolerance: float
+    """The norm of the gradient at which it has converged, as a part of the first one."""
+    max_iterations: int
+
+    def first(self, value: float, norm: float) -> Result:
+        """The result before the first iteration."""
+        is_finite = math.isfinite(value) and math.isfinite(norm)
+        return Result(value, norm, 0, 1, "" if is_finite else NOT_FINITE)
+
+    def reason(self, result: Result, first_norm: float) -> str:
+        """Why it ends with `result`; "": it goes on."""
+        if result.reason or result.gradient_norm <= self.tolerance * first_norm:
+            return result.reason or "converged"
+        return f"{self.max_iterations} iterations were made" if result.iterations >= self.max_iterations else ""
+
+
+def checked_limits(m: Any, tolerance: Any, max_iterations: Any) -> Limits:
+    """The limits, checked. ValueError, TypeError. Pure."""
+    number = arguments.real("tolerance", tolerance)
+    if not number >= 0:
+        raise ValueError(f"tolerance must be a number from 0 up, got {tolerance!r}")
+    return Limits(
+        arguments.whole("m", m, 1, "pairs"), number, arguments.whole("max_iterations", max_iterations, 0, "iterations")
+    )
+
+
+class Objective:
+    """The function at w, how often it was called, and what the last call found."""
+
+    def __init__(self, function: Function, w: Any) -> None:
+        self._function, self.w = function, w
+        self.evaluations = 0
+        self.at()
+
+    def at(self, point: Any = None) -> float:
+        """Write `point` into w, and return the loss there; None: w stays.
+
+        The function may return the same gradient each time, so that is copied.
+        """
+        if point is not None:
+            assign(self.w, point)
+        value, gradient = self._function(self.w)
+        self.value, self.gradient = float(value), gradient.copy()
+        self.evaluations += 1
+        return self.value
+
+    def norm(self) -> float:
+        """The norm of the last gradient. Collective if it is sharded."""
+        return math.sqrt(dot(self.gradient, self.gradient))
