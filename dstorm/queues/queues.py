@@ -78,6 +78,10 @@ class Queues(Closing):
             if interruption.pending is not None:
                 interruption.raise_pending()
 
+    def has_arrived(self) -> bool:
+        """Whether `receive` may find a message. Local. It is cheap, and any thread may call it."""
+        return self._in.has_arrived()
+
     def receive(
         self, sources: Callable[[], Iterable[int]], *, newest: bool, timeout_s: float | None = None
     ) -> list[Message]:

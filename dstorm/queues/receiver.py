@@ -130,6 +130,15 @@ class Inbox:
 
         return missing
 
+    def has_arrived(self) -> bool:
+        """As `Queues.has_arrived`."""
+        self._sync()
+        for edge in self.edges.values():
+            seen = edge.headers[edge.ring.next_slot].read()
+            if seen is None or seen.number > edge.ring.taken:
+                return True
+        return False
+
     def take(self, newest: bool) -> list[Message]:
         """As `Queues.receive`, after `wait`."""
         if self._consistency.lockstep:

@@ -20,7 +20,10 @@ from vol.update import Array
 LISTED: Final = -1
 DEPTH: Final = 4
 MESSAGE_NBYTES: Final = 1 << 16
-"""The longest payload, where a row is not longer."""
+MOST_NBYTES: Final = 1 << 20
+"""The longest payload of a small and of a large vector, where a row is not longer."""
+_SHARE: Final = 20
+"""The queues of a rank take so much less memory than its part, where the part is large."""
 _NUMBER_NBYTES: Final = 8
 
 Add = Callable[[slice | Numbers, Array], object]
@@ -29,13 +32,14 @@ Add = Callable[[slice | Numbers, Array], object]
 
 def queue_layout(layout: ShardLayout) -> Layout:
     """The layout of the queues of a sharded vector, with its parts behind them. Pure."""
-    longest = max(map(layout.count, layout.ranks)) * (layout.row_nbytes + _NUMBER_NBYTES)
-    row = layout.row_nbytes + _NUMBER_NBYTES
+    rows, row = max(map(layout.count, layout.ranks)), layout.row_nbytes + _NUMBER_NBYTES
+    share = rows * layout.row_nbytes // (_SHARE * DEPTH * len(layout.ranks))
+    longest = min(rows * row, max(MESSAGE_NBYTES, min(share, MOST_NBYTES)))
 
     def others(rank: int) -> list[int]:
         return [one for one in layout.ranks if one != rank]
 
-    return Layout(others, others, DEPTH, max(row, min(longest, MESSAGE_NBYTES)), layout.nbytes)
+    return Layout(others, others, DEPTH, max(row, longest), layout.nbytes)
 
 
 def ranges(peer: int, start: int, values: Array, capacity: int) -> Iterator[OutgoingMessage]:

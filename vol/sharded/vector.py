@@ -177,7 +177,7 @@ class ShardedVector(Arithmetic, Shared):
 
     def _absorb(self) -> None:
         """Add what others have pushed, unless another thread, or a zip, is at work here. One of the duties."""
-        if not self._is_held:
+        if not self._is_held and not self.closed and self._queues.has_arrived():
             with self._queues.turn.lent() as is_free:
                 if is_free and not self.closed:
                     self._pushes.absorb()
