@@ -31,7 +31,7 @@ class Arithmetic(Operand):
     def axpy(self, a: Any, x: Arithmetic) -> None:
         """Add a * x: a number times a vector. Local. TypeError, ValueError: another one; nothing has changed."""
         factor, theirs = _number("a", a), self._part("axpy", x)
-        self._update("axpy", lambda mine, x: mine + factor * x, theirs)
+        self._update("axpy", lambda mine, x, **into: np.add(mine, factor * x, **into), theirs)
 
     def scale(self, a: Any) -> None:
         """Multiply by the number `a`. Local. TypeError: it is none."""
@@ -143,19 +143,19 @@ class Arithmetic(Operand):
                 with self._changing(rows):
                     change(self.local[rows], rows)
 
-    def _update(self, call: str, function: Function, theirs: Any) -> None:
-        """Take function(values, theirs) for the values. `theirs`: a part, or a number."""
+    def _update(self, call: str, function: Callable[..., Any], theirs: Any) -> None:
+        """Take function(values, theirs), a ufunc, for the values. `theirs`: a part, or a number."""
 
         def change(mine: Array, rows: slice) -> None:
             operand = theirs[rows] if isinstance(theirs, np.ndarray) and theirs.ndim else theirs
-            np.copyto(mine, function(mine, operand), casting="same_kind")
+            function(mine, operand, out=mine, casting="same_kind")
 
         self._change(call, change)
 
     def _set(self, call: str, values: Array) -> None:
         self._change(call, lambda mine, rows: np.copyto(mine, values[rows], casting="same_kind"))
 
-    def _updated(self: _Any, function: Function, other: Any) -> _Any:
+    def _updated(self: _Any, function: np.ufunc, other: Any) -> _Any:
         operand = self._operand("in-place operator", other)
         if operand is None:
             return cast("_Any", NotImplemented)
