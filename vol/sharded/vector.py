@@ -185,7 +185,7 @@ class ShardedVector(Arithmetic, Shared):
     def _add(self, rows: slice | Numbers, values: Array) -> None:
         """Add values to rows of this rank."""
         span = rows if isinstance(rows, slice) else slice(int(rows.min()), int(rows.max()) + 1)
-        with self._changing(span):
+        with self._changing(span), np.errstate(all="ignore"):  # the error would be the owner's, and not the pusher's
             if isinstance(rows, slice):
                 self.local[rows] += values
             else:

@@ -424,6 +424,18 @@ def test_a_push_that_no_sender_would_make_is_not_read():
     assert read(body, push.LISTED) is None
 
 
+def test_what_the_numbers_of_a_push_raise_does_not_reach_the_owner():
+    def program():
+        s = malt.sharded(8)
+        with np.errstate(all="raise"):
+            for _ in range(10):  # more than a queue takes
+                s.push(np.full(8, np.finfo(np.float32).max))
+            malt.barrier()
+        return s.max(), s.statistics().refused
+
+    assert everywhere(program, 2) == (math.inf, 0)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("count", [0, 1, 4, 7, 100])
 def test_each_row_has_one_owner(size, count):
