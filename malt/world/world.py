@@ -154,7 +154,7 @@ class World:
 
         Returns once all ranks have done so. `call`: the name of its barrier, where there is a sharded vector.
         """
-        if any(isinstance(one, ShardedVector) and not one.closed for one in self.vectors):
+        if any(isinstance(one, ShardedVector) for one in self.vectors):  # also closed: one rank may have left it alone
             self.transport.attend()
             self.transport.barrier(call)
 

@@ -436,6 +436,18 @@ def test_what_the_numbers_of_a_push_raise_does_not_reach_the_owner():
     assert everywhere(program, 2) == (math.inf, 0)
 
 
+def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers():
+    def program():
+        s = malt.sharded(8)
+        if malt.rank() == 0:
+            s.leave()
+        for _ in range(3):
+            malt.barrier()
+        return malt.allgather(malt.rank())
+
+    assert everywhere(program, 3) == [0, 1, 2]
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("count", [0, 1, 4, 7, 100])
 def test_each_row_has_one_owner(size, count):
