@@ -93,9 +93,11 @@ class ShardedVector(Arithmetic, Shared):
 
         TypeError, ValueError, IndexError: an argument is wrong; nothing was sent. ClosedError. PeerLost: an owner has
         failed, or closed the vector. DeadlinePassed: an owner has made no call of malt for the deadline. Some values
-        may have been sent then.
+        may have been sent then. RuntimeError: it is called in a zip of this vector.
         """
         with self._begin("push"):
+            if self._is_held:
+                raise RuntimeError(f"{self.name}.push: the function of zip may not push to the vectors that it changes")
             rows = None if index is None else self._numbers("push", index)
             shape = self.shape if rows is None else (len(rows), *self._layout.row_shape)
             array = self._checked_values(values, shape)

@@ -448,6 +448,25 @@ def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers(
     assert everywhere(program, 3) == [0, 1, 2]
 
 
+def test_the_function_of_zip_may_not_push_to_what_it_changes():
+    def program():
+        s, x, other = (malt.sharded(8) for _ in range(3))
+
+        def function(part, theirs):
+            for vector in (s, x):
+                with pytest.raises(RuntimeError, match="the function of zip may not push"):
+                    vector.push(np.ones(8))
+            other.push(np.ones(8))
+            return part + 1
+
+        s.zip(function, x)
+        s.push(np.ones(8))
+        malt.barrier()
+        return s.max(), x.nnz(), other.sum() / malt.size()
+
+    assert everywhere(program, 3) == (4, 0, 8)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("count", [0, 1, 4, 7, 100])
 def test_each_row_has_one_owner(size, count):
