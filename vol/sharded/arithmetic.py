@@ -26,6 +26,10 @@ class Arithmetic(Operand):
 
     __array_ufunc__ = None  # numbers of NumPy leave operators to this class
 
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Refuse it: TypeError. Local. NumPy would take the vector for one object, and np.dot multiply by element."""
+        raise TypeError(f"{self.name} is no array: its method pull gathers one, and local is this rank's part")
+
     # -- each rank for its own part: Local -----------------------------------------------------------------------
 
     def axpy(self, a: Any, x: Arithmetic) -> None:
@@ -128,7 +132,7 @@ class Arithmetic(Operand):
         return self._updated(np.divide, other)
 
     def __matmul__(self, other: Any) -> float:
-        return self.dot(other) if isinstance(other, Arithmetic) else NotImplemented
+        return self.dot(other)  # which refuses what is no vector on all ranks
 
     # -- private -------------------------------------------------------------------------------------------------
 

@@ -319,6 +319,7 @@ def test_collective_calls_raise_the_same_error_on_all_ranks():
             (lambda: s.dot(other), ValueError, "w.dot: the layouts differ"),
             (lambda: s.dot(other if is_odd else s), ValueError, "on rank 1: w.dot: the layouts differ"),
             (lambda: s @ (s if is_odd else s + 1) - s.dot(3 if is_odd else s), TypeError, "on rank 1: w.dot takes"),
+            (lambda: s @ (np.ones(10) if is_odd else s), TypeError, "on rank 1: w.dot takes"),
             (lambda: malt.sharded(0).max(), ValueError, "has no elements"),
             (lambda: malt.sharded(3 if is_odd else 4), ValueError, "ranks disagree on shape: rank 0 has [4]"),
             (lambda: malt.sharded(-1), ValueError, "n must be a length from 0 up"),
@@ -465,6 +466,19 @@ def test_the_function_of_zip_may_not_push_to_what_it_changes():
         return s.max(), x.nnz(), other.sum() / malt.size()
 
     assert everywhere(program, 3) == (4, 0, 8)
+
+
+@pytest.mark.parametrize(
+    "call", [np.asarray, np.copy, np.zeros_like, lambda s: np.dot(s, s), lambda s: np.inner(s, s + 1)]
+)
+def test_numpy_does_not_take_a_vector_for_an_object(call):
+    def program():
+        s = malt.sharded(8)
+        for vector in (s, s + 1):
+            with pytest.raises(TypeError, match="is no array: its method pull gathers one"):
+                call(vector)
+
+    everywhere(program, 2)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
