@@ -97,7 +97,9 @@ def _derived(layout: ShardLayout, call: str) -> ShardedVector:
 
 
 def _made(world: World, title: str, layout: ShardLayout) -> ShardedVector:
-    return ShardedVector(layout, world.transport, _derived, deadline_s=world.deadline_s, name=title)
+    return ShardedVector(
+        layout, world.transport, _derived, deadline_s=world.deadline_s, name=title, is_over=lambda: world.closed
+    )  # fmt: skip
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:

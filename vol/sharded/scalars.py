@@ -18,10 +18,13 @@ _KINDS: dict[str, type[Exception]] = {kind.__name__: kind for kind in (ValueErro
 
 
 class Scalars:
-    """The exchange of scalars among `ranks`, which are ascending. A vector and its temporaries share one."""
+    """The exchange of scalars among `ranks`, which are ascending. A vector and its temporaries share one.
 
-    def __init__(self, transport: Transport, ranks: Sequence[int]) -> None:
-        self.transport, self._ranks = transport, ranks
+    `is_over`: whether the session has ended in this process, as in a child of a rank.
+    """
+
+    def __init__(self, transport: Transport, ranks: Sequence[int], is_over: Callable[[], bool]) -> None:
+        self.transport, self._ranks, self._is_over = transport, ranks, is_over
         self.bytes_sent = 0
 
     def count(self, nbytes: int) -> None:
@@ -33,7 +36,7 @@ class Scalars:
 
         `what`: the call, for errors. Where find() raises on some ranks, all ranks raise the error of the lowest of
         them: a TypeError, a ClosedError or a ValueError. PeerLost, on all: one of the ranks has failed, and its part
-        with it.
+        with it. ClosedError, on this rank: the session is over here.
         """
         error: Exception | None = None
         try:
@@ -42,6 +45,8 @@ class Scalars:
             error, kind = raised, type(raised).__name__
             text = str(raised) if kind in _KINDS else f"{kind}: {raised}"
             mine = kind.encode()[:_TYPE_NBYTES].ljust(_TYPE_NBYTES) + text.encode()
+        if self._is_over():
+            raise ClosedError(f"{what}: the session is over in this process") from error
         with self.transport.calling(what):
             everyone = self.transport.allgather(mine)
         self.count(NBYTES)

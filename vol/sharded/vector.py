@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -30,16 +30,16 @@ from vol.update import Array
 class ShardedVector(Arithmetic, Shared):
     """A vector of which each rank owns a part. The constructor is Collective: all ranks pass the same layout.
 
-    `create`: makes another one.
+    `create`: makes another one. `is_over`: whether the session has ended in this process.
     """
 
     def __init__(
         self, layout: ShardLayout, transport: Transport, create: Create, *, deadline_s: float = 300.0,
-        name: str = "sharded",
+        name: str = "sharded", is_over: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._layout, self._transport, self._rank = layout, transport, transport.rank
         self._create = create
-        self._scalars = Scalars(transport, layout.ranks)
+        self._scalars = Scalars(transport, layout.ranks, is_over)
         queues = queue_layout(layout)
         transport.connect([rank for rank in range(transport.size) if rank != self._rank])
         self._queues = Queues(transport, queues, FLOW, deadline_s)

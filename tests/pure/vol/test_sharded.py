@@ -481,6 +481,18 @@ def test_numpy_does_not_take_a_vector_for_an_object(call):
     everywhere(program, 2)
 
 
+def test_scalars_are_refused_when_the_session_is_over():
+    def program():
+        s = malt.sharded(8)
+        temporary = s + 1
+        malt.finalize()
+        for call in (s.norm, temporary.norm, temporary.nnz):
+            with pytest.raises(ClosedError, match="the session is over in this process"):
+                call()
+
+    everywhere(program, 2)
+
+
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
 @pytest.mark.parametrize("count", [0, 1, 4, 7, 100])
 def test_each_row_has_one_owner(size, count):
