@@ -63,13 +63,11 @@ class Topology:
 
     def follow(self) -> None:
         """Follow the present view, as `now` does."""
-        if self.seen.version != self._view.version:
-            self.seen = self.now
+        self.seen = self.now
 
     def outs(self, step: int) -> tuple[int, ...]:
         """Return the out-neighbours at `step`, ascending. Steps count from 1."""
-        self.follow()
-        outs = self.seen.outs
+        outs = self.now.outs
         return outs[(step - 1) % len(outs)]
 
     def ins(self, step: int) -> tuple[int, ...]:

@@ -112,23 +112,13 @@ class Inbox:
         if self._head_start is not None:
             self._head_start.limit(step)
         if awaited:
-            self._waiting.until_none("gather", self._missing(sources, awaited), timeout_s)
 
-    def _missing(self, sources: Callable[[], Iterable[int]], step: int) -> Callable[[], list[InEdge]]:
-        """A function that returns the edges of `sources()` whose peers are behind `step`.
-
-        It asks for the sources again where the membership view has changed.
-        """
-        view, version, edges = self._transport.view, -1, list[InEdge]()
-
-        def missing() -> list[InEdge]:
-            nonlocal version, edges
-            if version != view.version:
-                version = view.version
+            def missing() -> list[InEdge]:
+                """The edges whose peers are behind."""
                 edges = [self.edges[peer] for peer in sources()]
-            return [edge for edge in edges if not self._has_reached(edge, step)]
+                return [edge for edge in edges if not self._has_reached(edge, awaited)]
 
-        return missing
+            self._waiting.until_none("gather", missing, timeout_s)
 
     def has_arrived(self) -> bool:
         """As `Queues.has_arrived`."""
