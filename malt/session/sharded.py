@@ -89,8 +89,9 @@ def _derived(layout: ShardLayout, call: str) -> ShardedVector:
     def check(world: World) -> tuple[ShardLayout, Mapping[str, Any]]:
         return layout, {"layout": str(layout), "dtype": layout.dtype.str}
 
-    def make(world: World, title: str, layout: ShardLayout, _: tuple[int, ...]) -> ShardedVector:
-        world.transport.view.check_alive(layout.ranks, f"{call}: its part has failed with it")
+    def make(world: World, title: str, layout: ShardLayout, ranks: tuple[int, ...]) -> ShardedVector:
+        if absent := set(layout.ranks) - set(ranks):
+            raise PeerLost(min(absent), f"{call}: its part has failed with it")
         return _made(world, title, layout)
 
     return create(call, "sharded", None, check, make)

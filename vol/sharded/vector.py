@@ -89,7 +89,8 @@ class ShardedVector(Arithmetic, Shared):
 
         It returns once the values are in the queues of their owners, which add each of them once, in any call of malt.
         After malt.barrier() all that was pushed before, by any rank, has been added. A push waits for room in a queue,
-        and adds what comes to this rank meanwhile.
+        and adds what comes to this rank meanwhile. A rank that is at the end of its program takes none: call
+        malt.barrier() before it.
 
         TypeError, ValueError, IndexError: an argument is wrong; nothing was sent. ClosedError. PeerLost: an owner has
         failed, or closed the vector. DeadlinePassed: an owner has made no call of malt for the deadline. Some values
