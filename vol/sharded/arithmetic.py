@@ -30,6 +30,13 @@ class Arithmetic(Operand):
         """Refuse it: TypeError. Local. NumPy would take the vector for one object, and np.dot multiply by element."""
         raise TypeError(f"{self.name} is no array: its method pull gathers one, and local is this rank's part")
 
+    def __array_function__(self, function: Any, types: Any, arguments: Any, keywords: Any) -> Temporary:
+        """np.zeros_like(s) is a temporary of zeros. NumPy's other functions refuse it: TypeError. Local."""
+        if function is not np.zeros_like or len(arguments) != 1 or keywords:
+            self.__array__()
+        with self._begin("zeros_like"):
+            return self._temporary(np.zeros_like(self.local))
+
     # -- each rank for its own part: Local -----------------------------------------------------------------------
 
     def axpy(self, a: Any, x: Arithmetic) -> None:

@@ -61,6 +61,8 @@ terminated by signals sent by prterun \(as reported here\)\.
 You can avoid this message by specifying -quiet on the prterun command
 line\.
 {_DASHES}""",
+    # Open MPI 5, now and then: its daemon answers a rank that has ended before MPI_Init
+    r"\[\S+:\d+\] PMIX ERROR: PMIX_ERR_UNREACH in file \S+ at line \d+",
     # MPICH
     r"Abort\(\d+\) on node \d+ \(rank \d+ in comm \d+\): application called MPI_Abort\(.*\) - process \d+",
     rf"""

@@ -27,6 +27,10 @@ thus causing the job to be terminated. The first process to do so was:
    Process name: [prterun-vm-12836@1,0]
    Exit code:    1
 {DASHES}""",
+    "Open MPI 5.0.11, early, its daemon": (
+        "[vm:27903] PMIX ERROR: PMIX_ERR_UNREACH in file /openmpi-5.0.11/3rd-party/openpmix/src/mca/ptl/base/"
+        "ptl_base_connection_hdlr.c at line 121\n"
+    ),
     "Open MPI 5.0.11, os._exit": f"""{DASHES}prterun has exited due to process rank 1 with PID 7912 on node vm exiting
 improperly. There are three reasons this could occur:
 

@@ -271,7 +271,6 @@ def test_an_optimizer_written_for_arrays_runs_unchanged(nesterov):
 
     def train(w):
         optimizer = optimizers.SGDOptimizer([w], 0.1, nesterov=nesterov)
-        optimizer.velocities = [0 * w]
         for _ in range(8):
             optimizer.update_params([w], [2 * w + 1])
 

@@ -11,7 +11,7 @@ import pytest
 
 import malt
 from dstorm import ClosedError, PeerLost
-from vol.sharded import push
+from vol.sharded import Temporary, push
 from vol.sharded.layout import ShardLayout
 
 pytestmark = pytest.mark.serial
@@ -469,7 +469,8 @@ def test_the_function_of_zip_may_not_push_to_what_it_changes():
 
 
 @pytest.mark.parametrize(
-    "call", [np.asarray, np.copy, np.zeros_like, lambda s: np.dot(s, s), lambda s: np.inner(s, s + 1)]
+    "call",
+    [np.asarray, np.copy, lambda s: np.zeros_like(s, int), lambda s: np.dot(s, s), lambda s: np.inner(s, s + 1)],
 )
 def test_numpy_does_not_take_a_vector_for_an_object(call):
     def program():
@@ -477,6 +478,7 @@ def test_numpy_does_not_take_a_vector_for_an_object(call):
         for vector in (s, s + 1):
             with pytest.raises(TypeError, match="is no array: its method pull gathers one"):
                 call(vector)
+            assert isinstance(np.zeros_like(vector), Temporary)
 
     everywhere(program, 2)
 
