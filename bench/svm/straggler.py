@@ -59,18 +59,13 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
     model = np.zeros_like(params)
     replica = malt.Replica(params, average="delta", graph="all", sync="asp")
 
-    def mine(count: int) -> linear.Order:
-        """This rank's rows, of the first `count`. Collective."""
-        rows: linear.Order = np.arange(count, dtype=np.int32)[malt.shard(count, by_speed=not blocking)]
-        return rows
-
     def parts() -> Iterator[tuple[linear.Order, float]]:
         """What is trained between two exchanges: rows, and how many steps an example counts as."""
         if not blocking:
-            yield mine(EVERY * comm.size), 1.0
+            yield _dealt(EVERY * comm.size, by_speed=True), 1.0
         for epoch in range(EPOCHS):
             if blocking or epoch < DEALT:
-                rows = mine(count)
+                rows = _dealt(count, by_speed=not blocking)
             order = rows[linear.visiting_order(len(rows), generator)]
             for part in np.array_split(order, max(1, round(len(rows) / EVERY))):
                 yield part, count / comm.size / len(rows)
@@ -96,6 +91,12 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
             models[number] = model
     replica.finish()
     return ((at, linear.objective(problem, examples, model)) for at, model in zip(times, models, strict=False))
+
+
+def _dealt(count: int, by_speed: bool) -> linear.Order:
+    """This rank's rows, of the first `count`. Collective."""
+    rows: linear.Order = np.arange(count, dtype=np.int32)[malt.shard(count, by_speed=by_speed)]
+    return rows
 
 
 class _Training:

@@ -152,6 +152,7 @@ class Collectives:
         """By the data that they are a piece of."""
 
         def source(rank: int) -> Bytes:
+            """What is put for a rank: both lengths, and this piece of its part."""
             part = parts.get(rank, _NOTHING)
             if id(part) not in sources:
                 head = np.array([longest, part.nbytes, *[0] * 6], _HEAD).view(np.uint8)
