@@ -6,7 +6,7 @@ import malt
 
 L2, STEP, BATCH, EPOCHS = 1e-4, 0.1, 200, 10
 
-data = malt.open_svmlight("apps/svm/data/a9a/train.svm.xz")
+data = malt.open_svmlight("apps/linear/data/a9a/train.svm.xz")
 X, y = data.X, data.y
 
 

@@ -17,12 +17,11 @@ from typing import Any
 import numpy as np
 
 import malt
-from apps import harness
+from apps import harness, linear
 from apps.harness import Array, Column, Measures, Need, Parser, Report, Start, exchanges, memory
-from apps.svm import linear
+from apps.linear import Order
+from apps.linear.reading import load, paths
 from apps.svm.learners import DEPTH, learner
-from apps.svm.linear import Order
-from apps.svm.reading import load, paths
 from malt import files
 
 SUMMARY = str(__doc__).splitlines()[0]

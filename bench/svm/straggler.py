@@ -26,7 +26,7 @@ import numpy as np
 from mpi4py import MPI
 
 import malt
-from apps.svm import linear
+from apps import linear
 from bench import jobs
 from bench.rows import Row, timed
 from bench.svm import task

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 import malt
-from apps.svm import linear
+from apps import linear
 from bench import jobs
 from bench.svm import planted
 

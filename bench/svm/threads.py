@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 from numba import njit, prange, set_num_threads
 
-from apps.svm import linear
-from apps.svm.linear import kernels
+from apps import linear
+from apps.linear import kernels
 from bench.svm.task import L2, PROBLEM, Task
 
 THREADS = 2

@@ -7,10 +7,10 @@ import os
 import pytest
 
 from apps.harness import BadInput
+from apps.linear import reading
 from apps.mf import program as mf
 from apps.mlp import program as mlp
 from apps.svm import program as svm
-from apps.svm import reading
 
 pytestmark = pytest.mark.serial
 

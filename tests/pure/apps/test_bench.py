@@ -8,7 +8,7 @@ import time
 import numpy as np
 import pytest
 
-from apps.svm import linear
+from apps import linear
 from bench import jobs, rows
 from bench.rows import Row, rated, timed
 from bench.svm import planted

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from test_linear import some_rows
 
-from apps.svm import linear
+from apps import linear
+from apps.linear import Problem
 from apps.svm.learners import learner
-from apps.svm.linear import Problem
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 

@@ -1,4 +1,4 @@
-"""Tests of apps.svm.linear: kernels against slow twins in NumPy, derivatives against differences of the loss."""
+"""Tests of apps.linear: kernels against slow twins in NumPy, derivatives against differences of the loss."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ pytest.importorskip("sklearn")
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import load_svmlight_file
 
-from apps.svm import linear
-from apps.svm.linear import LOSSES, Problem
+from apps import linear
+from apps.linear import LOSSES, Problem
 
 pytestmark = pytest.mark.serial
 
@@ -380,14 +380,11 @@ def test_a9a_reaches_its_target(generator):
 @pytest.mark.serial
 def test_compiled_kernels_are_cached(tmp_path):
     """A second process loads the kernels. So ranks that wait for the first do not compile."""
-    for name in ("__init__.py", "svm/__init__.py"):
-        (tmp_path / "apps" / name).parent.mkdir(exist_ok=True)
-        shutil.copy(ROOT / "apps" / name, tmp_path / "apps" / name)
-    shutil.copytree(
-        ROOT / "apps/svm/linear", tmp_path / "apps/svm/linear", ignore=shutil.ignore_patterns("__pycache__")
-    )
+    (tmp_path / "apps").mkdir()
+    shutil.copy(ROOT / "apps/__init__.py", tmp_path / "apps/__init__.py")
+    shutil.copytree(ROOT / "apps/linear", tmp_path / "apps/linear", ignore=shutil.ignore_patterns("__pycache__"))
     program = """
-from apps.svm.linear import kernels
+from apps.linear import kernels
 kernels.compile_kernels()
 print(sum(dispatcher.stats.cache_misses.total() for dispatcher, _ in kernels.KERNELS))"""
 

@@ -7,11 +7,11 @@ weights, then the intercept, which stays 0 in a model without one. `t` counts th
 on, in all epochs. All functions are *Local.*
 """
 
-from apps.svm.linear.descent import GRADIENT_SHARE, TAIL, blend, gradient_step, step_size, subgradient, train
-from apps.svm.linear.kernels import LOSSES, Examples, Order, Params, compile_kernels, dloss_of, loss_of
-from apps.svm.linear.problem import INTERCEPT_RATE, Problem, accuracy, objective, penalty, totals
-from apps.svm.linear.rows import BLOCK_ROWS, Touched, examples, visiting_order
-from apps.svm.linear.steps import MAX_TRIAL_RANKS, STEP_SAMPLE, first_step
+from apps.linear.descent import GRADIENT_SHARE, TAIL, blend, gradient_step, step_size, subgradient, train
+from apps.linear.kernels import LOSSES, Examples, Order, Params, compile_kernels, dloss_of, loss_of
+from apps.linear.problem import INTERCEPT_RATE, Problem, accuracy, objective, penalty, totals
+from apps.linear.rows import BLOCK_ROWS, Touched, examples, visiting_order
+from apps.linear.steps import MAX_TRIAL_RANKS, STEP_SAMPLE, first_step
 
 __all__ = [
     "BLOCK_ROWS",

@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from apps.svm.linear import kernels
-from apps.svm.linear.kernels import LOSSES, Examples, Params
+from apps.linear import kernels
+from apps.linear.kernels import LOSSES, Examples, Params
 
 INTERCEPT_RATE: Final = 0.01
 """The intercept's share of the step, as in Bottou's programs, for rows of length about 1. It occurs in every row."""

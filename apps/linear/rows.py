@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
-from apps.svm.linear import kernels
-from apps.svm.linear.kernels import Examples, Order
+from apps.linear import kernels
+from apps.linear.kernels import Examples, Order
 
 BLOCK_ROWS: Final = 64
 """Rows that are visited in the order of memory. Single rows at random take 2 to 4 times as long on rcv1, no better."""

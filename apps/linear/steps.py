@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from apps.svm.linear import kernels
-from apps.svm.linear.kernels import Examples
-from apps.svm.linear.problem import Problem, objective
-from apps.svm.linear.rows import readonly
+from apps.linear import kernels
+from apps.linear.kernels import Examples
+from apps.linear.problem import Problem, objective
+from apps.linear.rows import readonly
 
 STEP_SAMPLE: Final = 1000
 """The number of examples that a rank trains on in a trial."""

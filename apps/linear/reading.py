@@ -1,4 +1,4 @@
-"""Reads the training rows and the test rows of apps.svm."""
+"""Reads the rows of a linear model, to train and to test on."""
 
 from __future__ import annotations
 

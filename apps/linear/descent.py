@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from apps.svm.linear import kernels
-from apps.svm.linear.kernels import Examples, Order, Params
-from apps.svm.linear.problem import Problem
+from apps.linear import kernels
+from apps.linear.kernels import Examples, Order, Params
+from apps.linear.problem import Problem
 
 GRADIENT_SHARE: Final = 0.1
 """The share of m examples whose steps make the step along a mean of m subgradients: see `gradient_step`."""
