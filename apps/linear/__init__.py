@@ -8,9 +8,9 @@ on, in all epochs. All functions are *Local.*
 """
 
 from apps.linear.descent import GRADIENT_SHARE, TAIL, blend, gradient_step, step_size, subgradient, train
-from apps.linear.kernels import LOSSES, Examples, Order, Params, compile_kernels, dloss_of, loss_of
+from apps.linear.kernels import LOSSES, SOFTMAX, Examples, Order, Params, compile_kernels, dloss_of, loss_of
 from apps.linear.problem import INTERCEPT_RATE, Problem, accuracy, objective, penalty, totals
-from apps.linear.rows import BLOCK_ROWS, Touched, examples, visiting_order
+from apps.linear.rows import BLOCK_ROWS, Touched, examples, narrowed, part, readonly, visiting_order
 from apps.linear.steps import MAX_TRIAL_RANKS, STEP_SAMPLE, first_step
 
 __all__ = [
@@ -19,6 +19,7 @@ __all__ = [
     "INTERCEPT_RATE",
     "LOSSES",
     "MAX_TRIAL_RANKS",
+    "SOFTMAX",
     "STEP_SAMPLE",
     "TAIL",
     "Examples",
@@ -34,8 +35,11 @@ __all__ = [
     "first_step",
     "gradient_step",
     "loss_of",
+    "narrowed",
     "objective",
+    "part",
     "penalty",
+    "readonly",
     "step_size",
     "subgradient",
     "totals",

@@ -15,8 +15,10 @@ import numpy as np
 from numba import njit, types
 from numpy.typing import NDArray
 
-HINGE, SQUARED_HINGE, LOGISTIC = 0, 1, 2
-LOSSES: Final = {"hinge": HINGE, "squared-hinge": SQUARED_HINGE, "logistic": LOGISTIC}
+HINGE, SQUARED_HINGE, LOGISTIC, SQUARED = 0, 1, 2, 3
+LOSSES: Final = {"hinge": HINGE, "squared-hinge": SQUARED_HINGE, "logistic": LOGISTIC, "squared": SQUARED}
+SOFTMAX: Final = -1
+"""In place of a loss of each class."""
 
 Params = NDArray[np.float32]
 Order = NDArray[np.int32]
@@ -24,7 +26,14 @@ Order = NDArray[np.int32]
 _FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
 """The flags of fast arithmetic that keep NaN and infinity, by which divergence is found."""
 _F4: Final = types.Array(types.f4, 1, "C")
-_READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", readonly=True) for kind in (types.f4, types.i4, types.i8))
+_READ_F4, _READ_I4, _READ_I8, _READ_F8 = (
+    types.Array(kind, 1, "C", readonly=True) for kind in (types.f4, types.i4, types.i8, types.f8)
+)
+_F8, _F8_2, _READ_F8_2 = (
+    types.Array(types.f8, 1, "C"),
+    types.Array(types.f8, 2, "C"),
+    types.Array(types.f8, 2, "C", True),
+)
 KERNELS: Final[list[tuple[Any, tuple[Any, ...]]]] = []
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -71,21 +80,25 @@ _ROWS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _
 
 @_kernel()
 def loss_of(loss: int, z: float) -> float:
-    """hinge: max(0, 1 - z)    squared hinge: max(0, 1 - z)^2   logistic: log(1 + exp(-z))"""
+    """hinge: max(0, 1 - z)    squared hinge: max(0, 1 - z)^2   logistic: log(1 + exp(-z))   squared: (1 - z)^2 / 2"""
     if loss == HINGE:
         return max(0.0, 1.0 - z)
     if loss == SQUARED_HINGE:
         return max(0.0, 1.0 - z) ** 2
+    if loss == SQUARED:
+        return 0.5 * (1.0 - z) ** 2
     return math.log1p(math.exp(-z)) if z > 0 else math.log1p(math.exp(z)) - z
 
 
 @_kernel()
 def dloss_of(loss: int, z: float) -> float:
-    """hinge: -1 if z < 1, else 0    squared hinge: -2 max(0, 1 - z)   logistic: -1 / (1 + exp(z))"""
+    """hinge: -1 if z < 1, else 0    squared hinge: -2 max(0, 1 - z)   logistic: -1 / (1 + exp(z))   squared: z - 1"""
     if loss == HINGE:
         return -1.0 if z < 1.0 else 0.0
     if loss == SQUARED_HINGE:
         return -2.0 * max(0.0, 1.0 - z)
+    if loss == SQUARED:
+        return z - 1.0
     return -1.0 / (1.0 + math.exp(z)) if z < 0 else -math.exp(-z) / (1.0 + math.exp(-z))
 
 
@@ -180,6 +193,74 @@ def subgradient(
             for j in range(start, stop):
                 out[np.uint32(columns[j])] += np.float32(slope) * values[j]
             out[n_features] += np.float32(intercept * slope)
+
+
+# Gradients over whole passes, in float64
+
+
+@_kernel(_ROWS, _READ_F8, _F8, types.i8)
+def add_gradient(data: Examples, params: Any, out: Any, loss: int) -> tuple[float, int]:
+    """out += the gradient of the sum of the losses. Returns that sum, and the number of correct rows.
+
+    Each row is read once: it is in the cache when its margin is known.
+    """
+    values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
+    n_features = params.size - 1
+    losses, right = 0.0, 0
+    for row in range(labels.size):
+        start, stop = np.uint64(starts[row]), np.uint64(starts[row + 1])
+        y = np.float64(labels[row])
+        z = y * (_dot(values, columns, start, stop, params) + params[n_features])
+        losses += loss_of(loss, z)
+        right += z > 0
+        slope = y * dloss_of(loss, z)
+        if slope != 0:
+            for j in range(start, stop):
+                out[np.uint32(columns[j])] += slope * values[j]
+            out[n_features] += slope
+    return losses, right
+
+
+@_kernel(_ROWS, _READ_F8_2, _F8_2, _F8, types.i8)
+def add_gradient_of_classes(data: Examples, params: Any, out: Any, scores: Any, loss: int) -> tuple[float, int]:
+    """out += the gradient, as `add_gradient`, of a model with a column for each class. `scores`: memory for a row.
+
+    The labels are the numbers of the classes. `loss`: summed over the classes, of which one is +1 and the others -1; or
+    SOFTMAX: log(sum over c of exp(s_c)) - s_y, where s_c is the score of class c.
+    """
+    values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
+    n_features, classes = params.shape[0] - 1, params.shape[1]
+    losses, right = 0.0, 0
+    for row in range(labels.size):
+        start, stop, label = np.uint64(starts[row]), np.uint64(starts[row + 1]), np.int64(labels[row])
+        for c in range(classes):
+            scores[c] = params[n_features, c]
+        for j in range(start, stop):
+            column = np.uint32(columns[j])
+            for c in range(classes):
+                scores[c] += values[j] * params[column, c]
+        best = np.argmax(scores)
+        right += best == label
+        if loss == SOFTMAX:
+            top, own, total = scores[best], scores[label], 0.0
+            for c in range(classes):
+                scores[c] = math.exp(scores[c] - top)
+                total += scores[c]
+            losses += math.log(total) + top - own
+            for c in range(classes):
+                scores[c] = scores[c] / total - (c == label)
+        else:
+            for c in range(classes):
+                y = 1.0 if c == label else -1.0
+                losses += loss_of(loss, y * scores[c])
+                scores[c] = y * dloss_of(loss, y * scores[c])
+        for j in range(start, stop):
+            column = np.uint32(columns[j])
+            for c in range(classes):
+                out[column, c] += values[j] * scores[c]
+        for c in range(classes):
+            out[n_features, c] += scores[c]
+    return losses, right
 
 
 # Measures of models and rows

@@ -21,14 +21,14 @@ def paths(options: Namespace) -> tuple[AnyPath, AnyPath | None]:
     return options.train, options.test
 
 
-def load(options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
+def load(options: Namespace, two_classes: bool = True) -> tuple[malt.Dataset, malt.Dataset | None]:
     """The training rows and the test rows, with the same features and labels. Collective.
 
-    OSError, ValueError: a file cannot be read, or does not hold two classes.
+    OSError, ValueError: a file cannot be read, or does not hold `two_classes` alone.
     """
     train_path, test_path = paths(options)
     train = malt.open_svmlight(train_path)
-    if train.labels == "raw":
+    if train.labels == "raw" and two_classes:
         raise ValueError(f"{train_path}: {_several(np.unique(train.y))}: there must be two: make one class of some and "
                          "the other of the rest")  # fmt: skip
     if test_path is None:

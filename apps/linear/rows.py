@@ -51,6 +51,19 @@ def visiting_order(count: int, generator: np.random.Generator) -> Order:
     return order[order < count].astype(np.int32)
 
 
+def part(data: Examples, first: int, last: int) -> Examples:
+    """Rows first:last: views, except the starts."""
+    begin, end = data.starts[first], data.starts[last]
+    starts = readonly(data.starts[first : last + 1] - begin, np.int64)
+    return Examples(data.values[begin:end], data.columns[begin:end], starts, data.labels[first:last])
+
+
+def narrowed(data: Examples) -> tuple[Examples, NDArray[np.int32]]:
+    """The same rows over only the features that occur in them, and these, ascending. Copies."""
+    present, places = np.unique(data.columns[data.starts[0] : data.starts[-1]], return_inverse=True)
+    return data._replace(columns=readonly(places, np.int32)), present
+
+
 class Touched:
     """The weights that examples have touched since the last `take`. Local."""
 

@@ -11,7 +11,7 @@ import numpy as np
 from apps.linear import kernels
 from apps.linear.kernels import Examples
 from apps.linear.problem import Problem, objective
-from apps.linear.rows import readonly
+from apps.linear.rows import narrowed
 
 STEP_SAMPLE: Final = 1000
 """The number of examples that a rank trains on in a trial."""
@@ -92,8 +92,8 @@ def _narrowed(sample: Examples, n_features: int) -> tuple[Examples, int]:
     columns = sample.columns[: sample.starts[-1]]
     if columns.size >= n_features:
         return sample, n_features
-    present, places = np.unique(columns, return_inverse=True)
-    return sample._replace(columns=readonly(places, np.int32)), present.size
+    narrow, present = narrowed(sample)
+    return narrow, present.size
 
 
 def _trial(problem: Problem, sample: Examples, n_features: int, ranks: int, eta0: float) -> float:

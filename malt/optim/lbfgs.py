@@ -12,7 +12,7 @@ from typing import Any
 from malt.optim import linesearch
 from malt.optim.history import Pair, direction
 from malt.optim.linesearch import Trial
-from malt.optim.objective import NO_STEP, NOT_FINITE, Callback, Function, Objective, Result, checked_limits
+from malt.optim.objective import NO_STEP, NOT_FINITE, Callback, Function, Objective, Result, checked_limits, reported
 from malt.optim.vectors import checked, dot
 
 
@@ -27,7 +27,7 @@ def lbfgs(
     `function(w)`: the loss, a number that is the same on all ranks, and its gradient, of the kind of `w`. `w`: a
     sharded vector, or an array of floats that is the same on all ranks. `m`: the pairs of the history; they are sharded
     as `w` is. `tolerance`: it has converged when the norm of the gradient is so much of the first one.
-    `callback(result)`: is called after each iteration, with the result so far.
+    `callback(result)`: is called after each iteration, with the result so far. It ends there if that returns True.
 
     A function of a sharded `w` that pulls from it enters a malt.barrier() first: other ranks may still be changing it.
 
@@ -57,6 +57,5 @@ def lbfgs(
         newest_slope = found.step * found.slope
         pairs.append(Pair(found.step * way, objective.gradient - gradient, newest_slope - found.step * start.slope))
         result = Result(found.value, objective.norm(), result.iterations + 1, objective.evaluations, reason)
-        if callback is not None:
-            callback(result)
+        result = reported(result, callback)
     return result._replace(reason=reason)

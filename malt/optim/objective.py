@@ -11,6 +11,7 @@ from vol import arguments
 
 Function = Callable[[Any], tuple[float, Any]]
 Callback = Callable[["Result"], object] | None
+STOPPED: Final = "the callback ended it"
 NOT_FINITE: Final = "the loss, or its gradient, is not finite"
 NO_STEP: Final = "no step along the direction lowers the loss"
 
@@ -28,6 +29,12 @@ class Result(NamedTuple):
     """How often the function was called."""
     reason: str
     """Why it ended: "converged", or in words why it could not go on; "" while it goes on."""
+
+
+def reported(result: Result, callback: Callback) -> Result:
+    """`result`, once the callback has had it, with the reason to end if it returns True."""
+    is_over = callback is not None and callback(result) is True
+    return result._replace(reason=result.reason or STOPPED) if is_over else result
 
 
 class Limits(NamedTuple):

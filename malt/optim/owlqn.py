@@ -16,7 +16,7 @@ import numpy as np
 
 from malt.optim.history import Pair, direction
 from malt.optim.linesearch import DECREASE, ROUNDING
-from malt.optim.objective import NO_STEP, NOT_FINITE, Callback, Function, Objective, Result, checked_limits
+from malt.optim.objective import NO_STEP, NOT_FINITE, Callback, Function, Objective, Result, checked_limits, reported
 from malt.optim.vectors import checked, combined, dot
 from vol import arguments
 
@@ -60,9 +60,7 @@ def owlqn(
             pairs.append(Pair(moved, change, curvature))
         pseudo = combined(_pseudo_gradient, w, objective.gradient, penalty)
         norm = math.sqrt(dot(pseudo, pseudo))
-        result = Result(value, norm, result.iterations + 1, objective.evaluations, reason)
-        if callback is not None:
-            callback(result)
+        result = reported(Result(value, norm, result.iterations + 1, objective.evaluations, reason), callback)
     return result._replace(reason=reason)
 
 

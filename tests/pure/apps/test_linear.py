@@ -59,12 +59,16 @@ def some_rows(generator, rows=60, features=20):
 def loss_at(loss, z):
     if loss == "logistic":
         return np.logaddexp(0, -z)
+    if loss == "squared":
+        return (1 - z) ** 2 / 2
     return np.maximum(0, 1 - z) ** (2 if loss == "squared-hinge" else 1)
 
 
 def dloss_at(loss, z):
     if loss == "logistic":
         return -1 / (1 + np.exp(z))
+    if loss == "squared":
+        return z - 1
     return np.where(z < 1, -1.0, 0.0) if loss == "hinge" else -2 * np.maximum(0, 1 - z)
 
 

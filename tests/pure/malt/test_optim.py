@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from scipy.optimize import minimize
+from scipy.optimize import minimize as scipy_minimize
 
 import malt
 from malt.optim import linesearch
@@ -59,7 +59,8 @@ class TestLbfgs:
     def test_minima_are_those_of_scipy(self, function, size, m):
         w, seen = np.full(size, -0.5), []
         result = malt.optim.lbfgs(function, w, m=m, tolerance=1e-9, callback=seen.append)
-        known = minimize(function, np.full(size, -0.5), jac=True, method="L-BFGS-B", options={"ftol": 0, "gtol": 1e-9})
+        options = {"ftol": 0, "gtol": 1e-9}
+        known = scipy_minimize(function, np.full(size, -0.5), jac=True, method="L-BFGS-B", options=options)
         assert result.reason == "converged" and result.iterations == len(seen) and seen[-1].value == result.value
         assert result.value == function(w)[0] == pytest.approx(known.fun, rel=1e-9, abs=1e-12)
         assert all(later.value <= before.value + 1e-14 for before, later in pairwise(seen))
@@ -132,6 +133,9 @@ class TestLbfgs:
     def test_it_says_why_it_ends(self):
         assert malt.optim.lbfgs(rosenbrock, np.zeros(5), max_iterations=3).reason == "3 iterations were made"
         assert malt.optim.lbfgs(lambda w: (0.0, w * 0), np.ones(5)).reason == "converged"
+        for minimize in (malt.optim.lbfgs, lambda *given, **more: malt.optim.owlqn(*given, **more, l1=0.1)):
+            ended = minimize(rosenbrock, np.zeros(5), callback=lambda result: result.iterations == 2)
+            assert ended.reason == "the callback ended it" and ended.iterations == 2
         upward = malt.optim.lbfgs(lambda w: (float(w @ w), -w), w := np.ones(5))
         assert upward.reason == "no step along the direction lowers the loss" and np.allclose(w, 1)
 
@@ -158,7 +162,7 @@ def test_owlqn_finds_the_minimum_and_its_zeros():
     for l1 in (0.0, 0.03, np.array([0.0] + [0.05] * 11)):
         bounds = [(0, None)] * 24
         options = {"ftol": 0, "gtol": 1e-10, "maxiter": 10_000}
-        known = minimize(halves, np.zeros(24), (l1,), "L-BFGS-B", jac=True, bounds=bounds, options=options)
+        known = scipy_minimize(halves, np.zeros(24), (l1,), "L-BFGS-B", jac=True, bounds=bounds, options=options)
         wanted = known.x[:12] - known.x[12:]
         w = np.zeros(12)
         result = malt.optim.owlqn(logistic, w, l1=l1, tolerance=1e-7)

@@ -1,0 +1,1 @@
+"""Linear classifiers to the digits wanted, by batch and stochastic optimizers: python -m apps.logistic."""

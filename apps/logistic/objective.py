@@ -1,0 +1,70 @@
+"""What is minimized, over the rows of all ranks, in float64.
+
+    mean over i of loss(y_i (x_i . w + b)) + l2/2 |w|^2 + l1 |w|_1        (the intercept b is not penalized)
+
+With more than two classes, the loss of a row is the sum of those of its classes, or the softmax's.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+from apps.harness import Array
+from apps.linear import LOSSES, SOFTMAX, kernels
+from apps.logistic.rows import Block
+from apps.logistic.weights import Weights
+
+NUMBERS: Final = 3
+"""What ranks add up beside gradients: losses, correct rows, rows."""
+
+
+class Found(NamedTuple):
+    """What the rows of all ranks together make of some weights."""
+
+    value: float
+    right: int
+    rows: int
+    gradient: Any
+    """That of the mean loss: of the kind of the weights, valid until the next call."""
+
+
+class Objective:
+    """The objective of weights of one kind."""
+
+    def __init__(self, weights: Weights, options: Namespace, classes: int) -> None:
+        self._weights, self._l1, self._l2, self._intercept = weights, options.l1, options.l2, options.intercept
+        self._loss = SOFTMAX if options.multiclass == "softmax" else LOSSES[options.loss]
+        self._scores = np.zeros(classes)
+
+    def found(self, x: Any, block: Block, rows: float, l1: bool = True) -> Found:
+        """The objective of `x`, with or without the `l1` penalty, over the blocks of all ranks. Collective.
+
+        `rows`: the number by which sums are divided.
+        """
+        weights = self._weights
+        params, out = weights.seen(x, block), weights.memory(block)
+        losses, right = self._add(block, params, out)
+        if not self._intercept:
+            out[-1] = 0
+        out /= rows
+        numbers = (losses / rows, right, len(block.data.labels))
+        gradient, totals = weights.added(out, block, numbers, self._penalty(weights.local(x), l1))
+        return Found(float(totals[0]), int(totals[1]), int(totals[2]), gradient)
+
+    def _add(self, block: Block, params: Array, out: Array) -> tuple[float, int]:
+        if params.ndim == 1:
+            return kernels.add_gradient(block.data, params, out, self._loss)
+        return kernels.add_gradient_of_classes(block.data, params, out, self._scores, self._loss)
+
+    def _penalty(self, part: Array, l1: bool) -> float:
+        shrunk = part[self._weights.penalized]
+        size = float(np.abs(shrunk).sum()) if l1 and self._l1 else 0.0
+        return float(self._l2 / 2 * np.vdot(shrunk, shrunk) + self._l1 * size)
+
+    def penalize(self, x: Any, gradient: Any) -> None:
+        """gradient += l2 x, without the intercept. Local."""
+        rows = self._weights.penalized
+        self._weights.local(gradient)[rows] += self._l2 * self._weights.local(x)[rows]

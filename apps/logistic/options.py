@@ -1,0 +1,76 @@
+"""The options of apps.logistic, and which of them go together."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Final
+
+from apps import harness, linear
+from apps.harness import Parser
+
+BATCH: Final = ("lbfgs", "owlqn")
+"""Optimizers of the whole gradient."""
+OPTIMIZERS: Final = (*BATCH, "sgd", "adam", "ftrl")
+SMOOTH: Final = sorted(set(linear.LOSSES) - {"hinge"})
+ITERATIONS, PASSES = 1000, 10
+STEPS: Final = {"adam": 0.03, "ftrl": 0.3}
+EVERY: Final = {"adam": 200, "ftrl": 200}
+AVERAGED_EVERY: Final = 1000
+
+
+def add_options(parser: Parser) -> None:
+    """Add all options."""
+    add, steps = parser.add_argument, ", ".join(f"{name}: {step:g}" for name, step in STEPS.items())
+    add("train", nargs="?", metavar="TRAIN", help="svmlight text, also .gz .bz2 .xz (the embedded census data a9a)")
+    add("--test", metavar="TEST", help="rows to measure the accuracy on")
+    add("--optimizer", choices=OPTIMIZERS, default="lbfgs", help="(%(default)s)")
+    add("--loss", choices=SMOOTH, default="logistic", help="(%(default)s)")
+    add("--multiclass", choices=("ovr", "softmax"), help="more than two classes: one against the rest, or all (ovr)")
+    add("--l1", type=harness.real_number(0), default=0.0, metavar="X", help="weight of |w|_1 (%(default)g)")
+    add("--l2", type=harness.real_number(0), default=1e-4, metavar="X", help="weight of |w|^2 / 2 (%(default)s)")
+    add("--no-intercept", dest="intercept", action="store_false", help="a plane through the origin")
+    add("--sharded", action="store_true", help="each rank has a part of the weights (all have all)")
+    add("--tolerance", dest="gradient_tolerance", type=harness.real_number(0), metavar="X",
+        help="lbfgs, owlqn: end when the norm of the gradient is so much of that of zeros (1e-6)")  # fmt: skip
+    add("--warm-start", type=harness.whole_number(0), default=0, metavar="K",
+        help="lbfgs, owlqn: begin with K epochs of averaged sgd (%(default)s)")  # fmt: skip
+    add("--epochs", type=harness.whole_number(0), metavar="N",
+        help=f"lbfgs, owlqn: iterations at most ({ITERATIONS}); others: passes over the rows ({PASSES})")  # fmt: skip
+    add("--step", type=harness.positive_number, metavar="X", help=f"of sgd: the first (chosen on a sample); {steps}")
+    add("--exchange-every", type=harness.whole_number(1), metavar="N",
+        help=f"rows of a rank for one step of adam and ftrl ({EVERY['adam']}), between two means of sgd "
+        f"({AVERAGED_EVERY:,})")  # fmt: skip
+    harness.add_common_options(parser, epochs=None)
+
+
+def settle(options: Namespace) -> None:
+    """Fill in the defaults that depend on other options. ValueError: two options do not go together."""
+    optimizer = options.optimizer
+    is_batch, has_sgd = optimizer in BATCH, optimizer == "sgd" or options.warm_start > 0
+    refused = {
+        f"--l1 needs --optimizer owlqn or ftrl, not {optimizer}": options.l1 and optimizer not in ("owlqn", "ftrl"),
+        "--optimizer owlqn needs --l1 above 0: without it take lbfgs": optimizer == "owlqn" and not options.l1,
+        f"--warm-start needs --optimizer lbfgs or owlqn, not {optimizer}": options.warm_start and not is_batch,
+        f"--tolerance needs --optimizer lbfgs or owlqn: {optimizer} ends after --epochs": (
+            options.gradient_tolerance is not None and not is_batch
+        ),
+        f"--step needs --optimizer sgd, adam or ftrl, or --warm-start: {optimizer} searches for its steps": (
+            options.step and is_batch and not has_sgd
+        ),
+        f"--exchange-every needs --optimizer sgd, adam or ftrl, or --warm-start: {optimizer} exchanges once a pass": (
+            options.exchange_every and is_batch and not has_sgd
+        ),
+        f"--multiclass softmax needs --loss logistic, not {options.loss}": (
+            options.multiclass == "softmax" and options.loss != "logistic"
+        ),
+        "--multiclass softmax is not for sgd, nor for --warm-start: take ovr": (
+            options.multiclass == "softmax" and has_sgd
+        ),
+        "--checkpoint is not for --sharded": options.sharded and options.checkpoint is not None,
+    }
+    for message in (message for message, is_wrong in refused.items() if is_wrong):
+        raise ValueError(message)
+    options.gradient_tolerance = 1e-6 if options.gradient_tolerance is None else options.gradient_tolerance
+    options.epochs = (ITERATIONS if is_batch else PASSES) if options.epochs is None else options.epochs
+    options.step = options.step or STEPS.get(optimizer)
+    options.exchange_every = options.exchange_every or EVERY.get(optimizer, AVERAGED_EVERY)

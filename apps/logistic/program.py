@@ -1,0 +1,197 @@
+"""A linear classifier at the minimum of its objective: L-BFGS, OWL-QN, and stochastic optimizers.
+
+    python -m apps.logistic [TRAIN] [--test TEST] ...               alone
+    malt run -n 4 -m apps.logistic [TRAIN] [--test TEST] ...        on four ranks
+
+Every rank finds the gradient of its own rows, and ranks add up their gradients: an epoch of lbfgs and owlqn is an
+iteration. With --sharded each rank has a part of the weights and of all that the optimizer keeps.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import harness, linear
+from apps.harness import TRAFFIC, Array, Column, Measures, Need, Parser, Report, Start
+from apps.linear.reading import paths
+from apps.logistic.batch import Batch
+from apps.logistic.dealing import Dealt, Shares
+from apps.logistic.measuring import Measuring
+from apps.logistic.objective import NUMBERS, Objective
+from apps.logistic.options import BATCH, add_options, settle
+from apps.logistic.rows import Rows
+from apps.logistic.stochastic import learner
+from apps.logistic.weights import Replicated, Sharded, Weights
+from malt import files
+
+SUMMARY = str(__doc__).splitlines()[0]
+_HISTORY = 10
+"""Pairs of vectors that L-BFGS keeps."""
+_COPIES = 2 * _HISTORY + 12
+"""Vectors of the weights' size, of all kinds."""
+
+
+class Problem(harness.Problem):
+    """The rows, and the objective."""
+
+    def __init__(self, options: Namespace, rows: Rows) -> None:
+        self.options, self.data, self.rows = options, rows, len(rows.train.y)
+        shape = (rows.n_features + 1, rows.classes.columns)
+        self.shape = shape if rows.classes.columns > 1 else shape[:1]
+        self.is_batch = options.optimizer in BATCH
+
+    def memory(self) -> Need:
+        options, train = self.options, self.data.train
+        nbytes = _COPIES * math.prod(self.shape) * np.dtype(np.float64).itemsize
+        largest = f"{paths(options)[0]}:{train.largest_line}: feature {train.X.shape[1] - train.zero_based:,}"
+        remedy = "correct the line, or take fewer ranks" if options.sharded else "correct the line, or add --sharded"
+        return Need(nbytes // (malt.size() if options.sharded else 1), f"{largest} makes a wide model", remedy)
+
+    def match(self) -> dict[str, Any]:
+        names = ("optimizer", "loss", "multiclass", "l1", "l2", "intercept", "gradient_tolerance", "warm_start", "seed")
+        same, train = {name: getattr(self.options, name) for name in names}, self.data.train
+        data = {"rows": self.rows, "non-zeros": train.X.nnz, "features": self.data.n_features}
+        return {**same, **data, "CRC-32 of labels": harness.fingerprint(train.y)}
+
+    def compile(self) -> None:
+        linear.compile_kernels()
+
+    def shares(self) -> Shares:
+        return Shares(self.rows)
+
+    def trainer(self, start: Start) -> Trainer:
+        return Trainer(self, start)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, train, test = self.options, self.data.train, self.data.test
+        classes, many = self.data.classes.values, len(self.shape) > 1
+        warm = f" after {options.warm_start:,} epochs of sgd" if options.warm_start else ""
+        return (
+            f"{self.rows:,} rows, {train.X.shape[1]:,} features, {train.X.nnz:,} non-zeros"
+            + (f", {len(classes):,} classes ({options.multiclass or 'ovr'})" if many else "")
+            + (f"; {len(test.y):,} test rows\n" if test else "\n")
+            + f"{options.loss}, l1 {options.l1:g}, l2 {options.l2:g}, {'with' if options.intercept else 'no'} "
+            f"intercept, {options.optimizer}{warm}, {'sharded' if options.sharded else 'replicated'} weights"
+        )
+
+
+class Trainer(harness.Trainer):
+    """One rank's rows, and the weights."""
+
+    measures_together = True
+
+    def __init__(self, problem: Problem, start: Start) -> None:
+        options, state, shares = problem.options, start.state, start.shares
+        self._problem, self._options, self._epoch = problem, options, start.epoch
+        self._weights: Weights = Sharded(problem.shape) if options.sharded else Replicated(problem.shape, NUMBERS)
+        if state:
+            self._weights.local(self._weights.w)[...] = state["w"]
+        self._objective = Objective(self._weights, options, problem.data.classes.columns)
+        assert isinstance(shares, Shares)
+        self._dealt = Dealt(problem.data, shares, options.seed, options.exchange_every, options.sharded)
+        first_norm = float(state.get("first_norm", 0.0))
+        self._batch = Batch(self._weights, self._objective, self._dealt, options, first_norm)
+        learns = not problem.is_batch or self._epoch < options.warm_start
+        self._learner = learner(self._weights, self._objective, problem.data, options, state) if learns else None
+        self.has_own_loop, self.vectors = problem.is_batch, self._weights.traffic
+        self._measuring = Measuring(problem.data, self._objective, self._dealt)
+
+    def take(self) -> None:
+        self._dealt.take()
+
+    def train(self, epoch: int, order: Any) -> int:
+        assert self._learner is not None
+        return self._dealt.epoch(epoch, self._learner.learn)
+
+    def train_all(self, ended: Callable[[int], bool]) -> None:
+        def is_over() -> bool:
+            self._epoch += 1
+            visited, self._dealt.visited = self._dealt.visited, 0
+            return ended(visited)
+
+        if not self._batch.first_norm:
+            self._batch.begin()
+        while self._epoch < self._options.warm_start:
+            self._dealt.renew()
+            self.train(self._epoch + 1, None)
+            if is_over():
+                return
+        self._end_learning()
+        self._batch.minimize(self._options.epochs - self._epoch, is_over)
+
+    def _end_learning(self) -> None:
+        """Let w be what was learned."""
+        if self._learner is not None:
+            self._weights.local(self._weights.w)[...] = self._weights.local(self._learner.point)
+            self._learner = None
+            self._batch.forget()
+
+    def has_converged(self) -> bool:
+        return self._batch.has_converged
+
+    def model(self) -> Mapping[str, Array]:
+        """The weights. Of sharded ones the hash of each part, as no rank has all."""
+        if not self._options.sharded:
+            return {"w": self._weights.w}
+        digest = hashlib.sha256(self._weights.w.local.tobytes()).digest()
+        return {"parts": np.stack(malt.allgather(np.frombuffer(digest, np.uint8)))}
+
+    def keep(self, epoch: int) -> None:
+        if self._learner is None:
+            self._measuring.keep(self._weights.w, self._batch.value)
+        else:
+            self._measuring.keep(self._learner.point, math.nan)
+
+    def measures_of_all(self) -> list[Measures]:
+        return [*self._measuring.kept, self._measuring.measures(self._weights.w)]
+
+    def state(self) -> Mapping[str, Any]:
+        learned = {} if self._learner is None else self._learner.state()
+        return {"w": self._weights.w, "first_norm": self._batch.first_norm, **learned}
+
+    def finish(self) -> None:
+        self._end_learning()
+        if not self._options.sharded:
+            harness.same_start([self._weights.w])
+
+    def save(self, path: str) -> None:
+        """Write the model as .npz: rows for the features, in the order of the file, and the intercept."""
+        data, weights, options = self._problem.data, self._weights.whole(), self._options
+        files.save_npz(
+            path, format=1, program="apps.logistic", loss=options.loss, l1=options.l1, l2=options.l2,
+            weights=weights[:-1], intercept=weights[-1], labels=data.classes.values, zero_based=data.train.zero_based,
+        )  # fmt: skip
+
+    def warning(self, report: Report) -> str:
+        is_short = self._batch.reason and not self._batch.has_converged
+        return f"it has not converged: {self._batch.reason}" if is_short else ""
+
+
+class Program(harness.Program):
+    """The command line."""
+
+    name, summary = "apps.logistic", SUMMARY
+    measures = (Column("objective", "objective", ".6f"), Column("test_accuracy", "test accuracy", ".4f"))
+    traffic = TRAFFIC[:1]
+
+    def add_options(self, parser: Parser) -> None:
+        add_options(parser)
+
+    def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
+        return list(zip(("TRAIN", "--test"), paths(options), strict=True))
+
+    def load(self, options: Namespace) -> Problem:
+        settle(options)
+        return Problem(options, Rows(options))
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
+    harness.run(Program(), arguments)

@@ -1,0 +1,147 @@
+"""Where the weights lie: all on every rank, or a part on each. Both kinds have the same attributes and methods.
+
+Row j of the weights is that of feature j, and the last row is that of the intercept. A row is a number, or has one for
+each class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
+
+import malt
+from apps.harness import Array
+from apps.logistic.rows import Block
+
+
+class Counted(NamedTuple):
+    """Traffic, as the harness counts that of a vector."""
+
+    statistics: Callable[[], malt.Statistics]
+    array: Array = np.empty(0)
+
+
+class Weights(Protocol):
+    """Weights of float64, and their exchange. An `x` is `w`, or another vector of its kind."""
+
+    w: Any
+    """The weights that are trained: what malt.optim takes."""
+    penalized: slice
+    """The rows of this rank that are penalized: not the intercept's."""
+    traffic: Sequence[Counted]
+
+    def another(self) -> Any:
+        """A vector of zeros, of the kind of w. Collective."""
+
+    def zeros(self) -> Any:
+        """Zeros that only arithmetic needs. Local."""
+
+    def local(self, x: Any) -> Array:
+        """The rows of x on this rank: a view. Local."""
+
+    def seen(self, x: Any, block: Block) -> Array:
+        """The rows of x that a block needs. Collective: all ranks have finished their changes to x."""
+
+    def memory(self, block: Block) -> Array:
+        """Zeros of the shape of `seen`. Valid until the next call. Local."""
+
+    def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
+        """The sums over ranks of `own`, which lies in `memory`, and of `numbers`. Collective.
+
+        `part`: what is added to the first number for the rows `local`, once. The sums are valid until the next call.
+        """
+
+    def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
+        """Call step(x, *others), which changes the rows of this rank in place. Local."""
+
+    def whole(self) -> Array:
+        """All of w. One-sided."""
+
+
+class Replicated:
+    """Every rank has all weights, and ranks add up whole gradients."""
+
+    def __init__(self, shape: tuple[int, ...], numbers: int) -> None:
+        self.w: Any = np.zeros(shape)
+        self.penalized = slice(0, shape[0] - 1)
+        self.traffic: Sequence[Counted] = [Counted(malt.init().statistics)]
+        self._sums = np.zeros(self.w.size + numbers)
+
+    def another(self) -> Any:
+        return np.zeros_like(self.w)
+
+    zeros = another
+
+    def local(self, x: Array) -> Array:
+        return x
+
+    def seen(self, x: Array, block: Block) -> Array:
+        return x
+
+    def memory(self, block: Block) -> Array:
+        self._sums[:] = 0
+        return self._sums[: self.w.size].reshape(self.w.shape)
+
+    def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Array, Array]:
+        totals = self._sums[self.w.size :]
+        totals[:] = numbers
+        malt.allreduce(self._sums, "sum", algorithm="reduce-scatter")
+        totals[0] += part
+        return own, totals
+
+    def update(self, step: Callable[..., None], x: Array, *others: Array) -> None:
+        step(x, *others)
+
+    def whole(self) -> Array:
+        w: Array = self.w
+        return w
+
+
+class Sharded:
+    """Each rank has a part of the weights. It reads the rows that its blocks need, and adds to them at their owners."""
+
+    def __init__(self, shape: tuple[int, ...]) -> None:
+        self.w: Any = malt.sharded(shape, "float64")
+        self._gradient = self.w.derive()
+        mine = self.w.range
+        self.penalized = slice(0, max(min(mine.stop, shape[0] - 1) - mine.start, 0))
+        self.traffic: Sequence[Counted] = [Counted(self.w.statistics), Counted(self._gradient.statistics)]
+
+    def another(self) -> Any:
+        made = self.w.derive()
+        self.traffic = [*self.traffic, Counted(made.statistics)]
+        return made
+
+    def zeros(self) -> Any:
+        return np.zeros_like(self.w)
+
+    def local(self, x: Any) -> Array:
+        local: Array = x.local
+        return local
+
+    def seen(self, x: Any, block: Block) -> Array:
+        self._gradient.fill(0)  # before the barrier, after which others push to it
+        malt.barrier()
+        rows: Array = x.pull(block.columns)
+        return rows
+
+    def memory(self, block: Block) -> Array:
+        assert block.columns is not None
+        return np.zeros((len(block.columns), *self.w.shape[1:]))
+
+    def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
+        self._gradient.push(own, block.columns)
+        totals = np.array(numbers, np.float64)
+        totals[0] += part
+        malt.allreduce(totals, "sum")
+        malt.barrier()
+        return self._gradient, totals
+
+    def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
+        x.zip(step, *others)
+
+    def whole(self) -> Array:
+        w: Array = self.w.pull()
+        return w
