@@ -35,11 +35,16 @@ EXAMPLES = {
     "mf": Example("Matrix factorization", "a sparse vector, which sends the rows that changed", "RMSE", 0.3247, 0.3250),
     "mlp": Example("A neural network", "`malt.Replica` around a dict of layers", "accuracy", 0.996, 0.997),
 }  # fmt: skip
+SHARDED = {
+    "logistic_adam": "Logistic regression by Adam on sharded vectors",
+    "logistic_lbfgs": "Logistic regression by L-BFGS, on arrays and on sharded vectors",
+}
+"""Programs without a serial twin, and their titles."""
 TITLES = "| | lines, serial | parallel | added | changed | result, serial | on two ranks |"
 PAGE = """# Examples
 
-Each program of examples/ is there twice: serial, as it would be without MALT, and parallel. Run them in the root of the
-checkout:
+Each program of examples/ but the last two is there twice: serial, as it would be without MALT, and parallel. Run them
+in the root of the checkout:
 
     python examples/svm_serial.py
     malt run -n 4 examples/svm_parallel.py
@@ -63,6 +68,16 @@ SECTION = """
 ```diff
 {listing}
 ```
+"""
+
+
+WHOLE = """
+## {title}
+
+`malt run -n 2 examples/{name}.py`
+
+```python
+{text}```
 """
 
 
@@ -131,6 +146,9 @@ def page() -> str:
         )
         for name, one in EXAMPLES.items()
     ]  # fmt: skip
+    for name, title in SHARDED.items():
+        text = (ROOT / "examples" / f"{name}.py").read_text(encoding="utf-8")
+        sections.append(WHOLE.format(title=title, name=name, text=text))
     return PAGE.format(table=table()) + "".join(sections)
 
 

@@ -21,15 +21,28 @@ def printed(command, environment):
         text=True, timeout=200,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
-    [result] = set(done.stdout.splitlines())
-    return re.fullmatch(r"(.+?) ([\d.]+)", result).groups()
+    return done.stdout.splitlines()
 
 
 @pytest.mark.parametrize("name", lines.EXAMPLES)
 @pytest.mark.parametrize("kind", [pytest.param("serial", marks=pytest.mark.thorough), "parallel"])
 def test_a_program_ends_with_what_the_page_says(name, kind, job_environment):
     job = [] if kind == "serial" else ["-m", "malt", "run", "-n", "2"]
-    measure, value = printed([*job, f"examples/{name}_{kind}.py"], job_environment)
+    [result] = set(printed([*job, f"examples/{name}_{kind}.py"], job_environment))
+    measure, value = re.fullmatch(r"(.+?) ([\d.]+)", result).groups()
     example = lines.EXAMPLES[name]
     assert measure.endswith(example.measure)
     assert float(value) == pytest.approx(getattr(example, kind), rel=CLOSE)
+
+
+MINIMUM = 0.149090
+"""The loss of the logistic regression where its gradient is zeros."""
+
+
+def test_the_examples_on_sharded_vectors_come_to_the_minimum(job_environment):
+    job = ["-m", "malt", "run", "-n", "2"]
+    [line] = printed([*job, "examples/logistic_adam.py"], job_environment)
+    assert float(re.fullmatch(r"loss ([\d.]+)", line)[1]) == pytest.approx(MINIMUM, rel=CLOSE)
+    found = [line.split(": ") for line in printed([*job, "examples/logistic_lbfgs.py"], job_environment)]
+    assert [place for place, _ in found] == ["loss on arrays", "loss on parts"]
+    assert all(text.startswith(f"{MINIMUM:.6f}, converged after") for _, text in found)
