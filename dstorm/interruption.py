@@ -6,6 +6,7 @@ that it interrupted. So a message that is not interrupted costs one test of `pen
 
 from __future__ import annotations
 
+import sys
 import threading
 from collections.abc import Callable
 from types import CodeType, FrameType
@@ -36,17 +37,25 @@ def wait(function: _Function) -> _Function:
 def defers(frame: FrameType | None, error: BaseException) -> bool:
     """Whether `frame`, of this thread, lies within a message. If so, `error` is raised at the end of it. Local."""
     global pending, _thread
-    while frame is not None and frame.f_code not in _waits:
-        if frame.f_code in _messages:
-            pending, _thread = error, threading.get_ident()
-            return True
-        frame = frame.f_back
-    return False
+    if is_within := _is_within(frame):
+        pending, _thread = error, threading.get_ident()
+    return is_within
 
 
 def raise_pending() -> None:
-    """Raise the deferred error, if there is one for this thread. Local."""
+    """Raise the deferred error, if there is one for this thread. Local.
+
+    Where its caller, a message, is itself part of a message, that one raises it.
+    """
     global pending
-    if pending is not None and threading.get_ident() == _thread:
+    if pending is not None and threading.get_ident() == _thread and not _is_within(sys._getframe(2)):
         error, pending = pending, None
         raise error
+
+
+def _is_within(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code not in _waits:
+        if frame.f_code in _messages:
+            return True
+        frame = frame.f_back
+    return False

@@ -30,6 +30,11 @@ class Shared(ABC):
         """Whether this rank has closed it."""
         return self._memory.closed
 
+    @property
+    def can_free(self) -> bool:
+        """Whether this rank has closed it, and keeps no view of memory that `free` frees. Local."""
+        return self.closed
+
     def statistics(self) -> Statistics:
         """Return the totals of this rank's traffic; after close, those at the close. Local.
 

@@ -40,9 +40,10 @@ def barrier() -> None:
 
     All that was pushed to sharded vectors before, by any rank, has then been added.
 
-    DeadlinePassed: ranks are missing, without a heartbeat for the session's deadline. PeerLost: a rank has departed.
-    MismatchedCalls: ranks are in different collective calls. ValueError, on all ranks: malt.shard was given different
-    arrays. RuntimeError: another thread is in a collective call.
+    DeadlinePassed: ranks are missing, without a heartbeat for the session's deadline. PeerLost: a rank has departed; on
+    all ranks: one has failed with its part of an open sharded vector. MismatchedCalls: ranks are in different
+    collective calls. ValueError, on all ranks: malt.shard was given different arrays. RuntimeError: another thread is
+    in a collective call.
     """
     current = session.world()
     with current.transport.calling("malt.barrier"):
@@ -158,9 +159,9 @@ def together(function: Callable[[], Result]) -> Result:
     """The result of function() on this rank, once it has returned on all ranks. Collective.
 
     Where function() raises on some ranks, all ranks raise the error of the lowest of them. A built-in exception keeps
-    its type and message. An OSError keeps its errno and file name, and names the host if there are several. An error of
-    another type becomes a RuntimeError that names the type. On a rank where function() raised, its own error is that
-    error, or its cause.
+    its type and message, and PeerLost its rank. An OSError keeps its errno and file name, and names the host if there
+    are several. An error of another type becomes a RuntimeError that names the type. On a rank where function() raised,
+    its own error is that error, or its cause.
 
     function() may take as long as the deadline of the session. A longer one calls malt.heartbeat().
 

@@ -32,11 +32,11 @@ def create(
         check_name(name)
         found, description = check(world)
         called = {"vectors made before": world.made, "name": title}
-        return found, {**called, **description, "_closed": world.closed_places()}
+        return found, {**called, **description, "_closed": world.free_places()}
 
     with world.transport.calling(call):
         found, reports = world.notes.agree(world.transport, call, checked)
-        _free_closed(world, reports)
+        world.free(one["_closed"] for one in reports.values())
         made = make(world, title, found, tuple(reports))
     world.vectors.append(made)
     world.made += 1
@@ -47,11 +47,3 @@ def check_name(name: Any) -> None:
     """Check that `name` is a string or None. TypeError: it is neither. Pure."""
     if not (name is None or isinstance(name, str)):
         raise TypeError(f"name must be a string, got {name!r}")
-
-
-def _free_closed(world: World, reports: Mapping[int, Mapping[str, Any]]) -> None:
-    """Free the vectors that all ranks have closed, whose places `reports` hold as "_closed". Collective."""
-    places = set.intersection(*(set(one["_closed"]) for one in reports.values()))
-    for place in sorted(places):
-        world.vectors[place].free()
-    world.vectors = [vector for place, vector in enumerate(world.vectors) if place not in places]

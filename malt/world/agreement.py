@@ -9,7 +9,7 @@ import json
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-from dstorm import Transport
+from dstorm import PeerLost, Transport
 
 Result = TypeVar("Result")
 Checked = TypeVar("Checked")
@@ -122,7 +122,9 @@ def succeed(transport: Transport, work: Callable[[], Result], what: str = "malt.
 
 
 def _described(error: Exception) -> list[Any]:
-    """`error` as a report that JSON can express: its type and message, or errno, message and file name."""
+    """`error` as a report that JSON can express: its type, message and rank if any; or errno, message, file name."""
+    if isinstance(error, PeerLost):
+        return ["PeerLost", str(error), error.rank]
     if isinstance(error, OSError) and error.errno is not None:
         return [error.errno, error.strerror, None if error.filename is None else str(error.filename)]
     if type(error).__name__ in _KINDS and type(error) is _KINDS[type(error).__name__]:
@@ -133,6 +135,8 @@ def _described(error: Exception) -> list[Any]:
 
 def _rebuilt(report: list[Any], place: str) -> Exception:
     """The error of a report. `place`: as by `_place`."""
+    if report[0] == "PeerLost":
+        return PeerLost(report[2], report[1].removeprefix(f"rank {report[2]} is lost: "))
     if len(report) == 3:
         number, text, filename = report
         return OSError(number, text + place, filename)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from dstorm import DeadlinePassed, MismatchedCalls
 from malt.runner import exits
+from malt.world.agreement import exchange
 
 if TYPE_CHECKING:
     from malt.world.world import World
@@ -31,6 +32,11 @@ class Ending:
         DeadlinePassed, MismatchedCalls: the other ranks do not close it.
         """
         close(None)
+
+    def free(self, world: World) -> None:
+        """Free all vectors, after the last barrier. Collective. Memory stays where a rank keeps a view of it."""
+        if world.vectors:
+            world.free(exchange(world.transport, world.free_places()).values())
 
     def without_the_others(self, error: MismatchedCalls) -> None:
         """End the job: the other ranks are in another call, and this rank has ended. Local."""
@@ -66,6 +72,10 @@ class TolerantEnding(Ending):
                 if training and transport.clock() - start > world.deadline_s:
                     raise
                 heard = {rank: transport.heard_at(rank) for rank in training}
+
+    def free(self, world: World) -> None:
+        """Free all vectors. Local: other ranks may have ended. Memory stays where this rank keeps a view of it."""
+        world.free([world.free_places()])
 
     def without_the_others(self, error: MismatchedCalls) -> None:
         """Leave: the other ranks still train, and this rank has ended early. Local."""

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
 from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import total
+from malt.world.agreement import succeed
 from malt.world.endings import Ending
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
@@ -25,6 +26,10 @@ class OpenVector(Protocol):
     @property
     def closed(self) -> bool:
         """Whether this rank has closed it."""
+
+    @property
+    def can_free(self) -> bool:
+        """Whether this rank has closed it, and keeps no view of memory that `free` frees."""
 
     def leave(self) -> None:
         """Close it on this rank, whatever the others do. One-sided."""
@@ -132,6 +137,11 @@ class World:
         others = [rank for rank in sent if rank != self.rank]
         return total({peer: EdgeStatistics(bytes_sent=sent[peer], bytes_read=received[peer]) for peer in others}, 0.0)
 
+    @property
+    def sharded(self) -> list[ShardedVector]:
+        """The sharded vectors that are not freed yet, the same on all ranks: one rank may have left one alone."""
+        return [one for one in self.vectors if isinstance(one, ShardedVector)]
+
     def reachable(self, neighbours: Sequence[int]) -> Sequence[int]:
         """The ranks that a vector of this rank must be able to reach, ascending. Local.
 
@@ -139,9 +149,16 @@ class World:
         """
         return self.transport.view.reachable(lambda rank: neighbours)(self.rank)
 
-    def closed_places(self) -> list[int]:
-        """The places in `vectors` of those that this rank has closed. Local."""
-        return [place for place, one in enumerate(self.vectors) if one.closed]
+    def free_places(self) -> list[int]:
+        """The places in `vectors` of those that may be freed as far as this rank is concerned. Local."""
+        return [place for place, one in enumerate(self.vectors) if one.can_free]
+
+    def free(self, reports: Iterable[Iterable[int]]) -> None:
+        """Free the vectors whose places are in all of `reports`, the `free_places` of the ranks. Collective."""
+        places = set.intersection(*map(set, reports))
+        for place in sorted(places):
+            self.vectors[place].free()
+        self.vectors = [vector for place, vector in enumerate(self.vectors) if place not in places]
 
     def report(self, line: str) -> bool:
         """Print `line` on stderr if this is the lowest live rank. Return whether it is. Local."""
@@ -152,11 +169,18 @@ class World:
     def settle_pushes(self, call: str) -> None:
         """Add what was pushed to sharded vectors before all ranks entered the last barrier. Collective.
 
-        Returns once all ranks have done so. `call`: the name of its barrier, where there is a sharded vector.
+        Returns once all ranks have done so. `call`: the call of the user. PeerLost, on all ranks: one has failed with
+        its part of an open vector.
         """
-        if any(isinstance(one, ShardedVector) for one in self.vectors):  # also closed: one rank may have left it alone
-            self.transport.attend()
-            self.transport.barrier(call)
+        vectors = self.sharded
+
+        def settle() -> None:
+            for vector in vectors:
+                vector.settle()
+                vector.check_owners(call)
+
+        if vectors:
+            succeed(self.transport, settle, call)
 
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.
@@ -174,7 +198,8 @@ class World:
     def _close(self, patience_s: float | None) -> None:
         self.closed = True
         for vector in self.vectors:
-            vector.leave()
+            if not isinstance(vector, ShardedVector):  # these take what others push until all ranks are here
+                vector.leave()
         try:
             self.transport.barrier(_LAST, patience_s, final=True)
         except DeadlinePassed:
@@ -184,8 +209,8 @@ class World:
             self.depart()
             return
         for vector in self.vectors:
-            vector.free()
-        self.vectors.clear()
+            vector.leave()
+        self.ending.free(self)
         self.transport.close()
 
     def depart(self) -> None:

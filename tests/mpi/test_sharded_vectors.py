@@ -67,3 +67,19 @@ def test_a_pull_beside_a_busy_owner_is_never_half_done():
     malt.barrier()
     assert s.pull([3])[0] == 9 + 2
     s.close()
+
+
+def test_a_view_that_is_kept_stays_as_it_is():
+    """After the close, beside new vectors."""
+    s = malt.sharded(malt.size() * 300_000)
+    s.fill(3)
+    kept = s.local[-5:]
+    s.close()
+    later = [malt.sharded(malt.size() * 300_000) for _ in range(2)]
+    for one in later:
+        one.fill(7)
+    assert (kept == 3).all()
+    kept[:] = 0
+    assert all(one.nnz() == one.shape[0] for one in later)
+    for one in later:
+        one.close()

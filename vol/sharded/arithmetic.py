@@ -10,6 +10,7 @@ from typing import Any, TypeVar, cast
 
 import numpy as np
 
+from dstorm import interruption
 from vol.sharded.operand import Operand
 from vol.update import Array
 
@@ -150,9 +151,17 @@ class Arithmetic(Operand):
     def _change(self, call: str, change: Callable[[Array, slice], object]) -> None:
         """Call change(values, rows) for each block of this rank: a view, and where it lies in the part."""
         with self._begin(call):
+            self._change_blocks(change)
+
+    @interruption.message
+    def _change_blocks(self, change: Callable[[Array, slice], object]) -> None:
+        try:
             for rows in self._blocks():
                 with self._changing(rows):
                     change(self.local[rows], rows)
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
 
     def _update(self, call: str, function: Callable[..., Any], theirs: Any) -> None:
         """Take function(values, theirs), a ufunc, for the values. `theirs`: a part, or a number."""

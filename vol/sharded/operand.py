@@ -119,6 +119,7 @@ class Operand(ABC):
         with self._scalars.transport.calling(f"{self.name}.rmatvec"):
             self._of_all("rmatvec", find)
             self._scalars.transport.allreduce(found[0], "sum")
+            self._of_all("rmatvec", lambda: 0.0)  # PeerLost: the sum may lack the part of a rank that has failed since
         self._scalars.count(found[0].nbytes)
         return found[0]
 

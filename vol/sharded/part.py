@@ -9,6 +9,7 @@ version would be another one; had it not ended one, the first would be odd.
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Iterator
 
 import numpy as np
@@ -25,10 +26,20 @@ class Parts:
     def __init__(self, window: Window, layout: ShardLayout, rank: int, at: list[int]) -> None:
         self._window, self.layout, self._at = window, layout, at
         start, rows_at, end = at[rank], at[rank] + layout.rows_at(rank), at[rank] + layout.nbytes(rank)
-        shape = layout.count(rank), *layout.row_shape
-        self.local: Array = window.memory[rows_at:end].view(layout.dtype).reshape(shape)
+        rows = np.frombuffer(window.memory[rows_at:end].data, layout.dtype)  # the base of all views of it
+        self.local: Array = rows.reshape(layout.count(rank), *layout.row_shape)
         """The rows of this rank: a view of its window."""
+        self._kept = weakref.ref(rows)
         self._versions = window.memory[start:][: 8 * layout.block_count(rank)].view(np.int64)
+
+    @property
+    def are_kept(self) -> bool:
+        """Whether `local`, or a view of it, is kept anywhere. Local."""
+        return self._kept() is not None
+
+    def let_go(self) -> None:
+        """Let go of `local`. Local."""
+        self.local = np.empty(0, self.layout.dtype)
 
     @contextlib.contextmanager
     def changing(self, rows: slice) -> Iterator[None]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import EdgeStatistics, Queues, Statistics, Transport
+from dstorm import EdgeStatistics, Queues, Statistics, Transport, interruption
 from dstorm.algorithms import PIECE_NBYTES, Traffic, reduce_blocks
 from dstorm.queues.consistency import FLOW
 from dstorm.queues.statistics import total
@@ -54,10 +54,10 @@ class ShardedVector(Arithmetic, Shared):
 
     @property
     def local(self) -> Array:
-        """The rows of this rank: a view of memory that lasts until the vector is closed. Local.
+        """The rows of this rank: a view. Local.
 
         Read and write it at any time. What is written is whole for the pulls of others after the next malt.barrier().
-        ClosedError.
+        The memory lasts for as long as the vector is open, or a rank keeps a view of it. ClosedError.
         """
         return self._open_parts().local
 
@@ -76,7 +76,7 @@ class ShardedVector(Arithmetic, Shared):
             rows = None if index is None else self._numbers("pull", index)
             shape = self.shape if rows is None else (len(rows), *self._layout.row_shape)
             result = np.empty(shape, self.dtype) if out is None else self._checked_out(out, shape)
-            self._check_owners("pull")
+            self.check_owners("pull")
             as_bytes = result.reshape(-1).view(np.uint8).reshape(shape[0], self._layout.row_nbytes)
             self._puller.read(f"{self.name}.pull", rows, as_bytes)
             return result
@@ -89,8 +89,7 @@ class ShardedVector(Arithmetic, Shared):
 
         It returns once the values are in the queues of their owners, which add each of them once, in any call of malt.
         After malt.barrier() all that was pushed before, by any rank, has been added. A push waits for room in a queue,
-        and adds what comes to this rank meanwhile. A rank that is at the end of its program takes none: call
-        malt.barrier() before it.
+        and adds what comes to this rank meanwhile. A rank that waits for the others in malt.finalize takes pushes, too.
 
         TypeError, ValueError, IndexError: an argument is wrong; nothing was sent. ClosedError. PeerLost: an owner has
         failed, or closed the vector. DeadlinePassed: an owner has made no call of malt for the deadline. Some values
@@ -102,7 +101,7 @@ class ShardedVector(Arithmetic, Shared):
             rows = None if index is None else self._numbers("push", index)
             shape = self.shape if rows is None else (len(rows), *self._layout.row_shape)
             array = self._checked_values(values, shape)
-            self._check_owners("push")
+            self.check_owners("push")
             pieces = self._dealt(rows, array)
             for owner, theirs, some in pieces:
                 if owner == self._rank:
@@ -126,19 +125,41 @@ class ShardedVector(Arithmetic, Shared):
     def close(self) -> None:
         """Close it. Collective. A second call does nothing.
 
-        All that was pushed before is in, and no rank reads from it any more: the parts are freed, also `local`. The
-        errors of malt.barrier.
+        No rank reads from it any more. A view of `local` that is kept stays as it is. The errors of malt.barrier.
         """
         if not self.closed and not self.disowned:
             with self._transport.calling(f"{self.name}.close"):
                 self._transport.barrier(f"{self.name}.close")
             self.leave()
 
+    def settle(self) -> None:
+        """Add what has come, after a call of another thread that is at work here. One-sided.
+
+        What comes in a zip of this thread is added at its end.
+        """
+        polls = 0
+        while not self._absorb_in_turn():
+            self._transport.pause(polls)
+            polls += 1
+
+    def check_owners(self, call: str) -> None:
+        """Check that the vector has all its parts, unless it is closed. Local. PeerLost: one has failed with a rank."""
+        if not self.closed:
+            view, ranks = self._transport.view, self._layout.ranks
+            view.check_alive(ranks, f"{self.name}.{call}: its part has failed with it")
+
     def leave(self) -> None:
         """As `Shared.leave`. One-sided."""
         if self._absorb in self._transport.duties:
             self._transport.duties.remove(self._absorb)
         super().leave()
+        if self.closed and self._parts is not None:
+            self._parts.let_go()
+
+    @property
+    def can_free(self) -> bool:
+        """As `Shared.can_free`: also, no view of `local` is kept on this rank. Local."""
+        return self.closed and (self._parts is None or not self._parts.are_kept)
 
     def free(self) -> None:
         """As `Shared.free`. Collective."""
@@ -181,18 +202,28 @@ class ShardedVector(Arithmetic, Shared):
     def _absorb(self) -> None:
         """Add what others have pushed, unless another thread, or a zip, is at work here. One of the duties."""
         if not self._is_held and not self.closed and self._queues.has_arrived():
-            with self._queues.turn.lent() as is_free:
-                if is_free and not self.closed:
-                    self._pushes.absorb()
+            self._absorb_in_turn()
 
+    def _absorb_in_turn(self) -> bool:
+        """Do as `_absorb`. Return whether no other thread is at work here."""
+        with self._queues.turn.lent() as is_free:
+            if is_free and not self._is_held and not self.closed:
+                self._pushes.absorb()
+        return is_free
+
+    @interruption.message
     def _add(self, rows: slice | Numbers, values: Array) -> None:
         """Add values to rows of this rank."""
         span = rows if isinstance(rows, slice) else slice(int(rows.min()), int(rows.max()) + 1)
-        with self._changing(span), np.errstate(all="ignore"):  # the error would be the owner's, and not the pusher's
-            if isinstance(rows, slice):
-                self.local[rows] += values
-            else:
-                np.add.at(self.local, rows, values)
+        try:
+            with self._changing(span), np.errstate(all="ignore"):  # an error would be the owner's, not the pusher's
+                if isinstance(rows, slice):
+                    self.local[rows] += values
+                else:
+                    np.add.at(self.local, rows, values)
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
 
     def _dealt(self, rows: Numbers | None, values: Array) -> list[tuple[int, slice | Numbers, Array]]:
         """By owner, its rows, counted from its first one on, and their values."""
@@ -204,7 +235,7 @@ class ShardedVector(Arithmetic, Shared):
 
     def _numbers(self, call: str, index: Any) -> Numbers:
         """The numbers of rows that `index` names. TypeError: it is no list of whole numbers. IndexError."""
-        found = np.asarray(index)
+        found = self._plain(call, "index", index)
         if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
             raise TypeError(f"{self.name}.{call}: index must be a list of whole numbers, got {index!r}")
         if found.size and (found.min() < 0 or found.max() >= self.shape[0]):
@@ -212,9 +243,15 @@ class ShardedVector(Arithmetic, Shared):
             raise IndexError(f"{self.name}.{call}: index {wrong} is out of range: there are {self.shape[0]} rows")
         return found.astype(np.int64)
 
+    def _plain(self, call: str, name: str, given: Any) -> Array:
+        """`given` as an array. TypeError: entries of it are masked out, which no rank would know of."""
+        if isinstance(given, np.ma.MaskedArray):
+            raise TypeError(f"{self.name}.{call}: {name} must be no masked array: fill it, or take what is not masked")
+        return np.asarray(given)
+
     def _checked_values(self, values: Any, shape: tuple[int, ...]) -> Array:
         """`values` as an array of this shape and of the dtype of the vector, C-contiguous. ValueError, TypeError."""
-        found = np.asarray(values)
+        found = self._plain("push", "values", values)
         if found.shape != shape:
             raise ValueError(f"{self.name}.push: values must have shape {shape}, got {found.shape}")
         if found.dtype.kind == "b" or not np.can_cast(found.dtype, self.dtype, "same_kind"):
@@ -223,15 +260,11 @@ class ShardedVector(Arithmetic, Shared):
 
     def _checked_out(self, out: Any, shape: tuple[int, ...]) -> Array:
         """`out`. TypeError, ValueError: it cannot take the rows."""
-        if not isinstance(out, np.ndarray) or out.dtype != self.dtype:
+        if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or out.dtype != self.dtype:
             raise TypeError(f"{self.name}.pull: out must be an array of {self.dtype}, got {out!r}")
         if out.shape != shape or not out.flags.c_contiguous or not out.flags.writeable:
             raise ValueError(f"{self.name}.pull: out must be C-contiguous, writable and of shape {shape}")
         return out
-
-    def _check_owners(self, call: str) -> None:
-        """PeerLost: the part of a rank has failed with it."""
-        self._transport.view.check_alive(self._layout.ranks, f"{self.name}.{call}: its part has failed with it")
 
     def _statistics(self) -> Statistics:
         queues = self._queues.statistics()

@@ -104,17 +104,18 @@ class TestFailures:
 
         def live(rank):
             malt.allgather(0)
-            lost = -1
+            lost, s = -1, None
             try:
                 s = malt.reduce_scatter(np.full(6, 2.0**rank))
                 while True:
                     with suppress(malt.PeerLost):  # which pull and push raise on their caller alone
                         s.push(np.ones(6))
                         assert s.pull().min() >= 7 / 3
-                    malt.barrier()
-                    s.dot(s)
+                    malt.barrier() if turn % 2 else s.dot(s)
             except malt.PeerLost as error:
                 lost = error.rank
+                if s is not None:
+                    s.close()
             later = malt.sharded(6)
             later.push(np.ones(6))
             malt.barrier()
@@ -124,6 +125,25 @@ class TestFailures:
         if turn > 20:  # else it fails in the first call
             (lost, later), failed = self.results(turn, live, fails)
             assert (lost, failed, later) == (fails, {fails}, [2.0] * 6)
+
+    def test_products_with_a_sharded_matrix(self, turn):
+        """A product is the whole one, or an error on all ranks."""
+
+        def live(rank):
+            malt.allgather(0)
+            matrix, ones = malt.sharded((6, 2)), malt.sharded(6)
+            matrix.fill(1)
+            ones.fill(1)
+            try:
+                while True:
+                    assert matrix.rmatvec(ones).tolist() == [6, 6]
+            except malt.PeerLost as error:
+                return error.rank
+
+        fails = turn % 3
+        if turn > 40:  # else it fails before there are vectors
+            lost, failed = self.results(turn, live, fails)
+            assert (lost, failed) == (fails, {fails})
 
     def test_a_weighted_mean(self, turn):
         def live(rank):

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import operator
+import sys
+import threading
 from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import malt
-from dstorm import ClosedError, PeerLost
+from dstorm import ClosedError, PeerLost, interruption
 from vol.sharded import Temporary, push
 from vol.sharded.layout import ShardLayout
 
@@ -262,6 +264,9 @@ REFUSED = [
     (lambda s: s.push([1j], [1]), TypeError, "values of complex128 cannot be added to float32"),
     (lambda s: s.push(["a"], [1]), TypeError, "cannot be added to float32"),
     (lambda s: s.push([1.0], [10]), IndexError, "index 10 is out of range"),
+    (lambda s: s.push(np.ma.masked_equal(np.ones(10), 1)), TypeError, "values must be no masked array"),
+    (lambda s: s.push([1.0], np.ma.masked_equal([1], 1)), TypeError, "index must be no masked array"),
+    (lambda s: s.pull(out=np.ma.zeros(10, "f4")), TypeError, "out must be an array of float32"),
     (lambda s: s.axpy("1", s), TypeError, "a must be a number, got '1'"),
     (lambda s: s.axpy(1, np.ones(10)), TypeError, "axpy takes a sharded vector"),
     (lambda s: s.scale(None), TypeError, "a must be a number, got None"),
@@ -493,6 +498,87 @@ def test_scalars_are_refused_when_the_session_is_over():
                 call()
 
     everywhere(program, 2)
+
+
+def test_after_a_barrier_pushes_are_in_also_where_a_thread_of_the_owner_is_at_work():
+    """The thread's zip goes on until the owner waits for it in the barrier."""
+    entered, may_end = threading.Event(), threading.Event()
+
+    def program():
+        s, transport = malt.sharded(8), malt.init().transport
+        pause = transport.pause
+        if malt.rank() == 1:
+            while not entered.is_set():
+                pause(1)
+            s.push(np.ones(8))
+            malt.barrier()
+            return
+        transport.pause = lambda polls: (may_end.set(), pause(polls))
+        thread = threading.Thread(target=s.zip, args=[lambda part: (entered.set(), may_end.wait(9), part * 1)[-1]])
+        thread.start()
+        entered.wait(9)
+        try:
+            malt.barrier()
+            assert s.local.tolist() == [1] * 4
+        finally:
+            may_end.set()
+            thread.join()
+
+    everywhere(program, 2)
+
+
+def test_a_rank_in_finalize_takes_pushes():
+    """Until all ranks are there, more than its queue holds."""
+
+    def program():
+        s = malt.sharded(8)
+        if malt.rank() == 0:
+            return malt.finalize()
+        for _ in range(50):
+            s.push([1.0], [0])
+        while s.pull([0]) != 50:
+            malt.init().transport.pause(1)
+
+    everywhere(program, 2)
+
+
+def test_memory_is_freed_once_no_rank_keeps_a_view():
+    def program():
+        s = malt.sharded(8)
+        s.fill(3)
+        kept = s.local[1:2] if malt.rank() == 1 else None
+        s.close()
+        later = malt.sharded(1)
+        assert s in malt.init().vectors
+        assert kept is None or kept == 3
+        del kept
+        malt.sharded(1)
+        assert s not in malt.init().vectors and later in malt.init().vectors
+
+    everywhere(program, 2)
+
+
+@pytest.mark.parametrize("moment", [1, 2, 3])
+@pytest.mark.parametrize("call", [lambda s: s.fill(1), lambda s: s.push(np.ones(20)), lambda s: s.zip(lambda a: a + 1)])
+def test_a_signal_in_a_change_is_raised_after_it(call, moment):
+    """Every block is changed then, and can be read."""
+
+    def program():
+        s = malt.sharded(20)
+        sync, calls = s._parts._window.sync, []
+
+        def interrupted():
+            sync()
+            calls.append(0)
+            if len(calls) == moment and not interruption.defers(sys._getframe(1), KeyboardInterrupt()):
+                raise AssertionError("a change may be interrupted")
+
+        s._parts._window.sync = interrupted
+        with pytest.raises(KeyboardInterrupt):
+            call(s)
+        assert (s._parts._versions % 2 == 0).all() and (s.local == 1).all()
+
+    everywhere(program, 1)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3, 5, 8])
