@@ -87,6 +87,15 @@ class ShardLayout:
         """The size of the memory of `rank`."""
         return self.rows_at(rank) + self.count(rank) * self.row_nbytes
 
+    def overlaps(self, rows: slice) -> Iterator[tuple[int, slice, slice]]:
+        """For each owner of some of a range of rows: its rank, where they lie in the range, and in its part."""
+        for rank in self.ranks:
+            theirs = self.rows(rank)
+            start, stop = max(rows.start, theirs.start), min(rows.stop, theirs.stop)
+            if start < stop:
+                in_range, in_part = (slice(start - first, stop - first) for first in (rows.start, theirs.start))
+                yield rank, in_range, in_part
+
     def dealt(self, rows: Numbers) -> Iterator[tuple[int, Numbers, Numbers]]:
         """For each owner of some of `rows`: its rank, their places in `rows`, ascending, and those rows.
 

@@ -34,7 +34,7 @@ class Range(NamedTuple):
     rows: slice
     """Counted from the owner's first one on."""
     first: int
-    """The place of the owner's first row in the result."""
+    """The place in the result that the owner's first row has, or would have: it may be negative."""
 
     def read(self, parts: Parts, result: Bytes) -> tuple[int, list[Piece]]:
         """Read it into `result`; return how many rows that were, and what is still to be read, block by block."""
@@ -74,13 +74,13 @@ class Puller:
         self._layout, self._parts, self._waiting, self._clock = layout, parts, waiting, transport.clock
         self.owners = {rank: Owner(rank, transport.clock()) for rank in layout.ranks}
 
-    def read(self, what: str, rows: Numbers | None, result: Bytes) -> None:
-        """Read `rows` into the rows of `result`, as bytes; None: all rows. `what`: the call, for errors.
+    def read(self, what: str, rows: Numbers | slice, result: Bytes) -> None:
+        """Read `rows` into the rows of `result`, as bytes. `what`: the call, for errors.
 
         DeadlinePassed: an owner that was in the midst of a change has given no heartbeat for the deadline. PeerLost: an
         owner has failed. `result` may have changed.
         """
-        left: list[Piece] = list(self._all() if rows is None else self._dealt(rows))
+        left: list[Piece] = list(self._ranges(rows) if isinstance(rows, slice) else self._dealt(rows))
 
         def missing() -> Sequence[Owner]:
             """The owners of rows that are not whole yet."""
@@ -90,10 +90,9 @@ class Puller:
         self._waiting.until_none(what, missing)
         self._waiting.check_alive(self.owners[piece.owner] for piece in left)
 
-    def _all(self) -> Iterator[Range]:
-        for rank in self._layout.ranks:
-            if count := self._layout.count(rank):
-                yield Range(rank, slice(0, count), self._layout.rows(rank).start)
+    def _ranges(self, rows: slice) -> Iterator[Range]:
+        for rank, places, theirs in self._layout.overlaps(rows):
+            yield Range(rank, theirs, places.start - theirs.start)
 
     def _dealt(self, rows: Numbers) -> Iterator[Listed]:
         for rank, places, theirs in self._layout.dealt(rows):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from types import TracebackType
@@ -64,8 +64,9 @@ class ShardedVector(Arithmetic, Shared):
     def pull(self, index: Any = None, out: Array | None = None) -> Array:
         """Read rows of any ranks, without their help; return them as an array of this rank's own. One-sided.
 
-        `index`: numbers of rows, in any order, more than once if need be; None: all rows. `out`: where they are
-        written, and what is returned: C-contiguous, of the dtype of the vector, of shape (len(index), ...).
+        `index`: numbers of rows, in any order, more than once if need be; a slice, as of an array, of step 1; None: all
+        rows. `out`: where they are written, and what is returned: C-contiguous, of the dtype of the vector, of shape
+        (rows, ...).
 
         A row is never half-done where malt changes it. Rows may be of different moments.
 
@@ -73,8 +74,7 @@ class ShardedVector(Arithmetic, Shared):
         failed. DeadlinePassed: it was in the midst of a change for the deadline.
         """
         with self._begin("pull"):
-            rows = None if index is None else self._numbers("pull", index)
-            shape = self.shape if rows is None else (len(rows), *self._layout.row_shape)
+            rows, shape = self._rows("pull", index)
             result = np.empty(shape, self.dtype) if out is None else self._checked_out(out, shape)
             self.check_owners("pull")
             as_bytes = result.reshape(-1).view(np.uint8).reshape(shape[0], self._layout.row_nbytes)
@@ -84,8 +84,8 @@ class ShardedVector(Arithmetic, Shared):
     def push(self, values: Any, index: Any = None) -> None:
         """Add `values` to rows of any ranks. One-sided.
 
-        `values`: an array of the shape of the vector, or of shape (len(index), ...). `index`: numbers of rows, in any
-        order; a row that is named twice is added to twice. None: all rows.
+        `values`: an array of shape (rows, ...). `index`: numbers of rows, in any order; a row that is named twice is
+        added to twice. A slice, as of an array, of step 1; None: all rows.
 
         It returns once the values are in the queues of their owners, which add each of them once, in any call of malt.
         After malt.barrier() all that was pushed before, by any rank, has been added. A push waits for room in a queue,
@@ -98,8 +98,7 @@ class ShardedVector(Arithmetic, Shared):
         with self._begin("push"):
             if self._is_held:
                 raise RuntimeError(f"{self.name}.push: the function of zip may not push to the vectors that it changes")
-            rows = None if index is None else self._numbers("push", index)
-            shape = self.shape if rows is None else (len(rows), *self._layout.row_shape)
+            rows, shape = self._rows("push", index)
             array = self._checked_values(values, shape)
             self.check_owners("push")
             pieces = self._dealt(rows, array)
@@ -225,13 +224,24 @@ class ShardedVector(Arithmetic, Shared):
             if interruption.pending is not None:
                 interruption.raise_pending()
 
-    def _dealt(self, rows: Numbers | None, values: Array) -> list[tuple[int, slice | Numbers, Array]]:
+    def _dealt(self, rows: Numbers | slice, values: Array) -> Sequence[tuple[int, slice | Numbers, Array]]:
         """By owner, its rows, counted from its first one on, and their values."""
-        layout = self._layout
-        if rows is not None:
-            return [(rank, theirs, values[places]) for rank, places, theirs in layout.dealt(rows)]
-        counts = {rank: layout.count(rank) for rank in layout.ranks}
-        return [(rank, slice(0, count), values[layout.rows(rank)]) for rank, count in counts.items() if count]
+        if isinstance(rows, slice):
+            return [(rank, theirs, values[places]) for rank, places, theirs in self._layout.overlaps(rows)]
+        return [(rank, theirs, values[places]) for rank, places, theirs in self._layout.dealt(rows)]
+
+    def _rows(self, call: str, index: Any) -> tuple[Numbers | slice, tuple[int, ...]]:
+        """The rows that `index` names, and the shape of an array of them. TypeError, ValueError, IndexError."""
+        rows: Numbers | slice
+        if index is None or isinstance(index, slice):
+            start, stop, step = (index or slice(None)).indices(self.shape[0])
+            if step != 1:
+                raise ValueError(f"{self.name}.{call}: a slice must have step 1, got {index!r}")
+            rows, count = slice(start, max(start, stop)), max(stop - start, 0)
+        else:
+            rows = self._numbers(call, index)
+            count = len(rows)
+        return rows, (count, *self._layout.row_shape)
 
     def _numbers(self, call: str, index: Any) -> Numbers:
         """The numbers of rows that `index` names. TypeError: it is no list of whole numbers. IndexError."""

@@ -152,10 +152,14 @@ def test_pushes_and_pulls_are_those_of_arrays(size, shape, seed):
             whole = random.integers(-9, 9, size=shape)
             s.push(whole)
             twin += whole
+            some = slice(*sorted(random.integers(-3, shape[0] + 2, size=2).tolist()))
+            s.push(whole[some], some)
+            twin[some] += whole[some]
         malt.barrier()
         malt.allreduce(twin, "sum")
         np.testing.assert_array_equal(s.pull(), twin)
         np.testing.assert_array_equal(s.pull(index), twin[index])
+        np.testing.assert_array_equal(s.pull(some), twin[some])
         out = np.empty_like(twin)
         assert s.pull(out=out) is out
         np.testing.assert_array_equal(out, twin)
@@ -256,6 +260,8 @@ REFUSED = [
     (lambda s: s.pull([0.0]), TypeError, "index must be a list of whole numbers"),
     (lambda s: s.pull([True] * 10), TypeError, "index must be a list of whole numbers"),
     (lambda s: s.pull([[1]]), TypeError, "index must be a list of whole numbers"),
+    (lambda s: s.pull(slice(0, 9, 2)), ValueError, "a slice must have step 1"),
+    (lambda s: s.push([1.0], slice(0, 2)), ValueError, r"values must have shape \(2,\), got \(1,\)"),
     (lambda s: s.pull(out=np.zeros(10)), TypeError, "out must be an array of float32"),
     (lambda s: s.pull([1], out=np.zeros(2, "f4")), ValueError, r"out must be .* of shape \(1,\)"),
     (lambda s: s.pull(out=np.zeros(20, "f4")[::2]), ValueError, "out must be C-contiguous"),
