@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 from dstorm import Group, SimulatedTransport
+from dstorm.membership.resilient import SurvivingTransport
+from malt.session import session
+from malt.world.world import World
 
 
 def run_ranks(function, hosts="a"):
@@ -34,3 +37,17 @@ def same_error(outcomes):
     assert len({(type(outcome), str(outcome)) for outcome in outcomes}) == 1, outcomes
     assert "\n" not in str(outcomes[0])
     return outcomes[0]
+
+
+def run_failing(size, seed, failures, live):
+    """Run live(rank) in a session of ranks of which some fail, each after so many turns: the results by rank, and the
+    failed ranks."""
+    group = Group(size, seed, failures)
+
+    def start(rank):
+        inner = SimulatedTransport(group, rank)
+        world = World(SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0))
+        session.enter_simulation(world)
+        return live(rank)
+
+    return group.run(start), group.failed

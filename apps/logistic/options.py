@@ -15,7 +15,7 @@ SMOOTH: Final = sorted(set(linear.LOSSES) - {"hinge"})
 ITERATIONS, PASSES = 1000, 10
 STEPS: Final = {"adam": 0.03, "ftrl": 0.3}
 EVERY: Final = {"adam": 200, "ftrl": 200}
-AVERAGED_EVERY: Final = 1000
+AVERAGED_EVERY: Final = 5000
 
 
 def add_options(parser: Parser) -> None:

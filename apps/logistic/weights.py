@@ -66,8 +66,14 @@ class Replicated:
     def __init__(self, shape: tuple[int, ...], numbers: int) -> None:
         self.w: Any = np.zeros(shape)
         self.penalized = slice(0, shape[0] - 1)
-        self.traffic: Sequence[Counted] = [Counted(malt.init().statistics)]
+        self.traffic: Sequence[Counted] = [Counted(self._statistics)]
+        self._exchanges = 0
         self._sums = np.zeros(self.w.size + numbers)
+
+    def _statistics(self) -> malt.Statistics:
+        """What each exchange sends: the blocks that others combine, and the one that this rank has combined, to all."""
+        others = malt.size() - 1
+        return malt.Statistics(bytes_sent=2 * self._exchanges * self._sums.nbytes * others // malt.size())
 
     def another(self) -> Any:
         return np.zeros_like(self.w)
@@ -87,7 +93,8 @@ class Replicated:
     def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Array, Array]:
         totals = self._sums[self.w.size :]
         totals[:] = numbers
-        malt.allreduce(self._sums, "sum", algorithm="reduce-scatter")
+        malt.allreduce(self._sums, "sum")
+        self._exchanges += 1
         totals[0] += part
         return own, totals
 

@@ -12,7 +12,17 @@ from typing import Any
 from malt.optim import linesearch
 from malt.optim.history import Pair, direction
 from malt.optim.linesearch import Trial
-from malt.optim.objective import NO_STEP, NOT_FINITE, Callback, Function, Objective, Result, checked_limits, reported
+from malt.optim.objective import (
+    LONGEST,
+    NO_STEP,
+    NOT_FINITE,
+    Callback,
+    Function,
+    Objective,
+    Result,
+    checked_limits,
+    reported,
+)
 from malt.optim.vectors import checked, dot
 
 
@@ -49,7 +59,7 @@ def lbfgs(
             return found
 
         start = Trial(0.0, result.value, dot(gradient, way))
-        step = 1.0 if pairs else min(1.0, 1.0 / result.gradient_norm)
+        step = 1.0 if pairs else min(LONGEST, 1.0 / result.gradient_norm)  # the first step has length 1
         found, is_enough = linesearch.search(trial, start, step)
         if not is_enough:
             reason = NO_STEP if is_finite else NOT_FINITE

@@ -12,6 +12,8 @@ from vol import arguments
 Function = Callable[[Any], tuple[float, Any]]
 Callback = Callable[["Result"], object] | None
 STOPPED: Final = "the callback ended it"
+LONGEST: Final = 1e10
+"""The first step is not longer, as a multiple of the gradient."""
 NOT_FINITE: Final = "the loss, or its gradient, is not finite"
 NO_STEP: Final = "no step along the direction lowers the loss"
 

@@ -16,7 +16,17 @@ import numpy as np
 
 from malt.optim.history import Pair, direction
 from malt.optim.linesearch import DECREASE, ROUNDING
-from malt.optim.objective import NO_STEP, NOT_FINITE, Callback, Function, Objective, Result, checked_limits, reported
+from malt.optim.objective import (
+    LONGEST,
+    NO_STEP,
+    NOT_FINITE,
+    Callback,
+    Function,
+    Objective,
+    Result,
+    checked_limits,
+    reported,
+)
 from malt.optim.vectors import checked, combined, dot
 from vol import arguments
 
@@ -45,7 +55,7 @@ def owlqn(
     while not (reason := limits.reason(result, first.gradient_norm)):
         gradient, point = objective.gradient, w.copy()
         way = combined(_downward, direction(pseudo, pairs), pseudo)
-        step = 1.0 if pairs else min(1.0, 1.0 / result.gradient_norm)
+        step = 1.0 if pairs else min(LONGEST, 1.0 / result.gradient_norm)  # the first step has length 1
         for _ in range(_MOST_TRIALS):
             value = penalized(objective.at(combined(_within_orthant, point + step * way, point, pseudo)))
             moved = w - point

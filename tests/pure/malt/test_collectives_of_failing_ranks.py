@@ -6,12 +6,11 @@ from contextlib import suppress
 
 import numpy as np
 import pytest
+from ranks import run_failing
 
 import malt
-from dstorm import Group, MismatchedCalls, SimulatedTransport
-from dstorm.membership.resilient import SurvivingTransport
-from malt.session import collectives, session
-from malt.world.world import World
+from dstorm import MismatchedCalls
+from malt.session import collectives
 
 pytestmark = pytest.mark.serial
 
@@ -46,20 +45,6 @@ class TestSimulated:
             malt.simulate(lambda rank: malt.allreduce(np.ones(3)) if rank == 0 else call(), 3)
 
 
-def run(size, seed, failures, live):
-    """Run live(rank) in a session of ranks of which some fail, each after so many turns: the results by rank, and the
-    failed ranks."""
-    group = Group(size, seed, failures)
-
-    def start(rank):
-        inner = SimulatedTransport(group, rank)
-        world = World(SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0))
-        session.enter_simulation(world)
-        return live(rank)
-
-    return group.run(start), group.failed
-
-
 @pytest.mark.parametrize("turn", range(4, 184, 5))
 class TestFailures:
     """Rank `turn` mod 3 fails at its so many-th turn: before, in and after each part of a call."""
@@ -72,7 +57,7 @@ class TestFailures:
         monkeypatch.setattr(collectives, "_GATHER_NBYTES", 400)
 
     def results(self, turn, live, fails):
-        lists, failed = run(self.SIZE, turn, {fails: turn}, live)
+        lists, failed = run_failing(self.SIZE, turn, {fails: turn}, live)
         ends = [lists[rank] for rank in range(self.SIZE) if rank not in failed]
         assert all(repr(other) == repr(ends[0]) for other in ends)
         return ends[0], failed

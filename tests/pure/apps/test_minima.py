@@ -1,4 +1,4 @@
-"""apps.logistic on a few rows and simulated ranks: minima known from elsewhere, all options, what is refused."""
+"""The minima of apps.logistic, on a few rows and simulated ranks; all its options; what is refused."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import re
 
 import numpy as np
 import pytest
+from ranks import run_failing
 from scipy.optimize import minimize
 
 pytest.importorskip("numba")
@@ -227,3 +228,16 @@ def test_what_ends_early_says_so(run, two, capsys):
     assert capsys.readouterr().err == "warning: it has not converged: 3 iterations were made\n"
     run(1, two)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_others_take_over_the_rows_of_a_rank_that_fails(two, tmp_path, seed, capsys):
+    """In any turn: the function that is minimized stays the same."""
+    report = tmp_path / "report.json"
+    failures = {seed % 3: 20 + 60 * seed}
+    words = [str(two), "--l2", str(L2), "--warm-start", str(seed % 2 * 2), "--exchange-every", "25"]
+    words = words[:3] + words[3:] * (seed % 2)
+    _, failed = run_failing(3, seed, failures, lambda rank: program.run([*words, "--json", str(report)]))
+    found = json.loads(report.read_text())
+    assert found["final"]["objective"] == pytest.approx(minimum(SIGNS)[0], rel=1e-6)
+    assert failed == {seed % 3} and f"rows of rank {seed % 3} are dealt to ranks" in capsys.readouterr().err

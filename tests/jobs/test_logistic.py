@@ -1,0 +1,112 @@
+"""apps.logistic as a user runs it, and on rcv1-ccat against scipy and scikit-learn."""
+
+from __future__ import annotations
+
+import json
+from functools import cache
+
+import numpy as np
+import pytest
+from programs import as_job, last_line
+from scipy.optimize import minimize
+
+import malt
+
+pytestmark = pytest.mark.serial
+
+L1 = L2 = 1e-4
+KINDS = pytest.mark.parametrize("kind", ["replicated", "sharded"])
+
+
+@pytest.fixture
+def report(job_environment, tmp_path):
+    """report(ranks, *arguments): what a job reports, and the model that it saves."""
+    run = as_job("apps.logistic", job_environment)
+
+    def report(ranks, *arguments):
+        file, model = tmp_path / "report.json", tmp_path / "model.npz"
+        words = [{"sharded": "--sharded"}.get(word, word) for word in arguments if word != "replicated"]
+        done = run(*words, "--json", file, "--save", model, ranks=ranks)
+        made = json.loads(file.read_text())
+        shape = r"final: objective ([\d.]+) (?:test accuracy ([\d.]+) )?model ([0-9a-f]{64})"
+        assert float(last_line(done, shape)[0]) == pytest.approx(made["final"]["objective"], abs=1e-6)
+        return made, malt.files.load_npz(model)
+
+    return report
+
+
+@pytest.mark.thorough(but="replicated")
+@KINDS
+def test_the_embedded_data(report, kind):
+    """The minimum was found by scipy's L-BFGS-B."""
+    made, model = report(2, kind)
+    assert made["final"]["objective"] == pytest.approx(0.324413044, rel=1e-6)
+    assert made["final"]["test_accuracy"] > 0.848 and model["weights"].shape == (123,)
+    assert len(made["epochs"]) < 200 and made["epochs"][-1]["bytes_sent"] > 0
+
+
+def smooth(X, y, w, l2):
+    margins = y * (X @ w)
+    gradient = X.T @ (-y / (1 + np.exp(margins))) / len(y) + l2 * w
+    return np.logaddexp(0, -margins).mean() + l2 / 2 * w @ w, gradient
+
+
+@pytest.mark.thorough
+class TestRcv1:
+    """No intercept, l2 1e-4; for OWL-QN l1 1e-4 alone."""
+
+    @pytest.fixture
+    def rows(self, data):
+        path = data / "rcv1-ccat" / "train.svm.xz"
+        return path, *self._read(path)
+
+    @staticmethod
+    @cache
+    def _read(path):
+        found = malt.open_svmlight(path)
+        return found.X.astype(np.float64), found.y.astype(np.float64)
+
+    @staticmethod
+    @cache
+    def _minimum(path):
+        X, y = TestRcv1._read(path)
+        options = {"ftol": 0, "gtol": 1e-9, "maxiter": 10_000, "maxfun": 20_000}
+        return minimize(
+            lambda w: smooth(X, y, w, L2), np.zeros(X.shape[1]), jac=True, method="L-BFGS-B", options=options
+        )
+
+    @KINDS
+    @pytest.mark.parametrize("ranks", [1, 2, 4])
+    def test_lbfgs_ends_at_the_minimum_of_scipy(self, report, rows, ranks, kind):
+        path, X, y = rows
+        made, model = report(ranks, path, "--l2", L2, "--no-intercept", kind)
+        assert made["final"]["objective"] == pytest.approx(self._minimum(path).fun, rel=1e-6)
+        assert smooth(X, y, model["weights"], L2)[0] == pytest.approx(made["final"]["objective"], rel=1e-9)
+
+    @pytest.mark.filterwarnings("ignore:'penalty' was deprecated:FutureWarning")
+    @KINDS
+    def test_owlqn_has_the_zeros_of_saga(self, report, rows, kind):
+        linear_model = pytest.importorskip("sklearn.linear_model")
+        path, X, y = rows
+        made, model = report(2, path, "--l2", 0, "--no-intercept", "--optimizer", "owlqn", "--l1", L1, kind)
+        saga = linear_model.LogisticRegression(
+            penalty="l1", C=1 / (L1 * len(y)), solver="saga", fit_intercept=False, tol=1e-5, max_iter=3000
+        ).fit(X, y)  # fmt: skip
+        w = saga.coef_[0]
+        objective = smooth(X, y, w, 0)[0] + L1 * np.abs(w).sum()
+        assert made["final"]["objective"] == pytest.approx(objective, rel=1e-3)
+        assert (model["weights"] == 0).sum() == pytest.approx((w == 0).sum(), rel=0.01)
+
+    @KINDS
+    def test_a_warm_start_halves_the_passes(self, report, rows, kind):
+        """Those to 1e-3 above the minimum."""
+        path, _, y = rows
+
+        def passes(*options):
+            made, _ = report(2, path, "--l2", L2, "--no-intercept", "--epochs", 40, kind, *options)
+            return next(
+                one["examples"] / len(y) for one in made["epochs"]
+                if one["objective"] <= 1.001 * self._minimum(path).fun
+            )  # fmt: skip
+
+        assert passes("--warm-start", 3) <= passes() / 2
