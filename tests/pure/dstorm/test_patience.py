@@ -9,13 +9,16 @@ from dstorm.queues.patience import Patience
 pytestmark = pytest.mark.serial
 
 
-def yielded(lasts_s, nap_s=2e-4):
-    """The seconds until the patience is used up, and the polls of the pauses. A yield lasts `lasts_s`."""
+def yielded(lasts_s, nap_s=2e-4, first_s=()):
+    """The seconds until the patience is used up, and the polls of the pauses.
+
+    A yield lasts `lasts_s`; the first ones as long as `first_s` says.
+    """
     patience, now, pauses = Patience(), 0.0, []
 
     def pause(polls):
         nonlocal now
-        now += lasts_s if polls == 0 else nap_s
+        now += nap_s if polls else first_s[len(pauses)] if len(pauses) < len(first_s) else lasts_s
         pauses.append(polls)
 
     while patience.is_left:
@@ -36,6 +39,12 @@ def test_a_slow_peer_holds_this_rank_up_for_ten_milliseconds():
     seconds, pauses = yielded(1e-6)
     assert 0.01 <= seconds < 0.011 and any(pauses)
     assert pauses[::2] == [0] * (len(pauses) // 2)
+
+
+def test_a_rank_whose_core_others_take_is_not_held_up_in_vain_so_soon():
+    """They may be on the core that the peer waits for, too. It is then no slow peer."""
+    seconds, _ = yielded(1e-6, first_s=[4e-3] * 20)
+    assert 0.08 + 0.03 <= seconds < 0.08 + 0.031
 
 
 @pytest.mark.parametrize("step_s, is_left", [(5e-4, True), (3e-3, False)])
