@@ -1,6 +1,7 @@
 """The file of a checkpoint: an .npz with a checksum, without pickles. All calls are local.
 
-    malt.about.npy   JSON: the version of this format, the program that wrote it, the description that must match
+    malt.about.npy   JSON: the version of this format, the program that wrote it, the description that must match, and
+                     the names of the arrays that are streamed
     NAME.npy         one array of the state, in C order
     comment          the end of the archive: "sha256 ", and the SHA-256 of all bytes before the digits
 
@@ -19,9 +20,9 @@ from collections.abc import Mapping
 from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from malt.files import atomic, npz
+from malt.files.npz import Member, Streamed
 
 FORMAT: Final = 1
 RESERVED: Final = "malt."
@@ -31,6 +32,8 @@ _ABOUT: Final = f"{RESERVED}about"
 _MARK: Final = b"sha256 "
 _DIGITS: Final = 2 * hashlib.sha256().digest_size
 _BLOCK_NBYTES: Final = 1 << 20
+_PIECE_NBYTES: Final = 1 << 23
+"""The longest piece in which a streamed array is read, unless a row is longer."""
 _FIRST_MEMBER: Final = slice(30, 30 + len(_ABOUT))
 """The bytes of the file that hold the name of the first member (APPNOTE.TXT, the ZIP specification, 4.3.7)."""
 
@@ -40,7 +43,7 @@ class Content(NamedTuple):
 
     program: str
     description: dict[str, Any]
-    arrays: dict[str, NDArray[Any]]
+    arrays: dict[str, Member]
 
 
 def write(path: str, content: Content) -> None:
@@ -48,16 +51,22 @@ def write(path: str, content: Content) -> None:
 
     Unfinished files of killed writers are deleted. OSError, with the name `path`: `path` is unchanged.
     """
-    about = {"format": FORMAT, "program": content.program, "description": content.description}
+    about = {
+        "format": FORMAT, "program": content.program, "description": content.description,
+        "streamed": [name for name, array in content.arrays.items() if isinstance(array, Streamed)],
+    }  # fmt: skip
     members = {_ABOUT: np.array(json.dumps(about)), **content.arrays}
     atomic.remove_unfinished(path)
     atomic.write(path, lambda file: _fill(file, members))
 
 
-def _fill(file: IO[bytes], members: Mapping[str, NDArray[Any]]) -> None:
+def _fill(file: IO[bytes], members: Mapping[str, Member]) -> None:
+    def ordered(array: Member) -> Member:
+        return array if isinstance(array, Streamed) else np.asarray(array, order="C")
+
     with zipfile.ZipFile(file, "w") as archive:
         archive.comment = _MARK + bytes(_DIGITS)
-        npz.write_arrays(archive, {name: np.asarray(array, order="C") for name, array in members.items()})
+        npz.write_arrays(archive, {name: ordered(array) for name, array in members.items()})
     digits = _digest(file, file.seek(0, 2) - _DIGITS)
     file.write(digits)
 
@@ -73,7 +82,7 @@ def _digest(file: IO[bytes], nbytes: int) -> bytes:
 
 
 def read(path: str) -> Content:
-    """Return the content of the file `path`. Local. The arrays are copies, C-contiguous and writable.
+    """Return the content of the file `path`. Local. The arrays are copies, C-contiguous and writable, or `Streamed`.
 
     ValueError, of one line that names the file: it is damaged, not a checkpoint, or of another format. OSError: it
     cannot be read, or is not a regular file.
@@ -85,14 +94,26 @@ def read(path: str) -> Content:
         try:
             with zipfile.ZipFile(file) as archive:
                 npz.check_sizes(archive)
-                members = npz.read_arrays(archive)
-            about = json.loads(str(members.pop(_ABOUT)))
-            if about["format"] == FORMAT:
+                about = json.loads(str(npz.read_array(archive, _ABOUT)))
+                is_known = about["format"] == FORMAT
+                members = _members(archive, path, about) if is_known else {}
+            if is_known:
                 return Content(str(about["program"]), dict(about["description"]), members)
         except npz.DAMAGES as error:
             raise ValueError(f"{path}: not a checkpoint of malt, but for its checksum ({error})") from None
     raise ValueError(f"{path}: a checkpoint of format {about['format']}, and this version of malt reads {FORMAT}: "
                      "go on with the version that wrote it, or name another file")  # fmt: skip
+
+
+def _members(archive: zipfile.ZipFile, path: str, about: Mapping[str, Any]) -> dict[str, Member]:
+    """The arrays of the state. Raises one of npz.DAMAGES."""
+    streamed = frozenset(about.get("streamed", ()))
+    names = [name.removesuffix(".npy") for name in archive.namelist()]
+    return {
+        name: npz.streamed(archive, name, path, _PIECE_NBYTES) if name in streamed else npz.read_array(archive, name)
+        for name in names
+        if name != _ABOUT
+    }
 
 
 def _check_whole(file: IO[bytes], path: str) -> None:

@@ -13,8 +13,8 @@ import struct
 import tokenize
 import zipfile
 import zlib
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 from numpy.lib import format as npy
@@ -22,6 +22,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from malt.files import atomic
 
+
+class Streamed(NamedTuple):
+    """An array in a file that is never whole in memory."""
+
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    pieces: Callable[[], Iterable[NDArray[Any]]]
+    """Returns its rows, in order: some in each array, C-contiguous."""
+
+
+Member = NDArray[Any] | Streamed
+"""An array of a file."""
 DAMAGES: Final = (
     ValueError, KeyError, TypeError, OverflowError, EOFError, SyntaxError, NotImplementedError, RuntimeError,
     tokenize.TokenError, struct.error, zlib.error, zipfile.BadZipFile,
@@ -60,20 +72,58 @@ def load_npz(path: str | os.PathLike[str]) -> dict[str, NDArray[Any]]:
         raise ValueError(f"{os.fspath(path)}: not an .npz as malt.files writes it, or a damaged one: {error}") from None
 
 
-def write_arrays(archive: zipfile.ZipFile, members: Mapping[str, NDArray[Any]]) -> None:
+def write_arrays(archive: zipfile.ZipFile, members: Mapping[str, Member]) -> None:
     """Add the arrays of `members`, C-contiguous, by name. Local. ValueError: an array holds objects."""
     for name, array in members.items():
         with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-            npy.write_array(member, array, version=(1, 0), allow_pickle=False)
+            if not isinstance(array, Streamed):
+                npy.write_array(member, array, version=(1, 0), allow_pickle=False)
+                continue
+            head = {"descr": npy.dtype_to_descr(array.dtype), "fortran_order": False, "shape": array.shape}
+            npy.write_array_header_1_0(member, head)
+            for piece in array.pieces():
+                member.write(piece.reshape(-1).view(np.uint8).data)
+
+
+def read_array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """Return the array `name`. Local. Call check_sizes first. Raises one of DAMAGES."""
+    with archive.open(f"{name}.npy") as member:
+        return npy.read_array(member, allow_pickle=False)
 
 
 def read_arrays(archive: zipfile.ZipFile) -> dict[str, NDArray[Any]]:
     """Return all arrays, by name. Local. Call check_sizes first. Raises one of DAMAGES."""
-    arrays = {}
-    for name in archive.namelist():
-        with archive.open(name) as member:
-            arrays[name.removesuffix(".npy")] = npy.read_array(member, allow_pickle=False)
-    return arrays
+    names = [name.removesuffix(".npy") for name in archive.namelist()]
+    return {name: read_array(archive, name) for name in names}
+
+
+def streamed(archive: zipfile.ZipFile, name: str, path: str, nbytes: int) -> Streamed:
+    """Return the array `name`, to be read from the file `path` piece by piece. Local. Call check_sizes first.
+
+    A piece has at most `nbytes`, or one row. `path` is opened anew for them. They raise one of DAMAGES, also where
+    another file has taken its place.
+    """
+    assert archive.fp is not None
+    identity = _identity(archive.fp)
+    shape, dtype, head = _head(archive, archive.getinfo(f"{name}.npy"))
+    row_nbytes = max(math.prod(shape[1:]) * dtype.itemsize, 1)
+
+    def pieces() -> Iterator[NDArray[Any]]:
+        with open(path, "rb") as again:
+            if _identity(again) != identity:
+                raise ValueError(f"{path}: it was replaced while it was read")
+            with zipfile.ZipFile(again) as archive, archive.open(f"{name}.npy") as member:
+                member.read(head)
+                while block := member.read(max(nbytes // row_nbytes, 1) * row_nbytes):
+                    yield np.frombuffer(block, dtype).reshape(-1, *shape[1:])
+
+    return Streamed(shape, dtype, pieces)
+
+
+def _identity(file: IO[bytes]) -> tuple[int, ...]:
+    """What tells an open file from one that has taken its place."""
+    found = os.fstat(file.fileno())
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def check_sizes(archive: zipfile.ZipFile) -> None:

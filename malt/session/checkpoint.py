@@ -5,21 +5,28 @@ from __future__ import annotations
 import json
 import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import Transport
+from dstorm import PeerLost
 from malt.files import checkpoint
 from malt.files.checkpoint import RESERVED, Content
+from malt.files.npz import Member, Streamed
 from malt.session import session
 from malt.session.collectives import allgather, lowest
+from malt.session.sharded_state import dealt, incomplete, open_places, streamed
 from malt.world.agreement import exchange, succeed
-from vol import arguments
+from malt.world.world import World
+from vol import ShardedVector, arguments
 
-Arrays = dict[str, NDArray[Any]]
+State = dict[str, Any]
+"""Arrays and sharded vectors by name."""
+Members = dict[str, Member]
+"""They, as a file has them."""
 
 _KINDS: Final = "biufcSUmM"
 """Kinds of dtypes that a checkpoint can hold: truth values, numbers, text, dates and durations."""
@@ -40,6 +47,19 @@ class Checkpoint:
 
     Only the lowest live rank writes the file. All ranks go on with its state; their number may differ from before.
     Whenever the job is killed, the file is complete: it holds the last state written, or the one before.
+
+    A state may hold sharded vectors, which `load` deals to the ranks that there are. Where ranks may fail, and one
+    fails with its part, the others get PeerLost, and go on from the last checkpoint:
+
+        while True:
+            state = checkpoint.load() or {"w": malt.sharded(n), "epoch": 0}
+            try:
+                train(state, checkpoint)
+                break
+            except malt.PeerLost:
+                continue
+
+    pull and push raise PeerLost on their caller alone: malt.together(lambda: w.pull()) raises it on all ranks.
 
     `every_s`: seconds from the start, or the last save, until the next save is due. `program`: the name of the program
     that writes the file. `match`: what the state depends on, such as options and sizes of the data, as anything that
@@ -77,46 +97,96 @@ class Checkpoint:
         until the next save starts anew as well. Where the file cannot be written, as on a full disk, the training goes
         on: one line on stderr gives the reason, the file is left unchanged, and the next save that is due tries again.
 
-        TypeError, ValueError: the file cannot hold a name or a value. They are raised even if no save is due.
+        It is Collective where the session has sharded vectors. `state` may hold those, the same on all ranks, with all
+        that was pushed before the call. The lowest rank says whether a save is due, or forced. It reads and writes the
+        parts one after the other.
+
+        TypeError, ValueError: the file cannot hold a name or a value. They are raised even if no save is due. Where the
+        call is Collective, on all ranks; so are TypeError: the sharded vectors in `state` differ; PeerLost: a rank has
+        failed with its part of one that is open.
         """
-        arrays = {_checked_name(name): _checked(name, value) for name, value in state.items()}
+        world = session.world()
+        if world.sharded:
+            with world.transport.calling("Checkpoint.save"):
+                return self._save_together(world, state, force)
+        members = _members(state)
         if not (force or self.due()):
             return False
-        is_written = lowest() and self._write(arrays)
-        self._since_s = session.world().transport.clock()
+        is_written = lowest() and self._write(members)
+        self._since_s = world.transport.clock()
         return is_written
 
-    def load(self) -> Arrays | None:
+    def _save_together(self, world: World, state: Mapping[str, Any], force: bool) -> bool:
+        """Save a state that may hold sharded vectors. Collective."""
+        transport = world.transport
+        members = succeed(transport, lambda: _members(state))
+        vectors = sorted(f"{name!r}: {value}" for name, value in state.items() if isinstance(value, ShardedVector))
+        reports = exchange(transport, [vectors, force or self.due()])
+        writer = min(reports)
+        ours, is_due = reports[writer]
+        for rank, (theirs, _) in reports.items():
+            if theirs != ours:
+                lists = (", ".join(one) or "no sharded vector" for one in (ours, theirs))
+                raise TypeError(f"state: rank {writer} has {next(lists)}; rank {rank} has {next(lists)}")
+        if is_due:
+            world.settle_pushes("Checkpoint.save")
+            is_due = succeed(transport, lambda: transport.rank == writer and self._write(members))
+            self._since_s = transport.clock()
+        return bool(is_due)
+
+    def load(self) -> State | None:
         """The state in the file, the same on all ranks, or None if there is no file. Collective.
 
         The lowest rank reads and checks the file, and sends the state to the others. The arrays are copies of this
         rank's own, C-contiguous and writable. A number or a string is an array of no dimensions: int(state["epoch"]).
+        Sharded vectors are new ones; open ones of which a rank has failed with its part are closed.
 
         Errors are the same on all ranks, and leave the file unchanged. ValueError: it is damaged, is no checkpoint of
         malt, has another format, or has another `program` or `match`. OSError: it cannot be read, or the folder does
-        not exist. MemoryError: the state does not fit.
+        not exist. MemoryError: the state does not fit. PeerLost: a rank has failed with its part of a sharded vector,
+        and there is no file.
         """
-        transport = session.world().transport
-        with transport.calling("Checkpoint.load"):
+        world = session.world()
+        root, state = None, None
+        with world.transport.calling("Checkpoint.load"):
             while True:
-                root = min(exchange(transport, None))
-                arrays = self._load_from(root, transport)
-                if root in exchange(transport, None):  # else it may have failed before all ranks had all arrays
-                    return arrays
+                reports = exchange(world.transport, open_places(world))
+                partial = incomplete(world, reports)
+                if root in reports and not partial:  # else a rank may have failed before all ranks had all
+                    return state
+                root = min(reports)
+                state = self._load_from(root, world, partial)
 
-    def _load_from(self, root: int, transport: Transport) -> Arrays | None:
-        """The state as rank `root`, the lowest, reads it. Collective. Incomplete if `root` fails meanwhile."""
+    def _load_from(self, root: int, world: World, partial: Mapping[ShardedVector, int]) -> State | None:
+        """The state as rank `root`, the lowest, reads it. Collective. Incomplete if a rank fails meanwhile.
+
+        `partial`: vectors that have lost a part, each with a rank that has failed with it. They are closed.
+        """
+        transport = world.transport
         found = succeed(transport, lambda: self._read() if transport.rank == root else None)
-        mine = None if found is None else [[name, array.dtype.str, array.shape] for name, array in found.items()]
-        heads = exchange(transport, mine).get(root)
+        reports = exchange(transport, None if found is None else _heads(found))
+        heads = reports.get(root)
         if heads is None:
+            if root in reports and partial:
+                raise PeerLost(
+                    min(partial.values()), f"its parts have failed with it, and there is no checkpoint {self.path}"
+                )
             return None
-        arrays = succeed(transport, lambda: _empty(heads) if found is None else found)
-        for array in arrays.values():
-            transport.broadcast(array)
-        return arrays
+        for vector in partial:
+            vector.leave()
+        empty = succeed(transport, lambda: {name: np.empty(shape, kind) for name, kind, shape, whole in heads if whole})
+        state: State = {}
+        with suppress(PeerLost):  # it has failed since: `load` finds that
+            for name, kind, shape, is_whole in heads:
+                mine = None if found is None else found[name]
+                if is_whole:
+                    state[name] = empty[name] if mine is None else mine
+                    transport.broadcast(state[name])
+                else:
+                    state[name] = dealt(world, name, kind, shape, mine if isinstance(mine, Streamed) else None)
+        return state
 
-    def _read(self) -> Arrays | None:
+    def _read(self) -> Members | None:
         """The state in the file, checked, or None if there is no file."""
         if not os.path.exists(self.path):
             os.stat(os.path.dirname(os.path.realpath(self.path)))
@@ -129,12 +199,12 @@ class Checkpoint:
             _check_same(self.path, content.description, self._match)
         return content.arrays
 
-    def _write(self, arrays: Arrays) -> bool:
+    def _write(self, members: Members) -> bool:
         """Write the file, or warn why it cannot be written. Return whether it was written."""
         session.heartbeat()  # others may wait for this rank while it writes
         program = self._program or os.path.basename(sys.argv[0])
         try:
-            checkpoint.write(self.path, Content(program, self._match or {}, arrays))
+            checkpoint.write(self.path, Content(program, self._match or {}, members))
         except OSError as error:
             self._warn(error.strerror or str(error))
             return False
@@ -154,6 +224,19 @@ def _seconds(every_s: Any) -> float:
     if not number >= 0:
         raise ValueError(f"every_s must be a number of seconds from 0 up, got {every_s!r}")
     return number
+
+
+def _members(state: Mapping[str, Any]) -> Members:
+    """What a file holds of `state`. TypeError, ValueError: it cannot hold it. ClosedError."""
+    return {
+        _checked_name(name): streamed(value) if isinstance(value, ShardedVector) else _checked(name, value)
+        for name, value in state.items()
+    }
+
+
+def _heads(members: Members) -> list[Any]:
+    """The name, dtype and shape of each member, and whether all ranks get it whole."""
+    return [[name, one.dtype.str, one.shape, not isinstance(one, Streamed)] for name, one in members.items()]
 
 
 def _checked_name(name: Any) -> str:
@@ -182,8 +265,3 @@ def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -
         if theirs.get(key) != ours.get(key):
             raise ValueError(f"{path}: a checkpoint with {key} {theirs.get(key)}, not {ours.get(key)} as here: "
                              "go on as it was begun, or name another file")  # fmt: skip
-
-
-def _empty(heads: Sequence[Any]) -> Arrays:
-    """Arrays of the names, dtypes and shapes of `heads`, not filled."""
-    return {name: np.empty(shape, np.dtype(kind)) for name, kind, shape in heads}

@@ -44,6 +44,47 @@ def test_vectors_and_a_session_are_made_after_a_failure(start):
     assert job.output.count("again (0, 2) [1]\n") == 2
 
 
+PARTS = """
+import os, signal, sys, malt
+malt.init(survive=True)
+checkpoint = malt.Checkpoint(sys.argv[1], every_s=0)
+failures = 0
+while True:
+    state = checkpoint.load() or {"w": malt.sharded(100_003), "epoch": 0}
+    try:
+        w = state["w"]
+        for epoch in range(int(state["epoch"]), 20):
+            checkpoint.save({"w": w, "epoch": epoch})
+            w += 1
+            if (malt.size(), malt.rank(), epoch) == (3, 1, 7):
+                os.kill(os.getpid(), signal.SIGKILL)
+            malt.barrier()
+        total = w.sum() / w.shape[0]
+        break
+    except malt.PeerLost as error:
+        failures += 1
+        print("lost", error.rank, flush=True)
+checkpoint.save({"w": w, "epoch": 20}, force=True)
+print("ends with", total, failures, w.owners, flush=True)
+"""
+
+
+@needs_openmpi
+def test_a_failed_part_of_a_sharded_vector_is_dealt_from_the_last_checkpoint(start, tmp_path):
+    job = start(PARTS, str(tmp_path / "train.ckpt"), ranks=3)
+    assert job.end() == 0, job.output
+    assert job.output.count("lost 1\n") == 2
+    assert job.output.count("ends with 20.0 1 (0, 2)\n") == 2
+
+
+@needs_openmpi
+@pytest.mark.thorough
+def test_a_failed_part_without_a_checkpoint_ends_the_job(start, tmp_path):
+    job = start(PARTS.replace("checkpoint.save(", "(lambda *_, **__: 0)("), str(tmp_path / "train.ckpt"), ranks=3)
+    assert job.end() != 0, job.output
+    assert "PeerLost: rank 1 is lost: its parts have failed with it, and there is no checkpoint" in job.output
+
+
 NOTICED = """
 import gzip, os, signal, sys, threading, time, numpy as np, malt
 how, what, folder = sys.argv[1:]

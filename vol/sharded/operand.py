@@ -58,6 +58,11 @@ class Operand(ABC):
         return self._layout.dtype
 
     @property
+    def owners(self) -> tuple[int, ...]:
+        """The ranks that have a part, ascending. Local."""
+        return self._layout.ranks
+
+    @property
     def range(self) -> slice:
         """The rows of the vector that this rank owns: s.local is s.pull()[s.range]. Local."""
         return self._layout.rows(self._scalars.transport.rank)

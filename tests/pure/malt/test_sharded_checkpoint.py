@@ -1,0 +1,143 @@
+"""Checkpoints of sharded vectors, of simulated ranks: saved by some, read by others, also after a rank has failed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import malt
+from dstorm import Group, SimulatedTransport
+from dstorm.membership.resilient import SurvivingTransport
+from malt.files import checkpoint
+from malt.session import session, sharded_state
+from malt.world.world import World
+
+pytestmark = pytest.mark.serial
+
+VALUES = np.random.default_rng(0).normal(size=(101, 3)).astype(np.float32)
+VALUES[:3] = [[0.0, -0.0, np.nan], [np.inf, -np.inf, 1e-45], [-0.0, 0.0, 1]]
+
+
+@pytest.fixture
+def path(tmp_path, monkeypatch):
+    """A path, and pieces of a few rows."""
+    monkeypatch.setattr(sharded_state, "PIECE_NBYTES", 50)
+    monkeypatch.setattr(checkpoint, "_PIECE_NBYTES", 70)
+    monkeypatch.setattr("vol.sharded.layout.BLOCK_NBYTES", 64)
+    monkeypatch.setattr("vol.sharded.push.MESSAGE_NBYTES", 40)
+    return str(tmp_path / "train.ckpt")
+
+
+def save(path, epoch=3):
+    one = malt.Checkpoint(path)
+    m, w = malt.sharded((101, 3)), malt.sharded(7, "float64")
+    m.local[:] = VALUES[m.range]
+    w.push(np.arange(7.0))
+    assert one.save({"m": m, "epoch": epoch, "w": w}, force=malt.lowest()) == malt.lowest()
+    assert not one.save({"m": m}, force=not malt.lowest())
+    w.push(np.ones(7))
+
+
+@pytest.mark.parametrize("before", [1, 3])
+@pytest.mark.parametrize("after", [1, 2, 4])
+@pytest.mark.parametrize("seed", range(8))
+def test_another_number_of_ranks_goes_on(path, before, after, seed):
+    malt.simulate(lambda rank: save(path), before, seed)
+    with np.load(path) as file:
+        assert file["m"].tobytes() == VALUES.tobytes()
+
+    def program(rank):
+        state = malt.Checkpoint(path).load()
+        assert list(state) == ["m", "epoch", "w"] and state["epoch"] == 3
+        assert state["m"].local.tobytes() == VALUES[state["m"].range].tobytes()
+        np.testing.assert_array_equal(state["w"].pull(), before * np.arange(7.0), strict=True)
+        save(path)
+
+    malt.simulate(program, after, seed)
+
+
+def test_what_is_wrong_is_the_same_error_on_all_ranks(path):
+    def error(rank, state, kind, text):
+        one = malt.Checkpoint(path)
+        with pytest.raises(kind, match=text) as caught:
+            one.save(state, force=True)
+        assert len({*malt.allgather(str(caught.value))}) == 1
+
+    def program(rank):
+        w, g, m = malt.sharded(8, name="w"), malt.sharded(8, name="g"), malt.sharded((8, 2), name="m")
+        error(rank, {"w": w} if rank else {"epoch": 3}, TypeError, "rank 0 has no sharded vector; rank 1 has 'w'")
+        error(rank, {"w": g if rank == 2 else w}, TypeError, "rank 2 has 'w': <g: float32 of shape")
+        error(rank, {"w": w, "m": m if rank else None}, TypeError, r"state\['m'\] must be an array")
+        error(rank, {"w": w + 1} if rank == 1 else {"w": w}, TypeError, "is no array")
+        assert malt.Checkpoint(path).load() is None
+        return malt.Checkpoint(path).save({"epoch": 3}, force=True)
+
+    assert malt.simulate(program, 3) == [True, False, False]
+
+
+def test_a_file_that_is_replaced_while_it_is_read_is_refused(path):
+    malt.simulate(lambda rank: save(path), 1)
+    found = checkpoint.read(path).arrays["m"]
+    assert np.concatenate(list(found.pieces())).tobytes() == VALUES.tobytes()
+    assert max(len(piece) for piece in found.pieces()) == 70 // 12
+    malt.simulate(lambda rank: save(path), 1)
+    with pytest.raises(ValueError, match="it was replaced while it was read"):
+        list(found.pieces())
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_a_failed_part_is_dealt_from_the_last_checkpoint(path, seed):
+    """A rank fails at its so many-th turn: in training, in a save, or while another failure is made up for."""
+    turn = 60 + (740 + 370 * seed) % 1440
+    fails = {turn % 4: turn, (turn + 1) % 4: 2 * turn}
+    malt.simulate(lambda rank: malt.Checkpoint(path).save({"w": malt.sharded(8), "epoch": 0}, force=True), 2)
+
+    def train(state, one):
+        for epoch in range(int(state["epoch"]), 12):
+            one.save({"w": state["w"], "epoch": epoch}, force=True)
+            malt.together(lambda: state["w"].push(np.full(8, float(malt.lowest()))))
+            malt.barrier()
+            assert set(malt.together(state["w"].pull)) == {epoch + 1}
+
+    def live(rank):
+        one = malt.Checkpoint(path)
+        while True:
+            state = one.load()
+            try:
+                train(state, one)
+                return state["w"].sum()
+            except malt.PeerLost:
+                continue
+
+    group = Group(4, turn, fails)
+
+    def start(rank):
+        inner = SimulatedTransport(group, rank)
+        session.enter_simulation(World(SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)))
+        return live(rank)
+
+    results = group.run(start)
+    assert {results[rank] for rank in range(4) if rank not in group.failed} == {12 * 8}
+
+
+def test_where_there_is_no_checkpoint_the_loss_of_a_part_is_an_error(path):
+    def live(rank):
+        w = malt.sharded(8)
+        try:
+            while True:
+                w.sum()
+        except malt.PeerLost:
+            for _ in range(2):
+                with pytest.raises(malt.PeerLost, match="rank 1 is lost: .* there is no checkpoint .*train.ckpt"):
+                    malt.Checkpoint(path).load()
+            return True
+
+    group = Group(3, 0, {1: 200})
+
+    def start(rank):
+        inner = SimulatedTransport(group, rank)
+        session.enter_simulation(World(SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)))
+        return live(rank)
+
+    results = group.run(start)
+    assert results[0] and results[2] and group.failed == {1}
