@@ -39,10 +39,10 @@ def report(job_environment, tmp_path):
 @KINDS
 def test_the_embedded_data(report, kind):
     """The minimum was found by scipy's L-BFGS-B."""
-    made, model = report(2, kind)
-    assert made["final"]["objective"] == pytest.approx(0.324413044, rel=1e-6)
+    made, model = report(2, kind, "--tolerance", 1e-3)
+    assert made["final"]["objective"] == pytest.approx(0.324413044, rel=1e-3)
     assert made["final"]["test_accuracy"] > 0.848 and model["weights"].shape == (123,)
-    assert len(made["epochs"]) < 200 and made["epochs"][-1]["bytes_sent"] > 0
+    assert len(made["epochs"]) < 100 and made["epochs"][-1]["bytes_sent"] > 0
 
 
 def smooth(X, y, w, l2):
@@ -83,15 +83,14 @@ class TestRcv1:
         assert made["final"]["objective"] == pytest.approx(self._minimum(path).fun, rel=1e-6)
         assert smooth(X, y, model["weights"], L2)[0] == pytest.approx(made["final"]["objective"], rel=1e-9)
 
-    @pytest.mark.filterwarnings("ignore:'penalty' was deprecated:FutureWarning")
+    @pytest.mark.filterwarnings("ignore:.*penalty")
     @KINDS
     def test_owlqn_has_the_zeros_of_saga(self, report, rows, kind):
         linear_model = pytest.importorskip("sklearn.linear_model")
         path, X, y = rows
         made, model = report(2, path, "--l2", 0, "--no-intercept", "--optimizer", "owlqn", "--l1", L1, kind)
-        saga = linear_model.LogisticRegression(
-            penalty="l1", C=1 / (L1 * len(y)), solver="saga", fit_intercept=False, tol=1e-5, max_iter=3000
-        ).fit(X, y)  # fmt: skip
+        options = {"penalty": "elasticnet", "l1_ratio": 1, "solver": "saga", "tol": 1e-5, "max_iter": 3000}
+        saga = linear_model.LogisticRegression(C=1 / (L1 * len(y)), fit_intercept=False, **options).fit(X, y)
         w = saga.coef_[0]
         objective = smooth(X, y, w, 0)[0] + L1 * np.abs(w).sum()
         assert made["final"]["objective"] == pytest.approx(objective, rel=1e-3)
