@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import re
 import subprocess
 import sys
 
@@ -30,3 +32,63 @@ def run(program, environment, ranks):
 def test_a_view_that_is_kept_lasts_beyond_the_session(job_environment):
     done = run(KEPT, job_environment, 2)
     assert (done.returncode, done.stdout) == (0, "ends well 1000000\n" * 2), done.stderr
+
+
+CONTENDED = """
+import malt
+s = malt.sharded(10, "float64")
+for _ in range(10_000):
+    s.push([1.0 + malt.rank()], [7])
+malt.barrier()
+assert s.pull([7]) == 10_000 * (1 + 2 + 3 + 4) == s.sum()
+x, y = malt.sharded(10_000_000), malt.sharded(10_000_000)
+x.fill(1), y.fill(2)
+before = x.statistics(), y.statistics()
+assert x.dot(y) == 20_000_000
+after = x.statistics(), y.statistics()
+moved = [now.bytes_sent + now.bytes_read - then.bytes_sent - then.bytes_read for now, then in zip(after, before)]
+assert sum(moved) <= 8 * malt.size()
+print("ends well", flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_pushes_into_one_element_are_exact_under_load_and_a_scalar_product_moves_scalars(job_environment):
+    busy = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count())]
+    try:
+        done = run(CONTENDED, job_environment, 4)
+    finally:
+        for process in busy:
+            process.kill()
+            process.wait()
+    assert (done.returncode, done.stdout) == (0, "ends well\n" * 4), done.stderr
+
+
+LARGE = """
+import malt
+import numpy as np
+
+def resident():
+    with open("/proc/self/smaps_rollup") as lines:
+        return sum(1024 * int(line.split()[1]) for line in lines if line.startswith("Rss:"))
+
+malt.barrier()
+before = resident()
+s = malt.sharded(200_000_000)
+s.fill(3)
+s.scale(2)
+s.push(np.ones(1000), np.arange(1000) * 200_000)
+malt.barrier()
+assert s.nnz() == 200_000_000 and s.max() == 6 + malt.size() and s.norm() > 0
+print("grew by", (resident() - before) / 800_000_000, flush=True)
+s.pull([199_999_999])
+"""
+
+
+@pytest.mark.thorough
+def test_a_rank_holds_its_part_of_a_large_vector_alone(job_environment):
+    """Also what it shares counts in full: each page of its own part, and of others' that it has touched."""
+    done = run(LARGE, job_environment, 4)
+    assert done.returncode == 0, done.stderr
+    grown = [float(share) for share in re.findall("grew by (.*)", done.stdout)]
+    assert len(grown) == 4 and max(grown) <= 0.25 * 1.1, grown
