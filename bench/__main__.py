@@ -22,7 +22,7 @@ from bench import rows as table
 from bench.mf import comparison as factorization
 from bench.rows import Row
 from bench.svm import comparison as classification
-from bench.svm import straggler
+from bench.svm import logistic, straggler
 from malt.launch.mpi_library import bound_library
 
 ROOT = Path(__file__).parents[1]
@@ -32,6 +32,7 @@ PAGE = Path(__file__).with_name("page.md")
 PARTS: dict[str, Callable[[bool], list[Row]]] = {
     "messages": jobs.rows_of("bench.messages", 2),
     "training": classification.rows,
+    "logistic": logistic.rows,
     "factorization": factorization.rows,
     "straggler": straggler.rows,
     "load": jobs.rows_of("bench.svm.load", 4),

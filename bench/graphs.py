@@ -19,7 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import malt
-from apps.svm import learners, linear, reading
+from apps import linear
+from apps.linear import reading
+from apps.svm import learners
 
 GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
 TARGET = 0.362

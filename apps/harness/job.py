@@ -124,7 +124,10 @@ def _report_measured(program: Program, options: Namespace, measured: Measured) -
 
 
 def main(program: str, work: Callable[[Sequence[str]], None]) -> None:
-    """Call work(arguments) on all ranks, and end the process: with status 0, or with one line of error and status 2."""
+    """Call work(arguments) on all ranks, and end the process: with status 0, or with one line of error and status 2.
+
+    Status 1 where a rank has failed with what the others cannot do without.
+    """
     malt.init()
     try:
         work(sys.argv[1:])
@@ -136,6 +139,10 @@ def main(program: str, work: Callable[[Sequence[str]], None]) -> None:
     except FloatingPointError as error:
         print(f"{program}: error: rank {malt.rank()}: {error}", file=sys.stderr)
         sys.exit(2)
+    except malt.PeerLost as error:
+        if malt.lowest():
+            print(f"{program}: error: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)
     except HelpGiven:
         pass
     malt.finalize()

@@ -17,7 +17,7 @@ from bench.svm import planted
 
 L2 = 1e-4
 PROBLEM = linear.Problem("hinge", L2, False)
-"""Of all tasks: hinge loss, no intercept."""
+"""Of tasks of apps.svm: hinge loss, no intercept."""
 RCV1 = Path(__file__).parents[3] / "shared" / "data" / "rcv1-ccat" / "train.svm.xz"
 RCV1_TARGET = 0.1905
 """One percent above the optimum, 0.1886."""
@@ -38,6 +38,9 @@ class Task:
     exchange_every: int
     epochs: int
     """More than any training needs to reach the target."""
+    problem: linear.Problem = PROBLEM
+    searches_step: bool = True
+    """Whether the first step size is chosen on a sample."""
 
     @property
     def width(self) -> int:
@@ -54,18 +57,19 @@ class Task:
         """The objective of a model, whose further weights are 0."""
         params = np.zeros(self.width + 1, np.float32)
         params[: len(weights)] = weights
-        return linear.objective(PROBLEM, self.examples, params)
+        return linear.objective(self.problem, self.examples, params)
 
     def report(self, ranks: int, *options: object) -> jobs.Report:
-        """The report of apps.svm on `ranks` ranks."""
+        """The report of the program on `ranks` ranks."""
         module, *rows = self.words
         common = ("--l2", L2, "--no-intercept", "--exchange-every", self.exchange_every)
         return jobs.report(ranks, str(module), *rows, *common, *options)
 
     def seconds(self, ranks: int, seed: int) -> float:
-        """Seconds of apps.svm until rank 0's model reaches the target, with those of the choice of the first step."""
+        """Seconds of the program until its model reaches the target, with those of the choice of the first step."""
         made = self.report(ranks, "--epochs", self.epochs, "--seed", seed)
-        return jobs.seconds_to(self.target, "objective", made) + self.step_search_s(ranks)
+        search_s = self.step_search_s(ranks) if self.searches_step else 0.0
+        return jobs.seconds_to(self.target, "objective", made) + search_s
 
     def step_search_s(self, ranks: int) -> float:
         """Seconds that the choice of the first step takes on each rank, as the ranks divide the work."""
@@ -73,7 +77,7 @@ class Task:
         taken = []
         for _ in range(3):
             start = time.perf_counter()
-            linear.first_step(PROBLEM, sample, self.width, ranks)
+            linear.first_step(self.problem, sample, self.width, ranks)
             taken.append(time.perf_counter() - start)
         return min(taken) / ranks
 

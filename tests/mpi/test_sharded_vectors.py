@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pytest
 
@@ -83,3 +85,29 @@ def test_a_view_that_is_kept_stays_as_it_is():
     assert all(one.nnz() == one.shape[0] for one in later)
     for one in later:
         one.close()
+
+
+def test_a_rank_holds_its_part_of_the_history_of_lbfgs():
+    """2 m vectors, of which a rank has one part each; a few more while it works."""
+    n, m, sizes = 400_000, 6, []
+    w = malt.sharded(n, "float64")
+    w.fill(1)
+    curvature = w.copy()
+    curvature.local[:] = np.linspace(1, 1000, n)[w.range]
+
+    def function(w):
+        gradient = curvature * w
+        return w.dot(gradient) / 2, gradient
+
+    part = 8 * len(w.local)
+    tracemalloc.start()
+    try:
+        result = malt.optim.lbfgs(
+            function, w, m=m, tolerance=0.0, max_iterations=12,
+            callback=lambda _: sizes.append(tracemalloc.get_traced_memory()[0]),
+        )  # fmt: skip
+    finally:
+        tracemalloc.stop()
+    assert result.iterations == 12
+    assert all(2 * m * part <= size <= (2 * m + 10) * part for size in sizes[m:])
+    w.close()

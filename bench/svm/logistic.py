@@ -1,0 +1,61 @@
+"""Measures apps.logistic on rcv1-ccat against scikit-learn: seconds to 1e-3 and to 1e-2 above the minimum."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import malt
+from apps import linear
+from bench.rows import Row, timed
+from bench.svm import peers, task
+from bench.svm.comparison import NOT_INSTALLED
+from bench.svm.task import Task
+
+MINIMUM = 0.299223
+"""That of the mean logistic loss with l2 1e-4: scipy's L-BFGS-B has found it."""
+RANKS = 2
+PROBLEM = linear.Problem("logistic", task.L2, False)
+
+
+def rows(quick: bool) -> list[Row]:
+    """All rows of this module."""
+    if not task.RCV1.exists():
+        return [Row("logistic regression on rcv1-ccat", "all peers", None, 1, note=task.NO_RCV1)]
+    data = malt.open_svmlight(task.RCV1)
+
+    def posed(excess: float, *options: object, every: int = 6000, epochs: int = 12, **more: Any) -> Task:
+        words = ("apps.logistic", task.RCV1, *options)
+        return Task("rcv1-ccat", data, (1 + excess) * MINIMUM, words, every, epochs, PROBLEM, **more)
+
+    near, far = posed(1e-3, "--optimizer", "sgd"), posed(1e-2, "--optimizer", "sgd")
+    adam = posed(1e-2, "--optimizer", "adam", every=200, epochs=20, searches_step=False)
+    rounds = 2 if quick else 5
+    solvers = {f"scikit-learn, {name}": peers.logistic_regression(near, name) for name in ("lbfgs", "liblinear")}
+    sgd = {"scikit-learn SGDClassifier": peers.scikit_learn(far)}
+    return [
+        *_compared({"sgd": near, "lbfgs after 1 epoch of sgd": posed(1e-3, "--warm-start", 1)}, solvers, 2.0, rounds),
+        *_compared({"sgd": far, "adam": adam}, sgd, 0.0, rounds),
+    ]
+
+
+def _compared(ours: dict[str, Task], theirs: dict[str, peers.Peer | None], goal: float, rounds: int) -> list[Row]:
+    """The rows of programs and peers that take turns. `goal`: of the first program."""
+    contenders: dict[str, Callable[[int], float]] = {
+        **{name: lambda seed, one=one: one.seconds(RANKS, seed) for name, one in ours.items()},
+        **{name: lambda _, peer=peer: peer.seconds() for name, peer in theirs.items() if peer},
+    }
+    taken: dict[str, list[float]] = {name: [] for name in contenders}
+    for seed in range(rounds):
+        for name, train in contenders.items():
+            taken[name].append(train(seed))
+    made = []
+    for place, (mine, one) in enumerate(ours.items()):
+        what = f"logistic regression on {one.name} to {one.target:.4f}, {mine}, {RANKS} ranks"
+        least = 0.0 if place else goal
+        for name, peer in theirs.items():
+            if peer:
+                made.append(timed(what, name, least, taken[mine], taken[name], f"its best: {peer.setting}"))
+            else:
+                made.append(Row(what, name, None, least, note=NOT_INSTALLED))
+    return made
