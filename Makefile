@@ -59,6 +59,7 @@ test: $(READY)
 test-all: $(READY)
 	@$(PYTEST) --all $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q --all tests/mpi $(ARGS)
+	@$(MALT) run -n 4 -m pytest -q --compiled tests/mpi $(ARGS)
 
 test-%: $(READY)
 	@$(MALT) run -n $* -m pytest -q tests/mpi $(ARGS)

@@ -53,6 +53,9 @@ settings.register_profile("few", settings.get_profile("all"), max_examples=FEW_E
 def pytest_addoption(parser):
     parser.addoption("--straggler-steps", type=int, default=40, help="steps of the tests with one slow rank")
     parser.addoption("--all", action="store_true", help="run the thorough tests, too")
+    parser.addoption(
+        "--compiled", action="store_true", help="import numba first, so that dense vectors use compiled calls"
+    )
     parser.addoption("--torn-seconds", type=float, default=1.0, help="how long each free-running torn-read test lasts")
 
 
@@ -246,6 +249,15 @@ def start(job_environment, tmp_path):
         return Job([str(program), *arguments], job_environment, tmp_path, **options)
 
     return start
+
+
+@pytest.fixture(autouse=True)
+def compiled_calls(request, monkeypatch):
+    """Dense vectors use compiled calls with --compiled alone, whatever other tests have imported."""
+    from dstorm.queues import compiled
+
+    kernels = compiled.load if request.config.getoption("--compiled") else lambda kind: None
+    monkeypatch.setattr(compiled, "kernels", kernels)
 
 
 @pytest.fixture(autouse=True)

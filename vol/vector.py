@@ -169,6 +169,10 @@ class Vector(Shared):
             return Gathered()
         if function is TRAINED and self._consistency.acknowledges:
             function = AVG
+        if timeout_s is None and (gathered := self._merge_at_once(function)) is not None:
+            self._gathered_at = self._step
+            self._mass = 1.0
+            return gathered
         messages = self._collect(function, timeout_s)
         self._gathered_at = self._step
         if function is TRAINED:
@@ -234,6 +238,10 @@ class Vector(Shared):
     @abstractmethod
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         """Send to `peers` what a scatter sends; return the payload bytes."""
+
+    def _merge_at_once(self, function: GatherFunction | UserFunction) -> Gathered | None:
+        """Do all of a gather without a timeout, in one step; None: nothing was done, and `_collect` does it."""
+        return None
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
         """Wait if the consistency asks for it, take the messages that have arrived, merge them and return them."""

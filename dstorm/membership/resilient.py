@@ -56,6 +56,7 @@ class Slice:
         self._arena, self._start = arena, start
         self._give_back: Callable[[int, int], object] | None = give_back
         self.memory: Bytes = arena.memory[start : start + nbytes]
+        self.addresses: Mapping[int, int] = {peer: address + start for peer, address in arena.addresses.items()}
         self.flush, self.prepared_flush, self.sync = arena.flush, arena.prepared_flush, arena.sync
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
@@ -78,7 +79,7 @@ class Slice:
         """As `Window.free`, but Local: no rank waits. All live ranks free the same slices in the same order."""
         if self._give_back is not None:
             self._give_back(self._start, self.memory.nbytes)
-            self._give_back, self.memory = None, np.empty(0, np.uint8)
+            self._give_back, self.addresses, self.memory = None, {}, np.empty(0, np.uint8)
 
 
 class SurvivingTransport(BarrierTransport):

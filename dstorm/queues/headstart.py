@@ -17,7 +17,7 @@ from dstorm.view import HasPeer
 
 _Edge = TypeVar("_Edge", bound=HasPeer)
 
-_STEPS = 1
+STEPS = 1
 """Steps that a rank may be ahead of a local peer before it yields its core."""
 
 
@@ -48,9 +48,9 @@ class HeadStart(Generic[_Edge]):
         version = self._view.version
         if version != self._version:
             self._version, self._present = version, self._view.to_living(self._local_peers)
-        behind = [edge for edge in self._present if not self._has_reached(edge, step - _STEPS)]
+        behind = [edge for edge in self._present if not self._has_reached(edge, step - STEPS)]
         if behind:
-            self._yield_core(behind, step - _STEPS, version)
+            self._yield_core(behind, step - STEPS, version)
 
     def _yield_core(self, behind: list[_Edge], step: int, version: int) -> None:
         patience, clock, is_first = self._patience[version], self._transport.clock, True

@@ -32,19 +32,20 @@ class Queues(Closing):
         self, transport: Transport, layout: Layout, consistency: Consistency, deadline_s: float
     ) -> None:  # fmt: skip
         super().__init__()
-        self._consistency = consistency
+        self.consistency, self.layout = consistency, layout
         transport.opened()
         try:
             self._window = transport.window(layout.window_nbytes(transport.rank))
         except BaseException:
             transport.closed()
             raise
-        self._transport = transport
-        self._waiting = Waiting(transport, deadline_s, self.notice)
-        self._out = Outbox(transport, self._window, layout, consistency, self._waiting)
-        self._in = Inbox(transport, self._window, layout, consistency, self._waiting)
-        self._step = 0
-        if consistency.lockstep:
+        self.transport = transport
+        self.waiting = Waiting(transport, deadline_s, self.notice)
+        self.outbox = Outbox(transport, self._window, layout, consistency, self.waiting)
+        self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting)
+        self.step = 0
+        """The step of the last send."""
+        if consistency.lockstep and transport.view.can_change:
             transport.duties.append(self._make_way)
 
     @property
@@ -54,7 +55,7 @@ class Queues(Closing):
 
     def prepare(self, outgoing: OutgoingMessage) -> None:
         """Prepare the Puts of this message object, which has no tail: later sends of it take less time. Local."""
-        self._out.prepare(outgoing)
+        self.outbox.prepare(outgoing)
 
     @interruption.message
     def send_each(
@@ -71,8 +72,8 @@ class Queues(Closing):
         rank has failed. Nothing was sent then.
         """
         try:
-            sent = self._out.send(outgoing, step, weight, mass, what)
-            self._step = step
+            sent = self.outbox.send(outgoing, step, weight, mass, what)
+            self.step = step
             return sent
         finally:
             if interruption.pending is not None:
@@ -80,7 +81,7 @@ class Queues(Closing):
 
     def has_arrived(self) -> bool:
         """Whether `receive` may find a message. Local. It is cheap, and any thread may call it."""
-        return self._in.has_arrived()
+        return self.inbox.has_arrived()
 
     def receive(
         self, sources: Callable[[], Iterable[int]], *, newest: bool, timeout_s: float | None = None
@@ -93,8 +94,8 @@ class Queues(Closing):
         `newest`: only the newest message of each sender; earlier ones count as overwritten. DeadlinePassed: nothing was
         taken.
         """
-        self._in.wait(sources, self._step, timeout_s)
-        return self._in.take(newest)
+        self.inbox.wait(sources, self.step, timeout_s)
+        return self.inbox.take(newest)
 
     def look(self, sources: Callable[[], Iterable[int]], timeout_s: float | None = None) -> list[Message] | None:
         """Views of the newest message of each sender, in its slot. Local.
@@ -103,29 +104,29 @@ class Queues(Closing):
         `look_again` returns True. None: a message has a wrong length; `receive` refuses it. It waits as `receive`. Not
         for lockstep. DeadlinePassed.
         """
-        self._in.wait(sources, self._step, timeout_s)
-        return self._in.look()
+        self.inbox.wait(sources, self.step, timeout_s)
+        return self.inbox.look()
 
     def look_again(self) -> bool:
         """Whether all messages of `look` are still whole. If so, they count as merged; else nothing changes. Local."""
-        return self._in.look_again()
+        return self.inbox.look_again()
 
     def refuse(self, message: Message) -> None:
         """Count this message of the last `receive` as refused, not as gathered, for its contents. Local."""
-        self._in.refuse(message)
+        self.inbox.refuse(message)
 
     def acknowledge(self) -> None:
         """End the merge: the payloads of `receive` may be overwritten from now on. One-sided.
 
         Acknowledges the messages to their senders where the consistency requires it.
         """
-        self._in.merged()
-        if self._consistency.acknowledges:
-            self._in.acknowledge()
+        self.inbox.merged()
+        if self.consistency.acknowledges:
+            self.inbox.acknowledge()
 
     def have_closed(self, peers: Iterable[int]) -> list[int]:
         """Those of `peers` to which nothing is sent any more, as they have closed. Local."""
-        return [peer for peer in peers if self._out.edges[peer].done]
+        return [peer for peer in peers if self.outbox.edges[peer].done]
 
     def statistics(self, neighbours: Collection[int] | None = None) -> Statistics:
         """The totals so far, overall and by peer. Local.
@@ -133,41 +134,41 @@ class Queues(Closing):
         The peers are `neighbours` (None: all) and those with which there was any traffic.
         """
         self._window.sync()
-        peers = sorted(self._out.edges.keys() | self._in.edges.keys())
+        peers = sorted(self.outbox.edges.keys() | self.inbox.edges.keys())
         edges = {peer: self._edge_statistics(peer) for peer in peers}
         if neighbours is not None:
             edges = {peer: edge for peer, edge in edges.items() if peer in neighbours or edge != _IDLE}
-        return total(edges, self._waiting.total_s)
+        return total(edges, self.waiting.total_s)
 
     def _make_way(self) -> None:
         """As `Inbox.make_way`, where a graph was mended; nothing while another thread sends or receives here."""
-        if self._transport.view.failed:
+        if self.transport.view.failed:
             with self.turn.lent() as is_free:
                 if is_free:
-                    self._in.make_way()
+                    self.inbox.make_way()
 
     def _edge_statistics(self, peer: int) -> EdgeStatistics:
-        sending, receiving = self._out.edges.get(peer), self._in.edges.get(peer)
+        sending, receiving = self.outbox.edges.get(peer), self.inbox.edges.get(peer)
         record = EdgeStatistics()
         if sending is not None:
             record = EdgeStatistics(sent=sending.ring.sent, bytes_sent=sending.bytes_sent, waited_s=sending.waited_s)
         if receiving is None:
             return record
         ring = receiving.ring
-        pending, overwritten = self._in.outstanding(receiving)
+        pending, overwritten = self.inbox.outstanding(receiving)
         return EdgeStatistics(
             record.sent, ring.gathered, overwritten, pending, ring.torn_retries, ring.refused,
             record.bytes_sent, record.waited_s + receiving.waited_s, receiving.lag.record(),
         )  # fmt: skip
 
     def _leave(self) -> None:
-        if self._make_way in self._transport.duties:
-            self._transport.duties.remove(self._make_way)
-        self._out.leave(self._step)
-        self._in.leave(self._step)
-        if neighbours := sorted(self._out.edges.keys() | self._in.edges.keys()):
+        if self._make_way in self.transport.duties:
+            self.transport.duties.remove(self._make_way)
+        self.outbox.leave(self.step)
+        self.inbox.leave(self.step)
+        if neighbours := sorted(self.outbox.edges.keys() | self.inbox.edges.keys()):
             self._window.flush(neighbours)
-        self._transport.closed()
+        self.transport.closed()
 
     def free(self) -> None:
         """Free the memory; views of it become invalid. Collective, once all ranks have closed. ClosedError: not yet."""

@@ -87,7 +87,7 @@ class Inbox:
         self._handed: list[Message] = []
         """The messages of the last `take` that were not refused, until they are counted as merged."""
         self._step = 0
-        self._over = 0
+        self.over = 0
         """Under lockstep: the last step whose messages no gather merges any more; -1: a gather is under way."""
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> InEdge:
@@ -134,7 +134,7 @@ class Inbox:
         if self._consistency.lockstep:
             # Only edges of this step can hold a message of this step. But a message of another step that was not
             # gathered then blocks its sender, so all queues are read.
-            self._over = -1
+            self.over = -1
             found = [self._take_step(edge) for edge in self.edges.values()] if self._step else []
             taken = [message for message in found if message is not None]
         else:
@@ -193,7 +193,7 @@ class Inbox:
             self._flush_all()
         elif fresh:
             self._window.flush([edge.peer for edge in fresh])
-        self._over = self._step
+        self.over = self._step
 
     def make_way(self) -> None:
         """Under lockstep: skip the messages of steps that are over, and acknowledge them. One-sided.
@@ -244,7 +244,7 @@ class Inbox:
         number = 0
         while True:
             seen = edge.headers[edge.ring.next_slot].read()
-            if edge.ring.look(seen) is not SlotState.READY or seen is None or seen.step > self._over:
+            if edge.ring.look(seen) is not SlotState.READY or seen is None or seen.step > self.over:
                 return number
             self._note_step(edge, seen)
             number = seen.number

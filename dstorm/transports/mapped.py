@@ -38,6 +38,7 @@ class MappedMemory:
     def __init__(self, rank: int, parts: Mapping[int, Bytes], fence: Callable[[], None]) -> None:
         self.parts = parts
         self.memory: Bytes = parts[rank]
+        self.addresses: Mapping[int, int] = {peer: part.__array_interface__["data"][0] for peer, part in parts.items()}
         self.sync = fence
         """As `Window.sync`. Local."""
 
@@ -72,7 +73,7 @@ class MappedMemory:
 
     def drop(self) -> None:
         """Drop the views of the memory. Local."""
-        self.parts, self.memory = {}, np.empty(0, np.uint8)
+        self.parts, self.addresses, self.memory = {}, {}, np.empty(0, np.uint8)
 
 
 class Far(Protocol):
@@ -97,6 +98,7 @@ class SpanningWindow:
     def __init__(self, near: MappedMemory, far: Far) -> None:
         self._near, self._far = near, far
         self.memory: Bytes = near.memory
+        self.addresses: Mapping[int, int] = near.addresses
         self.sync, self.copy = near.sync, near.copy
 
     def _way(self, peer: int) -> MappedMemory | Far:
@@ -128,4 +130,4 @@ class SpanningWindow:
     def drop(self) -> None:
         """Drop the views of the memory. Local."""
         self._near.drop()
-        self.memory = self._near.memory
+        self.memory, self.addresses = self._near.memory, self._near.addresses

@@ -27,6 +27,8 @@ def _nothing(*_: object) -> None:
 class SoloWindow:
     """Memory that no other rank writes to. All methods are those of `Window`."""
 
+    addresses: Mapping[int, int] = {}
+
     def __init__(self, nbytes: int) -> None:
         shm_space.check_host("the window", nbytes)
         self.memory: Bytes = np.zeros(max(nbytes, 1), np.uint8)

@@ -25,7 +25,7 @@ def train(sync, steps, nap_s=0.02):
             time.sleep(nap_s)
         v.scatter()
         v.gather()
-        ahead = max(ahead, step - v._queues._in.edges[0].step) if malt.rank() else 0
+        ahead = max(ahead, step - v._queues.inbox.edges[0].step) if malt.rank() else 0
     mine = time.monotonic() - start
     everyone = [float(text) for text in malt.init().transport.allgather(repr(mine).encode())]
     return everyone, ahead, v

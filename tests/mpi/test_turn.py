@@ -122,7 +122,7 @@ def test_a_close_ends_the_wait_of_another_thread(vector, monkeypatch):
         entered.set()
         return [edge]
 
-    monkeypatch.setattr(vector, "_send", lambda *_: vector._queues._waiting.until_none("scatter", missing, None))
+    monkeypatch.setattr(vector, "_send", lambda *_: vector._queues.waiting.until_none("scatter", missing, None))
     scattering = in_thread(vector.scatter)
     assert entered.wait(5)
     vector.close()

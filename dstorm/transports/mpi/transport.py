@@ -230,7 +230,8 @@ class MpiTransport(BarrierTransport):
 
     def poll_failures(self, quietly: bool = False) -> None:
         """As `attend`: the failure of a rank ends the job. One-sided."""
-        self.attend()
+        if self.duties:
+            self.attend()
 
     def depart(self) -> None:
         """As `Transport.depart`. One-sided."""

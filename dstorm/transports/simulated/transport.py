@@ -27,6 +27,8 @@ _view = lru_cache(maxsize=4)(View)
 class SimulatedWindow:
     """One rank's part of a window among simulated ranks. All methods are those of `Window`."""
 
+    addresses: Mapping[int, int] = {}
+
     def __init__(self, group: Group, rank: int, nbytes: int) -> None:
         self._group = group
         self._rank = rank

@@ -30,7 +30,7 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment, monkeypatch):
 
     def live(rank, queues, transport):
         if rank == 0:
-            flush, flushes = queues._out._flush_all, []
+            flush, flushes = queues.outbox._flush_all, []
 
             def interrupted():
                 flush()
@@ -38,7 +38,7 @@ def test_a_message_is_whole_before_the_exception_comes_out(moment, monkeypatch):
                 if len(flushes) == moment + 1:
                     handle()
 
-            queues._out._flush_all = interrupted
+            queues.outbox._flush_all = interrupted
             with pytest.raises(Signal):
                 send(queues, [1], 1, payload(0, 1))
             assert len(flushes) == 3 and interruption.pending is None

@@ -189,7 +189,7 @@ def test_an_impossible_length_is_refused():
         if rank == 1:
             from dstorm import header
 
-            first = queues._in.edges[0].slots[0]
+            first = queues.inbox.edges[0].slots[0]
             header.write(queues._window.memory.data, first, 1, 1, header.WHOLE, nbytes=CAPACITY + NBYTES)
             assert queues.receive(lambda: [0], newest=False) == []
             assert queues.statistics().refused == 1

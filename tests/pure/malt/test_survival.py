@@ -318,7 +318,7 @@ def test_half_a_header_of_a_failed_rank_is_no_message(seed):
         vector = make_vector(transport, "bsp")
         for step in range(1, 9):
             if transport.rank == 1 and step == 4:
-                edge = vector._queues._out.edges[0]
+                edge = vector._queues.outbox.edges[0]
                 torn, window = np.zeros(header.NBYTES, np.uint8), vector._queues._window
                 header.write(torn.data, 0, 4, 4, header.WRITING)
                 window.put(torn[24:], 0, edge.slots[3 % 2] + 24)

@@ -1,0 +1,221 @@
+"""The compiled calls of one vector: a send and a merge that are one call each, where all is as in the common case.
+
+They are used where the program has imported numba and this process maps the memory of all its peers
+(dstorm/queues/kernels.py). Each call is given the state of the edges, which stays in sender.py and receiver.py.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from itertools import count
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from dstorm import interruption
+from dstorm.queues import headstart
+from dstorm.queues.queues import Queues
+from dstorm.queues.receiver import InEdge
+
+_BRIEF_TRIES = 20
+"""Tries of a merge before the wait for a message begins, whose first poll takes longer than all of them."""
+_TRIES = 4
+"""Tries of a merge after a message was overwritten meanwhile, before copies are made."""
+_ANY_STEPS = 2**63
+_DONE = 1
+"""What a compiled gather returns where it has done its work."""
+
+Phases = tuple[tuple[int, ...], ...]
+Merged = tuple[tuple[int, ...], tuple[int, ...]]
+"""The senders and the steps of messages."""
+_BLOCK = 8192
+"""Elements that are summed at once where there are three terms or more."""
+
+
+class Kernels(NamedTuple):
+    """The compiled kernels for arrays of one dtype, and the module that says what they take and return."""
+
+    scatter: Callable[[int, int, float, float], bool]
+    gather: Callable[[int, int, bool], int]
+    module: Any
+
+
+def kernels(kind: str) -> Kernels | None:
+    """The kernels for arrays of dtype `kind`, "f" or "d"; None where they are not used. Local.
+
+    They are used where the program has imported numba, so that nobody else waits for it. The first process on a machine
+    compiles them, which takes seconds; later ones load them from numba's cache.
+    """
+    return load(kind) if "numba" in sys.modules else None
+
+
+@cache
+def load(kind: str) -> Kernels | None:
+    """The kernels, compiled now or loaded from numba's cache; None where numba cannot. Local."""
+    try:
+        from dstorm.queues import kernels
+
+        made = Kernels(*kernels.compile_for(kind), kernels)
+        return made if kernels.writes_headers(made.scatter) else None
+    except Exception:  # another numba, no folder for its cache, NUMBA_DISABLE_JIT: Python does it all then
+        return None
+
+
+def calls(queues: Queues, array: NDArray[Any], outs: Phases, ins: Phases) -> CompiledCalls | None:
+    """The calls that send and merge `array`, flat; None where there are none. Local.
+
+    `outs`, `ins`: the neighbours by phase. There are none where a step has other neighbours than the next one.
+    """
+    if outs != (tuple(queues.outbox.edges),) or ins != (tuple(queues.inbox.edges),):
+        return None
+    mode, ranks = queues.consistency, {queues.transport.rank, *outs[0], *ins[0]}
+    is_plain = array.dtype.char in "fd" and array.dtype.isnative and array.flags.aligned and array.size > 0
+    if not is_plain or (mode.acknowledges and not mode.lockstep) or not ranks <= queues.window.addresses.keys():
+        return None
+    made = kernels(array.dtype.char) if len(ranks) > 1 else None
+    return CompiledCalls(queues, made, array) if made is not None else None
+
+
+class CompiledCalls:
+    """The compiled calls of one vector: each is a whole send or merge, or changes nothing. The constructor is Local."""
+
+    def __init__(self, queues: Queues, kernels: Kernels, array: NDArray[Any]) -> None:
+        self._queues, self._transport, self._waiting = queues, queues.transport, queues.waiting
+        self._scatter, self._gather, self._places = kernels
+        self._nbytes, self._lockstep = array.nbytes, queues.consistency.lockstep
+        self._block = np.empty(min(array.size, _BLOCK), array.dtype)
+        self.result = np.empty(0 if self._lockstep else array.size, array.dtype)
+        """Where, but in lockstep, the mean lies until it is known to be whole."""
+        staleness = queues.consistency.staleness
+        self._ahead = headstart.STEPS if staleness is None else staleness
+        self._out, self._in = self._table_to_send(), self._table_to_gather(array.itemsize)
+        self.adopted(array)
+        self._out_address, self._in_address = _address(self._out), _address(self._in)
+        self._out_words, self._in_words = self._out.data, self._in.data
+        self._outs = [*zip(self._settled(self._places.OUT_EDGES), queues.outbox.edges.values(), strict=False)]
+        self._ins = [*zip(self._settled(self._places.IN_EDGES), queues.inbox.edges.values(), strict=False)]
+        """The place of the newest message sent or taken in a table, by edge."""
+
+    def _table_to_send(self) -> NDArray[np.uint64]:
+        queues, layout, mode, rank = self._queues, self._queues.layout, self._queues.consistency, self._transport.rank
+        at, in_flight = queues.window.addresses, mode.unacknowledged(layout.depth) if mode.acknowledges else 0
+        words = [0, self._nbytes, layout.depth, len(queues.outbox.edges), in_flight]
+        for peer in queues.outbox.edges:
+            slots = [at[peer] + slot for slot in layout.slots(rank, peer)]
+            words += [at[rank] + layout.acknowledgement(rank, peer), 0, 0, 0, *slots]
+        return np.array(words, np.uint64)
+
+    def _table_to_gather(self, item_nbytes: int) -> NDArray[np.uint64]:
+        queues, layout, rank = self._queues, self._queues.layout, self._transport.rank
+        at, edges = queues.window.addresses, queues.inbox.edges
+        words = [0, self._nbytes, layout.depth, len(edges), self._lockstep, self._ahead, item_nbytes]
+        words += [sum(peer < rank for peer in edges), _address(self._block), self._block.size, _address(self.result)]
+        for peer in edges:
+            slots = [at[rank] + slot for slot in layout.slots(peer, rank)]
+            words += [at[peer] + layout.acknowledgement(peer, rank), 0, 0, 0, *slots]
+        return np.array(words, np.uint64)
+
+    def _settled(self, first: int) -> Iterator[int]:
+        return count(first + self._places.SETTLED, self._places.SLOTS + self._queues.layout.depth)
+
+    def adopted(self, array: NDArray[Any]) -> CompiledCalls | None:
+        """These calls, for `array`, of the same shape and dtype, from now on; None: they cannot. Local."""
+        self._array = array
+        self._out[self._places.ARRAY] = self._in[self._places.ARRAY] = _address(array)
+        return self if array.flags.aligned else None
+
+    @interruption.message
+    def send(self, step: int, weight: float, mass: float) -> tuple[int, float] | None:
+        """As `Queues.send_each`, of the array to all out-neighbours; None: it must be sent so. One-sided."""
+        try:
+            words, edges = self._out_words, self._outs
+            for place, edge in edges:
+                words[place] = edge.ring.sent
+            share = mass / (len(edges) + 1)
+            if not self._scatter(self._out_address, step, weight, share):
+                return None
+            for _, edge in edges:
+                edge.ring.sent += 1
+                edge.bytes_sent += self._nbytes
+            self._queues.step = step
+            self._transport.count_step()
+            return self._nbytes * len(edges), share
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    @interruption.message
+    def merge(self, sources: Callable[[], Iterable[int]], is_mean: bool) -> Merged | None:
+        """Merge the newest message of each sender into the array: the mean or, in lockstep, the sum. One-sided.
+
+        It waits as `Queues.receive`. None: nothing was merged, and it must be merged so. DeadlinePassed: as there.
+        """
+        try:
+            merged = self._merged(is_mean)
+            return merged if isinstance(merged, tuple) else self._merged_later(merged, sources, is_mean)
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    def _merged(self, is_mean: bool) -> Merged | InEdge | None:
+        """The messages that were merged now. None: nothing was; an edge: its peer is behind."""
+        words, edges, step = self._in_words, self._ins, self._queues.step
+        for place, edge in edges:
+            words[place] = edge.ring.taken
+        found = self._gather(self._in_address, step, is_mean)
+        if found != _DONE:
+            return self._unmerged(found)
+        senders, steps, now = [], [], self._transport.clock()
+        for place, edge in edges:
+            if number := words[place + 1]:
+                its_step = words[place + 2]
+                edge.ring.take(number)
+                edge.lag.note(step - its_step)
+                if its_step > edge.step:
+                    edge.step, edge.heard_at = its_step, now
+                if self._lockstep:
+                    edge.acknowledged = number
+                senders.append(edge.peer)
+                steps.append(its_step)
+        if self._lockstep:
+            self._queues.inbox.over = step
+        return tuple(senders), tuple(steps)
+
+    def _unmerged(self, found: int) -> InEdge | None:
+        if found >= self._places.OVERWRITTEN:
+            self._ins[found - self._places.OVERWRITTEN][1].ring.torn_retries += 1
+        return self._ins[-1 - found][1] if found < 0 else None
+
+    def _merged_later(
+        self, behind: InEdge | None, sources: Callable[[], Iterable[int]], is_mean: bool
+    ) -> Merged | None:  # fmt: skip
+        """As `merge`, after a message was overwritten meanwhile, or after the wait for a peer that is behind."""
+        if behind is not None and self._lockstep:
+            start = self._transport.clock()
+            merged = self._merged_soon(is_mean, _BRIEF_TRIES)
+            waited = self._transport.clock() - start
+            behind.waited_s += waited
+            self._waiting.total_s += waited
+            if merged is not None:
+                return merged
+        if behind is not None:
+            self._queues.inbox.wait(sources, self._queues.step, None)
+            self._in_words[self._places.AHEAD] = _ANY_STEPS
+        try:
+            return self._merged_soon(is_mean, _TRIES)
+        finally:
+            self._in_words[self._places.AHEAD] = self._ahead
+
+    def _merged_soon(self, is_mean: bool, tries: int) -> Merged | None:
+        for _ in range(tries):
+            if isinstance(merged := self._merged(is_mean), tuple):
+                return merged
+        return None
+
+
+def _address(array: NDArray[Any]) -> int:
+    address: int = array.__array_interface__["data"][0]
+    return address

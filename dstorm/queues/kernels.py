@@ -1,0 +1,396 @@
+"""The compiled scatter and gather of dense vectors inside a host. dstorm/queues/compiled.py alone imports this module.
+
+Headers, slots and the order of stores are those of sender.py and receiver.py. A kernel does all of a message, or
+nothing: where anything is not as in the common case it changes nothing, and the code in Python does the call. So it
+never waits, and counts nothing.
+
+A kernel gets the address of a table of 64-bit words: what is the same in each call, and the state of each edge. The
+numbers below are places in it. Words of mapped memory are loaded and stored one by one, by atomic instructions, each
+once; fences stand where the code in Python calls `Window.sync`. So neither the compiler nor the processor moves the
+stores of a stage before those of an earlier one, or a load of a payload before the header that says that it is whole
+(the fences of C11, 7.17.4, acquire and release; on x86-64 they bind the compiler alone).
+
+numba's cache looks at the time of one file: all that is compiled is in this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
+
+from dstorm import header
+
+ARRAY, NBYTES, DEPTH, EDGES = range(4)
+"""Of both tables: the address of the array, its length, the slots of an edge, the number of edges."""
+IN_FLIGHT, OUT_EDGES = 4, 5
+"""Of a table to send: the most unacknowledged messages (0: receivers acknowledge none); where the edges begin."""
+LOCKSTEP, AHEAD, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, RESULT, IN_EDGES = range(4, 12)
+"""Of a table to gather: whether messages of one step are merged; how many steps a peer may be behind; the length of an
+element; the place of the array in the sum; an array for sums of blocks, its length; an array for the result, unless in
+lockstep; where the edges begin."""
+ACKNOWLEDGEMENT, SETTLED, NUMBER, STEP, SLOTS = range(5)
+"""Of an edge: the address of the acknowledgement; the newest message sent, or taken; the number and the step of the
+message merged (number 0: none); the addresses of its slots."""
+
+UNUSUAL, DONE, OVERWRITTEN = range(3)
+"""What a gather returns: something is not as in the common case; messages were merged, or there were none; OVERWRITTEN
++ k: the message of edge k was overwritten meanwhile. -1 - k: the peer of edge k is behind."""
+
+_UNUSUAL = 2
+
+_U = np.uint64
+_0, _1, _FOUR, _WORD = _U(0), _U(1), _U(4), _U(8)
+_HEADER = _U(header.NBYTES)
+_WRITING, _WHOLE = _U(header.WRITING), _U(header.WHOLE)
+_FIRST_NOT_FINITE = _U(0x7FF << 52)
+_ONE = _U(0x3FF << 52)
+"""1.0, the weight of a header that has none."""
+
+
+_inlined = njit(error_model="numpy")
+_kernel = njit(error_model="numpy", cache=True)
+
+
+@intrinsic
+def _load(_context: Any, address: Any, place: Any) -> Any:
+    """Word number `place` of those from `address` on."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.load_atomic(_word(builder, arguments), "monotonic", 8)
+
+    return types.uint64(types.uint64, types.int64), generate
+
+
+@intrinsic
+def _store(_context: Any, address: Any, place: Any, word: Any) -> Any:
+    """Store `word` there."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        builder.store_atomic(arguments[2], _word(builder, arguments), "monotonic", 8)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.int64, types.uint64), generate
+
+
+def _word(builder: Any, arguments: Any) -> Any:
+    """A pointer to word number arguments[1] of those from the address arguments[0] on."""
+    return builder.gep(builder.inttoptr(arguments[0], cgutils.ir.IntType(64).as_pointer()), [arguments[1]])
+
+
+@intrinsic
+def _fence(_context: Any) -> Any:
+    """Order the loads before it with all that comes after it, and all that comes before it with the stores after it."""
+
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        builder.fence("acq_rel")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
+def _copy(_context: Any, target: Any, source: Any, nbytes: Any) -> Any:
+    """Copy `nbytes` from the address `source` to `target`."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        places = [builder.inttoptr(one, cgutils.ir.IntType(8).as_pointer()) for one in arguments[:2]]
+        cgutils.raw_memcpy(builder, *places, arguments[2], 1)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, types.uint64), generate
+
+
+@intrinsic
+def _pointer(_context: Any, address: Any, like: Any) -> Any:
+    """A pointer to elements of the type of `like`."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
+
+    return types.CPointer(like)(address, like), generate
+
+
+@intrinsic
+def _bits(_context: Any, number: Any) -> Any:
+    """The bits of a float."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.bitcast(arguments[0], cgutils.ir.IntType(64))
+
+    return types.uint64(types.float64), generate
+
+
+# The check of a header: Python's hash of a tuple of numbers (xxHash of the hashes of its elements)
+
+_MODULUS, _MODULUS_BITS = _U(2**61 - 1), _U(61)
+_MANTISSA_BITS, _LEADING_BIT, _MANTISSA = _U(52), _U(2**52), _U(2**52 - 1)
+_EXPONENT_OFFSET = _U(23)
+"""-1075 modulo 61: the last bit of a mantissa stands for 2^(exponent - 1075)."""
+_PRIME_1, _PRIME_2, _PRIME_5 = _U(11400714785074694791), _U(14029467366897019727), _U(2870177450012600261)
+_LEFT, _RIGHT, _END = _U(31), _U(33), _U(7 ^ 2870177450012600261 ^ 3527539)
+_ERROR, _NO_ERROR = _U(2**64 - 1), _U(1546275796)
+"""-1, which is no hash in Python, and what stands for it."""
+
+
+@_inlined
+def _hash_of_float(bits: Any) -> Any:
+    """Python's hash of a float that is finite and not negative: m 2^e modulo 2^61 - 1, hence m rotated by e mod 61."""
+    exponent, mantissa = bits >> _MANTISSA_BITS, bits & _MANTISSA
+    if exponent == _0:
+        exponent = _1
+    else:
+        mantissa |= _LEADING_BIT
+    turn = (exponent + _EXPONENT_OFFSET) % _MODULUS_BITS
+    return ((mantissa << turn) & _MODULUS) | (mantissa >> (_MODULUS_BITS - turn))
+
+
+@_inlined
+def _mixed(total: Any, word: Any) -> Any:
+    total += word * _PRIME_2
+    return ((total << _LEFT) | (total >> _RIGHT)) * _PRIME_1
+
+
+@_inlined
+def check(number: Any, step: Any, state: Any, encoding: Any, nbytes: Any, weight: Any, share: Any) -> Any:
+    """The check of a header of these fields. `weight`, `share`: the bits of floats that are finite and not negative."""
+    total = _mixed(_mixed(_mixed(_PRIME_5, number), step), state)
+    total = _mixed(_mixed(total, encoding), nbytes)
+    total = _mixed(_mixed(total, _hash_of_float(weight)), _hash_of_float(share)) + _END
+    return _NO_ERROR if total == _ERROR else total
+
+
+# Headers
+
+
+@_inlined
+def _write(at: Any, number: Any, step: Any, state: Any, nbytes: Any, weight: Any, share: Any) -> None:
+    _store(at, 0, number)
+    _store(at, 1, step)
+    _store(at, 2, state)
+    _store(at, 3, _0)
+    _store(at, 4, nbytes)
+    _store(at, 5, weight)
+    _store(at, 6, share)
+    _store(at, 7, check(number, step, state, _0, nbytes, weight, share))
+
+
+@_inlined
+def _read(at: Any) -> Any:
+    """(whether it is whole, or was never written; number, step, state, encoding, nbytes) of a header."""
+    number, step, state, encoding = _load(at, 0), _load(at, 1), _load(at, 2), _load(at, 3)
+    nbytes, weight, share, found = _load(at, 4), _load(at, 5), _load(at, 6), _load(at, 7)
+    if found == _0:
+        is_sound = (number | step | state | encoding | nbytes | weight | share) == _0
+    else:
+        is_sound = weight < _FIRST_NOT_FINITE and share < _FIRST_NOT_FINITE
+        is_sound = is_sound and found == check(number, step, state, encoding, nbytes, weight, share)
+    return is_sound, number, step, state, encoding, nbytes
+
+
+@_inlined
+def _slot(edge: Any, number: Any, depth: Any) -> Any:
+    """The address of the slot of message `number`."""
+    return _load(edge, SLOTS + np.int64((number - _1) % depth))
+
+
+# A scatter
+
+
+@_kernel
+def scatter(table: Any, step: Any, weight: float, share: float) -> bool:
+    """Send the array to all peers; return whether it was sent. One-sided."""
+    depth, in_flight = _load(table, DEPTH), _load(table, IN_FLIGHT)
+    weight_bits, share_bits = _bits(weight), _bits(share)
+    if weight_bits >= _FIRST_NOT_FINITE or share_bits >= _FIRST_NOT_FINITE:
+        return False
+    _fence()
+    for k in range(_load(table, EDGES)):
+        edge = _edge(table, OUT_EDGES, k)
+        is_sound, taken, _, state, _, _ = _read(_load(edge, ACKNOWLEDGEMENT))
+        if not is_sound or (state != _0 and state != _WHOLE):  # the peer has closed
+            return False
+        if in_flight != _0 and _load(edge, SETTLED) >= taken + in_flight:
+            return False
+    _fence()
+    if in_flight == _0:
+        _mark(table, step, _WRITING, _0, _ONE, _0)
+        _fence()
+    for k in range(_load(table, EDGES)):
+        edge = _edge(table, OUT_EDGES, k)
+        slot = _slot(edge, _load(edge, SETTLED) + _1, depth)
+        _copy(slot + _HEADER, _load(table, ARRAY), _load(table, NBYTES))
+    _fence()
+    _mark(table, step, _WHOLE, _load(table, NBYTES), weight_bits, share_bits)
+    _fence()
+    return True
+
+
+@_inlined
+def _edge(table: Any, first: int, k: Any) -> Any:
+    """The address of edge `k` in a table."""
+    return table + _WORD * (np.uint64(first) + k * (np.uint64(SLOTS) + _load(table, DEPTH)))
+
+
+@_inlined
+def _mark(table: Any, step: Any, state: Any, nbytes: Any, weight: Any, share: Any) -> None:
+    """Write the header of the next message of each edge."""
+    for k in range(_load(table, EDGES)):
+        edge = _edge(table, OUT_EDGES, k)
+        number = _load(edge, SETTLED) + _1
+        _write(_slot(edge, number, _load(table, DEPTH)), number, step, state, nbytes, weight, share)
+
+
+# A gather
+
+
+@_kernel
+def gather_f4(table: Any, step: Any, is_mean: bool) -> int:
+    """`_gather` of float32."""
+    return _gather(table, step, is_mean, np.float32)
+
+
+@_kernel
+def gather_f8(table: Any, step: Any, is_mean: bool) -> int:
+    """`_gather` of float64."""
+    return _gather(table, step, is_mean, np.float64)
+
+
+@_inlined
+def _gather(table: Any, step: Any, is_mean: bool, kind: Any) -> int:
+    """Merge the messages of all peers into the array: the mean or the sum with it. Returns as above. One-sided.
+
+    In lockstep it needs a message of `step` from each peer, and acknowledges it. Else it takes the newest of each peer,
+    if there is one, and needs to know that no peer is too far behind.
+    """
+    lockstep, count = _load(table, LOCKSTEP) != _0, 0
+    _fence()
+    for k in range(_load(table, EDGES)):
+        edge = _edge(table, IN_EDGES, k)
+        found = _find_of_step(table, edge, step) if lockstep else _find_newest(table, edge, step)
+        if found < 0:
+            return -1 - np.int64(k)
+        if found == _UNUSUAL:
+            return UNUSUAL
+        count += found
+    if count == 0:
+        return DONE
+    _fence()
+    target = _load(table, ARRAY) if lockstep else _load(table, RESULT)
+    _blend(table, target, count, kind(count + 1 if is_mean else 1))
+    _fence()
+    for k in range(_load(table, EDGES)):
+        edge = _edge(table, IN_EDGES, k)
+        number = _load(edge, NUMBER)
+        if lockstep:
+            _write(_load(edge, ACKNOWLEDGEMENT), number, step, _WHOLE, _0, _ONE, _0)
+        elif number != _0:
+            is_sound, again, _, state, _, _ = _read(_slot(edge, number, _load(table, DEPTH)))
+            if not is_sound or again != number or state != _WHOLE:
+                return OVERWRITTEN + np.int64(k)
+    if lockstep:
+        _fence()
+    else:
+        _copy(_load(table, ARRAY), target, _load(table, NBYTES))
+    return DONE
+
+
+@_inlined
+def _find_of_step(table: Any, edge: Any, step: Any) -> int:
+    """Note the next message, if it is that of `step`, and whole: 1; it has not come: -1; else _UNUSUAL."""
+    number = _load(edge, SETTLED) + _1
+    is_sound, found, its_step, state, encoding, nbytes = _read(_slot(edge, number, _load(table, DEPTH)))
+    if not is_sound or found < number:
+        return -1
+    if found != number or its_step != step or state != _WHOLE or encoding != _0 or nbytes != _load(table, NBYTES):
+        return _UNUSUAL
+    _store(edge, NUMBER, number)
+    _store(edge, STEP, step)
+    return 1
+
+
+@_inlined
+def _find_newest(table: Any, edge: Any, step: Any) -> int:
+    """Note the newest whole message that is not settled: 1; there is none: 0; the peer is behind: -1; else _UNUSUAL."""
+    settled = _load(edge, SETTLED)
+    newest, newest_step, reached, is_plain = settled, _0, _0, True
+    for slot in range(SLOTS, SLOTS + np.int64(_load(table, DEPTH))):
+        is_sound, number, its_step, state, encoding, nbytes = _read(_load(edge, slot))
+        if not is_sound:
+            return _UNUSUAL
+        if state == _WHOLE:
+            reached = max(reached, its_step)
+            if number > newest:
+                newest, newest_step = number, its_step
+                is_plain = encoding == _0 and nbytes == _load(table, NBYTES)
+    if not is_plain:
+        return _UNUSUAL
+    if reached + _load(table, AHEAD) < step:
+        return -1
+    is_new = newest > settled
+    _store(edge, NUMBER, newest if is_new else _0)
+    _store(edge, STEP, newest_step)
+    return 1 if is_new else 0
+
+
+@_inlined
+def _blend(table: Any, target: Any, count: int, divisor: Any) -> None:
+    """Write the sum of the terms in rank order, over `divisor`, to the address `target`. `divisor`: an element."""
+    array, item_nbytes, edges = _load(table, ARRAY), _load(table, ITEM_NBYTES), _load(table, EDGES)
+    size, length = _load(table, NBYTES) // item_nbytes, _load(table, BLOCK_SIZE)
+    if count == 1:  # two terms: in any order, and 1 / divisor is exact
+        other = _0
+        for k in range(edges):
+            other |= _payload(table, k)
+        result, own, values = _pointer(target, divisor), _pointer(array, divisor), _pointer(other, divisor)
+        factor = divisor / divisor / divisor
+        for j in range(size):
+            result[j] = (own[j] + values[j]) * factor
+        return
+    total = _pointer(_load(table, BLOCK), divisor)
+    for start in range(_0, size, length):
+        some = min(length, size - start)
+        for j in range(some):
+            total[j] = -0.0  # plus x it is x, also where x is -0.0
+        for k in range(edges + _1):
+            place = _load(table, PLACE)
+            term = array if k == place else _payload(table, k if k < place else k - _1)
+            if term != _0:
+                values = _pointer(term + start * item_nbytes, divisor)
+                for j in range(some):
+                    total[j] += values[j]
+        result = _pointer(target + start * item_nbytes, divisor)
+        for j in range(some):
+            result[j] = total[j] / divisor
+
+
+@_inlined
+def _payload(table: Any, k: Any) -> Any:
+    """The address of the payload of the message of edge `k`; 0 where there is none."""
+    edge = _edge(table, IN_EDGES, k)
+    number = _load(edge, NUMBER)
+    return _slot(edge, number, _load(table, DEPTH)) + _HEADER if number != _0 else _0
+
+
+def compile_for(kind: str) -> tuple[Any, Any]:
+    """`scatter`, and the gather of arrays of dtype `kind`, compiled, or loaded from numba's cache."""
+    words, gather = (types.uint64,) * 2, {"f": gather_f4, "d": gather_f8}[kind]
+    return _entry(scatter, *words, types.float64, types.float64), _entry(gather, *words, types.boolean)
+
+
+def _entry(kernel: Any, *signature: Any) -> Any:
+    """The compiled code, without numba's choice among signatures, which takes three times as long as a short call."""
+    kernel.compile(signature)
+    return kernel.overloads[signature].entry_point
+
+
+def writes_headers(compiled_scatter: Any) -> bool:
+    """Whether it writes headers as this Python does, whose hashes may be others."""
+    memory, wanted = np.zeros((4, header.NBYTES), np.uint8), np.zeros(header.NBYTES, np.uint8)
+    array, acknowledgement, slot, _ = (memory.ctypes.data + row * header.NBYTES for row in range(4))
+    table = np.array([array, header.NBYTES, 1, 1, 0, acknowledgement, 10**12, 0, 0, slot], np.uint64)
+    header.write(wanted.data, 0, 10**12 + 1, 7, header.WHOLE, 0, header.NBYTES, 1 / 3, 1e-310)
+    return compiled_scatter(table.ctypes.data, 7, 1 / 3, 1e-310) and memory[2].tobytes() == wanted.tobytes()

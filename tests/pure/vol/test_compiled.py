@@ -1,0 +1,183 @@
+"""Compiled calls against the calls in Python: the same bytes in all windows, the same arrays, the same counters."""
+
+from __future__ import annotations
+
+import random
+import sys
+
+import numpy as np
+import pytest
+
+import malt
+from dstorm import interruption, parse
+from dstorm.queues import compiled
+from dstorm.queues.compiled import CompiledCalls
+from dstorm.transports.mapped import MappedMemory
+from dstorm.view import FaultTolerantView, View
+from vol.dense import DenseVector
+
+pytestmark = pytest.mark.serial
+numba = pytest.importorskip("numba")
+
+
+class Mate:
+    """The transport of one of some ranks that map each other's memory, `parts`, all in one thread: none may wait."""
+
+    local_peers: frozenset = frozenset()
+
+    def __init__(self, rank, parts):
+        self.rank, self.size, self._parts = rank, len(parts), parts
+        self.view = View(len(parts))
+        self.duties: list = []
+        self.steps = 0
+
+    def window(self, nbytes):
+        assert nbytes <= self._parts[self.rank].nbytes
+        return MappedMemory(self.rank, self._parts, lambda: None)
+
+    def connect(self, peers): ...
+
+    def opened(self): ...
+
+    def closed(self): ...
+
+    def poll_failures(self): ...
+
+    def clock(self):
+        return 0.0
+
+    def count_step(self):
+        self.steps += 1
+
+    def pause(self, polls):
+        raise AssertionError("a rank waits")
+
+    def poll_wait(self, wait):
+        raise AssertionError("a rank waits")
+
+    def end_wait(self, in_vain=False): ...
+
+
+def group(size, length, dtype, sync, depth=2, graph="all", **options):
+    nbytes = 64 * size + size * (64 + depth * (128 + length * 8))
+    parts = {rank: np.zeros(nbytes, np.uint8) for rank in range(size)}
+    made = malt.graph(graph, size)
+    vectors = []
+    for rank in range(size):
+        array = np.random.default_rng(rank).standard_normal(length).astype(dtype)
+        vectors.append(DenseVector(array, Mate(rank, parts), made, parse(sync), depth=depth, **options))
+    return parts, vectors
+
+
+def state(parts, vectors):
+    """All that one call may change."""
+    windows = [part.tobytes() for part in parts.values()]
+    counters = [(v.statistics(), v.step, v._mass, v._gathered_at, v._transport.steps) for v in vectors]
+    rings = [
+        [(e.peer, e.ring.sent) for e in v._queues.outbox.edges.values()]
+        + [(e.peer, e.ring.taken, e.acknowledged, e.lag.record()) for e in v._queues.inbox.edges.values()]
+        for v in vectors
+    ]
+    return [windows, [v.array.tobytes() for v in vectors], counters, rings]
+
+
+def calls(chance, vectors, rounds):
+    """Scatters and gathers of all ranks, in an order in which none has to wait."""
+    mode, late = vectors[0]._consistency, set()
+    for turn in range(rounds):
+        order = chance.sample([v._rank for v in vectors], len(vectors))
+        if mode.waits:
+            yield from (("scatter", rank) for rank in order)
+            may_be_late = mode.in_flight != 1  # else its senders would wait; here, too, if it were late twice in turn
+            late = {rank for rank in order if may_be_late and rank not in late and chance.random() < 0.1}
+            yield from (("gather", rank) for rank in order if rank not in late)
+        else:
+            yield from (chance.choice([("scatter", rank), ("gather", rank)]) for rank in order)
+        if turn == rounds // 2 and chance.random() < 0.3:
+            vectors[order[0]].array[0] = np.nan
+        if turn == rounds - 3 and not mode.waits:
+            yield "close", order[0]
+            vectors = [v for v in vectors if not v.closed]
+
+
+def play(seed, kernels, monkeypatch):
+    """What each call returned, and what came of it."""
+    monkeypatch.setattr(compiled, "kernels", kernels)
+    chance = random.Random(seed)
+    size, sync = chance.choice([2, 2, 3, 5]), chance.choice(["asp", "bsp", "ssp:1", "notify-ack"])
+    length, dtype = chance.choice([1, 7, 1000, 20_000]), chance.choice(["f4", "f8", "f2"])
+    depth = chance.choice([2, 3] if sync == "bsp" else [1, 2, 3])
+    parts, vectors = group(size, length, dtype, sync, depth, chance.choice(["all", "all", "ring"]))
+    log = []
+    for call, rank in calls(chance, vectors, 12):
+        v, unusual = vectors[rank], chance.random() < 0.15
+        if call == "scatter":
+            to = v._topology.seen.targets[:1] if unusual and sync == "asp" else None
+            log.append(v.scatter(weight=chance.choice([1.0, 0.1, 0.0, 7.0]), to=to))
+            v.array[:1] *= 1.5
+        elif call == "gather":
+            function = chance.choice([malt.SUM, malt.REPLACE, malt.WEIGHTED, malt.PUSH_SUM, malt.TRAINED])
+            log.append(v.gather(function if unusual else malt.AVG))
+        else:
+            v.close()
+        log.append(state(parts, vectors))
+    return log
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_they_do_what_the_calls_in_python_do(seed, monkeypatch):
+    done = []
+    assert compiled.load("f") and compiled.load("d")
+    for name in ("send", "_merged"):
+        call = getattr(CompiledCalls, name)
+
+        def noted(*args, call=call, name=name):
+            result = call(*args)
+            done.append((name, result is not None))
+            return result
+
+        monkeypatch.setattr(CompiledCalls, name, noted)
+    for game in range(8 * seed, 8 * seed + 8):
+        ours, theirs = (play(game, kernels, monkeypatch) for kernels in (compiled.load, lambda kind: None))
+        for place, (one, other) in enumerate(zip(ours, theirs, strict=True)):
+            assert one == other, f"seed {game}, place {place}"
+    for name in ("send", "_merged"):
+        assert sum(is_done for call, is_done in done if call == name) > 20
+
+
+def test_they_are_used_where_the_program_has_imported_numba(monkeypatch):
+    monkeypatch.undo()
+    assert compiled.kernels("f") is compiled.load("f")
+    monkeypatch.delitem(sys.modules, "numba")
+    assert compiled.kernels("f") is None
+
+
+@pytest.mark.parametrize("sync", ["asp", "bsp"])
+def test_a_signal_within_a_call_is_raised_after_it(sync, monkeypatch):
+    """Its counters are then those of the message that was sent or merged."""
+    monkeypatch.setattr(compiled, "kernels", compiled.load)
+    _, (v, other) = group(2, 5, "f4", sync)
+    other.scatter()
+    for name, one, act in (("_scatter", v, v.scatter), ("_gather", other, other.gather)):
+        call = getattr(one._compiled, name)
+
+        def interrupted(*args, call=call):
+            done = call(*args)
+            assert interruption.defers(sys._getframe(), KeyboardInterrupt())
+            return done
+
+        monkeypatch.setattr(one._compiled, name, interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            act()
+    assert (v.statistics().sent, other.statistics().gathered) == (1, 1)
+
+
+def test_they_end_with_the_first_failure(monkeypatch):
+    monkeypatch.setattr(compiled, "kernels", compiled.load)
+    monkeypatch.setitem(globals(), "View", FaultTolerantView)
+    _, (v, other, _) = group(3, 5, "f4", "bsp")
+    for rank in (0, 1):
+        (v, other)[rank]._transport.view.change(failed=[2])
+    assert v.scatter() == other.scatter() == v.array.nbytes
+    assert v._compiled is None
+    assert v.gather().senders == (1,) and other.gather().senders == (0,)
