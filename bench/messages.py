@@ -14,9 +14,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
+import numba  # so that vectors use compiled calls
 import numpy as np
 from mpi4py import MPI
 
@@ -27,12 +28,24 @@ from bench.timing import alternate, copy_rate
 ROUNDS = 15
 
 
+@contextlib.contextmanager
+def without_numba() -> Iterator[None]:
+    """Vectors that are made in the block use no compiled calls, as in a program that has not imported numba. Local."""
+    del sys.modules["numba"]
+    try:
+        yield
+    finally:
+        sys.modules["numba"] = numba
+
+
 def puts(comm: MPI.Intracomm, quick: bool) -> list[Row]:
     """Rows: scatter to one peer against Put and Flush of the same bytes. Collective."""
     rows = []
-    for floats, calls, goal in ((10, 2000, 0.25), (1_000_000, 20, 0.95), (16_000_000, 2, 0.95)):
-        v = malt.vector(floats, graph={0: [1], 1: [0]})
-        v.array[:] = 1
+    sizes = ((10, 2000, 0.25, 0.4), (1_000_000, 20, 0.95, 0.95), (16_000_000, 2, 0.95, 0.95))
+    for floats, calls, goal, goal_compiled in sizes:
+        with without_numba():
+            v = malt.vector(np.ones(floats, np.float32), graph={0: [1], 1: [0]})
+        compiled = malt.vector(np.ones(floats, np.float32), graph={0: [1], 1: [0]})
         raw = MPI.Win.Allocate(2 * v.array.nbytes, comm=comm)
         raw.Lock_all()
         np.asarray(raw.tomemory())[:] = 0
@@ -43,15 +56,17 @@ def puts(comm: MPI.Intracomm, quick: bool) -> list[Row]:
             raw.Put(v.array, 1 - comm.rank, (place[0], v.array.nbytes, MPI.BYTE))
             raw.Flush(1 - comm.rank)
 
-        idle = [lambda: None] * 2
-        ours, theirs = (v.scatter, put) if comm.rank == 0 else idle
-        times = alternate({"malt": ours, "raw": theirs}, rounds=5 if quick else ROUNDS, calls=calls, comm=comm)
+        work = {"plain": v.scatter, "compiled": compiled.scatter, "raw": put}
+        work = work if comm.rank == 0 else dict.fromkeys(work, lambda: None)
+        times = alternate(work, rounds=5 if quick else ROUNDS, calls=calls, comm=comm)
         name = f"scatter of {_size(v.array.nbytes)} to one peer"
-        rows.append(timed(name, "raw Put + Flush", goal, times["malt"], times["raw"]))
+        rows.append(timed(name, "raw Put + Flush", goal, times["plain"], times["raw"]))
+        rows.append(timed(f"{name}, with numba", "raw Put + Flush", goal_compiled, times["compiled"], times["raw"]))
         comm.Barrier()
         raw.Unlock_all()
         raw.Free()
         v.close()
+        compiled.close()
     return rows
 
 
@@ -59,9 +74,11 @@ def exchanges(comm: MPI.Intracomm, quick: bool) -> list[Row]:
     """Rows: scatter and gather(AVG) against Allreduce, and against gloo if torch is installed. Collective."""
     gloo = _gloo(comm)
     rows = []
-    goals = {1_000: (0.5, 20), 100_000: (1.5, 8), 1_000_000: (0.9, 2), 10_000_000: (0.9, 1.5)}
+    goals = {1_000: (0.5, 0.6, 20), 100_000: (1.5, 1.2, 8), 1_000_000: (0.9, 0.9, 2), 10_000_000: (0.9, 0.9, 1.5)}
     for floats, calls in ((1_000, 500), (100_000, 100), (1_000_000, 10), (10_000_000, 2)):
-        vectors = {sync: malt.vector(floats, sync=sync) for sync in ("bsp", "asp")}
+        with without_numba():
+            vectors = {sync: malt.vector(floats, sync=sync) for sync in ("bsp", "asp")}
+        vectors |= {f"{sync}, with numba": malt.vector(floats, sync=sync) for sync in ("bsp", "asp")}
         total = np.ones(floats, np.float32)
         work: dict[str, Callable[[], object]] = {
             "Allreduce": lambda total=total: comm.Allreduce(MPI.IN_PLACE, total),
@@ -72,8 +89,9 @@ def exchanges(comm: MPI.Intracomm, quick: bool) -> list[Row]:
         total[:] = 0
         times = alternate(work, rounds=5 if quick else ROUNDS, calls=calls, comm=comm)
         name = f"exchange of {floats:,} floats"
-        goal, goal_gloo = goals[floats]
+        plain_goal, goal_compiled, goal_gloo = goals[floats]
         for sync in vectors:
+            goal = goal_compiled if "numba" in sync else plain_goal
             rows.append(timed(f"{name}, {sync}", "MPI Allreduce", goal, times[sync], times["Allreduce"]))
             if gloo is not None:
                 rows.append(timed(f"{name}, {sync}", "gloo all_reduce", goal_gloo, times[sync], times["gloo"]))
