@@ -5,6 +5,7 @@ from __future__ import annotations
 from dstorm import Group, SimulatedTransport
 from dstorm.membership.resilient import SurvivingTransport
 from malt.session import session
+from malt.world.endings import TolerantEnding
 from malt.world.world import World
 
 
@@ -46,7 +47,8 @@ def run_failing(size, seed, failures, live):
 
     def start(rank):
         inner = SimulatedTransport(group, rank)
-        world = World(SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0))
+        transport = SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)
+        world = World(transport, ending=TolerantEnding())
         session.enter_simulation(world)
         return live(rank)
 

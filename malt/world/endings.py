@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from dstorm import DeadlinePassed, MismatchedCalls
 from malt.runner import exits
-from malt.world.agreement import exchange
+from malt.world.agreement import exchange, succeed
 
 if TYPE_CHECKING:
     from malt.world.world import World
@@ -32,6 +32,10 @@ class Ending:
         DeadlinePassed, MismatchedCalls: the other ranks do not close it.
         """
         close(None)
+
+    def meet(self, world: World, call: str) -> None:
+        """Return once all ranks are here; no rank can have failed with its part of a vector. Collective."""
+        world.transport.barrier(call)
 
     def free(self, world: World) -> None:
         """Free all vectors, after the last barrier. Collective. Memory stays where a rank keeps a view of it."""
@@ -72,6 +76,15 @@ class TolerantEnding(Ending):
                 if training and transport.clock() - start > world.deadline_s:
                     raise
                 heard = {rank: transport.heard_at(rank) for rank in training}
+
+    def meet(self, world: World, call: str) -> None:
+        """Return once all ranks are here. Collective. PeerLost, on all: one has failed with its part of a vector."""
+
+        def check() -> None:
+            for vector in world.sharded:
+                vector.check_owners(call)
+
+        succeed(world.transport, check, call)
 
     def free(self, world: World) -> None:
         """Free all vectors. Local: other ranks may have ended. Memory stays where this rank keeps a view of it."""

@@ -9,7 +9,6 @@ from typing import Any, Protocol
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
 from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import total
-from malt.world.agreement import succeed
 from malt.world.endings import Ending
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
@@ -172,15 +171,10 @@ class World:
         Returns once all ranks have done so. `call`: the call of the user. PeerLost, on all ranks: one has failed with
         its part of an open vector.
         """
-        vectors = self.sharded
-
-        def settle() -> None:
+        if vectors := self.sharded:
             for vector in vectors:
                 vector.settle()
-                vector.check_owners(call)
-
-        if vectors:
-            succeed(self.transport, settle, call)
+            self.ending.meet(self, call)
 
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.

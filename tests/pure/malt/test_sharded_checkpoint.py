@@ -10,6 +10,7 @@ from dstorm import Group, SimulatedTransport
 from dstorm.membership.resilient import SurvivingTransport
 from malt.files import checkpoint
 from malt.session import session, sharded_state
+from malt.world.endings import TolerantEnding
 from malt.world.world import World
 
 pytestmark = pytest.mark.serial
@@ -113,7 +114,8 @@ def test_a_failed_part_is_dealt_from_the_last_checkpoint(path, seed):
 
     def start(rank):
         inner = SimulatedTransport(group, rank)
-        session.enter_simulation(World(SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)))
+        transport = SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)
+        session.enter_simulation(World(transport, ending=TolerantEnding()))
         return live(rank)
 
     results = group.run(start)
@@ -136,7 +138,8 @@ def test_where_there_is_no_checkpoint_the_loss_of_a_part_is_an_error(path):
 
     def start(rank):
         inner = SimulatedTransport(group, rank)
-        session.enter_simulation(World(SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)))
+        transport = SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)
+        session.enter_simulation(World(transport, ending=TolerantEnding()))
         return live(rank)
 
     results = group.run(start)
