@@ -22,7 +22,7 @@ from bench import rows as table
 from bench.mf import comparison as factorization
 from bench.rows import Row
 from bench.svm import comparison as classification
-from bench.svm import logistic, straggler
+from bench.svm import exchanges, logistic, straggler
 from malt.launch.mpi_library import bound_library
 
 ROOT = Path(__file__).parents[1]
@@ -35,6 +35,7 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
     "logistic": logistic.rows,
     "factorization": factorization.rows,
     "straggler": straggler.rows,
+    "exchanges": exchanges.rows,
     "load": jobs.rows_of("bench.svm.load", 4),
     "start": start.rows,
     "scale": scale.rows,

@@ -87,10 +87,10 @@ class Job:
 
 
 GATED = """
-import os, runpy, sys, time
+import os, runpy, sys, time, malt
 from vol import Blocks, Vector
 folder, gate, module = sys.argv[1], int(sys.argv[2]), sys.argv[3]
-gather, visits, done = Vector.gather, Blocks.round, 0
+gather, visits, allreduce, done = Vector.gather, Blocks.round, malt.allreduce, 0
 progress = os.open(f"{folder}/progress-{os.environ['PMIX_RANK']}", os.O_CREAT | os.O_WRONLY | os.O_APPEND)
 def wait():
     global done
@@ -105,12 +105,15 @@ def gated_round(self):
     for visit in visits(self):
         wait()
         yield visit
-Vector.gather, Blocks.round = gated_gather, gated_round
+def gated_allreduce(*arguments, **options):
+    wait()
+    return allreduce(*arguments, **options)
+Vector.gather, Blocks.round, malt.allreduce = gated_gather, gated_round, gated_allreduce
 sys.argv[:] = sys.argv[3:]
 runpy.run_module(module, run_name="__main__", alter_sys=True)
 """
-"""A program of apps/ whose ranks report each exchange, or visit of a block, that they begin, and wait before one until
-the gate opens."""
+"""A program of apps/ whose ranks report each exchange, allreduce, or visit of a block, that they begin, and wait before
+one until the gate opens."""
 
 
 class Gated:

@@ -26,13 +26,14 @@ from apps.harness.options import (
 )
 from apps.harness.program import Measured, Measures, Path, Problem, Program, Start, Trainer
 from apps.harness.report import TRAFFIC, Column, Report
-from apps.harness.shares import Shares
+from apps.harness.shares import CommonShares, Shares
 
 __all__ = [
     "TRAFFIC",
     "Array",
     "BadInput",
     "Column",
+    "CommonShares",
     "Mark",
     "Measured",
     "Measures",

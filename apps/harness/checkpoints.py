@@ -24,13 +24,14 @@ _FINAL: Final = "final_"
 class Checkpoints:
     """The --checkpoint file of a program, if there is one. The constructor is collective.
 
-    `match`: the options and data that a file must have been written with. ValueError, OSError: as malt.Checkpoint.load.
+    `match`: the options and data that a file must have been written with. `tolerance`: `Problem.tolerance`. ValueError,
+    OSError: as malt.Checkpoint.load.
     """
 
-    def __init__(self, options: Namespace, program: str, match: Mapping[str, Any]) -> None:
+    def __init__(self, options: Namespace, program: str, match: Mapping[str, Any], tolerance: float) -> None:
         self._file: malt.Checkpoint | None = None
         self._epochs: int = options.epochs
-        self._tolerance: float = getattr(options, "tolerance", 0.0)
+        self._tolerance = tolerance
         self.state: dict[str, NDArray[Any]] = {}
         """The training state to resume from. It is empty if the run starts from the beginning."""
         if options.checkpoint is not None:
@@ -56,7 +57,7 @@ class Checkpoints:
 
     @property
     def is_over(self) -> bool:
-        """Whether nothing is left to train: all epochs are done, or --tolerance had ended a run of at least as many."""
+        """Whether nothing is left to train: all epochs are done, or a tolerance had ended a run of at least as many."""
         if not self.state:
             return False
         ended = "epochs" in self.state and self._tolerance >= float(self.state["tolerance"])
@@ -92,8 +93,8 @@ class Checkpoints:
         """Write the last checkpoint, on the lowest rank. If that rank fails, the next one writes it. Collective.
 
         A longer training resumes from `state`. A run that has nothing left to train restores `final`, which is left out
-        if the state is the model. `early` says that --tolerance has ended the training. Nothing is written if a number
-        is not finite.
+        if the state is the model. `early` says that the tolerance has ended the training. Nothing is written if a
+        number is not finite.
         """
         if self._file is None:
             return

@@ -42,7 +42,7 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         if isinstance(problem, Measured):
             return _report_measured(program, options, problem)
         memory.check(problem.memory())
-        checkpoints = Checkpoints(options, program.name, problem.match())
+        checkpoints = Checkpoints(options, program.name, problem.match(), problem.tolerance)
     compile_first(problem.compile)
     _train(program, problem, checkpoints)
 
@@ -66,9 +66,10 @@ def _train(program: Program, problem: Problem, checkpoints: Checkpoints) -> None
 
 def _introduction(heading: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
     common = [f"{name} {heading[name]}" for name in ("graph", "sync", "seed") if heading[name] is not None]
+    most = "at most " if problem.tolerance else ""
     return (
         f"{heading['program']} {heading['version']}: {heading['mpi']}, {heading['ranks']} ranks, {', '.join(common)}\n"
-        f"{problem.introduction(training.trainer)}, {problem.options.epochs} epochs{checkpoints}\n"
+        f"{problem.introduction(training.trainer)}, {most}{problem.options.epochs} epochs{checkpoints}\n"
     )
 
 

@@ -149,6 +149,11 @@ class Problem(ABC):
     rows: int
     """The number of examples of an epoch, over all ranks."""
 
+    @property
+    def tolerance(self) -> float:
+        """What ends the training before --epochs; 0: nothing does. A resumed run goes on if it asks for less."""
+        return getattr(self.options, "tolerance", 0.0)
+
     def reported(self) -> dict[str, Any]:
         """The options, as they appear in the report."""
         return vars(self.options)

@@ -64,8 +64,9 @@ class Report:
         self.final = {**measures, "seconds": last.seconds, "examples_per_s": rate, "model_sha256": digest}
 
     def table(self) -> str:
-        """The table: a line of titles, then a line per epoch."""
-        columns = [*_COUNTS, *self.measures, *self.traffic]
+        """The table: a line of titles, then a line per epoch. Measures of which none is known are left out."""
+        known = {key for row in (*self.epochs, self.final) for key, value in row.items() if value is not None}
+        columns = [*_COUNTS, *(column for column in self.measures if column.key in known), *self.traffic]
         lines = ["epoch" + "".join(f"{column.title:>{_WIDTH + 2}}" for column in columns)]
         for epoch in self.epochs:
             lines.append(

@@ -118,6 +118,15 @@ class Shares:
         return bool(failed)
 
 
+class CommonShares(Shares):
+    """As `Shares`, for ranks that synchronize in each epoch: all know of the same failures. `present` is collective."""
+
+    is_made_up = False
+
+    def present(self) -> tuple[int, ...]:
+        return tuple(by_rank(None))
+
+
 def listed(ranks: tuple[int, ...]) -> str:
     """A list such as "ranks 0, 2, 3"."""
     return f"rank{'s'[: len(ranks) > 1]} {', '.join(map(str, ranks))}"

@@ -35,7 +35,7 @@ class Training:
         self._clock, self._progress_at = Clock(), 0.0
         """The clock, and the time of the last line of progress."""
         self._epoch, self._is_ended = checkpoints.epoch, False
-        """The last epoch that was trained, and whether --tolerance has then ended the training."""
+        """The last epoch that was trained, and whether the training has then ended before --epochs."""
         self._trained = 0
         """The examples that this rank has trained on in this run."""
         self._tolerance: float = getattr(self._options, "tolerance", 0.0)
@@ -82,11 +82,10 @@ class Training:
         if time.monotonic() - self._progress_at > PROGRESS_EVERY_S:
             self._progress_at = time.monotonic()
             print_once(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")
-        self._is_ended = bool(self._tolerance) and self._has_converged()
-        if self._is_ended or self.trainer.has_converged():
-            return True
-        self._keep()
-        return False
+        self._is_ended = self.trainer.has_converged() or (bool(self._tolerance) and self._has_converged())
+        if not self._is_ended:
+            self._keep()
+        return self._is_ended
 
     def _note_epoch(self, place: int) -> None:
         """Note the mark and the model at the end of epoch number `place` of this run, from 0.

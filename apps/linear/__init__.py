@@ -1,4 +1,4 @@
-"""Linear models by stochastic gradient descent, one example at a time: losses, step sizes, compiled kernels.
+"""Linear models by stochastic gradient descent or dual coordinate ascent: losses, step sizes, compiled kernels.
 
     objective(w, b) = mean over i of loss(y_i (x_i . w + b)) + l2/2 |w|^2          (the intercept b is not shrunk)
 
@@ -7,6 +7,7 @@ weights, then the intercept, which stays 0 in a model without one. `t` counts th
 on, in all epochs. All functions are *Local.*
 """
 
+from apps.linear.ascent import Ascent, has_dual
 from apps.linear.descent import GRADIENT_SHARE, TAIL, blend, gradient_step, step_size, subgradient, train
 from apps.linear.kernels import LOSSES, SOFTMAX, Examples, Order, Params, compile_kernels, dloss_of, loss_of
 from apps.linear.problem import INTERCEPT_RATE, Problem, accuracy, objective, penalty, totals
@@ -22,6 +23,7 @@ __all__ = [
     "SOFTMAX",
     "STEP_SAMPLE",
     "TAIL",
+    "Ascent",
     "Examples",
     "Order",
     "Params",
@@ -34,6 +36,7 @@ __all__ = [
     "examples",
     "first_step",
     "gradient_step",
+    "has_dual",
     "loss_of",
     "narrowed",
     "objective",

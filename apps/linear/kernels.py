@@ -25,16 +25,15 @@ Order = NDArray[np.int32]
 
 _FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
 """The flags of fast arithmetic that keep NaN and infinity, by which divergence is found."""
-_F4: Final = types.Array(types.f4, 1, "C")
+_F4, _F8 = (types.Array(kind, 1, "C") for kind in (types.f4, types.f8))
 _READ_F4, _READ_I4, _READ_I8, _READ_F8 = (
     types.Array(kind, 1, "C", readonly=True) for kind in (types.f4, types.i4, types.i8, types.f8)
 )
-_F8, _F8_2, _READ_F8_2 = (
-    types.Array(types.f8, 1, "C"),
-    types.Array(types.f8, 2, "C"),
-    types.Array(types.f8, 2, "C", True),
-)
+_F8_2, _READ_F8_2 = types.Array(types.f8, 2, "C"), types.Array(types.f8, 2, "C", True)
 KERNELS: Final[list[tuple[Any, tuple[Any, ...]]]] = []
+
+_MOST_NEWTON, _NEWTON_ERROR = 50, 1e-12
+"""The most steps of Newton's method, and the change of a margin at which it ends."""
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -261,6 +260,67 @@ def add_gradient_of_classes(data: Examples, params: Any, out: Any, scores: Any, 
         for c in range(classes):
             out[n_features, c] += scores[c]
     return losses, right
+
+
+# Dual coordinate ascent: see ascent.py
+
+
+@_kernel()
+def best_alpha(loss: int, alpha: float, z: float, q: float) -> float:
+    """The a that maximises dual_loss(a) - z (a - alpha) - q (a - alpha)^2 / 2, for the margin z and q = |x|^2 / (l2 n).
+
+    hinge: a, within 0 to 1   squared hinge: a - a^2 / 4, from 0 up
+    logistic: -a log(a) - (1 - a) log(1 - a). By Newton's method for the margin after the step (Yu, Huang and Lin 2011)
+    """
+    if loss == HINGE:
+        return min(1.0, max(0.0, alpha + (1.0 - z) / q))
+    if loss == SQUARED_HINGE:
+        return max(0.0, alpha + (1.0 - z - alpha / 2) / (q + 0.5))
+    low, high = z - q * alpha, z + q * (1.0 - alpha)
+    u = min(high, max(low, 0.0))
+    for _ in range(_MOST_NEWTON):
+        a = 1.0 / (1.0 + math.exp(u))
+        excess = u - z - q * (a - alpha)
+        low, high = (low, u) if excess > 0 else (u, high)
+        step = excess / (1.0 + q * a * (1.0 - a))
+        u = u - step if low <= u - step <= high else (low + high) / 2
+        if abs(step) <= _NEWTON_ERROR * (1.0 + abs(u)):
+            break
+    return 1.0 / (1.0 + math.exp(u))
+
+
+@_kernel(_ROWS, _READ_I4, _F8, _F8, types.i8, types.f8, types.f8)
+def ascend(data: Examples, order: Order, alphas: Any, params: Any, loss: int, share: float, bias: float) -> None:
+    """For each row of `order`: alpha <- its best value, params <- params + share y (its change) (x, bias)."""
+    values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
+    n_features = params.size - 1
+    for k in range(order.size):
+        row = np.uint32(order[k])
+        start, stop = np.uint64(starts[row]), np.uint64(starts[row + 1])
+        y = labels[row]
+        z = y * (_dot(values, columns, start, stop, params) + params[n_features])
+        square = bias
+        for j in range(start, stop):
+            square += values[j] * values[j]
+        best = best_alpha(loss, alphas[row], z, share * square)
+        change = share * y * (best - alphas[row])
+        if change != 0:
+            alphas[row] = best
+            for j in range(start, stop):
+                params[np.uint32(columns[j])] += change * values[j]
+            params[n_features] += change * bias
+
+
+@_kernel(_ROWS, _F8, _F8, types.f8)
+def weigh(data: Examples, alphas: Any, out: Any, share: float) -> None:
+    """out <- the sum over the rows of share alpha y (x, 1)"""
+    out[:] = 0
+    for row in range(alphas.size):
+        weight = share * alphas[row] * data.labels[row]
+        if weight != 0:
+            for j in range(np.uint64(data.starts[row]), np.uint64(data.starts[row + 1])):
+                out[np.uint32(data.columns[j])] += weight * data.values[j]
+            out[out.size - 1] += weight
 
 
 # Measures of models and rows

@@ -19,10 +19,10 @@ import numpy as np
 
 import malt
 from apps import harness, linear
-from apps.harness import TRAFFIC, Array, Column, Measures, Need, Parser, Report, Start
+from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Report, Start
 from apps.linear.reading import paths
 from apps.logistic.batch import Batch
-from apps.logistic.dealing import Dealt, Shares
+from apps.logistic.dealing import Dealt
 from apps.logistic.measuring import Measuring
 from apps.logistic.objective import NUMBERS, Objective
 from apps.logistic.options import BATCH, add_options, settle
@@ -63,8 +63,8 @@ class Problem(harness.Problem):
     def compile(self) -> None:
         linear.compile_kernels()
 
-    def shares(self) -> Shares:
-        return Shares(self.rows)
+    def shares(self) -> CommonShares:
+        return CommonShares(self.rows)
 
     def trainer(self, start: Start) -> Trainer:
         return Trainer(self, start)
@@ -94,7 +94,7 @@ class Trainer(harness.Trainer):
         if state:
             self._weights.local(self._weights.w)[...] = state["w"]
         self._objective = Objective(self._weights, options, problem.data.classes.columns)
-        assert isinstance(shares, Shares)
+        assert isinstance(shares, CommonShares)
         self._dealt = Dealt(problem.data, shares, options.seed, options.exchange_every, options.sharded)
         first_norm = float(state.get("first_norm", 0.0))
         self._batch = Batch(self._weights, self._objective, self._dealt, options, first_norm)

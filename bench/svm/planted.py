@@ -81,8 +81,8 @@ class Program(program.Program):
     def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
         return []
 
-    def load(self, options: Namespace) -> program.Problem:
-        return program.Problem(options, read(Path(options.train)), None)
+    def read(self, options: Namespace) -> tuple[malt.Dataset, malt.Dataset | None]:
+        return read(Path(options.train)), None
 
 
 if __name__ == "__main__":

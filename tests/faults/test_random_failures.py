@@ -53,6 +53,7 @@ CASES = [
         for sync in ("bsp", "ssp:2", "notify-ack")
         for seed in runs(1, 10)
     ],
+    *[Case(SVM, "--epochs 100 --optimizer dual --gap 0", 800 + seed, failures=2) for seed in runs(1, 20)],
     *[Case(["-m", "apps.mf"], "--epochs 100", 1000 + seed) for seed in runs(1, 100)],
     *[Case(["-m", "apps.mf"], "--epochs 100", 1100 + seed, failures=2) for seed in runs(1, 10)],
     *[Case(["-m", "apps.mf"], "--epochs 100 --mix average", 600 + seed) for seed in runs(1, 10)],

@@ -87,7 +87,7 @@ def failing(monkeypatch):
 OPTIONS = {
     "apps.svm": [
         [], ["--average", "gradient"], ["--vector", "sparse"], ["--average", "none"],
-        ["--exchange-every", 700, "--loss", "logistic", "--step", 0.01],
+        ["--exchange-every", 700, "--loss", "logistic", "--step", 0.01], ["--optimizer", "dual"],
     ],
     "apps.mf": [[], ["--mix", "average", "--exchange-every", 3000]],
     "apps.mlp": [[], ["--optimizer", "adam", "--batch", 50, "--hidden", "20,10"]],
@@ -168,6 +168,7 @@ def test_on_another_number_of_ranks(failing, tmp_path, file, name, wrote, goes_o
 
 FINISHED = [
     ("apps.svm", ["--exchange-every", 500]), ("apps.svm", ["--exchange-every", 500, "--vector", "sparse"]),
+    ("apps.svm", ["--optimizer", "dual"]),
     ("apps.mf", []), ("apps.mlp", ["--exchange-every", 5]),
 ]  # fmt: skip
 

@@ -196,6 +196,12 @@ BAD = {
     "l2 not a number": (["--l2", "nan"], "from 0 up, got nan"),
     "step 0": (["--step", "0"], "above 0, got 0"),
     "exchange-every 0": (["--exchange-every", "0"], "from 1 up, got 0"),
+    "dual with a step": (["--optimizer", "dual", "--step", "1"], "--step is for --optimizer sgd: dual has no step"),
+    "dual with asp": (["--optimizer", "dual", "--sync", "asp"], "--sync is for --optimizer sgd: all ranks of dual"),
+    "dual with a tolerance": (["--optimizer", "dual", "--tolerance", "0.1"], "dual ends by --gap"),
+    "dual without l2": (["--optimizer", "dual", "--l2", "0"], "dual needs an --l2 above 0"),
+    "sgd with a gap": (["--gap", "0.1"], "--gap is for --optimizer dual: sgd knows of no duality gap"),
+    "a negative gap": (["--optimizer", "dual", "--gap", "-1"], "from 0 up, got -1"),
 }
 
 
@@ -289,3 +295,12 @@ class TestRcv1:
         options = ["--l2", 1e-4, "--no-intercept", "--epochs", 10, "--sync", sync]
         objective, accuracy, _ = final(svm(train, "--test", test, *options, ranks=ranks))
         assert objective <= 0.1905 and accuracy >= 0.938
+
+    @pytest.mark.parametrize("ranks", [1, 2, 4])
+    def test_the_duality_gap_closes(self, svm, data, tmp_path, ranks):
+        report = tmp_path / "report.json"
+        options = ["--l2", 1e-4, "--no-intercept", "--optimizer", "dual", "--json", report]
+        done = svm(data / "rcv1-ccat" / "train.svm.xz", *options, ranks=ranks)
+        assert done.returncode == 0 and done.stderr == ""
+        final = json.loads(report.read_text())["final"]
+        assert final["duality_gap"] <= 1e-4 and 0.18855 < final["objective"] < 0.18858

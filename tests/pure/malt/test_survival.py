@@ -189,7 +189,7 @@ def test_the_last_checkpoint_is_written_though_the_lowest_rank_fails_before(tmp_
 
     def live(transport):
         session.enter_simulation(World(transport))
-        kept = Checkpoints(options, "a test", {})
+        kept = Checkpoints(options, "a test", {}, 0.0)
         kept.conclude(7, 70, Clock(), {"w": np.arange(3)}, {"w": np.arange(4)})
         return int(checkpoint.read(str(file)).arrays["epoch"])
 

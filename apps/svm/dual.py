@@ -1,0 +1,166 @@
+"""--optimizer dual: every rank ascends the dual on its part of the rows, and all add up what that changes.
+
+Rows are dealt anew in each epoch. After it all ranks know the duality gap: an upper bound of what is left to gain. It
+ends the training.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import linear
+from apps.harness import Array, BadInput, CommonShares, Measures, Need, Report, Start, exchanges
+from apps.linear import Order
+from apps.svm import problem as common
+from malt.data import rows_of
+
+_COPIES, _PER_ROW = 10, 8
+"""Arrays of float64 on a rank, of features and of rows: an ascent, its changes, what is summed, what is saved."""
+
+
+class Problem(common.Problem):
+    """The problem, and how it is trained."""
+
+    @property
+    def tolerance(self) -> float:
+        return float(self.options.gap)
+
+    def memory(self) -> Need:
+        return self.need(np.dtype(np.float64).itemsize * (_COPIES * (self.n_features + 1) + _PER_ROW * self.rows))
+
+    def match(self) -> dict[str, Any]:
+        return {"optimizer": "dual", **super().match()}
+
+    def shares(self) -> CommonShares:
+        return CommonShares(self.rows)
+
+    def trainer(self, start: Start) -> Trainer:
+        return Trainer(self, start)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options = self.options
+        every = f"{options.exchange_every:,} examples" if options.exchange_every else "epoch"
+        return f"{self.described()}, dual coordinate ascent, an exchange every {every}, to a gap of {options.gap:g}"
+
+
+class Sums:
+    """Sums over all ranks, counted as messages of a vector are."""
+
+    def __init__(self, array: Array) -> None:
+        self.array, self._begun = array, malt.init().statistics().bytes_sent
+        self._count = self._merged = 0
+
+    def add(self, array: Array) -> None:
+        """Replace `array`, in place, by its sum over the ranks: the same bits on all of them. Collective."""
+        malt.allreduce(array, op="sum", algorithm="reduce-scatter")
+        self._count += 1
+        self._merged += len(malt.alive()) - 1
+
+    def statistics(self) -> malt.Statistics:
+        """What this rank has sent and merged. Local."""
+        total = malt.init().statistics()
+        return replace(total, bytes_sent=total.bytes_sent - self._begun, sent=self._count, gathered=self._merged)
+
+
+class Trainer(common.Trainer):
+    """What all ranks know alike of the dual. A rank has its own part of the rows for an epoch, of an order of all."""
+
+    measures_together = True
+
+    def __init__(self, problem: Problem, start: Start) -> None:
+        super().__init__(problem)
+        self._shares, self._generator = start.shares, np.random.default_rng(self._options.seed)
+        values = self._everything.values[slice(*self._everything.starts[list(self._my_range())])]
+        square = np.array(np.einsum("i,i", values, values, dtype=np.float64) / problem.rows)
+        malt.allreduce(square, op="sum")
+        self._ascent = linear.Ascent(
+            problem.linear, self._everything, problem.n_features, float(square), start.state or None
+        )
+        self._model = self._ascent.model()
+        """The weights as they are measured and saved."""
+        self._sums = Sums(self._ascent.weights)
+        self.vectors = [self._sums]
+        self._known: Measures | None = None
+        """The objective and the gap of the model, once they have been measured."""
+        self._epochs: list[Measures] = []
+        """Those of each epoch, with the test accuracy."""
+
+    def _my_range(self) -> tuple[int, int]:
+        """This rank's part of the rows in their order in the file: the first, and the one after the last."""
+        alive, rows = self._shares.alive, self._problem.rows
+        place = alive.index(malt.rank())
+        return rows * place // len(alive), rows * (place + 1) // len(alive)
+
+    def take(self) -> None:
+        """All ranks have all alphas: those of the rows of a failed rank, too."""
+
+    def order(self) -> Order:
+        """All rows, in the order in which all ranks deal them."""
+        return self._generator.permutation(self._problem.rows).astype(np.int32)
+
+    def train(self, epoch: int, order: Order) -> int:
+        counts = [self._shares.rows(rank) for rank in self._shares.alive]
+        mine = order[rows_of(len(order), malt.rank(), self._shares.failed)]
+        for part, _ in exchanges.as_many(mine, self._options.exchange_every or max(counts), max(counts)):
+            changes = self._ascent.ascend(part, sum(count > 0 for count in counts))
+            self._sums.add(changes)
+            self._ascent.add(changes)
+        self._ascent.balance()
+        self._model[:] = self._ascent.model()
+        self._measure()
+        return len(mine)
+
+    def _measure(self) -> None:
+        """Find the objective of the model and the duality gap. Collective. BadInput: the objective is not finite."""
+        rows = self._problem.rows
+        while (sums := self._totals())[0] < rows:  # a rank has failed, and its rows are not in the sums
+            self._shares.changed(self._shares.present())
+        objective = float(sums[1]) / rows + float(sums[3])
+        gap = objective - (float(sums[2]) / rows - float(sums[4]))
+        if not math.isfinite(gap):
+            raise BadInput("the weights are out of scale for float32: scale the features, or give a larger --l2")
+        self._known = {"objective": objective, "duality_gap": gap / objective if gap > 0 else 0.0}
+
+    def _totals(self) -> Array:
+        """How many rows are in the sums; the sums of losses and dual losses; the penalties of both. Collective."""
+        start, stop = self._my_range()
+        losses, _ = linear.totals(self._problem.linear, self._everything, self._model, start, stop)
+        sums = np.array([stop - start, losses, self._ascent.total(start, stop), 0, 0])
+        if malt.lowest():  # hosts may round these differently: one computes them
+            sums[3:] = linear.penalty(self._problem.linear, self._model), self._ascent.penalty()
+        malt.allreduce(sums, op="sum")
+        return sums
+
+    def has_converged(self) -> bool:
+        gap = (self._known or {}).get("duality_gap")
+        return gap is not None and gap <= self._options.gap and self._options.gap > 0
+
+    def model(self) -> Mapping[str, Array]:
+        return {"model": self._model}
+
+    def keep(self, epoch: int) -> None:
+        self._epochs.append(self._measures())
+
+    def _measures(self) -> Measures:
+        return {**(self._known or {}), "test_accuracy": self.test_accuracy(self.model())}
+
+    def measures_of_all(self) -> list[Measures]:
+        if self._known is None:
+            self._measure()
+        return [*self._epochs, self._measures()]
+
+    def state(self) -> Mapping[str, Any]:
+        return self._ascent.state()
+
+    def finish(self) -> None:
+        """The model is the same on all ranks already."""
+
+    def warning(self, report: Report) -> str:
+        gap, enough = report.final["duality_gap"], self._options.gap
+        return f"the duality gap is {gap:.1e}, not {enough:g}: give more --epochs" if gap > enough > 0 else ""

@@ -1,0 +1,65 @@
+"""--optimizer, and the options that belong to one of them."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import Any, Final
+
+from apps import harness, linear
+from apps.harness import Parser
+
+AVERAGES: Final = ("model", "delta", "gradient", "none")
+_SGD: Final[dict[str, Any]] = {
+    "epochs": 10, "exchange_every": 1000, "average": "model", "vector": "dense", "step": None, "graph": "all",
+    "sync": "asp", "tolerance": 0.0,
+}  # fmt: skip
+_DUAL: Final[dict[str, Any]] = {"epochs": 1000, "exchange_every": None, "gap": 1e-4}
+"""The options of each optimizer, and their defaults."""
+_WHY: Final = {
+    "average": "the ranks of dual add up their changes", "vector": "the ranks of dual add up whole weights",
+    "step": "dual has no step size", "graph": "all ranks of dual exchange together",
+    "sync": "all ranks of dual exchange together", "tolerance": "dual ends by --gap",
+    "gap": "sgd knows of no duality gap, and ends by --tolerance",
+}  # fmt: skip
+
+
+def add_options(parser: Parser) -> None:
+    """Add --optimizer and the options that not all optimizers have, or not with the same default."""
+    add = parser.add_argument
+    add("--optimizer", choices=("sgd", "dual"), default="sgd",
+        help="stochastic gradient descent, or dual coordinate ascent to a duality gap (%(default)s)")  # fmt: skip
+    add("--epochs", type=harness.whole_number(0), metavar="N",
+        help=f"passes over the rows ({_SGD['epochs']}; dual: at most {_DUAL['epochs']})")  # fmt: skip
+    add("--exchange-every", type=harness.whole_number(1), metavar="N",
+        help=f"examples of a rank between two exchanges ({_SGD['exchange_every']}; dual: an epoch)")  # fmt: skip
+    dual = parser.add_argument_group("for --optimizer dual").add_argument
+    dual("--gap", type=harness.real_number(0), metavar="X",
+         help=f"stop when the duality gap is this part of the objective ({_DUAL['gap']}; 0: never)")  # fmt: skip
+    sgd = parser.add_argument_group("for --optimizer sgd").add_argument
+    sgd("--average", choices=AVERAGES, help=f"what ranks exchange ({_SGD['average']})")
+    sgd("--vector", choices=("dense", "sparse"),
+        help=f"send all weights, or those of features that were in the rows ({_SGD['vector']})")  # fmt: skip
+    sgd("--step", type=harness.positive_number, metavar="X", help="the first step size (chosen on a sample)")
+    sgd("--tolerance", type=harness.real_number(0), metavar="X",
+        help="stop when an epoch improves the objective by less than this part of it (0: never)")  # fmt: skip
+    sgd("--graph", help=f"along which updates travel: all, ring, chord, auto... ({_SGD['graph']})")
+    sgd("--sync", help=f"asp, bsp, ssp:S or notify-ack ({_SGD['sync']})")
+
+
+def settle(options: Namespace) -> None:
+    """Give the options of the optimizer their defaults. Local.
+
+    ValueError: an option of the other optimizer was given; there is no dual.
+    """
+    mine, other = (_SGD, _DUAL) if options.optimizer == "sgd" else (_DUAL, _SGD)
+    for name in other:
+        if name not in mine and getattr(options, name) is not None:
+            whose = "sgd" if mine is _DUAL else "dual"
+            raise ValueError(f"--{name} is for --optimizer {whose}: {_WHY[name]}")
+    for name, default in mine.items():
+        if getattr(options, name) is None:
+            setattr(options, name, default)
+    if mine is _DUAL and not options.l2:
+        raise ValueError("--optimizer dual needs an --l2 above 0: without it there is no dual")
+    if mine is _DUAL and not linear.has_dual(linear.Problem(options.loss, options.l2)):
+        raise ValueError(f"--optimizer dual has no --loss {options.loss}: apps.logistic trains it to the optimum")

@@ -1,0 +1,116 @@
+"""--optimizer sgd: every rank trains on its own rows, one example at a time. Its learner says what it exchanges."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import harness, linear
+from apps.harness import Array, Measures, Need, Report, Start, exchanges, memory
+from apps.linear import Order
+from apps.svm import problem as common
+from apps.svm.learners import DEPTH, learner
+
+_COPIES = 5
+"""Models on a rank: the trained one, the mean so far, the exchanged one, one to merge, one to keep."""
+
+
+class Problem(common.Problem):
+    """The problem, and how it is trained."""
+
+    same = ("loss", "l2", "intercept", "average", "step", "seed")
+
+    def memory(self) -> Need:
+        options = self.options
+        nbytes = np.dtype(np.float32).itemsize * (self.n_features + 1)
+        depth = {"depth": DEPTH} if options.vector == "sparse" else {}
+        queues = 0 if options.average == "none" else memory.queues_nbytes(options.graph, nbytes, **depth)
+        copies = _COPIES + memory.snapshots(options.epochs, options.tolerance)
+        return self.need(copies * nbytes + queues)
+
+    def trainer(self, start: Start) -> Trainer:
+        return Trainer(self, start)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options = self.options
+        return (
+            f"{self.described()}, first step {trainer.eta0:g}, {options.average} averaging every "
+            f"{options.exchange_every:,} examples, {options.vector} vectors"
+        )
+
+
+class Trainer(common.Trainer):
+    """One rank's rows, and its learner."""
+
+    def __init__(self, problem: Problem, start: Start) -> None:
+        super().__init__(problem)
+        self._generator = start.generator
+        # A permutation, as a file may be sorted by label, and each rank needs both labels.
+        self._dealt = np.random.default_rng(self._options.seed).permutation(problem.rows)
+        self._mine = self._dealt_to_me()
+        self.eta0 = float(start.state["first_step"]) if start.state else self._options.step or self._first_step()
+        """The first step size."""
+        self._learner = learner(
+            problem.linear, self._mine, problem.n_features, self.eta0, self._options, start.state or None
+        )  # fmt: skip
+        self.vectors = self._learner.vectors
+        self._trained = int(start.state.get("trained", 0))
+
+    def _dealt_to_me(self) -> linear.Examples:
+        train = self._problem.train
+        return linear.examples(train.X, train.y, malt.shard(self._dealt))
+
+    def _first_step(self) -> float:
+        """The first step size, the same on all ranks. Each rank tries some candidates on the same rows. Collective."""
+        ranks, train = min(malt.size(), linear.MAX_TRIAL_RANKS), self._problem.train
+        sample = linear.examples(train.X, train.y, self._dealt[: ranks * linear.STEP_SAMPLE])
+        mine = slice(malt.rank(), None, malt.size())
+        return linear.first_step(
+            self._problem.linear, sample, self._problem.n_features, ranks, mine, harness.by_rank
+        )  # fmt: skip
+
+    def take(self) -> None:
+        self._mine = self._dealt_to_me()
+        self._learner.take(self._mine)
+
+    def order(self) -> Order:
+        return linear.visiting_order(len(self._mine.labels), self._generator)
+
+    def begin_epoch(self, place: int) -> None:
+        self._learner.begin_epoch(place)
+
+    def train(self, epoch: int, order: Order) -> int:
+        every = self._options.exchange_every
+        if self._options.tolerance:  # ranks synchronize after each epoch
+            parts = exchanges.as_many(order, every, -(-self._problem.rows // malt.size()))
+        else:
+            parts = exchanges.every(order, every, self._trained)
+        for part, due in parts:
+            self._learner.learn(part, due)
+        self._trained += len(order)
+        return len(order)
+
+    def model(self) -> Mapping[str, Array]:
+        return {"model": self._learner.model}
+
+    def measures(self, model: Mapping[str, Array]) -> Measures:
+        accuracy, objective = self.test_accuracy(model), self.objective(model)
+        if not math.isfinite(objective):
+            raise FloatingPointError(
+                f"the objective is not finite: the step size, {self.eta0:.3g} at first, is too large"
+            )
+        return {"objective": objective, "test_accuracy": accuracy}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"first_step": self.eta0, **self._learner.state()}
+
+    def finish(self) -> None:
+        self._learner.finish()
+
+    def warning(self, report: Report) -> str:
+        worse = self.is_worse_than_zeros(report)
+        return f"the model is worse than one of zeros: try a --step below {self.eta0:.3g}" if worse else ""
