@@ -3,17 +3,20 @@
     python -m bench [--quick] [--only PART ...] [--json bench/results.json] [--page docs/benchmarks.md]
     python -m bench compare OLD.json NEW.json
 
-The MPI library is that of the environment. Results of the other library in the file are kept.
+The MPI library is that of the environment. Results of the other library in the file are kept, and with --only those of
+the other parts.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import platform
 import sys
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable
 from pathlib import Path
 
 import malt
@@ -44,24 +47,28 @@ PARTS: dict[str, Callable[[bool], list[Row]]] = {
 
 def measure(options: argparse.Namespace) -> None:
     """Run the parts, print their table, and write the files that were asked for."""
-    made: list[Row] = []
+    made: dict[str, list[Row]] = {}
     for name in options.only or PARTS:
         print(f"... {name}", file=sys.stderr, flush=True)
-        made += PARTS[name](options.quick)
+        made[name] = PARTS[name](options.quick)
     library = bound_library()
-    name = f"{library.family} {'.'.join(map(str, library.version))}"
-    print(f"{name}\n\n{table.table(made)}")
+    about = {"mpi": f"{library.family} {'.'.join(map(str, library.version))}", "malt": malt.__version__}
+    about |= {"machine": machine(), "quick": options.quick}
+    print(f"{about['mpi']}\n\n{table.table(list(itertools.chain(*made.values())))}")
     if options.json:
-        _write(options.json, library.family, name, made, options.quick)
+        _write(options.json, library.family, about, made)
         if options.page:
             options.page.write_text(page(options.json), encoding="utf-8")
 
 
-def _write(path: Path, family: str, name: str, made: Sequence[Row], quick: bool) -> None:
-    stored = json.loads(path.read_text()) if path.exists() else {"format": 1, "results": {}}
-    stored["results"][family] = {
-        "mpi": name, "malt": malt.__version__, "machine": machine(), "quick": quick, "rows": table.to_json(made)
-    }  # fmt: skip
+def _write(path: Path, family: str, about: dict[str, object], made: dict[str, list[Row]]) -> None:
+    stored = json.loads(path.read_text()) if path.exists() else {"format": 2, "results": {}}
+    before = stored["results"].get(family, {})
+    is_same = about == {name: before.get(name) for name in about}
+    today = time.strftime("%Y-%m-%d")
+    new = {name: {"measured": today, "rows": table.to_json(rows)} for name, rows in made.items()}
+    parts = {**(before["parts"] if is_same else {}), **new}
+    stored["results"][family] = {**about, "parts": {name: parts[name] for name in PARTS if name in parts}}
     path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
 
 
@@ -69,9 +76,10 @@ def page(path: Path) -> str:
     """The text of docs/benchmarks.md for a results file."""
     stored = json.loads(path.read_text())
     sections = []
-    for part in stored["results"].values():
-        sections.append(f"## {part['mpi']}\n\n{part['machine']}{', a quick run' if part['quick'] else ''}.\n")
-        sections.append(table.table(table.from_json(part["rows"])) + "\n")
+    for result in stored["results"].values():
+        sections.append(f"## {result['mpi']}\n\n{result['machine']}{', a quick run' if result['quick'] else ''}.\n")
+        for name, part in result["parts"].items():
+            sections.append(f"### {name}, {part['measured']}\n\n{table.table(table.from_json(part['rows']))}\n")
     return PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(sections))
 
 

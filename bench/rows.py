@@ -71,9 +71,12 @@ def from_json(rows: Sequence[dict[str, object]]) -> list[Row]:
 
 
 def read(path: Path) -> dict[str, list[Row]]:
-    """The rows of a results file, by MPI library."""
+    """The rows of all parts in a results file, by MPI library."""
     stored = json.loads(path.read_text(encoding="utf-8"))
-    return {mpi: from_json(part["rows"]) for mpi, part in stored["results"].items()}
+    return {
+        mpi: [row for part in result["parts"].values() for row in from_json(part["rows"])]
+        for mpi, result in stored["results"].items()
+    }
 
 
 def table(rows: Sequence[Row]) -> str:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from apps import linear
+from bench import __main__ as program
 from bench import jobs, rows
 from bench.rows import Row, rated, timed
 from bench.svm import planted
@@ -59,11 +60,27 @@ def test_only_changes_beyond_noise_are_listed(tmp_path):
     def stored(*ratios):
         made = [Row(f"row {k}", "whom", one, 1.0, spread=0.1) for k, one in enumerate(ratios)]
         file = tmp_path / f"{len(list(tmp_path.iterdir()))}.json"
-        file.write_text(json.dumps({"format": 1, "results": {"openmpi": {"rows": rows.to_json(made)}}}))
+        part = {"measured": "2026-01-01", "rows": rows.to_json(made)}
+        file.write_text(json.dumps({"format": 2, "results": {"openmpi": {"parts": {"messages": part}}}}))
         return rows.read(file)["openmpi"]
 
     changed = rows.compare(stored(1.0, 2.0, None), stored(1.05, 2.5, 1.0))
     assert changed == ["row 1 against whom: 2.00 x -> 2.50 x (noise 10%)"]
+
+
+def test_parts_that_were_not_measured_again_are_kept(tmp_path, monkeypatch, capsys):
+    def ran(name, ratio, *more):
+        monkeypatch.setitem(program.PARTS, name, lambda quick: [Row(name, "whom", ratio, 1.0)])
+        file, page = tmp_path / "results.json", tmp_path / "page.md"
+        monkeypatch.setattr("sys.argv", ["bench", "--only", name, "--json", str(file), "--page", str(page), *more])
+        program.main()
+        lines = [line for line in page.read_text().splitlines() if "| whom |" in line]
+        return [line.split(" | ")[0][2:] + line.split(" | ")[4] for line in lines]
+
+    assert ran("start", 1.0) == ["start1.00 x"]
+    assert ran("messages", 2.0) == ["messages2.00 x", "start1.00 x"]  # in the order of all parts
+    assert ran("start", 3.0) == ["messages2.00 x", "start3.00 x"]
+    assert ran("scale", 1.0, "--quick") == ["scale1.00 x"]  # a quick run is not mixed with another
 
 
 @pytest.fixture
