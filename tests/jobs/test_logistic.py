@@ -75,8 +75,7 @@ class TestRcv1:
             lambda w: smooth(X, y, w, L2), np.zeros(X.shape[1]), jac=True, method="L-BFGS-B", options=options
         )
 
-    @KINDS
-    @pytest.mark.parametrize("ranks", [1, 2, 4])
+    @pytest.mark.parametrize("ranks, kind", [(1, "replicated"), (2, "sharded"), (4, "replicated"), (4, "sharded")])
     def test_lbfgs_ends_at_the_minimum_of_scipy(self, report, rows, ranks, kind):
         path, X, y = rows
         made, model = report(ranks, path, "--l2", L2, "--no-intercept", kind)
@@ -84,11 +83,10 @@ class TestRcv1:
         assert smooth(X, y, model["weights"], L2)[0] == pytest.approx(made["final"]["objective"], rel=1e-9)
 
     @pytest.mark.filterwarnings("ignore:.*penalty")
-    @KINDS
-    def test_owlqn_has_the_zeros_of_saga(self, report, rows, kind):
+    def test_owlqn_has_the_zeros_of_saga(self, report, rows):
         linear_model = pytest.importorskip("sklearn.linear_model")
         path, X, y = rows
-        made, model = report(2, path, "--l2", 0, "--no-intercept", "--optimizer", "owlqn", "--l1", L1, kind)
+        made, model = report(2, path, "--l2", 0, "--no-intercept", "--optimizer", "owlqn", "--l1", L1)
         options = {"penalty": "elasticnet", "l1_ratio": 1, "solver": "saga", "tol": 1e-5, "max_iter": 3000}
         saga = linear_model.LogisticRegression(C=1 / (L1 * len(y)), fit_intercept=False, **options).fit(X, y)
         w = saga.coef_[0]
@@ -96,13 +94,12 @@ class TestRcv1:
         assert made["final"]["objective"] == pytest.approx(objective, rel=1e-3)
         assert (model["weights"] == 0).sum() == pytest.approx((w == 0).sum(), rel=0.01)
 
-    @KINDS
-    def test_a_warm_start_halves_the_passes(self, report, rows, kind):
+    def test_a_warm_start_halves_the_passes(self, report, rows):
         """Those to 1e-3 above the minimum."""
         path, _, y = rows
 
         def passes(*options):
-            made, _ = report(2, path, "--l2", L2, "--no-intercept", "--epochs", 40, kind, *options)
+            made, _ = report(2, path, "--l2", L2, "--no-intercept", "--epochs", 40, *options)
             return next(
                 one["examples"] / len(y) for one in made["epochs"]
                 if one["objective"] <= 1.001 * self._minimum(path).fun
