@@ -86,7 +86,7 @@ def table(rows: Sequence[Row]) -> str:
         ratio = "-" if row.ratio is None else f"{row.ratio:.2f} x"
         lines.append(
             f"| {row.name} | {row.against} | {shown(row.ours, row.unit)} | {shown(row.theirs, row.unit)} | {ratio} "
-            f"| {row.goal:g} x | {row.outcome}{': ' + row.note if row.note else ''} |"
+            f"| {row.goal:.2g} x | {row.outcome}{': ' + row.note if row.note else ''} |"
         )
     return "\n".join(lines)
 
