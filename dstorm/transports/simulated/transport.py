@@ -67,9 +67,11 @@ class SimulatedWindow:
             read(self._parts[peer], start, destination[piece], some)
 
     def sync(self) -> None:
+        """As `Window.sync`: other ranks may run. Local."""
         self._group.maybe_switch(self._rank)
 
     def copy(self, offset: int, destination: Bytes) -> None:
+        """As `Window.copy`, in two pieces, between which other ranks may run. Local."""
         half = self._group.random.randint(0, destination.nbytes)
         destination[:half] = self.memory[offset : offset + half]
         self._group.maybe_switch(self._rank)

@@ -86,6 +86,18 @@ def test_a_file_that_is_replaced_while_it_is_read_is_refused(path):
         list(found.pieces())
 
 
+def surviving(group, live):
+    """What live(rank) returns on each rank of the group, whose ranks may fail."""
+
+    def start(rank):
+        inner = SimulatedTransport(group, rank)
+        transport = SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)
+        session.enter_simulation(World(transport, ending=TolerantEnding()))
+        return live(rank)
+
+    return group.run(start)
+
+
 @pytest.mark.parametrize("seed", range(40))
 def test_a_failed_part_is_dealt_from_the_last_checkpoint(path, seed):
     """A rank fails at its so many-th turn: in training, in a save, or while another failure is made up for."""
@@ -111,14 +123,7 @@ def test_a_failed_part_is_dealt_from_the_last_checkpoint(path, seed):
                 continue
 
     group = Group(4, turn, fails)
-
-    def start(rank):
-        inner = SimulatedTransport(group, rank)
-        transport = SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)
-        session.enter_simulation(World(transport, ending=TolerantEnding()))
-        return live(rank)
-
-    results = group.run(start)
+    results = surviving(group, live)
     assert {results[rank] for rank in range(4) if rank not in group.failed} == {12 * 8}
 
 
@@ -135,12 +140,5 @@ def test_where_there_is_no_checkpoint_the_loss_of_a_part_is_an_error(path):
             return True
 
     group = Group(3, 0, {1: 200})
-
-    def start(rank):
-        inner = SimulatedTransport(group, rank)
-        transport = SurvivingTransport(inner, inner.window(1 << 23), inner.find_failed, 5.0)
-        session.enter_simulation(World(transport, ending=TolerantEnding()))
-        return live(rank)
-
-    results = group.run(start)
+    results = surviving(group, live)
     assert results[0] and results[2] and group.failed == {1}
