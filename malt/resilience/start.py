@@ -70,6 +70,14 @@ def check_support(library: str, environ: Mapping[str, str]) -> None:
         raise RuntimeError(f"survive=True: {SEVERAL_HOSTS}")
 
 
+def may_begin_without(environ: Mapping[str, str], survive: bool) -> bool:
+    """Whether a session begins without the ranks that fail before it has begun. Pure.
+
+    It does on one host under `malt run --survive`. Otherwise the beginning is a collective call of MPI.
+    """
+    return survive and JOB_DIR in environ and _is_on_one_host(environ)
+
+
 def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: bool) -> World:
     """A new session of the ranks of `comm`. With `survive` ranks may fail while the others go on. Collective.
 

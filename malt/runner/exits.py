@@ -70,10 +70,10 @@ def _note_exits() -> None:
 def leave_on_failure() -> None:
     """Make a failure end this process alone and at once, from here on: the other ranks go on. Local."""
     global _abort
-    _abort = _leave
+    _abort = leave
 
 
-def _leave(status: int) -> None:
+def leave(status: int) -> None:
     """Kill this process: MPI would take an exit for the end of the job. The launcher needs its status if all fail."""
     if folder := os.environ.get(JOB_DIR):
         report_to(folder, f"left-{_rank}", str(status))

@@ -54,6 +54,27 @@ def test_a_rank_that_fails_after_mpi_init_is_in_lost_ranks(how, failing, start):
     assert all(f"rank {rank} is lost" in job.output for rank in failing)
 
 
+INTERRUPTED = """
+import os, time, malt
+from malt.resilience import start
+if os.environ["PMIX_RANK"] == "0":
+    def transport(*arguments):
+        raise KeyboardInterrupt
+    start.transport = transport
+malt.init()
+time.sleep(1)  # an abort of the job would come meanwhile
+print("rank", malt.rank(), "has", malt.alive(), flush=True)
+"""
+
+
+@pytest.mark.thorough
+@needs_openmpi
+def test_a_rank_that_is_interrupted_in_init_leaves_alone(start):
+    job = start(INTERRUPTED, ranks=2)
+    assert job.end() == 0, job.output
+    assert "rank 1 has (1,)" in job.output and "KeyboardInterrupt" in job.output
+
+
 BEGUN = """
 import os, time
 from mpi4py import MPI
