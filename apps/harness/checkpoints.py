@@ -37,13 +37,20 @@ class Checkpoints:
         if options.checkpoint is not None:
             self._file = malt.Checkpoint(options.checkpoint, options.checkpoint_every, program=program, match=match)
             if options.resume or is_restarted():
-                self.state = self._file.load() or {}
-                if not self.state:
-                    print_once(f"{options.checkpoint}: no checkpoint yet: the training starts from the beginning")
-                elif self.is_over:
-                    print_once(
-                        f"{options.checkpoint}: the training ended after epoch {self.epoch:,}: nothing is trained"
-                    )
+                self.load()
+
+    def load(self) -> None:
+        """Read the file: the training goes on from its state, and begins where there is none. Collective.
+
+        ValueError, OSError: as malt.Checkpoint.load. PeerLost: a rank has failed with its part of the training state,
+        and there is no file.
+        """
+        assert self._file is not None
+        self.state = self._file.load() or {}
+        if not self.state:
+            print_once(f"{self._file.path}: no checkpoint yet: the training starts from the beginning")
+        elif self.is_over:
+            print_once(f"{self._file.path}: the training ended after epoch {self.epoch:,}: nothing is trained")
 
     @property
     def is_on(self) -> bool:
@@ -79,13 +86,13 @@ class Checkpoints:
     def save(self, epoch: int, examples: int, clock: Clock, state: Callable[[], State], force: bool = False) -> None:
         """Write what state() returns, if a save is due and all of it is finite. Only the lowest rank writes. Local.
 
+        It is Collective where the session has sharded vectors. All ranks then agree whether a save is due.
         `epoch` is the epoch that has ended. The last epoch is saved by `conclude`. `examples` counts those of all ranks
         in this run, and `clock` has its seconds. `force` saves even if no save is due.
         """
-        if self._file is not None and malt.lowest() and (force or self._file.due()):
-            whole = {**self._numbers(epoch, examples, clock.seconds), **state()}
-            if all(map(_is_finite, whole.values())):
-                self._file.save(whole, force=True)
+        has_part = malt.lowest() or _is_sharded()
+        if self._file is not None and has_part and (force or self._file.due()):
+            self._write(self._file, {**self._numbers(epoch, examples, clock.seconds), **state()})
 
     def conclude(
         self, epoch: int, examples: int, clock: Clock, state: State, final: State | None = None, early: bool = False
@@ -102,7 +109,17 @@ class Checkpoints:
         model = {_FINAL + name: array for name, array in (final or {}).items()}
         seconds = max(by_rank(clock.seconds).values())
         whole = {**self._numbers(epoch, examples, seconds), **ended, **state, **model}
-        on_lowest_rank(lambda: all(map(_is_finite, whole.values())) and file.save(whole, force=True))
+        if _is_sharded():
+            self._write(file, whole)
+        else:
+            on_lowest_rank(lambda: self._write(file, whole))
+
+    @staticmethod
+    def _write(file: malt.Checkpoint, state: State) -> None:
+        """Write `state` if all of it is finite, on all ranks that have a part of it."""
+        is_finite = all(map(_is_finite, state.values()))
+        if all(by_rank(is_finite).values()) if _is_sharded() else is_finite:
+            file.save(state, force=True)
 
     def _numbers(self, epoch: int, examples: int, seconds: float) -> State:
         done = after(self.before, Mark(examples, seconds))
@@ -117,8 +134,14 @@ class Checkpoints:
         return f", resumed after epoch {self.epoch:,}" if self.state else ""
 
 
+def _is_sharded() -> bool:
+    """Whether the session has sharded vectors, so that a save is collective. Local, the same on all ranks."""
+    return bool(malt.init().sharded)
+
+
 def _is_finite(value: Any) -> bool:
-    return bool(np.isfinite(value).all())
+    """Whether a value is finite, or this rank's part of a sharded vector."""
+    return bool(np.isfinite(getattr(value, "local", value)).all())
 
 
 def check_checkpoint(options: Namespace) -> None:

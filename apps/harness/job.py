@@ -17,6 +17,7 @@ from apps.harness.options import Parser
 from apps.harness.outputs import check_outputs
 from apps.harness.program import Measured, Measures, Problem, Program
 from apps.harness.report import Report, header
+from apps.harness.shares import Shares
 from apps.harness.training import Training
 
 
@@ -43,12 +44,29 @@ def run(program: Program, arguments: Sequence[str]) -> None:
             return _report_measured(program, options, problem)
         memory.check(problem.memory())
         checkpoints = Checkpoints(options, program.name, problem.match(), problem.tolerance)
+    shares = problem.shares()
+    while not _has_trained(program, problem, checkpoints, shares):
+        with user_errors():
+            checkpoints.load()
+
+
+def _has_trained(program: Program, problem: Problem, checkpoints: Checkpoints, shares: Shares) -> bool:
+    """Train and report. Return False if a rank has failed with its part, and a checkpoint may replace it. Collective.
+
+    PeerLost: a rank has failed with what the others cannot do without.
+    """
+    try:
+        _train(program, problem, checkpoints, shares)
+    except malt.PeerLost:
+        if not (checkpoints.is_on and malt.init().sharded):
+            raise
+        return False
+    return True
+
+
+def _train(program: Program, problem: Problem, checkpoints: Checkpoints, shares: Shares) -> None:
     compile_first(problem.compile)
-    _train(program, problem, checkpoints)
-
-
-def _train(program: Program, problem: Problem, checkpoints: Checkpoints) -> None:
-    training = Training(problem, checkpoints)
+    training = Training(problem, checkpoints, shares)
     heading = header(program.name, problem.reported())
     print_once(_introduction(heading, problem, training, checkpoints))
     training.train()

@@ -55,8 +55,8 @@ class Trainer(ABC):
     rows_sent = 0
     """The number of rows that sparse vectors have sent."""
     gathers_state = False
-    """Whether `state` is collective, because no rank has all of it. With a checkpoint, the ranks then synchronize after
-    each epoch, to find out whether a save is due."""
+    """Whether no rank has all of the state: `state` is collective, or has sharded vectors. With a checkpoint, the ranks
+    then synchronize after each epoch, to find out whether a save is due."""
     has_own_loop = False
     """Whether `train_all` takes the place of `order`, `begin_epoch` and `train`, because a library has the loop."""
     measures_together = False
@@ -121,7 +121,10 @@ class Trainer(ABC):
 
     @abstractmethod
     def state(self) -> Mapping[str, Any]:
-        """The arrays that a run on any number of ranks can resume from: views. Collective if `gathers_state`."""
+        """The arrays and sharded vectors that a run on any number of ranks can resume from: views.
+
+        Collective if `gathers_state`.
+        """
 
     @abstractmethod
     def finish(self) -> None:

@@ -14,6 +14,7 @@ from apps.harness.checkpoints import Checkpoints
 from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, mark
 from apps.harness.program import Problem, Start
+from apps.harness.shares import Shares
 
 PROGRESS_EVERY_S: Final = 2.0
 """Seconds between two lines of progress."""
@@ -22,9 +23,9 @@ PROGRESS_EVERY_S: Final = 2.0
 class Training:
     """One rank's part of a run. The constructor is collective. BadInput: an option or the data is wrong."""
 
-    def __init__(self, problem: Problem, checkpoints: Checkpoints) -> None:
+    def __init__(self, problem: Problem, checkpoints: Checkpoints, shares: Shares) -> None:
         self._problem, self._options, self._checkpoints = problem, problem.options, checkpoints
-        self.shares = problem.shares()
+        self.shares = shares
         generator = np.random.default_rng([self._options.seed, 1 + malt.rank()])
         with user_errors():
             self.trainer = problem.trainer(Start(generator, self.shares, checkpoints.epoch, checkpoints.state))

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 import malt
-from apps.harness import CommonShares
+from apps.harness import Shares
 from apps.logistic.objective import Found
 from apps.logistic.rows import Block, Rows, blocks, narrowed
 from malt.data import rows_of
@@ -17,7 +17,7 @@ from malt.data import rows_of
 class Dealt:
     """What this rank has of the rows. `every`: the rows of a block. `narrows`: as in `blocks`. Local."""
 
-    def __init__(self, rows: Rows, shares: CommonShares, seed: int, every: int, narrows: bool) -> None:
+    def __init__(self, rows: Rows, shares: Shares, seed: int, every: int, narrows: bool) -> None:
         self._rows, self._shares, self._seed, self._every, self._narrows = rows, shares, seed, every, narrows
         # A permutation, as a file may be sorted by label.
         self._order = np.random.default_rng(seed).permutation(len(rows.train.y))

@@ -8,7 +8,7 @@ With more than two classes, the loss of a row is the sum of those of its classes
 from __future__ import annotations
 
 from argparse import Namespace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -16,9 +16,6 @@ from apps.harness import Array
 from apps.linear import LOSSES, SOFTMAX, kernels
 from apps.logistic.rows import Block
 from apps.logistic.weights import Weights
-
-NUMBERS: Final = 3
-"""What ranks add up beside gradients: losses, correct rows, rows."""
 
 
 class Found(NamedTuple):

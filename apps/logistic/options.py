@@ -66,7 +66,6 @@ def settle(options: Namespace) -> None:
         "--multiclass softmax is not for sgd, nor for --warm-start: take ovr": (
             options.multiclass == "softmax" and has_sgd
         ),
-        "--checkpoint is not for --sharded": options.sharded and options.checkpoint is not None,
     }
     for message in (message for message, is_wrong in refused.items() if is_wrong):
         raise ValueError(message)

@@ -9,13 +9,10 @@ iteration. With --sharded each rank has a part of the weights and of all that th
 
 from __future__ import annotations
 
-import hashlib
 import math
 from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
-
-import numpy as np
 
 import malt
 from apps import harness, linear
@@ -24,7 +21,7 @@ from apps.linear.reading import paths
 from apps.logistic.batch import Batch
 from apps.logistic.dealing import Dealt
 from apps.logistic.measuring import Measuring
-from apps.logistic.objective import NUMBERS, Objective
+from apps.logistic.objective import Objective
 from apps.logistic.options import BATCH, add_options, settle
 from apps.logistic.rows import Rows
 from apps.logistic.stochastic import learner
@@ -34,8 +31,8 @@ from malt import files
 SUMMARY = str(__doc__).splitlines()[0]
 _HISTORY = 10
 """Pairs of vectors that L-BFGS keeps."""
-_COPIES = 2 * _HISTORY + 12
-"""Vectors of the weights' size, of all kinds."""
+_NBYTES = 8 * (2 * _HISTORY + 12)
+"""Bytes for each weight, in vectors of all kinds."""
 
 
 class Problem(harness.Problem):
@@ -49,13 +46,17 @@ class Problem(harness.Problem):
 
     def memory(self) -> Need:
         options, train = self.options, self.data.train
-        nbytes = _COPIES * math.prod(self.shape) * np.dtype(np.float64).itemsize
+        nbytes = _NBYTES * math.prod(self.shape)
         largest = f"{paths(options)[0]}:{train.largest_line}: feature {train.X.shape[1] - train.zero_based:,}"
         remedy = "correct the line, or take fewer ranks" if options.sharded else "correct the line, or add --sharded"
         return Need(nbytes // (malt.size() if options.sharded else 1), f"{largest} makes a wide model", remedy)
 
+    @property
+    def tolerance(self) -> float:
+        return float(self.options.gradient_tolerance) if self.is_batch else 0.0
+
     def match(self) -> dict[str, Any]:
-        names = ("optimizer", "loss", "multiclass", "l1", "l2", "intercept", "gradient_tolerance", "warm_start", "seed")
+        names = ("optimizer", "loss", "multiclass", "l1", "l2", "intercept", "sharded", "warm_start", "seed")
         same, train = {name: getattr(self.options, name) for name in names}, self.data.train
         data = {"rows": self.rows, "non-zeros": train.X.nnz, "features": self.data.n_features}
         return {**same, **data, "CRC-32 of labels": harness.fingerprint(train.y)}
@@ -88,19 +89,19 @@ class Trainer(harness.Trainer):
     measures_together = True
 
     def __init__(self, problem: Problem, start: Start) -> None:
-        options, state, shares = problem.options, start.state, start.shares
+        options, state = problem.options, start.state
         self._problem, self._options, self._epoch = problem, options, start.epoch
-        self._weights: Weights = Sharded(problem.shape) if options.sharded else Replicated(problem.shape, NUMBERS)
-        if state:
-            self._weights.local(self._weights.w)[...] = state["w"]
+        learns = not problem.is_batch or self._epoch < options.warm_start
+        saved = state.get("w") if learns else state.get("point", state.get("w"))
+        kind = Sharded if options.sharded else Replicated
+        self._weights: Weights = kind(problem.shape, saved)
         self._objective = Objective(self._weights, options, problem.data.classes.columns)
-        assert isinstance(shares, CommonShares)
-        self._dealt = Dealt(problem.data, shares, options.seed, options.exchange_every, options.sharded)
+        self._dealt = Dealt(problem.data, start.shares, options.seed, options.exchange_every, options.sharded)
         first_norm = float(state.get("first_norm", 0.0))
         self._batch = Batch(self._weights, self._objective, self._dealt, options, first_norm)
-        learns = not problem.is_batch or self._epoch < options.warm_start
         self._learner = learner(self._weights, self._objective, problem.data, options, state) if learns else None
-        self.has_own_loop, self.vectors = problem.is_batch, self._weights.traffic
+        self.has_own_loop, self.gathers_state = problem.is_batch, options.sharded
+        self.vectors = self._weights.traffic
         self._measuring = Measuring(problem.data, self._objective, self._dealt)
 
     def take(self) -> None:
@@ -138,32 +139,34 @@ class Trainer(harness.Trainer):
 
     def model(self) -> Mapping[str, Array]:
         """The weights. Of sharded ones the hash of each part, as no rank has all."""
-        if not self._options.sharded:
-            return {"w": self._weights.w}
-        digest = hashlib.sha256(self._weights.w.local.tobytes()).digest()
-        return {"parts": np.stack(malt.allgather(np.frombuffer(digest, np.uint8)))}
+        return self._weights.compared(self._point)
+
+    @property
+    def _point(self) -> Any:
+        """The weights that the training has come to."""
+        return self._weights.w if self._learner is None else self._learner.point
 
     def keep(self, epoch: int) -> None:
-        if self._learner is None:
-            self._measuring.keep(self._weights.w, self._batch.value)
-        else:
-            self._measuring.keep(self._learner.point, math.nan)
+        self._measuring.keep(self._point, self._batch.value if self._learner is None else math.nan)
 
     def measures_of_all(self) -> list[Measures]:
-        return [*self._measuring.kept, self._measuring.measures(self._weights.w)]
+        return [*self._measuring.kept, self._measuring.measures(self._point)]
 
     def state(self) -> Mapping[str, Any]:
         learned = {} if self._learner is None else self._learner.state()
         return {"w": self._weights.w, "first_norm": self._batch.first_norm, **learned}
 
     def finish(self) -> None:
-        self._end_learning()
         if not self._options.sharded:
-            harness.same_start([self._weights.w])
+            harness.same_start([self._point])
+
+    def restore(self, model: Mapping[str, Any]) -> None:
+        if not self._options.sharded:  # else all of the state was taken at the start
+            super().restore(model)
 
     def save(self, path: str) -> None:
         """Write the model as .npz: rows for the features, in the order of the file, and the intercept."""
-        data, weights, options = self._problem.data, self._weights.whole(), self._options
+        data, options, weights = self._problem.data, self._options, self._weights.whole(self._point)
         files.save_npz(
             path, format=1, program="apps.logistic", loss=options.loss, l1=options.l1, l2=options.l2,
             weights=weights[:-1], intercept=weights[-1], labels=data.classes.values, zero_based=data.train.zero_based,

@@ -11,10 +11,10 @@ import numpy as np
 import malt
 from apps import linear
 from apps.harness import Array, by_rank
-from apps.logistic.objective import NUMBERS, Objective
+from apps.logistic.objective import Objective
 from apps.logistic.options import STEPS
 from apps.logistic.rows import Block, Rows
-from apps.logistic.weights import Weights
+from apps.logistic.weights import NUMBERS, Weights
 
 BETA: Final = 1e-6
 """FTRL's beta, which is for gradients of size 1: those of means over a block are smaller, and rates follow them."""
@@ -62,10 +62,8 @@ class Averaged:
     def __init__(self, weights: Weights, options: Namespace, eta0: float, state: Mapping[str, Any]) -> None:
         self._weights, self._eta0 = weights, eta0
         self._problem = linear.Problem(options.loss, options.l2, options.intercept)
-        self.point = weights.another()
+        self.point = weights.another(state.get("point"))
         self._trained, self._count = float(state.get("trained", 0)), int(state.get("blended", 0))
-        if state:
-            weights.local(self.point)[...] = state["point"]
 
     def learn(self, block: Block, rows: float, ranks: int) -> None:
         """As `Learner.learn`. The change of a rank is taken from w as it has shrunk on all of them.
@@ -105,11 +103,8 @@ class Stepwise:
     def __init__(self, weights: Weights, options: Namespace, objective: Objective, state: Mapping[str, Any]) -> None:
         self._weights, self._options, self._objective = weights, options, objective
         self.point = weights.w
-        self._states = [weights.zeros(), weights.zeros()]
+        self._states = [weights.another(state.get(name)) for name in ("first", "second")]
         self._steps = int(state.get("steps", 0))
-        for name, one in zip(("first", "second"), self._states, strict=True):
-            if state:
-                weights.local(one)[...] = state[name]
         self._adam = malt.optim.adam(options.step)
 
     def learn(self, block: Block, rows: float, ranks: int) -> None:

@@ -6,14 +6,19 @@ each class.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple, Protocol
+import hashlib
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 
 import malt
 from apps.harness import Array
 from apps.logistic.rows import Block
+
+NUMBERS: Final = 3
+"""What ranks add up beside gradients: losses, correct rows, rows."""
 
 
 class Counted(NamedTuple):
@@ -32,8 +37,8 @@ class Weights(Protocol):
     """The rows of this rank that are penalized: not the intercept's."""
     traffic: Sequence[Counted]
 
-    def another(self) -> Any:
-        """A vector of zeros, of the kind of w. Collective."""
+    def another(self, saved: Any = None) -> Any:
+        """A vector of the kind of w: what a checkpoint has `saved` of one, or zeros. Collective."""
 
     def zeros(self) -> Any:
         """Zeros that only arithmetic needs. Local."""
@@ -56,29 +61,33 @@ class Weights(Protocol):
     def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
         """Call step(x, *others), which changes the rows of this rank in place. Local."""
 
-    def whole(self) -> Array:
-        """All of w. One-sided."""
+    def whole(self, x: Any) -> Array:
+        """All of x. One-sided."""
+
+    def compared(self, x: Any) -> Mapping[str, Array]:
+        """Arrays that are the same on all ranks, and change with x. Collective."""
 
 
 class Replicated:
     """Every rank has all weights, and ranks add up whole gradients."""
 
-    def __init__(self, shape: tuple[int, ...], numbers: int) -> None:
-        self.w: Any = np.zeros(shape)
+    def __init__(self, shape: tuple[int, ...], saved: Any = None) -> None:
+        self.w: Any = np.zeros(shape) if saved is None else saved
         self.penalized = slice(0, shape[0] - 1)
         self.traffic: Sequence[Counted] = [Counted(self._statistics)]
         self._exchanges = 0
-        self._sums = np.zeros(self.w.size + numbers)
+        self._sums = np.zeros(self.w.size + NUMBERS)
 
     def _statistics(self) -> malt.Statistics:
         """What each exchange sends: the blocks that others combine, and the one that this rank has combined, to all."""
         others = malt.size() - 1
         return malt.Statistics(bytes_sent=2 * self._exchanges * self._sums.nbytes * others // malt.size())
 
-    def another(self) -> Any:
-        return np.zeros_like(self.w)
+    def another(self, saved: Any = None) -> Any:
+        return np.zeros_like(self.w) if saved is None else saved
 
-    zeros = another
+    def zeros(self) -> Any:
+        return np.zeros_like(self.w)
 
     def local(self, x: Array) -> Array:
         return x
@@ -101,23 +110,28 @@ class Replicated:
     def update(self, step: Callable[..., None], x: Array, *others: Array) -> None:
         step(x, *others)
 
-    def whole(self) -> Array:
-        w: Array = self.w
-        return w
+    def whole(self, x: Array) -> Array:
+        return x
+
+    def compared(self, x: Array) -> Mapping[str, Array]:
+        return {"w": x}
 
 
 class Sharded:
-    """Each rank has a part of the weights. It reads the rows that its blocks need, and adds to them at their owners."""
+    """Each rank has a part of the weights. It reads the rows that its blocks need, and adds to them at their owners.
 
-    def __init__(self, shape: tuple[int, ...]) -> None:
-        self.w: Any = malt.sharded(shape, "float64")
+    Where a rank fails with its part, pull and push know it on one rank alone: the next barrier raises it on all.
+    """
+
+    def __init__(self, shape: tuple[int, ...], saved: Any = None) -> None:
+        self.w: Any = malt.sharded(shape, "float64") if saved is None else saved
         self._gradient = self.w.derive()
         mine = self.w.range
         self.penalized = slice(0, max(min(mine.stop, shape[0] - 1) - mine.start, 0))
         self.traffic: Sequence[Counted] = [Counted(self.w.statistics), Counted(self._gradient.statistics)]
 
-    def another(self) -> Any:
-        made = self.w.derive()
+    def another(self, saved: Any = None) -> Any:
+        made = self.w.derive() if saved is None else saved
         self.traffic = [*self.traffic, Counted(made.statistics)]
         return made
 
@@ -131,7 +145,9 @@ class Sharded:
     def seen(self, x: Any, block: Block) -> Array:
         self._gradient.fill(0)  # before the barrier, after which others push to it
         malt.barrier()
-        rows: Array = x.pull(block.columns)
+        rows = self.memory(block)
+        with suppress(malt.PeerLost):
+            x.pull(block.columns, rows)
         return rows
 
     def memory(self, block: Block) -> Array:
@@ -139,7 +155,8 @@ class Sharded:
         return np.zeros((len(block.columns), *self.w.shape[1:]))
 
     def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
-        self._gradient.push(own, block.columns)
+        with suppress(malt.PeerLost):
+            self._gradient.push(own, block.columns)
         totals = np.array(numbers, np.float64)
         totals[0] += part
         malt.allreduce(totals, "sum")
@@ -149,6 +166,12 @@ class Sharded:
     def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
         x.zip(step, *others)
 
-    def whole(self) -> Array:
-        w: Array = self.w.pull()
-        return w
+    def whole(self, x: Any) -> Array:
+        rows: Array = x.pull()
+        return rows
+
+    def compared(self, x: Any) -> Mapping[str, Array]:
+        digest = hashlib.sha256(x.local.tobytes()).digest()
+        parts = malt.allgather(np.frombuffer(digest, np.uint8))
+        malt.barrier()  # which raises it where a part is missing
+        return {"parts": np.stack([parts[rank] for rank in x.owners])}

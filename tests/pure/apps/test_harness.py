@@ -165,7 +165,7 @@ def run(tmp_path):
     return run
 
 
-BEFORE = ["add_options", "inputs", "load", "memory", "match", "compile", "shares", "trainer", "introduction"]
+BEFORE = ["add_options", "inputs", "load", "memory", "match", "shares", "compile", "trainer", "introduction"]
 
 
 def epoch(number, *after):

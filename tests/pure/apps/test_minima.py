@@ -174,20 +174,30 @@ def test_a_warm_start_ends_at_the_same_minimum(run, two, kind):
     assert report["epochs"][2]["objective"] < cold["epochs"][2]["objective"]
 
 
-@THOROUGH(but="options1-4")
+@THOROUGH(but=["options1-4-replicated", "options3-2---sharded"])
+@KINDS
 @pytest.mark.parametrize(("options", "epochs"), [
-    (["--warm-start", 2], 1), (["--warm-start", 2], 4), (["--optimizer", "adam"], 2), (["--optimizer", "sgd"], 2),
-    (["--optimizer", "ftrl"], 2),
+    (["--warm-start", 2], 1), (["--warm-start", 2], 4), (["--warm-start", 2], 2), (["--optimizer", "sgd"], 2),
+    (["--optimizer", "adam"], 2), (["--optimizer", "ftrl"], 2),
 ])  # fmt: skip
-def test_a_run_resumes_on_another_number_of_ranks(run, two, tmp_path, options, epochs):
-    options = [two, *options, "--l2", L2, "--exchange-every", 30]
+def test_a_run_resumes_on_another_number_of_ranks(run, two, tmp_path, options, epochs, kind):
+    options = [two, *options, "--l2", L2, "--exchange-every", 30, kind]
     keeping = [*options, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0, "--resume"]
     first = run(3, *keeping, "--epochs", epochs)
     rest = run(2, *keeping, "--epochs", 40)
     assert rest["resumed_from"] == epochs and rest["epochs"][0]["objective"] < first["final"]["objective"]
     assert rest["final"]["objective"] == pytest.approx(run(2, *options, "--epochs", 40)["final"]["objective"], rel=0.01)
-    again = run(1, *keeping, "--epochs", 40)
+    again = run(2, *keeping, "--epochs", 40)
     assert again["epochs"] == [] and again["final"]["model_sha256"] == rest["final"]["model_sha256"]
+
+
+def test_a_run_that_had_converged_goes_on_to_a_smaller_tolerance(run, two, tmp_path):
+    keeping = [two, "--l2", L2, "--checkpoint", tmp_path / "train.ckpt", "--resume", "--tolerance"]
+    first = run(1, *keeping, 0.01)
+    rest = run(2, *keeping, 1e-6)
+    assert rest["resumed_from"] == len(first["epochs"]) and rest["epochs"]
+    assert first["final"]["objective"] > rest["final"]["objective"] == pytest.approx(minimum(SIGNS)[0], rel=1e-6)
+    assert run(1, *keeping, 1e-3)["epochs"] == []
 
 
 BAD = {
@@ -201,7 +211,6 @@ BAD = {
         "--exchange-every 5",
     "--multiclass softmax needs --loss logistic, not squared": "--multiclass softmax --loss squared",
     "--multiclass softmax is not for sgd, nor for --warm-start: take ovr": "--multiclass softmax --optimizer sgd",
-    "--checkpoint is not for --sharded": "--sharded --checkpoint x",
     "--multiclass ovr is for more classes than DATA has": "--multiclass ovr",
     "argument --loss: invalid choice: 'hinge'": "--loss hinge",
 }  # fmt: skip
@@ -228,6 +237,20 @@ def test_what_ends_early_says_so(run, two, capsys):
     assert capsys.readouterr().err == "warning: it has not converged: 3 iterations were made\n"
     run(1, two)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_where_the_weights_of_a_rank_are_lost_the_others_go_on_from_a_checkpoint(two, tmp_path, seed, capsys):
+    """In any turn after the first save: of the training, of a save or of the report."""
+    report, path = tmp_path / "report.json", tmp_path / "train.ckpt"
+    words = [str(two), "--l2", str(L2), "--sharded", "--checkpoint", str(path), "--resume"]
+    malt.simulate(lambda rank: program.run([*words, "--epochs", "1"]), 2)
+    words += ["--checkpoint-every", "0", "--json", str(report)]
+    _, failed = run_failing(3, seed, {seed % 3: 200 + 500 * seed}, lambda rank: program.run(words))
+    found, printed = json.loads(report.read_text()), capsys.readouterr()
+    assert failed == {seed % 3} and found["final"]["objective"] == pytest.approx(minimum(SIGNS)[0], rel=1e-6)
+    assert found["resumed_from"] > 1 or seed < 2
+    assert f"rows of rank {seed % 3} are dealt to ranks" in printed.err
 
 
 @pytest.mark.parametrize("seed", range(8))
