@@ -191,6 +191,14 @@ def test_a_run_resumes_on_another_number_of_ranks(run, two, tmp_path, options, e
     assert again["epochs"] == [] and again["final"]["model_sha256"] == rest["final"]["model_sha256"]
 
 
+def test_a_run_that_ended_with_its_warm_start_goes_on_from_what_that_has_learned(run, two, tmp_path):
+    options = [two, "--warm-start", 2, "--exchange-every", 30, "--l2", L2]
+    keeping = [*options, "--checkpoint", tmp_path / "train.ckpt", "--resume"]
+    run(1, *keeping, "--epochs", 2)
+    rest, whole = (run(1, *words, "--epochs", 5)["epochs"] for words in (keeping, options))
+    assert [one["objective"] for one in rest] == pytest.approx([one["objective"] for one in whole[2:]], rel=1e-9)
+
+
 def test_a_run_that_had_converged_goes_on_to_a_smaller_tolerance(run, two, tmp_path):
     keeping = [two, "--l2", L2, "--checkpoint", tmp_path / "train.ckpt", "--resume", "--tolerance"]
     first = run(1, *keeping, 0.01)
