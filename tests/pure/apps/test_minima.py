@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -15,6 +16,9 @@ pytest.importorskip("numba")
 import malt
 from apps.harness import BadInput
 from apps.logistic import program
+from apps.logistic.rows import Block
+from apps.logistic.weights import NUMBERS, Sharded
+from malt.session import session
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 
@@ -245,6 +249,30 @@ def test_what_ends_early_says_so(run, two, capsys):
     assert capsys.readouterr().err == "warning: it has not converged: 3 iterations were made\n"
     run(1, two)
     assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("call", ["pull", "push"])
+def test_a_part_that_one_rank_knows_to_be_lost_is_the_same_error_on_all(call):
+    def live(rank):
+        weights, block = Sharded((9,)), Block(None, np.arange(9))
+
+        def wait(late):
+            while late == call and rank == 0 and 2 in malt.alive():
+                session.world().transport.pause(9)
+
+        def pull(*arguments):
+            wait("pull")
+            return weights.w.pull(*arguments)
+
+        with pytest.raises(malt.PeerLost):
+            while True:
+                weights.seen(SimpleNamespace(pull=pull), block)
+                wait("push")
+                weights.added(np.ones(9), block, [0.0] * NUMBERS, 0.0)
+        return sum(one is not None for one in malt.allgather(np.array(rank)))
+
+    results, failed = run_failing(3, 0, {2: 200}, live)
+    assert (results[:2], failed) == ([2, 2], {2})
 
 
 @pytest.mark.parametrize("seed", range(8))
