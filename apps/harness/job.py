@@ -43,7 +43,7 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         if isinstance(problem, Measured):
             return _report_measured(program, options, problem)
         memory.check(problem.memory())
-        checkpoints = Checkpoints(options, program.name, problem.match(), problem.tolerance)
+        checkpoints = Checkpoints(options, program.name + problem.variant, problem.match(), problem.tolerance)
     shares = problem.shares()
     while not _has_trained(program, problem, checkpoints, shares):
         with user_errors():

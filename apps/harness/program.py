@@ -151,6 +151,8 @@ class Problem(ABC):
     options: Namespace
     rows: int
     """The number of examples of an epoch, over all ranks."""
+    variant = ""
+    """What stands after the program's name in checkpoints that fit only some of its trainings: an option."""
 
     @property
     def tolerance(self) -> float:

@@ -21,7 +21,7 @@ until the sum is 0. The optimum is that of the objective without a penalty on th
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -32,6 +32,9 @@ from apps.linear.kernels import HINGE, LOGISTIC, SQUARED, Examples, Order, Param
 from apps.linear.problem import Problem
 
 Floats = NDArray[np.float64]
+
+_LEAST_SHARE: Final = 0.1
+"""By how much an alpha of 1 moves the intercept at least. With less it would not come to where it belongs."""
 
 
 def has_dual(problem: Problem) -> bool:
@@ -51,7 +54,7 @@ class Ascent:
         self._problem, self._data = problem, data
         self._rows = len(data.labels)
         self._share = 1 / (problem.l2 * self._rows)
-        self._bias = (square or 1.0) if problem.intercept else 0.0
+        self._bias = max(square, _LEAST_SHARE / self._share) if problem.intercept else 0.0
         """The square of the intercept's feature; 0 in a model without an intercept."""
         self._is_positive = data.labels > 0
         self.alphas = np.zeros(self._rows)
@@ -96,7 +99,7 @@ class Ascent:
         if not self._positive.size:
             return
         most = max(0.0, min(self._sums))
-        kept = np.divide(most, self._sums, out=np.ones(2), where=self._sums > 0)
+        kept = np.divide(most, self._sums, out=np.zeros(2), where=self._sums > 0)
         negative = self.weights[:-1] - self._positive[:-1]
         self.weights[:-1] = kept[0] * self._positive[:-1] + kept[1] * negative
         self._positive *= kept[0]
@@ -118,4 +121,5 @@ class Ascent:
 
     def penalty(self) -> float:
         """l2/2 |w(alphas)|^2"""
-        return 0.5 * self._problem.l2 * float(self.weights[:-1] @ self.weights[:-1])
+        with np.errstate(over="ignore"):
+            return 0.5 * self._problem.l2 * float(self.weights[:-1] @ self.weights[:-1])

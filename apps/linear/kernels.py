@@ -301,7 +301,7 @@ def ascend(data: Examples, order: Order, alphas: Any, params: Any, loss: int, sh
         z = y * (_dot(values, columns, start, stop, params) + params[n_features])
         square = bias
         for j in range(start, stop):
-            square += values[j] * values[j]
+            square += np.float64(values[j]) * values[j]
         best = best_alpha(loss, alphas[row], z, share * square)
         change = share * y * (best - alphas[row])
         if change != 0:

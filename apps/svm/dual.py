@@ -27,15 +27,14 @@ _COPIES, _PER_ROW = 10, 8
 class Problem(common.Problem):
     """The problem, and how it is trained."""
 
+    variant = " --optimizer dual"
+
     @property
     def tolerance(self) -> float:
         return float(self.options.gap)
 
     def memory(self) -> Need:
         return self.need(np.dtype(np.float64).itemsize * (_COPIES * (self.n_features + 1) + _PER_ROW * self.rows))
-
-    def match(self) -> dict[str, Any]:
-        return {"optimizer": "dual", **super().match()}
 
     def shares(self) -> CommonShares:
         return CommonShares(self.rows)
@@ -125,7 +124,7 @@ class Trainer(common.Trainer):
         gap = objective - (float(sums[2]) / rows - float(sums[4]))
         if not math.isfinite(gap):
             raise BadInput("the weights are out of scale for float32: scale the features, or give a larger --l2")
-        self._known = {"objective": objective, "duality_gap": gap / objective if gap > 0 else 0.0}
+        self._known = {"objective": objective, "duality_gap": gap / objective if min(gap, objective) > 0 else 0.0}
 
     def _totals(self) -> Array:
         """How many rows are in the sums; the sums of losses and dual losses; the penalties of both. Collective."""
@@ -163,4 +162,5 @@ class Trainer(common.Trainer):
 
     def warning(self, report: Report) -> str:
         gap, enough = report.final["duality_gap"], self._options.gap
-        return f"the duality gap is {gap:.1e}, not {enough:g}: give more --epochs" if gap > enough > 0 else ""
+        text = f"the duality gap is {gap:.1e}, not {enough:g}: give more --epochs, or a larger --l2"
+        return text if gap > enough > 0 else ""

@@ -17,6 +17,7 @@ from scipy.sparse import csr_matrix, random_array
 
 import malt
 from apps import linear
+from apps.harness import BadInput
 from apps.linear import Ascent, Problem, kernels
 from apps.linear.kernels import LOSSES
 from apps.svm import dual
@@ -241,3 +242,29 @@ def test_a_resumed_run_goes_on_to_a_smaller_gap(tmp_path, file):
     rest = report(tmp_path, 2, *keeping, "--gap", 1e-4)
     assert rest["resumed_from"] == len(first["epochs"]) and rest["final"]["duality_gap"] <= 1e-4
     assert rest["epochs"][0]["duality_gap"] < 1e-2
+
+
+@pytest.mark.parametrize(("there", "here"), [("", " --optimizer dual"), (" --optimizer dual", "")])
+def test_a_checkpoint_of_the_other_optimizer_is_refused(tmp_path, file, there, here):
+    words = [str(file), "--epochs", "1", "--checkpoint", str(tmp_path / "train.ckpt")]
+    run([*words, *there.split()])
+    with pytest.raises(BadInput, match=f"a checkpoint of apps.svm{there}, not of apps.svm{here}: name another file"):
+        run([*words, "--resume", *here.split()])
+
+
+EDGES = {
+    "labels are all the same": ("5 1:1\n5 2:1\n", 0.0),
+    "there is one row": ("-1 1:1\n", 0.0),
+    "features are zeros": ("1 1:0\n-1 1:0\n1 1:0\n", 2 / 3),
+    "features are tiny": ("1 1:1e-30\n-1 1:2e-30\n1 1:3e-30\n", 2 / 3),
+    "features are large": ("1 1:1e30\n-1 1:-2e30\n1 1:1e29\n", 0.0),
+}
+
+
+@pytest.mark.parametrize("edge", EDGES)
+@pytest.mark.parametrize("l2", [1e-4, 1e6])
+def test_at_the_edges_it_ends_at_the_optimum(tmp_path, edge, l2):
+    text, objective = EDGES[edge]
+    (tmp_path / "edge.svm").write_text(text)
+    found = report(tmp_path, 1, tmp_path / "edge.svm", "--l2", l2)["final"]
+    assert found["duality_gap"] <= 1e-4 and found["objective"] == pytest.approx(objective, abs=1e-6)
