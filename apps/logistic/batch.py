@@ -21,7 +21,7 @@ class Batch:
         self, weights: Weights, objective: Objective, dealt: Dealt, options: Namespace, first_norm: float
     ) -> None:  # fmt: skip
         self._weights, self._objective, self._dealt, self._options = weights, objective, dealt, options
-        self.first_norm = first_norm
+        self.first_norm = float(first_norm)
         """The norm of the gradient at zeros, with which --tolerance compares."""
         self.value = math.nan
         """The objective after the last iteration; NaN before there is one."""

@@ -7,6 +7,7 @@ With more than two classes, the loss of a row is the sum of those of its classes
 
 from __future__ import annotations
 
+import math
 from argparse import Namespace
 from typing import Any, NamedTuple
 
@@ -60,6 +61,12 @@ class Objective:
         shrunk = part[self._weights.penalized]
         size = float(np.abs(shrunk).sum()) if l1 and self._l1 else 0.0
         return float(self._l2 / 2 * np.vdot(shrunk, shrunk) + self._l1 * size)
+
+    @property
+    def of_zeros(self) -> float:
+        """The objective of weights of zeros. Local."""
+        classes = len(self._scores)
+        return math.log(classes) if self._loss == SOFTMAX else classes * kernels.loss_of(self._loss, 0.0)
 
     def penalize(self, x: Any, gradient: Any) -> None:
         """gradient += l2 x, without the intercept. Local."""

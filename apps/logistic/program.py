@@ -93,12 +93,10 @@ class Trainer(harness.Trainer):
         self._problem, self._options, self._epoch = problem, options, start.epoch
         learns = not problem.is_batch or self._epoch < options.warm_start
         saved = state.get("w") if learns else state.get("point", state.get("w"))
-        kind = Sharded if options.sharded else Replicated
-        self._weights: Weights = kind(problem.shape, saved)
+        self._weights: Weights = (Sharded if options.sharded else Replicated)(problem.shape, saved)
         self._objective = Objective(self._weights, options, problem.data.classes.columns)
         self._dealt = Dealt(problem.data, start.shares, options.seed, options.exchange_every, options.sharded)
-        first_norm = float(state.get("first_norm", 0.0))
-        self._batch = Batch(self._weights, self._objective, self._dealt, options, first_norm)
+        self._batch = Batch(self._weights, self._objective, self._dealt, options, state.get("first_norm", 0.0))
         self._learner = learner(self._weights, self._objective, problem.data, options, state) if learns else None
         self.has_own_loop, self.gathers_state = problem.is_batch, options.sharded
         self.vectors = self._weights.traffic
@@ -153,7 +151,7 @@ class Trainer(harness.Trainer):
         return [*self._measuring.kept, self._measuring.measures(self._point)]
 
     def state(self) -> Mapping[str, Any]:
-        learned = {} if self._learner is None else self._learner.state()
+        learned = self._learner.state() if self._learner else {}
         return {"w": self._weights.w, "first_norm": self._batch.first_norm, **learned}
 
     def finish(self) -> None:
@@ -173,8 +171,10 @@ class Trainer(harness.Trainer):
         )  # fmt: skip
 
     def warning(self, report: Report) -> str:
-        is_short = self._batch.reason and not self._batch.has_converged
-        return f"it has not converged: {self._batch.reason}" if is_short else ""
+        if self._batch.reason and not self._batch.has_converged:
+            return f"it has not converged: {self._batch.reason}"
+        is_worse = report.final["objective"] > self._objective.of_zeros
+        return "the model is worse than one of zeros: scale the features, or take a smaller --step" if is_worse else ""
 
 
 class Program(harness.Program):

@@ -124,7 +124,7 @@ class Trainer(common.Trainer):
         gap = objective - (float(sums[2]) / rows - float(sums[4]))
         if not math.isfinite(gap):
             raise BadInput("the weights are out of scale for float32: scale the features, or give a larger --l2")
-        self._known = {"objective": objective, "duality_gap": gap / objective if min(gap, objective) > 0 else 0.0}
+        self._known = {"objective": objective, "duality_gap": gap / objective if gap > 0 else 0.0}
 
     def _totals(self) -> Array:
         """How many rows are in the sums; the sums of losses and dual losses; the penalties of both. Collective."""

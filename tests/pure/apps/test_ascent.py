@@ -253,7 +253,7 @@ def test_a_checkpoint_of_the_other_optimizer_is_refused(tmp_path, file, there, h
 
 
 EDGES = {
-    "labels are all the same": ("5 1:1\n5 2:1\n", 0.0),
+    "labels are all the same": ("5 1:0.126 2:-0.132\n5 1:0.64 2:0.105\n5 1:-0.536 2:0.362\n", 0.0),
     "there is one row": ("-1 1:1\n", 0.0),
     "features are zeros": ("1 1:0\n-1 1:0\n1 1:0\n", 2 / 3),
     "features are tiny": ("1 1:1e-30\n-1 1:2e-30\n1 1:3e-30\n", 2 / 3),
