@@ -34,7 +34,7 @@ main("apps.logistic", run)
 
 @pytest.mark.thorough
 @needs_openmpi
-def test_the_others_take_over_its_rows_or_say_that_its_weights_are_lost(start, tmp_path):
+def test_the_others_take_over_its_rows_and_go_on_from_a_checkpoint_of_its_weights(start, tmp_path):
     words = [KILLED, "--epochs", "12", "--json", str(tmp_path / "report.json")]
     job = start(*words, ranks=3)
     assert job.end() == 0, job.output
@@ -43,3 +43,9 @@ def test_the_others_take_over_its_rows_or_say_that_its_weights_are_lost(start, t
     job = start(*words, "--sharded", ranks=3)
     assert job.end() == 1 and "Traceback" not in job.output
     assert job.output.count("apps.logistic: error: rank 1 is lost: ") == 1
+    words += ["--sharded", "--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
+    job = start(*words, ranks=3)
+    assert job.end() == 0, job.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["resumed_from"] > 0 and [lost["rank"] for lost in report["lost_ranks"]] == [1]
+    assert report["epochs"][-1]["epoch"] == 12 and report["final"]["objective"] < 0.34

@@ -7,10 +7,13 @@ from functools import cache
 
 import numpy as np
 import pytest
-from programs import as_job, last_line
+from programs import as_job, in_process, last_line
 from scipy.optimize import minimize
 
+pytest.importorskip("numba")
+
 import malt
+from apps.logistic import program
 
 pytestmark = pytest.mark.serial
 
@@ -19,14 +22,15 @@ KINDS = pytest.mark.parametrize("kind", ["replicated", "sharded"])
 
 
 @pytest.fixture
-def report(job_environment, tmp_path):
-    """report(ranks, *arguments): what a job reports, and the model that it saves."""
-    run = as_job("apps.logistic", job_environment)
+def report(job_environment, tmp_path, capsys):
+    """report(ranks, *arguments): what a job reports, and the model that it saves. 0 ranks: a run in this process."""
+    job = as_job("apps.logistic", job_environment)
 
     def report(ranks, *arguments):
         file, model = tmp_path / "report.json", tmp_path / "model.npz"
         words = [{"sharded": "--sharded"}.get(word, word) for word in arguments if word != "replicated"]
-        done = run(*words, "--json", file, "--save", model, ranks=ranks)
+        words += ["--json", file, "--save", model]
+        done = job(*words, ranks=ranks) if ranks else in_process(program.run, capsys)(*words)
         made = json.loads(file.read_text())
         shape = r"final: objective ([\d.]+) (?:test accuracy ([\d.]+) )?model ([0-9a-f]{64})"
         assert float(last_line(done, shape)[0]) == pytest.approx(made["final"]["objective"], abs=1e-6)
@@ -35,14 +39,15 @@ def report(job_environment, tmp_path):
     return report
 
 
-@pytest.mark.thorough(but="replicated")
+@pytest.mark.thorough(but="0-replicated")
 @KINDS
-def test_the_embedded_data(report, kind):
+@pytest.mark.parametrize("ranks", [0, 2])
+def test_the_embedded_data(report, ranks, kind):
     """The minimum was found by scipy's L-BFGS-B."""
-    made, model = report(2, kind, "--tolerance", 1e-3)
+    made, model = report(ranks, kind, "--tolerance", 1e-3)
     assert made["final"]["objective"] == pytest.approx(0.324413044, rel=1e-3)
     assert made["final"]["test_accuracy"] > 0.848 and model["weights"].shape == (123,)
-    assert len(made["epochs"]) < 100 and made["epochs"][-1]["bytes_sent"] > 0
+    assert len(made["epochs"]) < 100 and (made["epochs"][-1]["bytes_sent"] > 0) == (ranks > 1)
 
 
 def smooth(X, y, w, l2):
