@@ -105,7 +105,7 @@ class Stepwise:
         self.point = weights.w
         self._states = [weights.another(state.get(name)) for name in ("first", "second")]
         self._steps = int(state.get("steps", 0))
-        self._adam = malt.optim.adam(options.step)
+        self._adam = malt.optim.adam(options.step, steps=self._steps)
 
     def learn(self, block: Block, rows: float, ranks: int) -> None:
         weights = self._weights

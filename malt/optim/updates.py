@@ -65,17 +65,21 @@ def adagrad(rate: float = 0.01, epsilon: float = 1e-10) -> Step:
     return step
 
 
-def adam(rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8) -> Step:
-    """step(w, mean, variance, gradient), of number t from 1 up. Kingma and Ba, ICLR 2015, algorithm 1.
+def adam(
+    rate: float = 0.001, beta1: float = 0.9, beta2: float = 0.999, epsilon: float = 1e-8, steps: int = 0
+) -> Step:  # fmt: skip
+    """step(w, mean, variance, gradient), of number t. Kingma and Ba, ICLR 2015, algorithm 1.
 
         m <- beta1 m + (1 - beta1) g         v <- beta2 v + (1 - beta2) g^2
         w <- w - rate (m / (1 - beta1^t)) / (sqrt(v / (1 - beta2^t)) + epsilon)
+
+    `steps`: how many were made before with this state, as by a run that is resumed. t counts from there.
 
     ValueError, TypeError: a number is wrong.
     """
     rate, epsilon = _rate(rate), _positive("epsilon", epsilon)
     beta1, beta2 = _fraction("beta1", beta1), _fraction("beta2", beta2)
-    steps = 0
+    steps = int(_checked("steps", steps, steps >= 0))
 
     def step(w: Array, mean: Array, variance: Array, gradient: Array) -> None:
         nonlocal steps

@@ -195,8 +195,11 @@ def test_a_run_resumes_on_another_number_of_ranks(run, two, tmp_path, options, e
     assert again["epochs"] == [] and again["final"]["model_sha256"] == rest["final"]["model_sha256"]
 
 
-def test_a_run_that_ended_with_its_warm_start_goes_on_from_what_that_has_learned(run, two, tmp_path):
-    options = [two, "--warm-start", 2, "--exchange-every", 30, "--l2", L2]
+@pytest.mark.parametrize("options", [
+    ["--warm-start", 2], ["--optimizer", "sgd"], ["--optimizer", "adam"], ["--optimizer", "ftrl"],
+])  # fmt: skip
+def test_a_resumed_run_ends_as_one_that_was_never_stopped(run, two, tmp_path, options):
+    options = [two, *options, "--exchange-every", 30, "--l2", L2]
     keeping = [*options, "--checkpoint", tmp_path / "train.ckpt", "--resume"]
     run(1, *keeping, "--epochs", 2)
     rest, whole = (run(1, *words, "--epochs", 5)["epochs"] for words in (keeping, options))
