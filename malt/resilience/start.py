@@ -9,7 +9,7 @@ import sys
 import time
 import zlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -70,12 +70,12 @@ def check_support(library: str, environ: Mapping[str, str]) -> None:
         raise RuntimeError(f"survive=True: {SEVERAL_HOSTS}")
 
 
-def may_begin_without(environ: Mapping[str, str], survive: bool) -> bool:
-    """Whether a session begins without the ranks that fail before it has begun. Pure.
+def until_begun(survive: bool, abort: Callable[[int], None]) -> Callable[[int], None]:
+    """What a failure calls, with its status, before the session has begun: `abort`, or exits.leave. Local.
 
-    It does on one host under `malt run --survive`. Otherwise the beginning is a collective call of MPI.
+    On one host under `malt run --survive` the others begin without this rank. Otherwise they are in a call of MPI.
     """
-    return survive and JOB_DIR in environ and _is_on_one_host(environ)
+    return exits.leave if survive and JOB_DIR in os.environ and _is_on_one_host(os.environ) else abort
 
 
 def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: bool) -> World:

@@ -262,10 +262,7 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     comm = MPI.COMM_WORLD if comm is None else _checked(comm)
     if MPI.COMM_WORLD.size > 1:
         children.claim(os.environ, MPI.COMM_WORLD.rank)
-        end: Callable[[int], None] = MPI.COMM_WORLD.Abort
-        if start.may_begin_without(os.environ, survive):
-            end = exits.leave
-        exits.end_job_on_failure(end, MPI.COMM_WORLD.rank)
+        exits.end_job_on_failure(start.until_begun(survive, MPI.COMM_WORLD.Abort), MPI.COMM_WORLD.rank)
         before_finalize(_close_or_end_job)
     if comm.size == 1:
         return World(SoloTransport(library()), deadline_s, comm)
