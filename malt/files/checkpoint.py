@@ -1,7 +1,7 @@
 """The file of a checkpoint: an .npz with a checksum, without pickles. All calls are local.
 
     malt.about.npy   JSON: the version of this format, the program that wrote it, the description that must match, and
-                     the names of the arrays that are streamed
+                     the names of the arrays that are streamed, and the lengths of those that are sparse
     NAME.npy         one array of the state, in C order
     comment          the end of the archive: "sha256 ", and the SHA-256 of all bytes before the digits
 
@@ -54,6 +54,10 @@ def write(path: str, content: Content) -> None:
     about = {
         "format": FORMAT, "program": content.program, "description": content.description,
         "streamed": [name for name, array in content.arrays.items() if isinstance(array, Streamed)],
+        "lengths": {
+            name: array.length for name, array in content.arrays.items()
+            if isinstance(array, Streamed) and array.length is not None
+        },
     }  # fmt: skip
     members = {_ABOUT: np.array(json.dumps(about)), **content.arrays}
     atomic.remove_unfinished(path)
@@ -107,10 +111,12 @@ def read(path: str) -> Content:
 
 def _members(archive: zipfile.ZipFile, path: str, about: Mapping[str, Any]) -> dict[str, Member]:
     """The arrays of the state. Raises one of npz.DAMAGES."""
-    streamed = frozenset(about.get("streamed", ()))
+    streamed, lengths = frozenset(about.get("streamed", ())), about.get("lengths", {})
     names = [name.removesuffix(".npy") for name in archive.namelist()]
     return {
-        name: npz.streamed(archive, name, path, _PIECE_NBYTES) if name in streamed else npz.read_array(archive, name)
+        name: npz.streamed(archive, name, path, _PIECE_NBYTES)._replace(length=lengths.get(name))
+        if name in streamed
+        else npz.read_array(archive, name)
         for name in names
         if name != _ABOUT
     }

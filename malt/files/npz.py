@@ -30,6 +30,8 @@ class Streamed(NamedTuple):
     dtype: np.dtype[Any]
     pieces: Callable[[], Iterable[NDArray[Any]]]
     """Returns its rows, in order: some in each array, C-contiguous."""
+    length: int | None = None
+    """The length of the sparse vector whose keys and values the rows are; None: they are no such rows."""
 
 
 Member = NDArray[Any] | Streamed

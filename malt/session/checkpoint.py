@@ -18,10 +18,10 @@ from malt.files.checkpoint import RESERVED, Content
 from malt.files.npz import Member, Streamed
 from malt.session import session
 from malt.session.collectives import allgather, lowest
-from malt.session.sharded_state import dealt, incomplete, open_places, streamed
+from malt.session.sharded_state import dealt, head, incomplete, open_places, resting, streamed
 from malt.world.agreement import exchange, succeed
 from malt.world.world import World
-from vol import ShardedVector, arguments
+from vol import OwnedVector, arguments
 
 State = dict[str, Any]
 """Arrays and sharded vectors by name."""
@@ -119,8 +119,8 @@ class Checkpoint:
     def _save_together(self, world: World, state: Mapping[str, Any], force: bool) -> bool:
         """Save a state that may hold sharded vectors. Collective."""
         transport = world.transport
-        members = succeed(transport, lambda: _members(state))
-        vectors = sorted(f"{name!r}: {value}" for name, value in state.items() if isinstance(value, ShardedVector))
+        succeed(transport, lambda: _members(state))
+        vectors = sorted(f"{name!r}: {value}" for name, value in state.items() if isinstance(value, OwnedVector))
         reports = exchange(transport, [vectors, force or self.due()])
         writer = min(reports)
         ours, is_due = reports[writer]
@@ -130,7 +130,10 @@ class Checkpoint:
                 raise TypeError(f"state: rank {writer} has {next(lists)}; rank {rank} has {next(lists)}")
         if is_due:
             world.settle_pushes("Checkpoint.save")
-            is_due = succeed(transport, lambda: transport.rank == writer and self._write(members))
+            with resting(state) as touched:
+                is_due = succeed(
+                    transport, lambda: transport.rank == writer and self._write(_members(state, touched))
+                )  # fmt: skip
             self._since_s = transport.clock()
         return bool(is_due)
 
@@ -157,7 +160,7 @@ class Checkpoint:
                 root = min(reports)
                 state = self._load_from(root, world, partial)
 
-    def _load_from(self, root: int, world: World, partial: Mapping[ShardedVector, int]) -> State | None:
+    def _load_from(self, root: int, world: World, partial: Mapping[OwnedVector, int]) -> State | None:
         """The state as rank `root`, the lowest, reads it. Collective. Incomplete if a rank fails meanwhile.
 
         `partial`: vectors that have lost a part, each with a rank that has failed with it. They are closed.
@@ -174,16 +177,16 @@ class Checkpoint:
             return None
         for vector in partial:
             vector.leave()
-        empty = succeed(transport, lambda: {name: np.empty(shape, kind) for name, kind, shape, whole in heads if whole})
+        empty = succeed(transport, lambda: {name: np.empty(*one) for name, is_whole, one in heads if is_whole})
         state: State = {}
         with suppress(PeerLost):  # it has failed since: `load` finds that
-            for name, kind, shape, is_whole in heads:
+            for name, is_whole, described in heads:
                 mine = None if found is None else found[name]
                 if is_whole:
                     state[name] = empty[name] if mine is None else mine
                     transport.broadcast(state[name])
                 else:
-                    state[name] = dealt(world, name, kind, shape, mine if isinstance(mine, Streamed) else None)
+                    state[name] = dealt(world, name, described, mine if isinstance(mine, Streamed) else None)
         return state
 
     def _read(self) -> Members | None:
@@ -226,17 +229,25 @@ def _seconds(every_s: Any) -> float:
     return number
 
 
-def _members(state: Mapping[str, Any]) -> Members:
-    """What a file holds of `state`. TypeError, ValueError: it cannot hold it. ClosedError."""
+def _members(state: Mapping[str, Any], touched: Mapping[str, int] | None = None) -> Members:
+    """What a file holds of `state`. TypeError, ValueError: it cannot hold it. ClosedError.
+
+    `touched`: the numbers of entries of its sparse vectors.
+    """
     return {
-        _checked_name(name): streamed(value) if isinstance(value, ShardedVector) else _checked(name, value)
+        _checked_name(name): (
+            streamed(value, (touched or {}).get(name, 0)) if isinstance(value, OwnedVector) else _checked(name, value)
+        )
         for name, value in state.items()
     }
 
 
 def _heads(members: Members) -> list[Any]:
-    """The name, dtype and shape of each member, and whether all ranks get it whole."""
-    return [[name, one.dtype.str, one.shape, not isinstance(one, Streamed)] for name, one in members.items()]
+    """The name of each member, whether all ranks get it whole, and its dtype and shape, or the `head` of a vector."""
+    return [
+        [name, False, head(one)] if isinstance(one, Streamed) else [name, True, (one.shape, one.dtype.str)]
+        for name, one in members.items()
+    ]
 
 
 def _checked_name(name: Any) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from math import prod
-from typing import Any, Final
+from typing import Any, Final, Literal, overload
 
 import numpy as np
 
@@ -14,13 +14,30 @@ from dstorm.reduction import OPERATIONS
 from dstorm.transports import shm_space
 from malt.session.creation import create
 from malt.world.world import World
-from vol import ShardedVector, ShardLayout, arguments
+from vol import HashedLayout, ShardedVector, ShardLayout, SparseShardedVector, arguments
 from vol.update import Array
 
 _DTYPES: Final = ("float32", "float64")
+_LAYOUTS: Final[Mapping[str, type[ShardLayout]]] = {"dense": ShardLayout, "sparse": HashedLayout}
+_LONGEST: Final = 1 << 63
+"""The length of the longest sparse vector."""
 
 
-def sharded(n: Any, dtype: Any = "float32", name: str | None = None) -> ShardedVector:
+@overload
+def sharded(
+    n: Any, dtype: Any = "float32", name: str | None = None, *, kind: Literal["dense"] = "dense"
+) -> ShardedVector: ...  # fmt: skip
+
+
+@overload
+def sharded(
+    n: Any, dtype: Any = "float32", name: str | None = None, *, kind: Literal["sparse"]
+) -> SparseShardedVector: ...  # fmt: skip
+
+
+def sharded(
+    n: Any, dtype: Any = "float32", name: str | None = None, *, kind: str = "dense"
+) -> ShardedVector | SparseShardedVector:  # fmt: skip
     """A vector of zeros of which each rank owns a part: about n / malt.size() elements, one range. Collective.
 
         w = malt.sharded(1_000_000)
@@ -33,19 +50,30 @@ def sharded(n: Any, dtype: Any = "float32", name: str | None = None) -> ShardedV
     `n`: its length, or a shape (n, k), which is split by row. `dtype`: float32 or float64. `name`: for error messages,
     the same on all ranks.
 
+    `kind`: "sparse": only entries that were pushed to, or came by axpy, sub, mul, copy or zip, are kept, in about 50
+    bytes each. n may be up to 2**63, such as for hashes of features, and is a length. An entry's key, its index, has a
+    hash, which says the rank that owns it. pull and push take keys; `local` is a copy of this rank's keys and values.
+    Each rank has about the same number. There are axpy, scale, sub, mul, copy(other), fill(0), zip, derive, dot, norm,
+    sum, nnz, and touched, the number of entries of all ranks; no operators.
+
+    A part of a sparse vector that more than doubles between two malt.barrier() is read by others as it was, until the
+    later one.
+
     ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
     host, or its /dev/shm, cannot hold the parts. RuntimeError: another thread is in a collective call. Nothing is made.
     """
 
     def check(world: World) -> tuple[tuple[tuple[int, ...], np.dtype[Any]], Mapping[str, Any]]:
-        kind = _dtype(dtype)
-        shape = _shape(n, kind, world.size)
-        return (shape, kind), {"shape": list(shape), "dtype": kind.str}
+        if kind not in _LAYOUTS:
+            raise ValueError(f"kind must be {' or '.join(map(repr, _LAYOUTS))}, got {kind!r}")
+        found = _dtype(dtype)
+        shape = _length(n) if kind == "sparse" else _shape(n, found, world.size)
+        return (shape, found), {"shape": list(shape), "dtype": found.str, "kind": kind}
 
     def make(
         world: World, title: str, checked: tuple[tuple[int, ...], np.dtype[Any]], ranks: tuple[int, ...]
-    ) -> ShardedVector:  # fmt: skip
-        return _made(world, title, ShardLayout(checked[0], ranks, checked[1]))
+    ) -> ShardedVector | SparseShardedVector:  # fmt: skip
+        return _made(world, title, _LAYOUTS[kind](checked[0], ranks, checked[1]))
 
     return create("malt.sharded", "sharded", name, check, make)
 
@@ -71,6 +99,7 @@ def reduce_scatter(array: Any, op: str = "mean", name: str | None = None) -> Sha
 
     def make(world: World, title: str, own: Array, ranks: tuple[int, ...]) -> ShardedVector:
         made = _made(world, title, ShardLayout(own.shape, ranks, own.dtype))
+        assert isinstance(made, ShardedVector)
         try:
             made.take_reduced(world.traffic, own, op)
         except RanksChanged as change:
@@ -83,13 +112,15 @@ def reduce_scatter(array: Any, op: str = "mean", name: str | None = None) -> Sha
     return create("malt.reduce_scatter", "sharded", name, check, make)
 
 
-def _derived(layout: ShardLayout, call: str) -> ShardedVector:
+def _derived(layout: ShardLayout, call: str) -> ShardedVector | SparseShardedVector:
     """A sharded vector of zeros of this layout. Collective."""
 
     def check(world: World) -> tuple[ShardLayout, Mapping[str, Any]]:
         return layout, {"layout": str(layout), "dtype": layout.dtype.str}
 
-    def make(world: World, title: str, layout: ShardLayout, ranks: tuple[int, ...]) -> ShardedVector:
+    def make(
+        world: World, title: str, layout: ShardLayout, ranks: tuple[int, ...]
+    ) -> ShardedVector | SparseShardedVector:  # fmt: skip
         if absent := set(layout.ranks) - set(ranks):
             raise PeerLost(min(absent), f"{call}: its part has failed with it")
         return _made(world, title, layout)
@@ -97,10 +128,9 @@ def _derived(layout: ShardLayout, call: str) -> ShardedVector:
     return create(call, "sharded", None, check, make)
 
 
-def _made(world: World, title: str, layout: ShardLayout) -> ShardedVector:
-    return ShardedVector(
-        layout, world.transport, _derived, deadline_s=world.deadline_s, name=title, is_over=lambda: world.closed
-    )  # fmt: skip
+def _made(world: World, title: str, layout: ShardLayout) -> ShardedVector | SparseShardedVector:
+    rest = (world.transport, _derived, world.deadline_s, title, lambda: world.closed)
+    return SparseShardedVector(layout, *rest) if isinstance(layout, HashedLayout) else ShardedVector(layout, *rest)
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:
@@ -112,6 +142,16 @@ def _dtype(dtype: Any) -> np.dtype[Any]:
     if found.name not in _DTYPES or not found.isnative:
         raise TypeError(f"dtype must be {' or '.join(_DTYPES)}, got {dtype!r}")
     return found
+
+
+def _length(n: Any) -> tuple[int, ...]:
+    try:
+        length = arguments.integer(n)
+    except TypeError:
+        raise TypeError(f"n of a sparse vector must be a length, got {n!r}") from None
+    if not 0 <= length <= _LONGEST:
+        raise ValueError(f"n of a sparse vector must be a length from 0 to 2**63, got {n!r}")
+    return (length,)
 
 
 def _shape(n: Any, dtype: np.dtype[Any], size: int) -> tuple[int, ...]:

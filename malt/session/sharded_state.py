@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from malt.files.npz import Streamed
 from malt.session import session
 from malt.session.sharded import sharded
 from malt.world.agreement import succeed
 from malt.world.world import World
-from vol import ShardedVector
+from vol import OwnedVector, ShardedVector, SparseShardedVector
 from vol.update import Array
 
 PIECE_NBYTES = 1 << 23
 """What the rank that writes or reads the file holds of a vector at once."""
 
 
-def streamed(vector: ShardedVector) -> Streamed:
-    """The rows of `vector` for a file: whoever writes them pulls them piece by piece. Local. ClosedError."""
+_KEY, _VALUE = "key", "value"
+
+
+def streamed(vector: OwnedVector, touched: int) -> Streamed:
+    """The rows of `vector` for a file: whoever writes them pulls them piece by piece. Local. ClosedError.
+
+    `touched`: of a sparse vector, the number of its entries, which rest: they are its rows.
+    """
+    if isinstance(vector, SparseShardedVector):
+        return _entries(vector, touched)
+    assert isinstance(vector, ShardedVector)
     length = max(PIECE_NBYTES * len(vector.local) // max(vector.local.nbytes, 1), 1)
 
     def pieces() -> Iterator[Array]:
@@ -28,19 +41,58 @@ def streamed(vector: ShardedVector) -> Streamed:
     return Streamed(vector.shape, vector.dtype, pieces)
 
 
-def dealt(world: World, name: str, kind: str, shape: Sequence[int], rows: Streamed | None) -> ShardedVector:
-    """A new sharded vector of this shape and dtype with the rows of the rank that has `rows`. Collective.
+def _entries(vector: SparseShardedVector, touched: int) -> Streamed:
+    dtype = np.dtype([(_KEY, np.int64), (_VALUE, vector.dtype)])
+    vector.local  # noqa: B018  (ClosedError)
+
+    def pieces() -> Iterator[Array]:
+        for keys, values in vector.pieces(max(PIECE_NBYTES // dtype.itemsize, 1)):
+            session.heartbeat()
+            entries = np.empty(len(keys), dtype)
+            entries[_KEY], entries[_VALUE] = keys, values
+            yield entries
+
+    return Streamed((touched,), dtype, pieces, vector.shape[0])
+
+
+@contextlib.contextmanager
+def resting(state: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+    """Keep the entries of the sparse vectors in `state` as they are while the block runs. Collective, as it begins.
+
+    Yields their numbers, by name.
+    """
+    sparse = {name: one for name, one in sorted(state.items()) if isinstance(one, SparseShardedVector)}
+    with contextlib.ExitStack() as rests:
+        for vector in sparse.values():
+            rests.enter_context(vector.resting())
+        yield {name: vector.touched() for name, vector in sparse.items()}
+
+
+def head(member: Streamed) -> list[Any]:
+    """What all ranks must know to make the vector: dtype, shape, and whether it is sparse. Pure."""
+    if member.length is None:
+        return [member.dtype.str, member.shape, "dense"]
+    return [member.dtype[_VALUE].str, member.length, "sparse"]
+
+
+def dealt(world: World, name: str, head: Sequence[Any], rows: Streamed | None) -> OwnedVector:
+    """A new sharded vector of this `head` with the rows of the rank that has `rows`. Collective.
 
     ValueError, MemoryError, on all ranks: as malt.sharded. PeerLost, on all: a rank has failed meanwhile.
     """
-    vector = sharded(tuple(shape), kind, name)
-    succeed(world.transport, lambda: vector.fill(-0.0))  # plus any number, this is that number bit by bit
+    dtype, shape, kind = head
+    vector: ShardedVector | SparseShardedVector = sharded(shape, dtype, name, kind=kind)
+    if isinstance(vector, ShardedVector):
+        succeed(world.transport, lambda: vector.fill(-0.0))  # plus any number, this is that number bit by bit
 
     def push() -> None:
         start = 0
         for piece in rows.pieces() if rows is not None else ():
             session.heartbeat()
-            vector.push(piece, slice(start, start + len(piece)))
+            if isinstance(vector, SparseShardedVector):
+                vector.push(piece[_VALUE], piece[_KEY])
+            else:
+                vector.push(piece, slice(start, start + len(piece)))
             start += len(piece)
 
     succeed(world.transport, push)
@@ -50,14 +102,14 @@ def dealt(world: World, name: str, kind: str, shape: Sequence[int], rows: Stream
 
 def open_places(world: World) -> list[int]:
     """The places in `world.vectors` of the sharded vectors that this rank has open. Local."""
-    return [place for place, one in enumerate(world.vectors) if isinstance(one, ShardedVector) and not one.closed]
+    return [place for place, one in enumerate(world.vectors) if isinstance(one, OwnedVector) and not one.closed]
 
 
-def incomplete(world: World, reports: Mapping[int, Iterable[int]]) -> dict[ShardedVector, int]:
+def incomplete(world: World, reports: Mapping[int, Iterable[int]]) -> dict[OwnedVector, int]:
     """The open vectors that have lost a part, each with a rank that has failed with it. Local.
 
     `reports`: by live rank, its `open_places`: the same on all ranks, as is the result.
     """
     places = sorted(set().union(*reports.values()))
-    vectors = [one for place in places if isinstance(one := world.vectors[place], ShardedVector)]
+    vectors = [one for place in places if isinstance(one := world.vectors[place], OwnedVector)]
     return {one: min(absent) for one in vectors if (absent := set(one.owners) - set(reports))}

@@ -9,10 +9,11 @@ from typing import Any, Protocol
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
 from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import total
+from malt.world.agreement import exchange
 from malt.world.endings import Ending
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
-from vol import ShardedVector
+from vol import OwnedVector, SparseShardedVector
 
 _LAST = "malt.finalize"
 DEADLINE_S = 300.0
@@ -137,9 +138,9 @@ class World:
         return total({peer: EdgeStatistics(bytes_sent=sent[peer], bytes_read=received[peer]) for peer in others}, 0.0)
 
     @property
-    def sharded(self) -> list[ShardedVector]:
+    def sharded(self) -> list[OwnedVector]:
         """The sharded vectors that are not freed yet, the same on all ranks: one rank may have left one alone."""
-        return [one for one in self.vectors if isinstance(one, ShardedVector)]
+        return [one for one in self.vectors if isinstance(one, OwnedVector)]
 
     def reachable(self, neighbours: Sequence[int]) -> Sequence[int]:
         """The ranks that a vector of this rank must be able to reach, ascending. Local.
@@ -175,6 +176,13 @@ class World:
             for vector in vectors:
                 vector.settle()
             self.ending.meet(self, call)
+            self._grow([vector for vector in vectors if isinstance(vector, SparseShardedVector)])
+
+    def _grow(self, vectors: Sequence[SparseShardedVector]) -> None:
+        """Give the tables of `vectors` the rows that any rank needs. Collective. MemoryError, on all ranks."""
+        reports = exchange(self.transport, [vector.wanted for vector in vectors]) if vectors else {}
+        for vector, rows in zip(vectors, zip(*reports.values(), strict=True), strict=True):
+            vector.grow(max(rows))
 
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.
@@ -192,7 +200,7 @@ class World:
     def _close(self, patience_s: float | None) -> None:
         self.closed = True
         for vector in self.vectors:
-            if not isinstance(vector, ShardedVector):  # these take what others push until all ranks are here
+            if not isinstance(vector, OwnedVector):  # these take what others push until all ranks are here
                 vector.leave()
         try:
             self.transport.barrier(_LAST, patience_s, final=True)

@@ -66,6 +66,13 @@ class ShardLayout:
         rows = self.rows(rank)
         return int(rows.stop - rows.start)
 
+    def owns(self, rank: int, rows: slice | Numbers) -> bool:
+        """Whether these are rows of `rank`, counted from its first one on."""
+        count = self.count(rank)
+        if isinstance(rows, slice):
+            return bool(0 <= rows.start <= rows.stop <= count)
+        return bool(((rows >= 0) & (rows < count)).all())
+
     def blocks(self, rank: int) -> Iterator[slice]:
         """The blocks of the part of `rank`: rows, counted from its first one on."""
         count = self.count(rank)

@@ -1,4 +1,4 @@
-"""The operands of arithmetic: vectors of one layout, and the scalars that all ranks find of them together."""
+"""What every sharded vector and temporary is, and the scalars that all ranks find of such vectors together."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -28,13 +27,18 @@ class Operand(ABC):
     _create: Create
     """Makes a sharded vector."""
 
+    __array_ufunc__ = None  # numbers of NumPy leave operators to this class
+
     @property
     @abstractmethod
-    def local(self) -> Array:
-        """The rows of this rank: a view. Read and write it at any time. Local.
+    def local(self) -> Any:
+        """What this rank has of it. Local."""
 
-        What is written into it is whole for the pulls of others after the next malt.barrier().
-        """
+    @property
+    def _values(self) -> Array:
+        """The numbers of this rank: a view. Local. ClosedError."""
+        values: Array = self.local
+        return values
 
     @abstractmethod
     def _begin(self, call: str, holds: bool = False) -> AbstractContextManager[None]:
@@ -42,10 +46,6 @@ class Operand(ABC):
 
         `holds`: what they push from now on is added when the call is over.
         """
-
-    @abstractmethod
-    def _changing(self, rows: slice) -> AbstractContextManager[None]:
-        """Keep the pulls of others from `rows` of this rank while the code block changes them."""
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -62,11 +62,6 @@ class Operand(ABC):
         """The ranks that have a part, ascending. Local."""
         return self._layout.ranks
 
-    @property
-    def range(self) -> slice:
-        """The rows of the vector that this rank owns: s.local is s.pull()[s.range]. Local."""
-        return self._layout.rows(self._scalars.transport.rank)
-
     def derive(self) -> Any:
         """Return a sharded vector of zeros of this layout and dtype. Collective. Errors: as malt.sharded."""
         return self._create(self._layout, f"{self.name}.derive")
@@ -79,8 +74,8 @@ class Operand(ABC):
         """
 
         def find() -> float:
-            theirs = self._part("dot", other)
-            return sum(float(np.vdot(self.local[rows], theirs[rows])) for rows in self._blocks())
+            mine, theirs = self._values, self._aligned(self._checked("dot", other))
+            return sum(float(np.vdot(mine[rows], theirs[rows])) for rows in self._blocks())
 
         return sum(self._of_all("dot", find))
 
@@ -90,51 +85,26 @@ class Operand(ABC):
 
     def sum(self) -> float:
         """The sum of the elements. Collective. Errors: as `dot`."""
-        return sum(self._of_all("sum", lambda: float(self.local.sum(dtype=np.float64))))
+        return sum(self._of_all("sum", lambda: float(self._values.sum(dtype=np.float64))))
 
     def nnz(self) -> int:
         """The number of elements that are not zero. Collective. Errors: as `dot`."""
-        return int(sum(self._of_all("nnz", lambda: int(np.count_nonzero(self.local)))))
+        return int(sum(self._of_all("nnz", lambda: int(np.count_nonzero(self._values)))))
 
-    def max(self) -> float:
-        """The largest element; NaN where one is. Collective. Errors: as `dot`; ValueError on all: there is none."""
+    def __matmul__(self, other: Any) -> float:
+        return self.dot(other)  # which refuses what is no vector on all ranks
 
-        def find() -> float:
-            if not math.prod(self.shape):
-                raise ValueError(f"{self.name} has no elements")
-            return float(self.local.max(initial=-np.inf))
-
-        return float(np.max(self._of_all("max", find)))
-
-    def rmatvec(self, y: Operand) -> Array:
-        """The product of this matrix, transposed, and the vector `y` of shape (n,), on the same ranks. Collective.
-
-        Returns an array of shape (k,), the same bits on all ranks. Errors: as `dot`.
-        """
-        found: list[Array] = []
-
-        def find() -> float:
-            wanted = replace(self._layout, shape=self.shape[:1])
-            if len(self.shape) != 2 or not isinstance(y, Operand) or y._layout != wanted:
-                given = y._layout if isinstance(y, Operand) else repr(y)
-                raise ValueError(f"{self.name}.rmatvec: a matrix of {self._layout}, and a vector of {given}")
-            found.append(np.ascontiguousarray(self.local.T @ y.local))
-            return 0.0
-
-        with self._scalars.transport.calling(f"{self.name}.rmatvec"):
-            self._of_all("rmatvec", find)
-            self._scalars.transport.allreduce(found[0], "sum")
-            self._of_all("rmatvec", lambda: 0.0)  # PeerLost: the sum may lack the part of a rank that has failed since
-        self._scalars.count(found[0].nbytes)
-        return found[0]
+    def __array__(self, *_: Any, **__: Any) -> Any:
+        """Refuse it: TypeError. Local. NumPy would take the vector for one object, and np.dot multiply by element."""
+        raise TypeError(f"{self.name} is no array: its method pull gathers one, and local is this rank's part")
 
     # -- private -------------------------------------------------------------------------------------------------
 
     def _blocks(self) -> Iterator[slice]:
         return self._layout.blocks(self._scalars.transport.rank)
 
-    def _part(self, call: str, other: Any) -> Array:
-        """The part of `other`. TypeError: it is no vector. ValueError: it has another layout. ClosedError."""
+    def _checked(self, call: str, other: Any) -> Operand:
+        """`other`, a vector of this layout. TypeError: it is no vector. ValueError: it has another layout."""
         if not isinstance(other, Operand):
             raise TypeError(f"{self.name}.{call} takes a sharded vector, got {other!r}")
         if other._layout != self._layout:
@@ -142,7 +112,11 @@ class Operand(ABC):
                 f"{self.name}.{call}: the layouts differ: {self.name} has {self._layout}, {other.name} has "
                 f"{other._layout}"
             )
-        return other.local
+        return other
+
+    def _aligned(self, other: Operand) -> Array:
+        """The numbers of `other`, each in the place that its row has in `_values` of this vector. ClosedError."""
+        return other._values
 
     def _of_all(self, call: str, find: Callable[[], float]) -> list[float]:
         """What find() returns on each rank, in rank order. Collective."""

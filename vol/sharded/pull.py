@@ -11,7 +11,7 @@ import numpy as np
 from dstorm import Transport
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes
-from vol.sharded.layout import Numbers, ShardLayout
+from vol.sharded.layout import Numbers
 from vol.sharded.part import Parts
 
 
@@ -68,11 +68,11 @@ Piece = Range | Listed
 
 
 class Puller:
-    """The pulls of one rank. One-sided."""
+    """The pulls of one rank, from `parts`, which may be exchanged between two pulls. One-sided."""
 
-    def __init__(self, transport: Transport, layout: ShardLayout, parts: Parts, waiting: Waiting) -> None:
-        self._layout, self._parts, self._waiting, self._clock = layout, parts, waiting, transport.clock
-        self.owners = {rank: Owner(rank, transport.clock()) for rank in layout.ranks}
+    def __init__(self, transport: Transport, parts: Parts, waiting: Waiting) -> None:
+        self.parts, self._waiting, self._clock = parts, waiting, transport.clock
+        self.owners = {rank: Owner(rank, transport.clock()) for rank in parts.layout.ranks}
 
     def read(self, what: str, rows: Numbers | slice, result: Bytes) -> None:
         """Read `rows` into the rows of `result`, as bytes. `what`: the call, for errors.
@@ -91,16 +91,16 @@ class Puller:
         self._waiting.check_alive(self.owners[piece.owner] for piece in left)
 
     def _ranges(self, rows: slice) -> Iterator[Range]:
-        for rank, places, theirs in self._layout.overlaps(rows):
+        for rank, places, theirs in self.parts.layout.overlaps(rows):
             yield Range(rank, theirs, places.start - theirs.start)
 
     def _dealt(self, rows: Numbers) -> Iterator[Listed]:
-        for rank, places, theirs in self._layout.dealt(rows):
+        for rank, places, theirs in self.parts.layout.dealt(rows):
             yield Listed(rank, theirs, places)
 
     def _read(self, piece: Piece, result: Bytes) -> list[Piece]:
         owner = self.owners[piece.owner]
-        count, left = piece.read(self._parts, result)
+        count, left = piece.read(self.parts, result)
         owner.bytes_read += count * result.shape[1]
         if not left:
             owner.step, owner.heard_at = owner.step + 1, self._clock()

@@ -33,7 +33,7 @@ Add = Callable[[slice | Numbers, Array], object]
 def queue_layout(layout: ShardLayout) -> Layout:
     """The layout of the queues of a sharded vector, with its parts behind them. Pure."""
     rows, row = max(map(layout.count, layout.ranks)), layout.row_nbytes + _NUMBER_NBYTES
-    share = rows * layout.row_nbytes // (_SHARE * DEPTH * len(layout.ranks))
+    share = max(map(layout.nbytes, layout.ranks)) // (_SHARE * DEPTH * len(layout.ranks))
     longest = min(rows * row, max(MESSAGE_NBYTES, min(share, MOST_NBYTES)))
 
     def others(rank: int) -> list[int]:
@@ -64,20 +64,18 @@ def _bytes(array: NDArray[np.generic]) -> Bytes:
 
 def read(message: Message, layout: ShardLayout, rank: int) -> tuple[slice | Numbers, Array] | None:
     """The rows of `rank` and the values that a message holds, views; None where it is invalid. Pure."""
-    count, payload = layout.count(rank), message.payload
+    payload = message.payload
     width = layout.row_nbytes + (_NUMBER_NBYTES if message.encoding == LISTED else 0)
     length, rest = divmod(payload.nbytes, width)
     rows: slice | Numbers
     if message.encoding == LISTED:
-        rows = numbers = payload[: length * _NUMBER_NBYTES].view(np.int64)
+        rows = payload[: length * _NUMBER_NBYTES].view(np.int64)
         payload = payload[length * _NUMBER_NBYTES : length * width]
-        is_sound = bool(((numbers >= 0) & (numbers < count)).all())
     else:
         rows = slice(message.encoding, message.encoding + length)
         payload = payload[: length * width]
-        is_sound = 0 <= rows.start <= rows.stop <= count
     values = payload.view(layout.dtype).reshape(length, *layout.row_shape)
-    return None if rest or not is_sound else (rows, values)
+    return None if rest or not layout.owns(rank, rows) else (rows, values)
 
 
 class PushQueues:

@@ -1,0 +1,147 @@
+"""What changes this rank's part of a vector in place, block by block, so that no other rank reads a block half-done."""
+
+from __future__ import annotations
+
+import contextlib
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Any
+
+import numpy as np
+
+from dstorm import interruption
+from vol.sharded.operand import Operand
+from vol.update import Array
+
+
+class InPlace(Operand):
+    """The changes of vectors. A number is one of Python or NumPy."""
+
+    @abstractmethod
+    def _changing(self, rows: slice) -> AbstractContextManager[None]:
+        """Keep the pulls of others from `rows` of this rank while the code block changes them."""
+
+    def axpy(self, a: Any, x: Operand) -> None:
+        """Add a * x: a number times a vector. Local. TypeError, ValueError: another one; nothing has changed."""
+        factor = number("a", a)
+        self._update("axpy", lambda mine, x, **into: np.add(mine, factor * x, **into), self._checked("axpy", x))
+
+    def scale(self, a: Any) -> None:
+        """Multiply by the number `a`. Local. TypeError: it is none."""
+        self._update("scale", np.multiply, number("a", a))
+
+    def sub(self, x: Operand) -> None:
+        """Subtract the vector `x`. Local. Errors: as `axpy`."""
+        self._update("sub", np.subtract, self._checked("sub", x))
+
+    def mul(self, x: Operand) -> None:
+        """Multiply by the vector `x`, element by element. Local. Errors: as `axpy`."""
+        self._update("mul", np.multiply, self._checked("mul", x))
+
+    def fill(self, value: Any) -> None:
+        """Set all elements to the number `value`. Local. TypeError: it is none."""
+        constant = number("value", value)
+        self._change("fill", lambda mine, _: mine.fill(constant))
+
+    def zip(self, function: Callable[..., Any], *others: InPlace) -> None:
+        """Change the parts by function(s.local, *[other.local for other in others]). Local.
+
+        It returns an array of the part's shape, which becomes the part of s; or a tuple of them, which become those of
+        s and of the first others, in order; or None: it has changed its arguments in place. They are copies, and are
+        written back when it has returned. Of sparse vectors they are the values of all keys of this rank that any of
+        them has, keys ascending.
+
+        ValueError, TypeError: another layout; another shape is returned. The errors of the function. No vector has
+        changed then.
+        """
+        vectors: Sequence[InPlace] = (self, *others)
+        with contextlib.ExitStack() as calls:
+            for vector in vectors:
+                self._checked("zip", vector)
+                calls.enter_context(vector._begin("zip", holds=True))
+            rows = self._rows_of(vectors)
+            parts = [vector._copied(rows) for vector in vectors]
+            returned = function(*parts)
+            results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
+            if len(results) > len(vectors):
+                raise ValueError(f"{self.name}.zip: {len(results)} arrays were returned for {len(vectors)} vectors")
+            for result, part, vector in zip(results, parts, vectors, strict=False):
+                self._check_result(result, part, vector)
+            for vector, part in zip(vectors, (*results, *parts[len(results) :]), strict=True):
+                vector._set(part, rows)
+
+    # -- private -------------------------------------------------------------------------------------------------
+
+    def _rows_of(self, vectors: Sequence[InPlace]) -> Any:
+        """What rows of this rank any of `vectors` has: all of them."""
+        return slice(None)
+
+    def _copied(self, rows: Any) -> Array:
+        """A copy of these rows of this rank."""
+        copy: Array = self._values[rows].copy()
+        return copy
+
+    def _set(self, values: Array, rows: Any) -> None:
+        """Set `rows` of this rank, as `_rows_of` returns them, to `values`."""
+        self._change("zip", lambda mine, some: np.copyto(mine, values[some], casting="same_kind"))
+
+    def _take(self, other: Operand) -> None:
+        """Take the values of `other`. Errors: as `axpy`."""
+        self._update("copy", lambda _, theirs, **into: np.positive(theirs, **into), self._checked("copy", other))
+
+    def _change(self, call: str, change: Callable[[Array, slice], object]) -> None:
+        """Call change(values, rows) for each block of this rank: a view, and where it lies in the part."""
+        with self._begin(call):
+            self._change_blocks(change)
+
+    @interruption.message
+    def _change_blocks(self, change: Callable[[Array, slice], object]) -> None:
+        try:
+            for rows in self._blocks():
+                with self._changing(rows):
+                    change(self._values[rows], rows)
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    def _update(self, call: str, function: Callable[..., Any], other: Any) -> None:
+        """Take function(values, theirs), a ufunc, for the values. `other`: a vector of this layout, or a number."""
+        with self._begin(call):
+            theirs = self._met(other) if isinstance(other, Operand) else other
+
+            def change(mine: Array, rows: slice) -> None:
+                operand = theirs[rows] if isinstance(other, Operand) else theirs
+                function(mine, operand, out=mine, casting="same_kind", where=self._held(rows))
+
+            self._change_blocks(change)
+
+    def _met(self, other: Operand) -> Array:
+        """As `_aligned`, once this vector has all the rows of this rank that `other` has."""
+        return self._aligned(other)
+
+    def _held(self, rows: slice) -> Any:
+        """Which of a block of `_values` are numbers of this vector: all of them."""
+        return True
+
+    def _check_result(self, result: Any, part: Array, vector: InPlace) -> None:
+        """Check what the function of zip has returned for the part of `vector`."""
+        if not isinstance(result, np.ndarray) or result.shape != part.shape:
+            got = f"shape {result.shape}" if isinstance(result, np.ndarray) else repr(result)
+            raise ValueError(f"{self.name}.zip: an array of shape {part.shape} should be returned, got {got}")
+        if not np.can_cast(result.dtype, vector.dtype, "same_kind"):
+            raise TypeError(f"{self.name}.zip: {result.dtype} was returned for {vector.name} of {vector.dtype}")
+
+
+def is_number(value: Any) -> bool:
+    """Whether `value` is a number of Python or NumPy. Pure."""
+    if isinstance(value, np.ndarray):
+        return value.ndim == 0 and value.dtype.kind in "fiu"
+    return isinstance(value, (int, float, np.integer, np.floating)) and not isinstance(value, bool)
+
+
+def number(name: str, value: Any) -> Any:
+    """`value`, if it is a number. TypeError. Pure."""
+    if not is_number(value):
+        raise TypeError(f"{name} must be a number, got {value!r}")
+    return value

@@ -1,0 +1,246 @@
+"""Sparse sharded vectors: each rank owns the entries whose keys its hashes say, in a table that others read."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import reduce
+from typing import Any
+
+import numpy as np
+
+from dstorm import Transport, Window, interruption
+from dstorm.transport import Bytes
+from vol.sharded.changes import InPlace, number
+from vol.sharded.layout import Numbers
+from vol.sharded.operand import Create, Operand
+from vol.sharded.owned import OwnedVector
+from vol.sharded.part import Parts
+from vol.sharded.pull import Puller
+from vol.sharded.sparse import layout as sizes
+from vol.sharded.sparse.layout import MARK, VALUE, HashedLayout, hashed
+from vol.sharded.sparse.table import Table, capacity_for, first_rows
+from vol.update import Array
+
+
+class SparseShardedVector(InPlace, OwnedVector):
+    """A vector of which the touched entries are kept, by key. The constructor is that of `OwnedVector`."""
+
+    _layout: HashedLayout
+
+    def __init__(
+        self, layout: HashedLayout, transport: Transport, create: Create, deadline_s: float = 300.0,
+        name: str = "sharded", is_over: Callable[[], bool] = lambda: False,
+    ) -> None:  # fmt: skip
+        OwnedVector.__init__(self, layout, transport, create, deadline_s, name, is_over)
+        at = [self._queues.layout.behind(rank) for rank in range(transport.size)]
+        self._parts = Parts(self._queues.window, layout.table(sizes.FIRST_CAPACITY), self._rank, at)
+        self._puller = Puller(transport, self._parts, self._waiting)
+        self._table = Table(self._parts.local)
+        self._window: Window | None = None
+        """The window of the tables, once they have outgrown the one behind the queues."""
+
+    @property
+    def local(self) -> tuple[Numbers, Array]:
+        """The keys of this rank's entries, ascending, and their values: copies. Local. ClosedError."""
+        keys, values = self._entries()
+        order = np.argsort(keys)
+        return keys[order], values[order]
+
+    def copy(self, other: Operand) -> None:
+        """Take the values of `other`. Local. Errors: as `axpy`. What this vector alone has touched becomes 0."""
+        self._take(other)
+
+    def fill(self, value: Any) -> None:
+        """Set all elements to 0: no entry is kept. Local. TypeError: it is no number. ValueError: it is another one."""
+        if number("value", value) != 0:
+            raise ValueError(f"{self.name}.fill: a sparse vector can be filled with 0 alone, got {value!r}")
+        with self._begin("fill"):
+            self._empty()
+
+    @property
+    def wanted(self) -> int:
+        """The rows of a table in which as many entries again as this rank has find room. Local."""
+        return capacity_for(self._table.count)
+
+    def grow(self, capacity: int) -> None:
+        """Give the tables of all ranks so many rows, if they have fewer. Collective. MemoryError, on all: it stays."""
+        if capacity <= self._parts.layout.count(self._rank):
+            return
+        with self.resting():
+            layout = self._layout.table(capacity)
+            window = self._transport.window(layout.nbytes(self._rank))
+            parts = Parts(window, layout, self._rank, [0] * self._transport.size)
+            self._table = self._table.copied(parts.local)
+            self._transport.barrier(self.name)
+            old, self._window = self._window, window
+            self._parts = self._puller.parts = parts
+            if old is not None:
+                old.free()
+
+    @contextlib.contextmanager
+    def resting(self) -> Iterator[None]:
+        """Keep the entries of all ranks as they are while the code block runs. Collective, as it begins.
+
+        It waits for calls of other threads. What is pushed meanwhile is added later.
+        """
+        polls = 0
+        with contextlib.ExitStack() as turns:
+            while not turns.enter_context(self._queues.turn.lent()):
+                self._transport.pause(polls)
+                polls += 1
+            self._transport.barrier(self.name)
+            was_held, self._is_held = self._is_held, True
+            try:
+                yield
+            finally:
+                self._is_held = was_held
+
+    def touched(self) -> int:
+        """The number of entries of all ranks. Collective. Errors: as `dot`."""
+        return int(sum(self._of_all("touched", lambda: self._table.count)))
+
+    def pieces(self, rows: int) -> Iterator[tuple[Numbers, Array]]:
+        """Keys and values of all ranks, out of so many rows of their tables at once. One-sided. Errors: as `pull`."""
+        for start in range(0, self._parts.layout.shape[0], rows):
+            stop = min(start + rows, self._parts.layout.shape[0])
+            found = self._read_rows(f"{self.name}.pieces", slice(start, stop), stop - start)
+            held = found[found[MARK] != 0]
+            yield ~held[MARK], held[VALUE]
+
+    def free(self) -> None:
+        """As `Shared.free`. Collective."""
+        if self._window is not None:
+            self._window.free()
+        super().free()
+
+    # -- private -------------------------------------------------------------------------------------------------
+
+    @property
+    def _values(self) -> Array:
+        self._check_open()
+        return self._table.values
+
+    def _entries(self) -> tuple[Numbers, Array]:
+        self._check_open()
+        return self._table.entries()
+
+    def _blocks(self) -> Iterator[slice]:
+        size, capacity = self._parts.layout.block_rows, self._table.capacity
+        return (slice(start, min(start + size, capacity)) for start in range(0, capacity, size))
+
+    def _changing(self, rows: slice) -> AbstractContextManager[None]:
+        is_outgrown = self._table.rows is not self._parts.local
+        return contextlib.nullcontext() if is_outgrown else self._parts.changing(rows)
+
+    def _changing_all(self) -> AbstractContextManager[None]:
+        return self._changing(slice(0, self._table.capacity))
+
+    def _held(self, rows: slice) -> Any:
+        return self._table.marks[rows] != 0
+
+    def _aligned(self, other: Operand) -> Array:
+        assert isinstance(other, SparseShardedVector)
+        keys, values = other._entries()
+        rows = self._table.find(keys)
+        theirs = np.zeros(self._table.capacity, other.dtype)
+        theirs[rows[rows >= 0]] = values[rows >= 0]
+        return theirs
+
+    def _met(self, other: Operand) -> Array:
+        assert isinstance(other, SparseShardedVector)
+        self._touch(other._entries()[0])
+        return self._aligned(other)
+
+    def _rows_of(self, vectors: Sequence[InPlace]) -> Any:
+        """The keys that any of `vectors` has on this rank, ascending."""
+        return reduce(np.union1d, [one._entries()[0] for one in vectors if isinstance(one, SparseShardedVector)])
+
+    def _copied(self, rows: Any) -> Array:
+        places = self._table.find(rows)
+        return np.where(places >= 0, self._table.values[places], self.dtype.type(0))
+
+    @interruption.message
+    def _set(self, values: Array, rows: Any) -> None:
+        try:
+            is_set = (values != 0) | (self._table.find(rows) >= 0)
+            places = self._touch(rows[is_set])
+            with self._changing_all():
+                self._table.values[places] = values[is_set]
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    @interruption.message
+    def _add(self, rows: slice | Numbers, values: Array) -> None:
+        """Add values to entries of this rank, by key."""
+        try:
+            assert not isinstance(rows, slice)
+            keys, which = np.unique(rows, return_inverse=True)
+            sums = np.full(len(keys), -0.0, self.dtype)
+            with np.errstate(all="ignore"):  # an error would be the owner's, not the pusher's
+                np.add.at(sums, which, values)
+                places = self._touch(keys)
+                with self._changing_all():
+                    self._table.values[places] += sums
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    @interruption.message
+    def _touch(self, keys: Numbers) -> Numbers:
+        """The rows of the table with these keys, each given once, which it has from now on."""
+        try:
+            places = self._table.find(keys)
+            missing = places < 0
+            more = int(np.count_nonzero(missing))
+            if not self._table.has_room(more):
+                larger = np.zeros(capacity_for(self._table.count + more), self._layout.entry)
+                self._table = self._table.copied(larger)
+                places = self._table.find(keys)
+            if more:
+                with self._changing_all():
+                    places[missing] = self._table.insert(keys[missing])
+            return places
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    @interruption.message
+    def _empty(self) -> None:
+        try:
+            for rows in self._blocks():
+                with self._changing(rows):
+                    self._table.rows[rows].view(np.uint8)[:] = 0
+            self._table.count = 0
+        finally:
+            if interruption.pending is not None:
+                interruption.raise_pending()
+
+    def _rows(self, call: str, index: Any) -> tuple[Numbers | slice, tuple[int, ...]]:
+        if index is None or isinstance(index, slice):
+            raise TypeError(f"{self.name}.{call}: a sparse vector takes a list of whole numbers, got {index!r}")
+        return super()._rows(call, index)
+
+    def _read(self, call: str, rows: Numbers | slice, result: Bytes) -> None:
+        assert not isinstance(rows, slice)
+        values, capacity = result.reshape(-1).view(self.dtype), self._parts.layout.count(self._rank)
+        owners = self._layout.places(hashed(rows))
+        is_mine = owners == self._layout.ranks.index(self._rank)
+        values[:] = 0
+        values[is_mine] = self._copied(rows[is_mine])
+        left = np.flatnonzero(~is_mine)
+        at = first_rows(rows[left], capacity)
+        while len(left):
+            found = self._read_rows(call, owners[left] * capacity + at, len(left))
+            is_it = found[MARK] == ~rows[left]
+            values[left[is_it]] = found[VALUE][is_it]
+            goes_on = ~is_it & (found[MARK] != 0)
+            left, at = left[goes_on], (at[goes_on] + 1) % capacity
+
+    def _read_rows(self, call: str, rows: Numbers | slice, count: int) -> Array:
+        """Rows of the tables, counted from the first one of all ranks on."""
+        found = np.empty(count, self._layout.entry)
+        self._puller.read(call, rows, found.view(np.uint8).reshape(count, self._layout.entry.itemsize))
+        return found
