@@ -16,6 +16,7 @@ from malt.world.world import World
 pytestmark = pytest.mark.serial
 
 VALUES = np.random.default_rng(0).normal(size=(101, 3)).astype(np.float32)
+KEYS = np.concatenate([np.arange(20), (1 << 63) - 1 - np.arange(20)])
 VALUES[:3] = [[0.0, -0.0, np.nan], [np.inf, -np.inf, 1e-45], [-0.0, 0.0, 1]]
 
 
@@ -26,15 +27,19 @@ def path(tmp_path, monkeypatch):
     monkeypatch.setattr(checkpoint, "_PIECE_NBYTES", 70)
     monkeypatch.setattr("vol.sharded.layout.BLOCK_NBYTES", 64)
     monkeypatch.setattr("vol.sharded.push.MESSAGE_NBYTES", 40)
+    monkeypatch.setattr("vol.sharded.sparse.layout.FIRST_CAPACITY", 8)
     return str(tmp_path / "train.ckpt")
 
 
 def save(path, epoch=3):
     one = malt.Checkpoint(path)
     m, w = malt.sharded((101, 3)), malt.sharded(7, "float64")
+    s, empty = malt.sharded(1 << 63, kind="sparse"), malt.sharded(5, "float64", kind="sparse")
+    s.push(np.arange(40.0) * malt.lowest(), KEYS)
     m.local[:] = VALUES[m.range]
     w.push(np.arange(7.0))
-    assert one.save({"m": m, "epoch": epoch, "w": w}, force=malt.lowest()) == malt.lowest()
+    state = {"m": m, "epoch": epoch, "w": w, "s": s, "empty": empty}
+    assert one.save(state, force=malt.lowest()) == malt.lowest()
     assert not one.save({"m": m}, force=not malt.lowest())
     w.push(np.ones(7))
 
@@ -46,12 +51,17 @@ def test_another_number_of_ranks_goes_on(path, before, after, seed):
     malt.simulate(lambda rank: save(path), before, seed)
     with np.load(path) as file:
         assert file["m"].tobytes() == VALUES.tobytes()
+        entries = dict(file["s"].tolist())
+        assert entries == dict(zip(KEYS.tolist(), range(40), strict=True)) and len(file["s"]) == 40
 
     def program(rank):
         state = malt.Checkpoint(path).load()
-        assert list(state) == ["m", "epoch", "w"] and state["epoch"] == 3
+        assert list(state) == ["m", "epoch", "w", "s", "empty"] and state["epoch"] == 3
         assert state["m"].local.tobytes() == VALUES[state["m"].range].tobytes()
         np.testing.assert_array_equal(state["w"].pull(), before * np.arange(7.0), strict=True)
+        np.testing.assert_array_equal(state["s"].pull(KEYS), np.arange(40, dtype=np.float32), strict=True)
+        assert state["s"].shape == (1 << 63,) and state["s"].touched() == 40
+        assert state["empty"].shape == (5,) and state["empty"].touched() == 0
         save(path)
 
     malt.simulate(program, after, seed)
@@ -103,14 +113,19 @@ def test_a_failed_part_is_dealt_from_the_last_checkpoint(path, seed):
     """A rank fails at its so many-th turn: in training, in a save, or while another failure is made up for."""
     turn = 60 + (740 + 370 * seed) % 1440
     fails = {turn % 4: turn, (turn + 1) % 4: 2 * turn}
-    malt.simulate(lambda rank: malt.Checkpoint(path).save({"w": malt.sharded(8), "epoch": 0}, force=True), 2)
+    malt.simulate(lambda rank: malt.Checkpoint(path).save(
+        {"w": malt.sharded(8), "s": malt.sharded(1 << 63, kind="sparse"), "epoch": 0}, force=True
+    ), 2)  # fmt: skip
 
     def train(state, one):
         for epoch in range(int(state["epoch"]), 12):
-            one.save({"w": state["w"], "epoch": epoch}, force=True)
+            one.save({"w": state["w"], "s": state["s"], "epoch": epoch}, force=True)
+            keys = KEYS[: 3 * epoch + 3]
             malt.together(lambda: state["w"].push(np.full(8, float(malt.lowest()))))
+            malt.together(lambda keys=keys: state["s"].push(np.full(len(keys), float(malt.lowest())), keys))
             malt.barrier()
             assert set(malt.together(state["w"].pull)) == {epoch + 1}
+            assert malt.together(lambda keys=keys: state["s"].pull(keys))[-3:].tolist() == [1] * 3
 
     def live(rank):
         one = malt.Checkpoint(path)
