@@ -50,14 +50,12 @@ def sharded(
     `n`: its length, or a shape (n, k), which is split by row. `dtype`: float32 or float64. `name`: for error messages,
     the same on all ranks.
 
-    `kind`: "sparse": only entries that were pushed to, or came by axpy, sub, mul, copy or zip, are kept, in about 50
-    bytes each. n may be up to 2**63, such as for hashes of features, and is a length. An entry's key, its index, has a
-    hash, which says the rank that owns it. pull and push take keys; `local` is a copy of this rank's keys and values.
-    Each rank has about the same number. There are axpy, scale, sub, mul, copy(other), fill(0), zip, derive, dot, norm,
-    sum, nnz, and touched, the number of entries of all ranks; no operators.
-
-    A part of a sparse vector that more than doubles between two malt.barrier() is read by others as it was, until the
-    later one.
+    `kind`: "sparse": only entries are kept that were pushed to, or came with another vector (axpy, sub, mul, copy,
+    zip), in 32 to 64 bytes each. n is a length, up to 2**63, such as for hashes of features. pull and push take keys,
+    the indices of entries. A key's hash says which rank owns its entry; all own about the same number. `local` is a
+    copy of this rank's keys and values. There are axpy, scale, sub, mul, copy(other), fill(0), zip, derive, dot, norm,
+    sum, nnz, and touched(), the number of entries of all ranks; no operators. A part that grows by half or more between
+    two malt.barrier() may be read by others as it was in between, until the later one.
 
     ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
     host, or its /dev/shm, cannot hold the parts. RuntimeError: another thread is in a collective call. Nothing is made.

@@ -18,8 +18,6 @@ from vol.update import Array
 
 PIECE_NBYTES = 1 << 23
 """What the rank that writes or reads the file holds of a vector at once."""
-
-
 _KEY, _VALUE = "key", "value"
 
 
@@ -43,16 +41,16 @@ def streamed(vector: OwnedVector, touched: int) -> Streamed:
 
 def _entries(vector: SparseShardedVector, touched: int) -> Streamed:
     dtype = np.dtype([(_KEY, np.int64), (_VALUE, vector.dtype)])
-    vector.local  # noqa: B018  (ClosedError)
+    pieces = vector.pieces(max(PIECE_NBYTES // dtype.itemsize, 1))
 
-    def pieces() -> Iterator[Array]:
-        for keys, values in vector.pieces(max(PIECE_NBYTES // dtype.itemsize, 1)):
+    def entries() -> Iterator[Array]:
+        for keys, values in pieces:
             session.heartbeat()
-            entries = np.empty(len(keys), dtype)
-            entries[_KEY], entries[_VALUE] = keys, values
-            yield entries
+            piece = np.empty(len(keys), dtype)
+            piece[_KEY], piece[_VALUE] = keys, values
+            yield piece
 
-    return Streamed((touched,), dtype, pieces, vector.shape[0])
+    return Streamed((touched,), dtype, entries, vector.shape[0])
 
 
 @contextlib.contextmanager

@@ -179,10 +179,11 @@ class World:
             self._grow([vector for vector in vectors if isinstance(vector, SparseShardedVector)])
 
     def _grow(self, vectors: Sequence[SparseShardedVector]) -> None:
-        """Give the tables of `vectors` the rows that any rank needs. Collective. MemoryError, on all ranks."""
+        """Give the tables of `vectors` more rows where a rank needs them. Collective. MemoryError, on all ranks."""
         reports = exchange(self.transport, [vector.wanted for vector in vectors]) if vectors else {}
         for vector, rows in zip(vectors, zip(*reports.values(), strict=True), strict=True):
-            vector.grow(max(rows))
+            if max(rows) > vector.capacity:
+                vector.grow()
 
     def close(self, patience_s: float | None = None) -> None:
         """Close and free all vectors. Collective; a second call does nothing.

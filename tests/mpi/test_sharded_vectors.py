@@ -111,3 +111,23 @@ def test_a_rank_holds_its_part_of_the_history_of_lbfgs():
     assert result.iterations == 12
     assert all(2 * m * part <= size <= (2 * m + 10) * part for size in sizes[m:])
     w.close()
+
+
+def test_a_sparse_vector_grows_while_all_push_and_pull():
+    """No value is lost, and none goes back; 200,000 keys up to 2**63."""
+    keys = np.random.default_rng(0).integers(0, 1 << 63, 200_000)
+    s, seen = malt.sharded(1 << 63, "float64", kind="sparse"), np.zeros(1000)
+    for turn in range(1, 5):
+        for some in np.array_split(keys[: 50_000 * turn], 3):
+            s.push(np.ones(len(some)), some)
+            now = s.pull(keys[:1000])
+            assert (now >= seen).all() and (now <= malt.size() * turn).all()
+            seen = now
+        malt.barrier()
+        assert (s.pull(keys) == malt.size() * np.repeat([turn - place for place in range(4)], 50_000).clip(0)).all()
+        malt.barrier()
+    assert s.touched() == s.nnz() == 200_000
+    assert abs(len(s.local[0]) - 200_000 / malt.size()) < 2_000
+    s.axpy(-1, s)
+    assert s.norm() == 0
+    s.close()

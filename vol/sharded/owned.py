@@ -52,8 +52,8 @@ class OwnedVector(Operand, Shared):
         """Read rows of any ranks, without their help; return them as an array of this rank's own. One-sided.
 
         `index`: numbers of rows, in any order, more than once if need be; a slice, as of an array, of step 1; None: all
-        rows. `out`: where they are written, and what is returned: C-contiguous, of the dtype of the vector, of shape
-        (rows, ...).
+        rows. Of a sparse vector: keys; what was never touched is 0. `out`: where they are written, and what is
+        returned: C-contiguous, of the dtype of the vector, of shape (rows, ...).
 
         A row is never half-done where malt changes it. Rows may be of different moments.
 
@@ -72,7 +72,7 @@ class OwnedVector(Operand, Shared):
         """Add `values` to rows of any ranks. One-sided.
 
         `values`: an array of shape (rows, ...). `index`: numbers of rows, in any order; a row that is named twice is
-        added to twice. A slice, as of an array, of step 1; None: all rows.
+        added to twice. A slice, as of an array, of step 1; None: all rows. Of a sparse vector: keys, in any order.
 
         It returns once the values are in the queues of their owners, which add each of them once, in any call of malt.
         After malt.barrier() all that was pushed before, by any rank, has been added. A push waits for room in a queue,

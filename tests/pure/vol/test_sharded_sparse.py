@@ -10,6 +10,7 @@ from mutation import plant
 
 import malt
 from dstorm import ClosedError
+from malt.world.world import World
 from vol.sharded.sparse import HashedLayout, SparseShardedVector
 from vol.sharded.sparse.table import Table
 
@@ -146,7 +147,7 @@ MUTANTS = {
     "it_looks_in_one_row": (SparseShardedVector, "_read", ("~is_it & (found[MARK] != 0)", "~is_it & False")),
     "it_skips_a_row": (Table, "insert", ("(rows[left] + 1)", "(rows[left] + 3)")),
     "tables_are_not_copied": (SparseShardedVector, "grow", ("self._table.copied(parts.local)", "Table(parts.local)")),
-    "it_never_grows": (SparseShardedVector, "grow", ("capacity <=", "8 <=")),
+    "it_never_grows": (World, "_grow", ("max(rows) > vector.capacity", "False")),
     "nobody_waits_for_the_copies": (SparseShardedVector, "grow", ("self._transport.barrier(self.name)", "None")),
 }
 

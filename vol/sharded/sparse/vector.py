@@ -64,12 +64,16 @@ class SparseShardedVector(InPlace, OwnedVector):
         """The rows of a table in which as many entries again as this rank has find room. Local."""
         return capacity_for(self._table.count)
 
-    def grow(self, capacity: int) -> None:
-        """Give the tables of all ranks so many rows, if they have fewer. Collective. MemoryError, on all: it stays."""
-        if capacity <= self._parts.layout.count(self._rank):
-            return
+    @property
+    def capacity(self) -> int:
+        """The rows of the table of each rank that others read. Local."""
+        return self._parts.layout.count(self._rank)
+
+    def grow(self) -> None:
+        """Give the tables of all ranks the rows that any of them wants. Collective. MemoryError, on all: they stay."""
         with self.resting():
-            layout = self._layout.table(capacity)
+            wanted = self._transport.allgather(self.wanted.to_bytes(8, "little"))
+            layout = self._layout.table(max(int.from_bytes(one, "little") for one in wanted))
             window = self._transport.window(layout.nbytes(self._rank))
             parts = Parts(window, layout, self._rank, [0] * self._transport.size)
             self._table = self._table.copied(parts.local)
@@ -103,14 +107,13 @@ class SparseShardedVector(InPlace, OwnedVector):
 
     def pieces(self, rows: int) -> Iterator[tuple[Numbers, Array]]:
         """Keys and values of all ranks, out of so many rows of their tables at once. One-sided. Errors: as `pull`."""
-        for start in range(0, self._parts.layout.shape[0], rows):
-            stop = min(start + rows, self._parts.layout.shape[0])
-            found = self._read_rows(f"{self.name}.pieces", slice(start, stop), stop - start)
-            held = found[found[MARK] != 0]
-            yield ~held[MARK], held[VALUE]
+        self._check_open()
+        count = self._parts.layout.shape[0]
+        return (self._piece(slice(start, min(start + rows, count))) for start in range(0, count, rows))
 
     def free(self) -> None:
         """As `Shared.free`. Collective."""
+        del self._table, self._puller, self._parts  # views of windows
         if self._window is not None:
             self._window.free()
         super().free()
@@ -225,7 +228,7 @@ class SparseShardedVector(InPlace, OwnedVector):
 
     def _read(self, call: str, rows: Numbers | slice, result: Bytes) -> None:
         assert not isinstance(rows, slice)
-        values, capacity = result.reshape(-1).view(self.dtype), self._parts.layout.count(self._rank)
+        values, capacity = result.reshape(-1).view(self.dtype), self.capacity
         owners = self._layout.places(hashed(rows))
         is_mine = owners == self._layout.ranks.index(self._rank)
         values[:] = 0
@@ -238,6 +241,12 @@ class SparseShardedVector(InPlace, OwnedVector):
             values[left[is_it]] = found[VALUE][is_it]
             goes_on = ~is_it & (found[MARK] != 0)
             left, at = left[goes_on], (at[goes_on] + 1) % capacity
+
+    def _piece(self, rows: slice) -> tuple[Numbers, Array]:
+        with self._begin("pieces"):
+            found = self._read_rows(f"{self.name}.pieces", rows, rows.stop - rows.start)
+        held = found[found[MARK] != 0]
+        return ~held[MARK], held[VALUE]
 
     def _read_rows(self, call: str, rows: Numbers | slice, count: int) -> Array:
         """Rows of the tables, counted from the first one of all ranks on."""
