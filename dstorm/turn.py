@@ -18,11 +18,11 @@ class Turn:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._is_lent = False
+        self._lends: list[None] = []  # one for each thread, and each nested call, that lends: appends are atomic
 
     def insist(self, what: str) -> None:
         """Take `lock`; wait for it only while it is lent. Local. OverlappingCalls: another thread holds it."""
-        if self._is_lent:
+        if self._lends:
             self.lock.acquire()
         elif not self.lock.acquire(blocking=False):
             raise OverlappingCalls(
@@ -45,11 +45,11 @@ class Turn:
 
         Yields whether the turn was free. Where it was not, another thread is at work, and the block must do nothing.
         """
-        self._is_lent = True
+        self._lends.append(None)
         is_free = self.lock.acquire(blocking=False)
         try:
             yield is_free
         finally:
-            self._is_lent = False
+            self._lends.pop()
             if is_free:
                 self.lock.release()

@@ -4,7 +4,7 @@ from vol.blocks import Blocks
 from vol.dense import DenseVector
 from vol.graphs.graph import Graph, as_graph, graph
 from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, GatherFunction
-from vol.sharded import HashedLayout, OwnedVector, ShardedVector, ShardLayout, SparseShardedVector, Temporary
+from vol.sharded import HashedLayout, OwnedVector, ShardedVector, ShardLayout, SparseShardedVector, Temporary, resting
 from vol.sparse.vector import SparseVector
 from vol.update import Gathered, Update
 from vol.vector import Vector
@@ -32,4 +32,5 @@ __all__ = [
     "Vector",
     "as_graph",
     "graph",
+    "resting",
 ]

@@ -18,7 +18,7 @@ from malt.files.checkpoint import RESERVED, Content
 from malt.files.npz import Member, Streamed
 from malt.session import session
 from malt.session.collectives import allgather, lowest
-from malt.session.sharded_state import dealt, head, incomplete, open_places, resting, streamed
+from malt.session.sharded_state import dealt, head, incomplete, open_places, rested, streamed
 from malt.world.agreement import exchange, succeed
 from malt.world.world import World
 from vol import OwnedVector, arguments
@@ -130,7 +130,7 @@ class Checkpoint:
                 raise TypeError(f"state: rank {writer} has {next(lists)}; rank {rank} has {next(lists)}")
         if is_due:
             world.settle_pushes("Checkpoint.save")
-            with resting(state) as touched:
+            with rested(world, state) as touched:
                 is_due = succeed(
                     transport, lambda: transport.rank == writer and self._write(_members(state, touched))
                 )  # fmt: skip

@@ -42,8 +42,8 @@ def barrier() -> None:
 
     DeadlinePassed: ranks are missing, without a heartbeat for the session's deadline. PeerLost: a rank has departed; on
     all ranks: one has failed with its part of an open sharded vector. MismatchedCalls: ranks are in different
-    collective calls. ValueError, on all ranks: malt.shard was given different arrays. RuntimeError: another thread is
-    in a collective call.
+    collective calls. ValueError, on all ranks: malt.shard was given different arrays. MemoryError, on all ranks: there
+    is no room for the entries of a sparse sharded vector. RuntimeError: another thread is in a collective call.
     """
     current = session.world()
     with current.transport.calling("malt.barrier"):

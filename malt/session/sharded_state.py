@@ -13,7 +13,7 @@ from malt.session import session
 from malt.session.sharded import sharded
 from malt.world.agreement import succeed
 from malt.world.world import World
-from vol import OwnedVector, ShardedVector, SparseShardedVector
+from vol import OwnedVector, ShardedVector, SparseShardedVector, resting
 from vol.update import Array
 
 PIECE_NBYTES = 1 << 23
@@ -54,15 +54,15 @@ def _entries(vector: SparseShardedVector, touched: int) -> Streamed:
 
 
 @contextlib.contextmanager
-def resting(state: Mapping[str, Any]) -> Iterator[dict[str, int]]:
+def rested(world: World, state: Mapping[str, Any]) -> Iterator[dict[str, int]]:
     """Keep the entries of the sparse vectors in `state` as they are while the block runs. Collective, as it begins.
 
     Yields their numbers, by name.
     """
     sparse = {name: one for name, one in sorted(state.items()) if isinstance(one, SparseShardedVector)}
-    with contextlib.ExitStack() as rests:
-        for vector in sparse.values():
-            rests.enter_context(vector.resting())
+    vectors = list(sparse.values())
+    with resting(vectors, world.transport):
+        world.grow(vectors)  # another thread of a rank may have pushed since the last time
         yield {name: vector.touched() for name, vector in sparse.items()}
 
 

@@ -13,7 +13,7 @@ from malt.world.agreement import exchange
 from malt.world.endings import Ending
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
-from vol import OwnedVector, SparseShardedVector
+from vol import OwnedVector, SparseShardedVector, resting
 
 _LAST = "malt.finalize"
 DEADLINE_S = 300.0
@@ -176,13 +176,16 @@ class World:
             for vector in vectors:
                 vector.settle()
             self.ending.meet(self, call)
-            self._grow([vector for vector in vectors if isinstance(vector, SparseShardedVector)])
+            self.grow([vector for vector in vectors if isinstance(vector, SparseShardedVector)])
 
-    def _grow(self, vectors: Sequence[SparseShardedVector]) -> None:
+    def grow(self, vectors: Sequence[SparseShardedVector]) -> None:
         """Give the tables of `vectors` more rows where a rank needs them. Collective. MemoryError, on all ranks."""
-        reports = exchange(self.transport, [vector.wanted for vector in vectors]) if vectors else {}
-        for vector, rows in zip(vectors, zip(*reports.values(), strict=True), strict=True):
-            if max(rows) > vector.capacity:
+        wanted = [0 if vector.closed else vector.wanted for vector in vectors]
+        reports = exchange(self.transport, wanted) if vectors else {}
+        rows = map(max, zip(*reports.values(), strict=True))
+        outgrown = [vector for vector, most in zip(vectors, rows, strict=True) if most > vector.capacity]
+        with resting(outgrown, self.transport):
+            for vector in outgrown:
                 vector.grow()
 
     def close(self, patience_s: float | None = None) -> None:

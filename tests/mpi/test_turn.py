@@ -56,6 +56,8 @@ def test_a_call_waits_while_the_turn_is_lent():
 
     with turn.lent() as is_free:
         assert is_free
+        with turn.lent() as is_free:
+            assert is_free
         taking = in_thread(take)
         assert entered.wait(5)
         done.append("first")

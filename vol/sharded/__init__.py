@@ -3,7 +3,7 @@
 from vol.sharded.arithmetic import Arithmetic, Temporary
 from vol.sharded.layout import ShardLayout
 from vol.sharded.owned import OwnedVector
-from vol.sharded.sparse import HashedLayout, SparseShardedVector
+from vol.sharded.sparse import HashedLayout, SparseShardedVector, resting
 from vol.sharded.vector import ShardedVector
 
 __all__ = [
@@ -14,4 +14,5 @@ __all__ = [
     "ShardedVector",
     "SparseShardedVector",
     "Temporary",
+    "resting",
 ]

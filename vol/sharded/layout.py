@@ -71,7 +71,7 @@ class ShardLayout:
         count = self.count(rank)
         if isinstance(rows, slice):
             return bool(0 <= rows.start <= rows.stop <= count)
-        return bool(((rows >= 0) & (rows < count)).all())
+        return bool(((rows >= 0) & (rows <= count - 1)).all())  # `count` may be 2**63
 
     def blocks(self, rank: int) -> Iterator[slice]:
         """The blocks of the part of `rank`: rows, counted from its first one on."""

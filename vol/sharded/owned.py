@@ -153,11 +153,17 @@ class OwnedVector(Operand, Shared):
         with self._queues.turn.taken(f"{self.name}.{call}"):
             self._check_open()
             self._transport.poll_failures(quietly=True)
-            was_held, self._is_held = self._is_held, self._is_held or holds
-            try:
+            with self._hold() if holds else contextlib.nullcontext():
                 yield
-            finally:
-                self._is_held = was_held
+
+    @contextlib.contextmanager
+    def _hold(self) -> Iterator[None]:
+        """Add what others push after the code block."""
+        was_held, self._is_held = self._is_held, True
+        try:
+            yield
+        finally:
+            self._is_held = was_held
 
     def _absorb(self) -> None:
         """Add what others have pushed, unless another thread, or a zip, is at work here. One of the duties."""
@@ -194,9 +200,9 @@ class OwnedVector(Operand, Shared):
         """The numbers of rows that `index` names. TypeError: it is no list of whole numbers. IndexError."""
         found = self._plain(call, "index", index)
         if found.ndim != 1 or (found.dtype.kind not in "iu" and found.size):
-            raise TypeError(f"{self.name}.{call}: index must be a list of whole numbers, got {index!r}")
-        if found.size and (found.min() < 0 or found.max() >= self.shape[0]):
-            wrong = found[(found < 0) | (found >= self.shape[0])][0]
+            raise TypeError(f"{self.name}.{call}: index must be a list of whole numbers, got {_described(found)}")
+        if found.size and (found.min() < 0 or found.max() > self.shape[0] - 1):
+            wrong = found[(found < 0) | (found > self.shape[0] - 1)][0]
             raise IndexError(f"{self.name}.{call}: index {wrong} is out of range: there are {self.shape[0]} rows")
         return found.astype(np.int64)
 
@@ -218,7 +224,7 @@ class OwnedVector(Operand, Shared):
     def _checked_out(self, out: Any, shape: tuple[int, ...]) -> Array:
         """`out`. TypeError, ValueError: it cannot take the rows."""
         if not isinstance(out, np.ndarray) or isinstance(out, np.ma.MaskedArray) or out.dtype != self.dtype:
-            raise TypeError(f"{self.name}.pull: out must be an array of {self.dtype}, got {out!r}")
+            raise TypeError(f"{self.name}.pull: out must be an array of {self.dtype}, got {_described(out)}")
         if out.shape != shape or not out.flags.c_contiguous or not out.flags.writeable:
             raise ValueError(f"{self.name}.pull: out must be C-contiguous, writable and of shape {shape}")
         return out
@@ -233,3 +239,9 @@ class OwnedVector(Operand, Shared):
         }
         whole = total(peers, queues.waited_s)
         return replace(whole, bytes_sent=whole.bytes_sent + self._scalars.bytes_sent)
+
+
+def _described(value: Any) -> str:
+    """What `value` is, in one line, however long it is."""
+    kind = type(value).__name__
+    return f"{value.dtype} of shape {value.shape}" if kind == "ndarray" else kind

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.serial
 
 VALUES = np.random.default_rng(0).normal(size=(101, 3)).astype(np.float32)
 KEYS = np.concatenate([np.arange(20), (1 << 63) - 1 - np.arange(20)])
+SOME = np.array([-0.0, np.nan, np.inf, 1e-45, 0.0, *range(35)], np.float32)
 VALUES[:3] = [[0.0, -0.0, np.nan], [np.inf, -np.inf, 1e-45], [-0.0, 0.0, 1]]
 
 
@@ -65,6 +66,38 @@ def test_another_number_of_ranks_goes_on(path, before, after, seed):
         save(path)
 
     malt.simulate(program, after, seed)
+
+
+def test_a_save_has_all_that_was_pushed_before(path):
+    """Also what its owner has not added yet."""
+
+    def program(rank):
+        w, s = malt.sharded(9), malt.sharded(1 << 63, kind="sparse")
+        malt.init().transport.duties.clear()  # it adds nothing while it waits
+        w.push(np.ones(9))
+        s.push(np.ones(9), KEYS[:9])
+        malt.Checkpoint(path).save({"w": w, "s": s}, force=True)
+
+    malt.simulate(program, 3)
+    with np.load(path) as file:
+        assert file["w"].tolist() == [3] * 9
+        assert sorted(file["s"].tolist()) == [(key, 3) for key in range(9)]
+
+
+def test_a_save_is_whole_where_a_thread_pushes_meanwhile(path, monkeypatch):
+    """More than the table has room for, between the moment when all is in and the one when it rests."""
+    settle = World.settle_pushes
+
+    def settled(world, call):
+        settle(world, call)
+        (vector,) = world.sharded
+        vector.push(SOME, KEYS)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(World, "settle_pushes", settled)
+        malt.simulate(lambda rank: malt.Checkpoint(path).save({"s": malt.sharded(1 << 63, kind="sparse")}, True), 1)
+    pulled = malt.simulate(lambda rank: malt.Checkpoint(path).load()["s"].pull(KEYS).tobytes(), 3)
+    assert pulled == [SOME.tobytes()] * 3
 
 
 def test_what_is_wrong_is_the_same_error_on_all_ranks(path):
@@ -140,6 +173,25 @@ def test_a_failed_part_is_dealt_from_the_last_checkpoint(path, seed):
     group = Group(4, turn, fails)
     results = surviving(group, live)
     assert {results[rank] for rank in range(4) if rank not in group.failed} == {12 * 8}
+
+
+def test_a_part_that_is_lost_in_a_load_is_dealt_again(path, monkeypatch):
+    """The rank fails when all parts are dealt, before the others have found that they are complete."""
+    load_from = malt.Checkpoint._load_from
+
+    def failing(self, root, world, partial):
+        state = load_from(self, root, world, partial)
+        return group._fail(1) if world.rank == 1 else state
+
+    def live(rank):
+        state = malt.Checkpoint(path).load()
+        return state["w"].owners, state["s"].owners, state["w"].sum()
+
+    malt.simulate(lambda rank: save(path), 2)
+    monkeypatch.setattr(malt.Checkpoint, "_load_from", failing)
+    group = Group(3)
+    results = surviving(group, live)
+    assert results[0] == results[2] == ((0, 2), (0, 2), 42)
 
 
 def test_where_there_is_no_checkpoint_the_loss_of_a_part_is_an_error(path):

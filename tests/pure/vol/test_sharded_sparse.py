@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import operator
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -11,8 +13,8 @@ from mutation import plant
 import malt
 from dstorm import ClosedError
 from malt.world.world import World
-from vol.sharded.sparse import HashedLayout, SparseShardedVector
-from vol.sharded.sparse.table import Table
+from vol.sharded.sparse import HashedLayout, SparseShardedVector, resting
+from vol.sharded.sparse.table import Table, first_rows
 
 pytestmark = pytest.mark.serial
 
@@ -139,6 +141,49 @@ def test_a_pull_beside_owners_that_grow_finds_what_was_there(seed):
     assert everywhere(program, 3, seed) == 60
 
 
+def first_keys(s, rank):
+    """Keys of `rank` that lie in different rows of its table, each where it is looked for first."""
+    keys = next(theirs for owner, _, theirs in s._layout.dealt(POOL) if owner == rank)
+    rows, places = np.unique(first_rows(keys, s.capacity), return_index=True)
+    return keys[places[:6]], rows[:6]
+
+
+def change(s, ones, step, keys):
+    """Change this rank's part so that all of it has one value."""
+    if step % 4 == 0:
+        s.fill(0)
+    elif step % 4 == 1:
+        s.axpy(step, ones)
+    elif step % 4 == 2:
+        s.zip(lambda mine, _: mine * 0 + step, ones)
+    else:
+        s.push(np.ones(len(keys)), keys)
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_pull_beside_an_owner_that_changes_its_part_finds_no_block_half_done(seed, monkeypatch):
+    """Rank 1 changes its part, rank 2 pushes to it, and rank 0 pulls."""
+    monkeypatch.setattr("vol.sharded.push.MESSAGE_NBYTES", 1 << 10)
+
+    def program():
+        s, ones = (malt.sharded(N, kind="sparse") for _ in range(2))
+        keys, rows = first_keys(s, 1)
+        ones.push(np.ones(len(keys)) * (malt.rank() == 1), keys)
+        malt.barrier()
+        for step in range(12):
+            if malt.rank() == 1:
+                change(s, ones, step, keys)
+            elif malt.rank() == 2:
+                s.push(np.ones(len(keys)), keys)
+            else:
+                found = s.pull(keys)
+                for block in np.unique(rows // 3):
+                    assert len({*found[rows // 3 == block].tolist()}) == 1
+        malt.barrier()
+
+    everywhere(program, 3, seed)
+
+
 def play(seed):
     test_a_pull_beside_owners_that_grow_finds_what_was_there(seed)
 
@@ -147,7 +192,7 @@ MUTANTS = {
     "it_looks_in_one_row": (SparseShardedVector, "_read", ("~is_it & (found[MARK] != 0)", "~is_it & False")),
     "it_skips_a_row": (Table, "insert", ("(rows[left] + 1)", "(rows[left] + 3)")),
     "tables_are_not_copied": (SparseShardedVector, "grow", ("self._table.copied(parts.local)", "Table(parts.local)")),
-    "it_never_grows": (World, "_grow", ("max(rows) > vector.capacity", "False")),
+    "it_never_grows": (World, "grow", ("most > vector.capacity", "False")),
     "nobody_waits_for_the_copies": (SparseShardedVector, "grow", ("self._transport.barrier(self.name)", "None")),
 }
 
@@ -217,6 +262,62 @@ def test_what_malt_sharded_refuses():
                 call()
 
     everywhere(program, 2)
+
+
+def test_what_a_part_had_before_it_outgrew_its_window_is_0_after_fill():
+    def program():
+        s = malt.sharded(N, kind="sparse")
+        mine = next(theirs for rank, _, theirs in s._layout.dealt(POOL) if rank == malt.rank())
+        for count in (3, len(mine)):
+            s.push(np.ones(count), mine[:count])
+        s.fill(0)
+        malt.barrier()
+        assert s.touched() == np.count_nonzero(s.pull(POOL)) == 0
+        s.push(np.ones(len(mine)), mine)
+        malt.barrier()
+        return s.pull(POOL).tolist()
+
+    assert everywhere(program, 3) == [1] * len(POOL)
+
+
+def test_what_all_have_closed_does_not_grow():
+    def program():
+        s = malt.sharded(N, kind="sparse")
+        s.push(np.ones(60), POOL[:60])
+        s.close()
+        malt.barrier()
+        return s.capacity
+
+    assert everywhere(program, 3) == 8
+
+
+def test_entries_rest_beside_a_thread_that_is_in_one_vector_and_wants_another():
+    entered, may_go = threading.Event(), threading.Event()
+
+    def program():
+        transport = malt.init().transport
+        s, x = (malt.sharded(N, kind="sparse") for _ in range(2))
+
+        def function(part):
+            entered.set()
+            assert may_go.wait(9)
+            s.push(np.ones(30), POOL[:30])
+
+        def pause(polls):
+            may_go.set()
+            assert polls < 9_000, "the ranks wait for the thread, and it for them"
+            time.sleep(1e-3)
+
+        transport.pause = pause
+        thread = threading.Thread(target=x.zip, args=[function], daemon=True)
+        thread.start()
+        assert entered.wait(9)
+        with resting([s, x], transport):
+            pass
+        thread.join()
+        return s.nnz()
+
+    assert everywhere(program, 1) == 30
 
 
 def test_steps_of_momentum_are_those_of_the_touched_entries():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from functools import reduce
@@ -70,36 +71,20 @@ class SparseShardedVector(InPlace, OwnedVector):
         return self._parts.layout.count(self._rank)
 
     def grow(self) -> None:
-        """Give the tables of all ranks the rows that any of them wants. Collective. MemoryError, on all: they stay."""
-        with self.resting():
-            wanted = self._transport.allgather(self.wanted.to_bytes(8, "little"))
-            layout = self._layout.table(max(int.from_bytes(one, "little") for one in wanted))
-            window = self._transport.window(layout.nbytes(self._rank))
-            parts = Parts(window, layout, self._rank, [0] * self._transport.size)
-            self._table = self._table.copied(parts.local)
-            self._transport.barrier(self.name)
-            old, self._window = self._window, window
-            self._parts = self._puller.parts = parts
-            if old is not None:
-                old.free()
+        """Give the tables of all ranks the rows that any of them wants. Collective; in `resting`.
 
-    @contextlib.contextmanager
-    def resting(self) -> Iterator[None]:
-        """Keep the entries of all ranks as they are while the code block runs. Collective, as it begins.
-
-        It waits for calls of other threads. What is pushed meanwhile is added later.
+        MemoryError, on all ranks: the tables stay as they are.
         """
-        polls = 0
-        with contextlib.ExitStack() as turns:
-            while not turns.enter_context(self._queues.turn.lent()):
-                self._transport.pause(polls)
-                polls += 1
-            self._transport.barrier(self.name)
-            was_held, self._is_held = self._is_held, True
-            try:
-                yield
-            finally:
-                self._is_held = was_held
+        wanted = self._transport.allgather(self.wanted.to_bytes(8, "little"))
+        layout = self._layout.table(max(int.from_bytes(one, "little") for one in wanted))
+        window = self._transport.window(layout.nbytes(self._rank))
+        parts = Parts(window, layout, self._rank, [0] * self._transport.size)
+        table = self._table.copied(parts.local)
+        self._transport.barrier(self.name)
+        old, self._window = self._window, window
+        self._table, self._parts, self._puller.parts = table, parts, parts
+        if old is not None:
+            old.free()
 
     def touched(self) -> int:
         """The number of entries of all ranks. Collective. Errors: as `dot`."""
@@ -213,10 +198,10 @@ class SparseShardedVector(InPlace, OwnedVector):
     @interruption.message
     def _empty(self) -> None:
         try:
-            for rows in self._blocks():
-                with self._changing(rows):
-                    self._table.rows[rows].view(np.uint8)[:] = 0
-            self._table.count = 0
+            for rows in self._parts.layout.blocks(self._rank):
+                with self._parts.changing(rows):
+                    self._parts.local[rows].view(np.uint8)[:] = 0
+            self._table = Table(self._parts.local)  # also where it had outgrown the window
         finally:
             if interruption.pending is not None:
                 interruption.raise_pending()
@@ -253,3 +238,21 @@ class SparseShardedVector(InPlace, OwnedVector):
         found = np.empty(count, self._layout.entry)
         self._puller.read(call, rows, found.view(np.uint8).reshape(count, self._layout.entry.itemsize))
         return found
+
+
+@contextlib.contextmanager
+def resting(vectors: Sequence[SparseShardedVector], transport: Transport) -> Iterator[None]:
+    """Keep the entries of `vectors` on all ranks as they are while the code block runs. Collective, as it begins.
+
+    Calls of other threads are waited for, or wait. What is pushed meanwhile is added later.
+    """
+    for polls in itertools.count():
+        with contextlib.ExitStack() as turns:
+            if all(turns.enter_context(vector._queues.turn.lent()) for vector in vectors):
+                if vectors:
+                    transport.barrier("entries rest")
+                for vector in vectors:
+                    turns.enter_context(vector._hold())
+                yield
+                return
+        transport.pause(polls)  # with no turn taken: the other thread may need it
