@@ -24,8 +24,9 @@ def printed(command, environment):
     return done.stdout.splitlines()
 
 
+@pytest.mark.thorough(but="parallel-svm")
 @pytest.mark.parametrize("name", lines.EXAMPLES)
-@pytest.mark.parametrize("kind", [pytest.param("serial", marks=pytest.mark.thorough), "parallel"])
+@pytest.mark.parametrize("kind", ["serial", "parallel"])
 def test_a_program_ends_with_what_the_page_says(name, kind, job_environment):
     job = [] if kind == "serial" else ["-m", "malt", "run", "-n", "2"]
     [result] = set(printed([*job, f"examples/{name}_{kind}.py"], job_environment))

@@ -90,6 +90,7 @@ def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, caps
     assert len(set(losses(capsys.readouterr().out))) == 1
 
 
+@pytest.mark.thorough
 def test_the_program_prints_what_is_shown(job_environment):
     """Only figures, hashes and the name of the MPI library may differ."""
     shown = re.search(r"<!-- expected: make run -->\n(.*?)\n\n#", README, re.DOTALL).group(1)

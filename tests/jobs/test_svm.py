@@ -233,6 +233,7 @@ def test_bad_input_is_one_line_and_status_2(svm, ranks):
     assert done.stderr == f"apps.svm: error: {message}\n"
 
 
+@pytest.mark.thorough(but="no-such-folder/out---save")
 @pytest.mark.parametrize("option", ["--json", "--save"])
 @pytest.mark.parametrize("path", ["no-such-folder/out", "."])
 def test_an_output_that_cannot_be_written_is_reported_before_training(svm, tiny, tmp_path, option, path):

@@ -382,6 +382,7 @@ def test_a9a_reaches_its_target(generator):
 
 
 @pytest.mark.serial
+@pytest.mark.thorough
 def test_compiled_kernels_are_cached(tmp_path):
     """A second process loads the kernels. So ranks that wait for the first do not compile."""
     (tmp_path / "apps").mkdir()
