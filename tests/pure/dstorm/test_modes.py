@@ -177,6 +177,7 @@ def test_some_schedule_catches(mutant, sync, monkeypatch):
     assert is_caught(sync)
 
 
+@pytest.mark.thorough(but="bsp")
 @pytest.mark.parametrize("sync", MODES)
 def test_no_schedule_catches_the_healthy(sync):
     assert not is_caught(sync)
