@@ -38,12 +38,13 @@ EXAMPLES = {
 SHARDED = {
     "logistic_adam": "Logistic regression by Adam on sharded vectors",
     "logistic_lbfgs": "Logistic regression by L-BFGS, on arrays and on sharded vectors",
+    "multiply_sum": "Multiply and sum, by map/reduce over numbers that rank 0 has",
 }
 """Programs without a serial twin, and their titles."""
 TITLES = "| | lines, serial | parallel | added | changed | result, serial | on two ranks |"
 PAGE = """# Examples
 
-Each program of examples/ but the last two is there twice: serial, as it would be without MALT, and parallel. Run them
+Each program of examples/ but the last three is there twice: serial, as it would be without MALT, and parallel. Run them
 in the root of the checkout:
 
     python examples/svm_serial.py

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from malt import files, optim
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
     from malt.launch.machine.memory import free_memory
+    from malt.mapreduce import map_reduce
     from malt.session.checkpoint import Checkpoint
 
 __version__ = "0.1.0"
@@ -67,6 +68,7 @@ __all__ = [
     "load_svmlight",
     "lost_ranks",
     "lowest",
+    "map_reduce",
     "on_death",
     "open_ratings",
     "open_svmlight",
@@ -84,6 +86,7 @@ __all__ = [
 _LATER = {
     "Checkpoint": "malt.session.checkpoint",
     "free_memory": "malt.launch.machine.memory",
+    "map_reduce": "malt.mapreduce",
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),

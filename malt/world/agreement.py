@@ -111,17 +111,17 @@ def succeed(transport: Transport, work: Callable[[], Result], what: str = "malt.
     except Exception as raised:  # of any type: the others must raise too
         error = raised
     with transport.calling(what):
-        reports = exchange(transport, None if error is None else _described(error))
+        reports = exchange(transport, None if error is None else described(error))
     for rank, report in reports.items():
         if report is not None:
-            problem = _rebuilt(report, _place(transport, rank))
+            problem = rebuilt(report, _place(transport, rank))
             if error is not None and (type(error), str(error)) == (type(problem), str(problem)):
                 raise error  # with its own traceback
             raise problem from error
     return results[0]
 
 
-def _described(error: Exception) -> list[Any]:
+def described(error: Exception) -> list[Any]:
     """`error` as a report that JSON can express: its type, message and rank if any; or errno, message, file name."""
     if isinstance(error, PeerLost):
         return ["PeerLost", str(error), error.rank]
@@ -133,7 +133,7 @@ def _described(error: Exception) -> list[Any]:
     return ["RuntimeError", f"{type(error).__name__}: {error}"]
 
 
-def _rebuilt(report: list[Any], place: str) -> Exception:
+def rebuilt(report: list[Any], place: str) -> Exception:
     """The error of a report. `place`: as by `_place`."""
     if report[0] == "PeerLost":
         return PeerLost(report[2], report[1].removeprefix(f"rank {report[2]} is lost: "))

@@ -34,7 +34,7 @@ class ShardNotes:
     def note(self, array: Any, seed: int | None) -> None:
         """Note `array`, which malt.shard was given, and the seed that shuffles its rows, or None. Local."""
         if len(self._notes) < MOST:
-            self._notes.append([array.shape[0], str(array.dtype), _checksum(array), seed])
+            self._notes.append([array.shape[0], str(array.dtype), checksum(array), seed])
 
     def agree(
         self, transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]]
@@ -90,7 +90,7 @@ def _in_words(note: Sequence[Any]) -> str:
     return f"{count:,} rows of {dtype}, checksum {checksum:08x}{shuffled}"
 
 
-def _checksum(array: Any) -> int:
+def checksum(array: Any) -> int:
     """The CRC-32 of up to _SAMPLES elements; of the stored ones of a sparse matrix; 0 if elements cannot be picked."""
     stored = array.data if hasattr(array, "nnz") else array
     if not isinstance(stored, np.ndarray) or stored.dtype.hasobject or not stored.size:

@@ -88,6 +88,8 @@ class World:
         """How fast this rank is, for malt.shard(..., by_speed=True)."""
         self.traffic = Traffic(transport)
         """What this rank has exchanged by the algorithms of malt.allreduce."""
+        self.chunk_traffic = Traffic(transport)
+        """What this rank has sent and received of the datasets of malt.map_reduce."""
         self.closed = False
         """Whether the session has ended here."""
         self.departed = False
@@ -129,13 +131,16 @@ class World:
         return self.transport.view.may_be_lowest(self.rank)
 
     def statistics(self) -> Statistics:
-        """Totals of malt.reduce_scatter, and of malt.allreduce by an algorithm but "auto" and "mpi". Local.
+        """Totals of malt.reduce_scatter, of malt.allreduce by an algorithm but "auto" and "mpi", and of large results
+        of malt.map_reduce. Local.
 
         `bytes_sent` and `bytes_read`: what this rank has sent and received, in all and by peer.
         """
-        sent, received = self.traffic.sent, self.traffic.received
-        others = [rank for rank in sent if rank != self.rank]
-        return total({peer: EdgeStatistics(bytes_sent=sent[peer], bytes_read=received[peer]) for peer in others}, 0.0)
+        return _totals(self.traffic)
+
+    def chunk_statistics(self) -> Statistics:
+        """Totals of the chunks of datasets that malt.map_reduce has sent. Local. As `statistics`."""
+        return _totals(self.chunk_traffic)
 
     @property
     def sharded(self) -> list[OwnedVector]:
@@ -228,3 +233,10 @@ class World:
 
     def __repr__(self) -> str:
         return f"<malt world: rank {self.rank} of {self.size}, {self.library}{', closed' if self.closed else ''}>"
+
+
+def _totals(traffic: Traffic) -> Statistics:
+    """The bytes that this rank has sent and received, in all and by peer."""
+    others = [peer for peer in traffic.sent if peer != traffic.rank]
+    edges = {peer: EdgeStatistics(bytes_sent=traffic.sent[peer], bytes_read=traffic.received[peer]) for peer in others}
+    return total(edges, 0.0)

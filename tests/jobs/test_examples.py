@@ -47,3 +47,10 @@ def test_the_examples_on_sharded_vectors_come_to_the_minimum(job_environment):
     found = [line.split(": ") for line in printed([*job, "examples/logistic_lbfgs.py"], job_environment)]
     assert [place for place, _ in found] == ["loss on arrays", "loss on parts"]
     assert all(text.startswith(f"{MINIMUM:.6f}, converged after") for _, text in found)
+
+
+def test_multiply_and_sum(job_environment):
+    job = ["-m", "malt", "run", "-n", "2", "examples/multiply_sum.py"]
+    lines = [line.split(", bytes of chunks ") for line in printed(job, job_environment)]
+    assert [text for text, _ in lines] == [f"{theta} x 1000 numbers: {499500 * theta}" for theta in (1, 2, 3)]
+    assert len({nbytes for _, nbytes in lines}) == 1

@@ -64,6 +64,11 @@ def test_collectives(tmp_path, job_environment):
     assert run(example("collectives"), tmp_path, job_environment, ranks=3) == "[1.  0.5] 1.667 [1 1 1] 3\n"
 
 
+def test_map_reduce(tmp_path, job_environment):
+    [line] = run(example("map_reduce"), tmp_path, job_environment, ranks=3).splitlines()
+    assert re.fullmatch(r"loss \d+\.\d{3}, converged; 1,3\d\d,\d{3} bytes of chunks", line)
+
+
 def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     """The port with a checkpoint, killed after one epoch and after another, ends as if it had never been killed."""
     port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")

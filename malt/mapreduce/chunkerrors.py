@@ -1,0 +1,38 @@
+"""Errors in the user's code: the same on all ranks, with the number of the chunk and the traceback."""
+
+from __future__ import annotations
+
+import os
+import traceback
+from collections.abc import Iterable
+from types import TracebackType
+from typing import Any
+
+from malt.world.agreement import described, rebuilt
+
+ChunkError = list[Any]
+"""The number of a chunk, and the error as JSON can express it, with its traceback."""
+
+_HERE = os.path.dirname(__file__)
+
+
+def chunk_error(chunk: int, rank: int, error: Exception) -> ChunkError:
+    """What `error`, raised for `chunk` on this rank, is to the others."""
+    frames = _users(error.__traceback__)
+    lines = "".join(traceback.format_exception(type(error), error, frames)).rstrip() if frames else ""
+    report = described(error)
+    report[1] = f"malt.map_reduce: chunk {chunk} on rank {rank}: {report[1]}" + (lines and f"\n\n{lines}")
+    return [chunk, report]
+
+
+def _users(frames: TracebackType | None) -> TracebackType | None:
+    """The frames from the user's first on; None: there is none."""
+    while frames is not None and os.path.dirname(frames.tb_frame.f_code.co_filename) == _HERE:
+        frames = frames.tb_next
+    return frames
+
+
+def raise_first(errors: Iterable[ChunkError], own: Exception | None = None) -> None:
+    """Raise the error of the lowest chunk, if there is one. `own`: this rank's own error, its cause."""
+    if found := sorted(errors, key=lambda one: int(one[0])):
+        raise rebuilt(found[0][1], "") from own

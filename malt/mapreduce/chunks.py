@@ -1,0 +1,145 @@
+"""The chunks of a dataset: where it is cut follows from what it holds, not from the number of ranks."""
+
+from __future__ import annotations
+
+import dataclasses
+import weakref
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, Final, Protocol
+
+import numpy as np
+
+from malt.data.shards import bounds
+from malt.mapreduce.values import Array, kind_of, pack
+from malt.world.shardnotes import checksum
+from vol import arguments
+
+_CHUNK_NBYTES: Final = 1 << 20
+"""What a chunk of rows holds at most: a core keeps it in its cache."""
+_LEAST_CHUNKS: Final = 32
+"""The fewest chunks of a dataset with as many rows, so that ranks have about equal parts."""
+
+
+class Chunks(Protocol):
+    """A dataset in chunks. slice(i) returns the same each time."""
+
+    def chunks(self) -> int:
+        """How many chunks there are."""
+
+    def slice(self, i: int) -> Any:
+        """Chunk number i, from 0."""
+
+
+class Rows:
+    """Rows, cut into a power of two of chunks, or into single rows where there are fewer."""
+
+    def __init__(self, rows: int, nbytes: int, cut: Callable[[int, int], Any]) -> None:
+        wanted = max(_LEAST_CHUNKS, -(-nbytes // _CHUNK_NBYTES))
+        self._rows, self._count, self._cut = rows, min(1 << (wanted - 1).bit_length(), rows), cut
+
+    def chunks(self) -> int:
+        return self._count
+
+    def slice(self, i: int) -> Any:
+        return self._cut(*bounds(self._rows, i, self._count))
+
+
+_known: dict[int, tuple[Any, list[str]]] = {}
+"""The content hashes of datasets that stay the same: by id, a weak reference to the dataset, and the hashes."""
+
+
+class Own:
+    """The dataset of this rank. TypeError, ValueError: it cannot be cut into chunks."""
+
+    def __init__(self, dataset: Any) -> None:
+        self._dataset = dataset
+        self._chunks, self.kind, self._stays = _chunked(dataset)
+        """`kind`: what ranks that have the dataset must have alike."""
+        self.count = arguments.whole("dataset: chunks()", self._chunks.chunks(), 0)
+        if not self.count:
+            raise ValueError("dataset is empty")
+
+    def slice(self, chunk: int) -> Any:
+        """The data of a chunk; its arrays cannot be written to."""
+        found = self._chunks.slice(chunk)
+        return _read_only(found) if isinstance(found, np.ndarray) else found
+
+    def digest(self, chunk: int) -> str:
+        """The content hash of a chunk. TypeError: it cannot be exchanged."""
+        return pack(self.slice(chunk)).digest()
+
+    def known(self) -> list[str]:
+        """The content hashes of all chunks, as they were remembered; empty: they were not, or slices may change."""
+        return _known[id(self._dataset)][1] if id(self._dataset) in _known else []
+
+    def remember(self, digests: list[str]) -> None:
+        """Remember the content hashes of all chunks for as long as the dataset is there, if slices stay the same."""
+        key = id(self._dataset)
+        if self._stays and key not in _known:
+            with suppress(TypeError):  # not everything can be referred to weakly
+                _known[key] = weakref.ref(self._dataset, lambda _: _known.pop(key, None)), digests
+
+
+def _chunked(dataset: Any) -> tuple[Chunks, list[Any], bool]:
+    """The chunks of `dataset`, what ranks must have alike, and whether its slices stay the same."""
+    if all(callable(getattr(dataset, name, None)) for name in ("chunks", "slice")):
+        return dataset, [type(dataset).__name__], True
+    if isinstance(dataset, np.ndarray) and not isinstance(dataset, np.ma.MaskedArray) and dataset.ndim:
+        return _cut(len(dataset), [dataset], f"an array of shape {dataset.shape} of {dataset.dtype}", dataset)
+    if isinstance(dataset, (list, tuple)):
+        return Rows(len(dataset), 0, partial(_sliced, dataset)), [f"a list of {len(dataset):,}"], False
+    if (name := kind_of(dataset)) == "Dataset":
+        kind = f"rows {dataset.rows.start:,} to {dataset.rows.stop:,} of a file"
+        return _cut(len(dataset.y), [dataset.X.data, dataset.X.indices], kind, dataset, _rows)
+    if name == "Ratings":
+        count, arrays = len(dataset.ratings), [dataset.ratings, dataset.users, dataset.items]
+        return _cut(count, arrays, f"{count:,} ratings", dataset, _ratings)
+    if getattr(dataset, "format", None) == "csr":
+        kind = f"a sparse matrix of shape {dataset.shape} of {dataset.dtype}"
+        return _cut(dataset.shape[0], [dataset.data, dataset.indices, dataset.indptr], kind, dataset)
+    raise TypeError(
+        "dataset must be an array, a list, a sparse matrix in CSR form, a malt.Dataset or malt.Ratings, an object with "
+        f"chunks() and slice(i), or None, got {type(dataset).__name__}"
+    )
+
+
+def _sliced(dataset: Any, first: int, last: int) -> Any:
+    return dataset[first:last]
+
+
+def _cut(
+    rows: int, arrays: Sequence[Array], kind: str, dataset: Any, cut: Callable[[Any, int, int], Any] = _sliced
+) -> tuple[Chunks, list[Any], bool]:  # fmt: skip
+    """As `_chunked`, of a dataset that holds `arrays`. Ranks compare the first of them."""
+    chunks = Rows(rows, sum(array.nbytes for array in arrays), partial(cut, dataset))
+    return chunks, [kind, f"checksum {checksum(arrays[0]):08x}"], all(map(_is_frozen, arrays))
+
+
+def _rows(dataset: Any, first: int, last: int) -> Any:
+    """Some rows of a malt.Dataset: one, too."""
+    rows = slice(dataset.rows.start + first, dataset.rows.start + last)
+    return dataclasses.replace(dataset, X=dataset.X[first:last], y=dataset.y[first:last], rows=rows)
+
+
+def _ratings(ratings: Any, first: int, last: int) -> Any:
+    """Some ratings of malt.Ratings."""
+    chosen = {name: getattr(ratings, name)[first:last] for name in ("users", "items", "ratings")}
+    return dataclasses.replace(ratings, **chosen)
+
+
+def _read_only(array: Array) -> Array:
+    """A view that cannot be written to."""
+    view = array.view()
+    view.flags.writeable = False
+    return view
+
+
+def _is_frozen(array: Any) -> bool:
+    """Whether nothing can write to the memory of `array` through it, or the array that it is a view of."""
+    while isinstance(array, np.ndarray):
+        if array.flags.writeable:
+            return False
+        array = array.base
+    return True

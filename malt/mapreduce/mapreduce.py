@@ -1,0 +1,84 @@
+"""`malt.map_reduce`: its arguments, checked and compared."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+from weakref import WeakKeyDictionary
+
+from malt.mapreduce.cache import Cache
+from malt.mapreduce.call import Call
+from malt.mapreduce.chunks import Own
+from malt.mapreduce.location import located
+from malt.mapreduce.values import pack
+from malt.session import session
+from malt.world.agreement import agree
+from malt.world.world import World
+
+_CALL: Final = "malt.map_reduce"
+_SHOWN: Final = 8
+"""Digits of a hash in a message."""
+
+
+_caches: WeakKeyDictionary[World, Cache] = WeakKeyDictionary()
+"""What ranks keep from one call to the next, by world."""
+
+
+def map_reduce(
+    function: Callable[[Any, Any], Any], theta: Any, dataset: Any, reduce: Callable[[Any, Any], Any] | None = None
+) -> Any:  # fmt: skip
+    """The sum of function(theta, chunk) over all chunks of `dataset`, the same bits on all ranks. Collective.
+
+        def loss(w, rows):
+            error = rows[:, :-1] @ w - rows[:, -1]
+            return error @ error / 2, rows[:, :-1].T @ error
+
+        value, gradient = malt.map_reduce(loss, w, rows if malt.rank() == 0 else None)
+
+    Each chunk is done by one rank. Results are reduced along a tree over chunk numbers, which does not depend on the
+    number of ranks, nor on who has failed: where function() has the same bits on all of them, so has the result.
+
+    `function`: makes no collective call. Its result: a number, an array, or lists and tuples of these, which are added
+    element by element; with `reduce` also None, strings and dicts. What may take longer than the deadline of the
+    session calls malt.heartbeat(). `theta`: the same on all ranks; compared, if it consists of arrays, numbers,
+    strings, lists, tuples and dicts. `reduce`: reduce(left, right) of two results, which it may change; left is that of
+    chunks before those of right.
+
+    `dataset`: an array, which may be mapped into memory; a list; a sparse matrix in CSR form; a malt.Dataset or
+    malt.Ratings; an object with chunks(), how many there are, and slice(i), which returns the same each time. The whole
+    dataset on each rank that has it, and None on the others. Rows are cut into chunks of up to 1 MiB, 32 at least. A
+    rank that has the dataset reads its chunks there. To other ranks they travel once, as arrays, and are kept by
+    content hash, in up to a quarter of the free memory of the host; malt.init().chunk_statistics() counts their bytes.
+    Where chunks travel, an array that can be written to is hashed in each call, one that cannot be once.
+
+    Chunks of ranks that fail are done by others.
+
+    Errors are the same on all ranks. Of function(), reduce() or slice(i): that of the lowest chunk, with its type,
+    number and traceback, as by malt.together. ValueError: an argument is wrong on one rank, or differs; results cannot
+    be added. TypeError: a value cannot be exchanged. PeerLost: no live rank has the data of a chunk. DeadlinePassed,
+    MismatchedCalls, RuntimeError: as malt.barrier.
+    """
+    world = session.world()
+    cache = _caches.setdefault(world, Cache(len(world.transport.local_peers) + 1))
+
+    def check() -> tuple[list[Own | None], Mapping[str, Any]]:
+        for name, one in (("function", function), ("reduce", reduce)):
+            if not callable(one) and not (one is None and name == "reduce"):
+                raise TypeError(f"{name} must be callable, got {one!r}")
+        own = None if dataset is None else Own(dataset)
+        described = {"reduce": "nothing" if reduce is None else "a function", "theta": _fingerprint(theta)}
+        return [own], {**described, "_dataset": None if own is None else [own.count, *own.kind]}
+
+    with world.transport.calling(_CALL):
+        [own], reports = agree(world.transport, _CALL, check)
+        place = located(world.transport, cache, own, {rank: one["_dataset"] for rank, one in reports.items()})
+        result = Call(world, cache, function, theta, own, place, reduce).result()
+        cache.trim()
+        return result
+
+
+def _fingerprint(theta: Any) -> str:
+    try:
+        return f"one of SHA-256 {pack(theta).digest()[:_SHOWN]}"
+    except TypeError:
+        return f"a {type(theta).__name__}"
