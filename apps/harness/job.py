@@ -115,6 +115,8 @@ class Ending:
             print(f"warning: {warning}", file=sys.stderr)
         if self._options.save:
             trainer.save(self._options.save)
+        if picture := getattr(self._options, "picture", None):
+            trainer.draw(picture)
         if self._options.json:
             report.write(self._options.json)
         print(report.last_line(), flush=True)

@@ -12,7 +12,7 @@ import malt
 
 
 def check_outputs(options: Namespace, inputs: Iterable[tuple[str, str | os.PathLike[str] | None]]) -> None:
-    """Check that --save, --json and --checkpoint can be written, and name no other file of this run. Collective.
+    """Check that outputs (--save, --json, --checkpoint, --picture) can be written, each a file of its own. Collective.
 
     `inputs` are the files that are read, each with its name on the command line. --save may name the file of --model,
     which is read whole before it is replaced. The check comes before anything is read. OSError, on all ranks: a folder
@@ -22,8 +22,8 @@ def check_outputs(options: Namespace, inputs: Iterable[tuple[str, str | os.PathL
 
     def check() -> None:
         taken = [(name, path) for name, path in inputs if path is not None]
-        for option in ("--save", "--json", "--checkpoint"):
-            if not (path := getattr(options, option[2:])):
+        for option in ("--save", "--json", "--checkpoint", "--picture"):
+            if not (path := getattr(options, option[2:], None)):
                 continue
             _check_writable(path)
             for name, other in taken:

@@ -140,6 +140,10 @@ class Trainer(ABC):
     def save(self, path: str) -> None:
         """Write the final model to `path`, complete or not at all. OSError: it cannot be written."""
 
+    def draw(self, path: str) -> None:
+        """Write a picture of the final model to `path`, where the program has --picture. OSError: as `save`."""
+        raise NotImplementedError
+
     def warning(self, report: Report) -> str:
         """A warning about the final model, or an empty string."""
         return ""

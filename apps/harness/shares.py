@@ -99,6 +99,11 @@ class Shares:
             missing = max(missing, without - sum(ended > dealt_at for ended in self._ended))
         return int(min(max(by_rank(missing).values()), most))
 
+    def check(self, error: malt.PeerLost) -> None:
+        """Raise `error` again, unless its rank has failed while the others go on. Local."""
+        if error.rank in malt.alive():
+            raise error
+
     def present(self) -> tuple[int, ...]:
         """The ranks that have not failed, ascending, as this rank knows. Local.
 

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.mlp import idx
+from apps.pictures import idx
 
 NAMES: Final = ("train", "t10k")
 _IMAGES, _LABELS, _ENDINGS = "images-idx3-ubyte", "labels-idx1-ubyte", ("", ".gz")

@@ -23,9 +23,12 @@ class Cache:
         self._ranks_of_host = ranks_of_host
         self._kept: OrderedDict[str, _Kept] = OrderedDict()
         self._has_grown = False
+        self.digests: list[str] = []
+        """The content hashes of the dataset that this rank was last told of."""
 
-    def __contains__(self, digest: str) -> bool:
-        return digest in self._kept
+    def places(self) -> list[int]:
+        """The chunks of that dataset that are here."""
+        return [place for place, digest in enumerate(self.digests) if digest in self._kept]
 
     def get(self, digest: str) -> Any:
         """The chunk of this hash, which counts as used. KeyError: it is not there."""

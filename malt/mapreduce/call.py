@@ -27,7 +27,7 @@ class Call:
     ) -> None:  # fmt: skip
         self._world, self._cache, self._transport = world, cache, world.transport
         self._function, self._theta, self._own = function, theta, own
-        self._ranks, self._owners, self._digests = place
+        self._ranks, self._owners = place
         self._combine, self._in_parts, self._count = reduce or results.added, reduce is None, len(place.owners)
         self._reports: dict[int, Report] = {}
         """What ranks have done, by rank; the same on all."""
@@ -75,14 +75,14 @@ class Call:
                 if error:
                     self._broken[chunk] = error
                 else:
-                    self._cache.put(self._digests[chunk], data, nbytes)
+                    self._cache.put(self._cache.digests[chunk], data, nbytes)
             for one in some:
                 self._owners[one.chunk].add(one.receiver)
         self._do(given[self._world.rank])
 
     def _data(self, chunk: int) -> Any:
         """The data of a chunk that this rank has."""
-        return self._cache.get(self._digests[chunk]) if self._own is None else self._own.slice(chunk)
+        return self._cache.get(self._cache.digests[chunk]) if self._own is None else self._own.slice(chunk)
 
     def _do(self, chunks: list[int]) -> None:
         """Do `chunks`, ascending, up to the first that fails."""

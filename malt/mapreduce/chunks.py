@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import weakref
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -55,6 +56,8 @@ class Own:
 
     def __init__(self, dataset: Any) -> None:
         self._dataset = dataset
+        self.digests = _known[id(dataset)][1] if id(dataset) in _known else []
+        """The content hashes of all chunks; empty: they are not known."""
         self._chunks, self.kind, self._stays = _chunked(dataset)
         """`kind`: what ranks that have the dataset must have alike."""
         self.count = arguments.whole("dataset: chunks()", self._chunks.chunks(), 0)
@@ -70,16 +73,17 @@ class Own:
         """The content hash of a chunk. TypeError: it cannot be exchanged."""
         return pack(self.slice(chunk)).digest()
 
-    def known(self) -> list[str]:
-        """The content hashes of all chunks, as they were remembered; empty: they were not, or slices may change."""
-        return _known[id(self._dataset)][1] if id(self._dataset) in _known else []
-
     def remember(self, digests: list[str]) -> None:
         """Remember the content hashes of all chunks for as long as the dataset is there, if slices stay the same."""
-        key = id(self._dataset)
+        self.digests, key = digests, id(self._dataset)
         if self._stays and key not in _known:
             with suppress(TypeError):  # not everything can be referred to weakly
                 _known[key] = weakref.ref(self._dataset, lambda _: _known.pop(key, None)), digests
+
+
+def hash_of(digests: Sequence[str]) -> str:
+    """A hash of content hashes; "" where there are none."""
+    return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else ""
 
 
 def _chunked(dataset: Any) -> tuple[Chunks, list[Any], bool]:

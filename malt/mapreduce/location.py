@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from dstorm import PeerLost, Transport
 from malt.mapreduce.cache import Cache
 from malt.mapreduce.chunkerrors import chunk_error, raise_first
-from malt.mapreduce.chunks import Own
+from malt.mapreduce.chunks import Own, hash_of
 from malt.world.agreement import exchange
 
 
@@ -19,33 +19,41 @@ class Location(NamedTuple):
     """The live ranks, ascending."""
     owners: list[set[int]]
     """By chunk, the ranks that have its data."""
-    digests: list[str]
-    """The content hashes of the chunks. Empty: all ranks have the dataset."""
 
 
-def located(transport: Transport, cache: Cache, own: Own | None, kinds: Mapping[int, Any]) -> Location:
-    """Where the chunks are. Collective.
+def claim(cache: Cache, own: Own | None) -> dict[str, Any]:
+    """What this rank has: its dataset, the hash of all content hashes, the chunks in its cache. Local.
 
-    `kinds`: by live rank, the number of chunks and what its dataset is; None: it has none. ValueError: datasets differ,
-    or there is none. PeerLost: no rank that has it is left. The errors of slices. All the same on all ranks.
+    The hash is that of its own dataset, if it is remembered, or else of the dataset that it was last told of.
+    """
+    if own is None:
+        return {"_kind": None, "_hash": hash_of(cache.digests), "_kept": cache.places()}
+    return {"_kind": [own.count, *own.kind], "_hash": hash_of(own.digests), "_kept": []}
+
+
+def located(transport: Transport, cache: Cache, own: Own | None, claims: Mapping[int, Mapping[str, Any]]) -> Location:
+    """Where the chunks are. Collective. `claims`: by live rank; the same on all.
+
+    The content hashes are sent where a rank has another hash of them. Then cache.digests are those of the dataset.
+
+    ValueError: datasets differ, or there is none. PeerLost: no rank that has it is left. The errors of slices. All are
+    the same on all ranks.
     """
     while True:
-        have = _alike(transport.size, kinds)
-        owners = [set(have) for _ in range(kinds[have[0]][0])]
-        if len(have) == len(kinds):
-            return Location(list(kinds), owners, [])
-        source = have[0]
-        sent = exchange(transport, _digests(own, transport.rank) if transport.rank == source and own else None)
-        if source in sent:
+        have = _alike(transport.size, {rank: one["_kind"] for rank, one in claims.items()})
+        hashes = {claims[rank]["_hash"] for rank in claims if rank not in have} | {claims[have[0]]["_hash"]}
+        if len(have) == len(claims) or (len(hashes) == 1 and "" not in hashes):
             break
-        kinds = {rank: kinds[rank] for rank in sent}
-    digests, error = sent[source]
-    raise_first([error] if error else [])
-    kept = exchange(transport, None if own else [place for place, one in enumerate(digests) if one in cache])
-    for rank, places in kept.items():
-        for place in places or ():
+        sent = exchange(transport, _digests(own, transport.rank) if transport.rank == have[0] and own else None)
+        if digests := sent.get(have[0]):
+            raise_first(digests[1:])
+            cache.digests = digests[0]
+        claims = exchange(transport, claim(cache, own))
+    owners = [set(have) for _ in range(claims[have[0]]["_kind"][0])]
+    for rank, one in claims.items():
+        for place in one["_kept"] if rank not in have else ():
             owners[place].add(rank)
-    return Location(list(kept), owners, digests)
+    return Location(list(claims), owners)
 
 
 def _alike(size: int, kinds: Mapping[int, Any]) -> list[int]:
@@ -66,12 +74,12 @@ def _alike(size: int, kinds: Mapping[int, Any]) -> list[int]:
 
 
 def _digests(own: Own, rank: int) -> Sequence[Any]:
-    """The content hashes of all chunks, and no error; or none, and why."""
-    digests = own.known()
-    for chunk in range(len(digests), own.count):
+    """The content hashes of all chunks; or none, and why."""
+    digests: list[str] = []
+    for chunk in range(0 if own.digests else own.count):
         try:
             digests.append(own.digest(chunk))
         except Exception as error:  # of any type: all ranks raise it
-            return [], chunk_error(chunk, rank, error)
-    own.remember(digests)
-    return digests, None
+            return [[], chunk_error(chunk, rank, error)]
+    own.remember(own.digests or digests)
+    return [own.digests]

@@ -9,7 +9,7 @@ from weakref import WeakKeyDictionary
 from malt.mapreduce.cache import Cache
 from malt.mapreduce.call import Call
 from malt.mapreduce.chunks import Own
-from malt.mapreduce.location import located
+from malt.mapreduce.location import claim, located
 from malt.mapreduce.values import pack
 from malt.session import session
 from malt.world.agreement import agree
@@ -67,11 +67,11 @@ def map_reduce(
                 raise TypeError(f"{name} must be callable, got {one!r}")
         own = None if dataset is None else Own(dataset)
         described = {"reduce": "nothing" if reduce is None else "a function", "theta": _fingerprint(theta)}
-        return [own], {**described, "_dataset": None if own is None else [own.count, *own.kind]}
+        return [own], {**described, **claim(cache, own)}
 
     with world.transport.calling(_CALL):
         [own], reports = agree(world.transport, _CALL, check)
-        place = located(world.transport, cache, own, {rank: one["_dataset"] for rank, one in reports.items()})
+        place = located(world.transport, cache, own, reports)
         result = Call(world, cache, function, theta, own, place, reduce).result()
         cache.trim()
         return result

@@ -13,7 +13,7 @@ from dstorm.algorithms import Traffic
 from malt.data.shards import bounds
 from malt.mapreduce.chunkerrors import ChunkError
 from malt.mapreduce.tree import Node, insert
-from malt.mapreduce.values import Array, Bytes, Packed, joined, layout, pack, parted, unpack
+from malt.mapreduce.values import NUMBERS, Array, Bytes, Packed, joined, layout, pack, parted, unpack
 
 Reduce = Callable[[Any, Any], Any]
 Values = dict[Node, Any]
@@ -50,6 +50,12 @@ def report(data: bytes) -> Report:
 
 def copied(value: Any) -> Any:
     """A copy of `value` of this rank's own, which can be written to. TypeError: it cannot be exchanged."""
+    if type(value) in (list, tuple):
+        return type(value)(map(copied, value))
+    if type(value) in (int, float):
+        return value
+    if type(value) is np.ndarray and value.dtype.kind in NUMBERS:
+        return value.copy()  # as below, but ten times as fast
     text, arrays = pack(value)
     return unpack(Packed(text, [array.copy() for array in arrays]))
 

@@ -23,7 +23,7 @@ Bytes = NDArray[np.uint8]
 
 _PLAIN: Final = "biufcSUmM"
 """Kinds of dtypes that can be sent: truth values, numbers, text, dates and durations."""
-_NUMBERS: Final = "biuf"
+NUMBERS: Final = "biuf"
 """Kinds of scalars that JSON can express."""
 _ALIGNMENT: Final = 64
 _LENGTH_NBYTES: Final = 8
@@ -119,7 +119,7 @@ def _described(value: Any, arrays: list[Array]) -> Any:
     """What JSON can express of `value`; its arrays are appended to `arrays`."""
     if isinstance(value, np.ndarray) and not isinstance(value, np.ma.MaskedArray):
         return {"array": _noted(np.asarray(value, order="C"), arrays)}
-    if isinstance(value, np.generic) and value.dtype.kind in _NUMBERS and value.dtype.itemsize <= 8:
+    if isinstance(value, np.generic) and value.dtype.kind in NUMBERS and value.dtype.itemsize <= 8:
         return {"number": [value.dtype.str, value.item()]}
     if value is None or isinstance(value, (bool, int, float, str)):
         return value

@@ -6,6 +6,7 @@ import os
 
 import pytest
 
+from apps.autoencoder import program as autoencoder
 from apps.harness import BadInput
 from apps.linear import reading
 from apps.mf import program as mf
@@ -22,6 +23,7 @@ READ = {
     "mf --model": (mf, "other --model {}", "--model"),
     "mlp FOLDER": (mlp, "{}", "FOLDER"),
     "mlp --model": (mlp, "--model {}", "--model"),
+    "autoencoder DATA": (autoencoder, "{}", "DATA"),
 }
 
 

@@ -9,7 +9,7 @@ import tracemalloc
 import numpy as np
 import pytest
 
-from apps.mlp import idx
+from apps.pictures import idx
 
 pytestmark = pytest.mark.serial
 

@@ -1,0 +1,1 @@
+"""A sparse autoencoder of patches of pictures: python -m apps.autoencoder."""

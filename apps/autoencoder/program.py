@@ -1,0 +1,192 @@
+"""A sparse autoencoder that learns features of patches of pictures, by L-BFGS through malt.map_reduce.
+
+    python -m apps.autoencoder [DATA] ...               alone
+    malt run -n 4 -m apps.autoencoder [DATA] ...        on four ranks
+
+The lowest rank has the patches. Chunks of them travel to the other ranks once. Later iterations send their hashes.
+"""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import harness
+from apps.autoencoder import modelfile, patches
+from apps.autoencoder.network import Sums, first_weights, layers, length, objective, sums
+from apps.autoencoder.patches import Patches
+from apps.autoencoder.png import save_features
+from apps.harness import Array, Column, Measures, Need, Parser, Report, Start
+
+SUMMARY = str(__doc__).splitlines()[0]
+_COPIES = 40
+"""Arrays of the weights' length on a rank: the history of L-BFGS, sums of chunks."""
+
+
+class Problem(harness.Problem):
+    """The patches, and the size of the network."""
+
+    def __init__(self, options: Namespace, data: Patches, facts: Mapping[str, Any]) -> None:
+        self.options, self.data, self.rows = options, data, options.patches
+        self.pixels, self.side, self._check = facts["pixels"], facts["side"], facts["check"]
+
+    def memory(self) -> Need:
+        nbytes = _COPIES * length(self.pixels, self.options.hidden) * np.dtype(np.float64).itemsize
+        return Need(nbytes, f"--hidden {self.options.hidden:,} makes a large network", "take fewer units, or ranks")
+
+    def match(self) -> dict[str, Any]:
+        names = ("hidden", "sparsity", "sparsity_weight", "l2", "patches", "seed", "gradient_tolerance")
+        return {**{name: getattr(self.options, name) for name in names}, "CRC-32 of patches": self._check}
+
+    def trainer(self, start: Start) -> Trainer:
+        w = malt.together(self._first_weights)
+        harness.same_start([w])
+        return Trainer(self, start, w)
+
+    def _first_weights(self) -> Array:
+        shape = self.pixels, self.options.hidden
+        if self.options.model is not None:
+            return modelfile.load(self.options.model, *shape)
+        return first_weights(*shape, np.random.default_rng(self.options.seed))
+
+    def introduction(self, trainer: Trainer) -> str:
+        options = self.options
+        sparse = f"mean activation {options.sparsity:g} by weight {options.sparsity_weight:g}"
+        return (
+            f"{self.rows:,} patches of {self.pixels:,} pixels\n"
+            f"{options.hidden:,} hidden units, {sparse if options.sparsity else 'not sparse'}, l2 {options.l2:g}, lbfgs"
+        )
+
+
+class Trainer(harness.Trainer):
+    """The weights, which are the same on all ranks."""
+
+    has_own_loop = measures_together = True
+
+    def __init__(self, problem: Problem, start: Start, w: Array) -> None:
+        self._problem, self._options, self._shares = problem, problem.options, start.shares
+        self._w = start.state["w"] if start.state else w
+        self._first_norm, self._epoch = float(start.state.get("first_norm", 0.0)), start.epoch
+        self._visited, self._converged = 0, False
+        self._value = np.nan
+        self._kept: list[Measures] = []
+
+    def train_all(self, ended: Callable[[int], bool]) -> None:
+        def after(result: malt.optim.Result) -> bool:
+            self._epoch, self._value = self._epoch + 1, result.value
+            self._converged = result.gradient_norm <= self._options.gradient_tolerance * self._first_norm
+            visited, self._visited = self._visited, 0
+            self._shares.changed(self._shares.present())
+            return ended(visited)
+
+        if not self._first_norm:
+            self._first_norm = malt.optim.lbfgs(self._function, self._w, max_iterations=0).gradient_norm
+        left = self._options.epochs - self._epoch
+        malt.optim.lbfgs(self._function, self._w, tolerance=0.0, max_iterations=left, callback=after)
+
+    def _function(self, w: Array) -> tuple[float, Array]:
+        """The objective and its gradient at w. Collective."""
+        if len(set(malt.hosts())) > 1:  # hosts of different kinds may round otherwise
+            harness.same_start([w])
+        options = self._options
+        found = Sums(*self._sums(w))
+        return objective(w, self._problem.pixels, found, options.sparsity, options.sparsity_weight, options.l2)
+
+    def _sums(self, w: Array) -> tuple[Any, ...]:
+        """The sums over all patches. Collective. Where the rank that has them fails, the next one makes them anew."""
+
+        def counted(w: Array, rows: Array) -> tuple[Any, ...]:
+            self._visited += len(rows)
+            return sums(w, rows)
+
+        while True:
+            try:
+                rows = self._problem.data.rows() if malt.lowest() else None
+                found: tuple[Any, ...] = malt.map_reduce(counted, w, rows)
+                return found
+            except malt.PeerLost as error:
+                self._shares.check(error)
+
+    def has_converged(self) -> bool:
+        return self._converged
+
+    def keep(self, epoch: int) -> None:
+        self._kept.append(self._measures(self._value))
+
+    def _measures(self, value: float) -> Measures:
+        sent = harness.by_rank(malt.init().chunk_statistics().bytes_sent)
+        return {"loss": value, "chunk_bytes": sum(sent.values())}
+
+    def measures_of_all(self) -> list[Measures]:
+        return [*self._kept, self._measures(self._function(self._w)[0])]
+
+    def model(self) -> Mapping[str, Array]:
+        return {"w": self._w}
+
+    def state(self) -> Mapping[str, Any]:
+        return {"w": self._w, "first_norm": self._first_norm}
+
+    def finish(self) -> None:
+        harness.same_start([self._w])
+
+    def save(self, path: str) -> None:
+        modelfile.save(path, layers(self._w, self._problem.pixels))
+
+    def draw(self, path: str) -> None:
+        save_features(path, layers(self._w, self._problem.pixels).U.T, self._problem.side)
+
+    def warning(self, report: Report) -> str:
+        return "" if np.isfinite(report.final["loss"]) else "the loss is not finite"
+
+
+class Program(harness.Program):
+    """The command line."""
+
+    name, summary = "apps.autoencoder", SUMMARY
+    measures = (Column("loss", "loss", ".9g"), Column("chunk_bytes", "chunk bytes", ",d"))
+    traffic = ()
+
+    def add_options(self, parser: Parser) -> None:
+        add, number = parser.add_argument, harness.real_number(0)
+        add("data", nargs="?", metavar="DATA",
+            help="pictures: an idx file, also .gz, or a folder with MNIST's (digits of scikit-learn)")  # fmt: skip
+        add("--patches", type=harness.whole_number(1), default=10000, metavar="N",
+            help=f"of {patches.SIDE} x {patches.SIDE} pixels, drawn at random (%(default)s)")  # fmt: skip
+        add("--hidden", type=harness.whole_number(1), default=25, metavar="N", help="hidden units (%(default)s)")
+        add("--sparsity", type=activation, default=0.01, metavar="X",
+            help="the mean activation that each hidden unit is to have; 0: any (%(default)g)")  # fmt: skip
+        add("--sparsity-weight", type=number, default=3.0, metavar="X", help="weight of that penalty (%(default)g)")
+        add("--l2", type=number, default=1e-4, metavar="X", help="weight of |w|^2 / 2, without biases (%(default)g)")
+        add("--epochs", type=harness.whole_number(0), default=400, metavar="N", help="iterations at most (%(default)s)")
+        add("--tolerance", dest="gradient_tolerance", type=number, default=1e-5, metavar="X",
+            help="end when the norm of the gradient is so much of the first one (%(default)g)")  # fmt: skip
+        add("--model", metavar="FILE", help="start from a model that --save wrote")
+        add("--picture", metavar="FILE", help="draw what each hidden unit has learned there, as PNG")
+        harness.add_common_options(parser, epochs=None)
+
+    def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
+        return [*(("DATA", path) for path in patches.paths(options.data)), ("--model", options.model)]
+
+    def load(self, options: Namespace) -> Problem:
+        data, facts = Patches(options.data, options.patches, options.seed), None
+        while facts is None:  # the lowest rank may fail in it
+            facts = harness.of_lowest(malt.together(lambda: data.facts() if malt.lowest() else None))
+        return Problem(options, data, facts)
+
+
+def activation(text: str) -> float:
+    """A type for argparse: a number from 0 up to 1, without 1."""
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 up, below 1, got {text}")
+    return number
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
+    harness.run(Program(), arguments)

@@ -1,0 +1,1 @@
+"""Pictures that programs read: idx files."""
