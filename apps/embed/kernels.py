@@ -1,0 +1,135 @@
+"""All that is compiled: random walks, the pairs of them, and the steps of skip-gram with negative sampling.
+
+A pair is a row of numbers of nodes: a center, a node near it in a walk, and negative examples. Vectors lie by node:
+row i of `own` and of `near` is what this rank holds of the two vectors of node i.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, Final, TypeVar, cast
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from apps.embed.graph import Links
+
+Pairs = NDArray[np.int32]
+Floats = NDArray[np.float32]
+_FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _kernel(function: Function) -> Function:
+    return cast(Function, njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)(function))
+
+
+@_kernel
+def _is_edge(links: Links, one: int, other: int) -> bool:
+    low, high = links.starts[one], links.starts[one + 1]
+    while low < high:
+        middle = (low + high) // 2
+        if links.neighbours[middle] < other:
+            low = middle + 1
+        else:
+            high = middle
+    return bool(low < links.starts[one + 1] and links.neighbours[low] == other)
+
+
+@_kernel
+def _next(links: Links, before: int, node: int, p: float, q: float, generator: np.random.Generator) -> int:
+    """A neighbour of `node`, by node2vec's weights: 1/p to go back, 1 to a neighbour of `before`, else 1/q.
+
+    One is drawn evenly, and taken with a probability in proportion to its weight (Yang et al., SOSP 2019).
+    """
+    first = links.starts[node]
+    degree = links.starts[node + 1] - first
+    most = max(1.0, 1.0 / p, 1.0 / q)
+    while True:
+        drawn = links.neighbours[first + int(generator.random() * degree)]
+        if before < 0 or (p == 1.0 and q == 1.0):
+            return int(drawn)
+        if drawn == before:
+            weight = 1.0 / p
+        elif _is_edge(links, before, drawn):
+            weight = 1.0
+        else:
+            weight = 1.0 / q
+        if generator.random() * most < weight:
+            return int(drawn)
+
+
+@_kernel
+def draw(
+    links: Links, starts: Pairs, walk: Pairs, window: int, p: float, q: float, generator: np.random.Generator,
+    pairs: Pairs,
+) -> None:  # fmt: skip
+    """Fill `pairs` with the pairs of a walk from each of `starts`. `walk`: memory for its nodes."""
+    nodes, length, row = len(links.threshold), len(walk), 0
+    for start in starts:
+        walk[0] = start
+        for step in range(1, length):
+            walk[step] = _next(links, walk[step - 2] if step > 1 else -1, walk[step - 1], p, q, generator)
+        for place in range(length):
+            for near in range(max(place - window, 0), min(place + window + 1, length)):
+                if near == place:
+                    continue
+                pairs[row, 0], pairs[row, 1] = walk[place], walk[near]
+                for column in range(2, pairs.shape[1]):
+                    at = generator.random() * nodes
+                    drawn = int(at)
+                    pairs[row, column] = drawn if at - drawn < links.threshold[drawn] else links.other[drawn]
+                row += 1
+
+
+@_kernel
+def products(own: Floats, near: Floats, pairs: Pairs, found: Floats) -> None:
+    """Fill `found` with this rank's parts of the products: of the center's vector, and those of the other nodes."""
+    for row in range(len(pairs)):
+        center = own[pairs[row, 0]]
+        for column in range(found.shape[1]):
+            other = near[pairs[row, column + 1]]
+            total = np.float32(0.0)
+            for place in range(len(center)):
+                total += center[place] * other[place]
+            found[row, column] = total
+
+
+@_kernel
+def learn(own: Floats, near: Floats, pairs: Pairs, found: Floats, step: float) -> float:
+    """Take a step for each pair, given the whole products. Returns the sum of -log s(x) - sum of log s(-x')."""
+    loss = 0.0
+    change = np.empty(own.shape[1], np.float32)
+    for row in range(len(pairs)):
+        center = own[pairs[row, 0]]
+        change[:] = 0
+        for column in range(found.shape[1]):
+            margin = found[row, column] if column == 0 else -found[row, column]
+            falling = math.exp(-abs(margin))
+            loss += math.log1p(falling) + max(-margin, np.float32(0.0))
+            slope = falling / (1.0 + falling) if margin > 0 else 1.0 / (1.0 + falling)
+            rate = np.float32(step * slope if column == 0 else -step * slope)
+            other = near[pairs[row, column + 1]]
+            for place in range(len(center)):
+                change[place] += rate * other[place]
+                other[place] += rate * center[place]
+        for place in range(len(center)):
+            center[place] += change[place]
+    return loss
+
+
+def pair_count(length: int, window: int) -> int:
+    """The number of pairs of a walk of `length` nodes: of each node with those at most `window` steps away. Local."""
+    return 2 * sum(length - step for step in range(1, min(window, length - 1) + 1))
+
+
+def compile_kernels() -> None:
+    """Compile every kernel, or load it from numba's cache. Local."""
+    links = Links(np.array([0, 1, 2]), np.array([1, 0], np.int32), np.ones(2), np.arange(2, dtype=np.int32))
+    pairs, found = np.zeros((2, 3), np.int32), np.zeros((2, 2), np.float32)
+    walk, vectors = np.zeros(2, np.int32), np.zeros((2, 1), np.float32)
+    draw(links, np.zeros(1, np.int32), walk, 1, 1.0, 1.0, np.random.default_rng(0), pairs)
+    products(vectors, vectors, pairs, found)
+    learn(vectors, vectors, pairs, found, 0.1)

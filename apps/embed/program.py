@@ -1,0 +1,185 @@
+"""Vectors of the nodes of a graph: random walks, and skip-gram with negative sampling (DeepWalk, node2vec).
+
+    python -m apps.embed [EDGES] ...                    alone
+    malt run -n 4 -m apps.embed [EDGES] ...             on four ranks
+
+Each rank holds some of the dimensions of all vectors, and visits all pairs of nodes: an epoch is a walk from each node.
+"""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import harness
+from apps.embed import kernels, reading
+from apps.embed.graph import Graph
+from apps.embed.measuring import agreement
+from apps.embed.vectors import Vectors
+from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Report, Start
+from malt import files
+
+SUMMARY = str(__doc__).splitlines()[0]
+_COPIES = 4
+"""What a rank holds of the vectors, and the same by node; of each two kinds."""
+
+
+class Dimensions(CommonShares):
+    """The dimensions are dealt, in place of rows."""
+
+    unit = "dimensions"
+
+
+class Problem(harness.Problem):
+    """The graph, and the pairs of a walk."""
+
+    def __init__(self, options: Namespace, found: Graph, model: Mapping[str, Array] | None) -> None:
+        self.options, self.graph, self.model = options, found, model
+        self.nodes = len(found.names)
+        self.pairs = kernels.pair_count(options.length, options.window)
+        self.rows = self.nodes * self.pairs
+        options.exchange_every = options.exchange_every or min(max(self.nodes // 50, 1), 50)
+
+    def memory(self) -> Need:
+        options, held = self.options, -(-self.options.dim // malt.size())
+        nbytes = 4 * (_COPIES * held * self.nodes + 2 * options.exchange_every * self.pairs * (options.negatives + 1))
+        return Need(nbytes, f"{self.nodes:,} nodes make a large model of --dim {options.dim}",
+                    "take a smaller --dim, a smaller --exchange-every or more ranks")  # fmt: skip
+
+    def match(self) -> dict[str, Any]:
+        names = ("dim", "length", "window", "negatives", "p", "q", "step", "seed")
+        links = self.graph.links
+        check = harness.fingerprint(links.starts, links.neighbours)
+        return {**{name: getattr(self.options, name) for name in names}, "nodes": self.nodes, "CRC-32 of edges": check}
+
+    def compile(self) -> None:
+        kernels.compile_kernels()
+
+    def shares(self) -> Dimensions:
+        return Dimensions(self.options.dim)
+
+    def trainer(self, start: Start) -> Trainer:
+        return Trainer(self, start)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, edges = self.options, len(self.graph.links.neighbours) // 2
+        return (
+            f"{self.nodes:,} nodes, {edges:,} edges; {self.rows:,} pairs an epoch\n"
+            f"{options.dim} dimensions, walks of {options.length} nodes, window {options.window}, p {options.p:g}, "
+            f"q {options.q:g}, {options.negatives} negatives, first step {options.step:g}, an exchange every "
+            f"{options.exchange_every:,} walks"
+        )
+
+
+class Trainer(harness.Trainer):
+    """What one rank holds of all vectors."""
+
+    gathers_state = measures_together = True
+
+    def __init__(self, problem: Problem, start: Start) -> None:
+        options, self._problem, self._options = problem.options, problem, problem.options
+        negatives, most = options.negatives + 1, options.exchange_every * problem.pairs
+        self._pairs = np.empty((most, negatives + 1), np.int32)
+        self._walk = np.empty(options.length, np.int32)
+        self._vectors = Vectors(options.dim, problem.nodes, (most, negatives), start.state)
+        if not start.state and problem.model is not None:
+            self._vectors.put(problem.model["vectors"], problem.model["contexts"])
+        elif not start.state:
+            self._vectors.start(options.seed)
+        self.vectors = [self._vectors.counted]
+        self._loss_of_epochs = [float(start.state["loss"])] if start.state else []
+        self._resumed = len(self._loss_of_epochs)
+
+    def take(self) -> None:
+        """Nothing is dealt anew: where a rank fails its dimensions are lost, which `train` finds out."""
+
+    def train(self, epoch: int, order: Any) -> int:
+        options, problem, links = self._options, self._problem, self._problem.graph.links
+        generator = np.random.default_rng([options.seed, 0, epoch])
+        nodes = generator.permutation(problem.nodes).astype(np.int32)
+        loss = 0.0
+        for first in range(0, len(nodes), options.exchange_every):
+            starts = nodes[first : first + options.exchange_every]
+            pairs = self._pairs[: len(starts) * problem.pairs]
+            kernels.draw(links, starts, self._walk, options.window, options.p, options.q, generator, pairs)
+            done = (epoch - 1 + first / len(nodes)) / options.epochs
+            loss += self._vectors.learn(pairs, options.step * max(1 - done, 1e-4))
+        if not np.isfinite(loss):
+            raise harness.BadInput("the loss is not finite: take a smaller --step, or a smaller --exchange-every")
+        self._loss_of_epochs.append(loss / problem.rows)
+        self._vectors.give()
+        return problem.rows if malt.lowest() else 0
+
+    def model(self) -> Mapping[str, Array]:
+        """The hash of each part, as no rank has all."""
+        return self._vectors.compared()
+
+    def measures_of_all(self) -> list[Measures]:
+        """The mean loss of the pairs of each epoch; of the final vectors how well their clusters are communities."""
+        own, _ = self._vectors.whole()
+        known, last = self._problem.graph.communities, self._loss_of_epochs[-1] if self._loss_of_epochs else None
+        found = agreement(own, known) if known is not None and malt.lowest() else None
+        epochs: list[Measures] = [{"loss": loss} for loss in self._loss_of_epochs[self._resumed :]]
+        return [*epochs, {"loss": last, "nmi": harness.of_lowest(found)}]
+
+    def state(self) -> Mapping[str, Any]:
+        return {"own": self._vectors.own, "near": self._vectors.near, "loss": self._loss_of_epochs[-1]}
+
+    def finish(self) -> None:
+        malt.barrier()
+
+    def restore(self, model: Mapping[str, Any]) -> None:
+        """Do nothing: all of the state was taken at the start."""
+
+    def save(self, path: str) -> None:
+        """Write the model as .npz: `vectors`, of which row i is that of nodes[i], and `contexts`, the other vectors."""
+        vectors, contexts = self._vectors.whole()
+        nodes = self._problem.graph.names
+        files.save_npz(path, format=1, program=reading.PROGRAM, nodes=nodes, vectors=vectors, contexts=contexts)
+
+    def warning(self, report: Report) -> str:
+        is_worse = (report.final["loss"] or 0) > (self._options.negatives + 1) * math.log(2)
+        return "the vectors are worse than zeros: take a smaller --step or --exchange-every" if is_worse else ""
+
+
+class Program(harness.Program):
+    """The command line."""
+
+    name, summary = reading.PROGRAM, SUMMARY
+    measures = (Column("loss", "loss", ".4f"), Column("nmi", "NMI", ".4f"))
+    traffic = TRAFFIC[:1]
+
+    def add_options(self, parser: Parser) -> None:
+        add, whole = parser.add_argument, harness.whole_number
+        add("edges", nargs="?", metavar="EDGES", help="lines with the names of two nodes, also .gz .bz2 .xz; # begins "
+            "a comment (a graph of 5 communities made of the seed)")  # fmt: skip
+        add("--labels", metavar="FILE", help="lines with a node and its community: measure the NMI of clusters")
+        add("--dim", type=whole(1), default=64, metavar="K", help="numbers of a vector (%(default)s)")
+        add("--walks", dest="epochs", type=whole(0), default=10, metavar="N", help="walks from each node (%(default)s)")
+        add("--length", type=whole(2), default=40, metavar="N", help="nodes of a walk (%(default)s)")
+        add("--window", type=whole(1), default=5, metavar="N", help="steps between the nodes of a pair (%(default)s)")
+        add("--negatives", type=whole(1), default=5, metavar="N", help="drawn for each pair (%(default)s)")
+        add("--p", type=harness.positive_number, default=1.0, metavar="X", help="1/p: weight of a step back (1)")
+        add("--q", type=harness.positive_number, default=1.0, metavar="X", help="1/q: weight of a step away (1)")
+        add("--step", type=harness.positive_number, default=0.025, metavar="X",
+            help="the first step size; it falls to 0 in a line (%(default)s)")  # fmt: skip
+        add("--model", metavar="FILE", help="start from vectors that --save wrote")
+        add("--exchange-every", type=whole(1), metavar="N",
+            help="walks of all ranks between two exchanges (a 50th of the nodes, at most 50)")  # fmt: skip
+        harness.add_common_options(parser, epochs=None)
+
+    def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
+        return [("EDGES", options.edges), ("--labels", options.labels), ("--model", options.model)]
+
+    def load(self, options: Namespace) -> Problem:
+        return Problem(options, *malt.together(lambda: reading.read(options)))
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
+    harness.run(Program(), arguments)

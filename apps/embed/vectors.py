@@ -1,0 +1,87 @@
+"""The vectors of all nodes, split by dimension: each rank holds some of the numbers of every vector.
+
+All ranks visit the same pairs. They add up their parts of the scalar products, and each changes its own numbers: so
+scalars travel, and vectors do not (PS2, SIGMOD 2019, section on DeepWalk).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+import malt
+from apps.embed import kernels
+from apps.embed.kernels import Floats, Pairs
+from apps.harness import Array
+
+
+class Counted(NamedTuple):
+    """Traffic, as the harness counts that of a vector."""
+
+    statistics: Any
+    array: Array
+
+
+class Vectors:
+    """`own` and `near`: sharded vectors of shape (dimensions, nodes). The constructor is collective.
+
+    `found`: memory for the products of the pairs of an exchange.
+    """
+
+    def __init__(self, dim: int, nodes: int, found: tuple[int, int], saved: Mapping[str, Any]) -> None:
+        self.own = saved["own"] if saved else malt.sharded((dim, nodes))
+        self.near = saved["near"] if saved else self.own.derive()
+        self._sums = np.empty(found[0] * found[1] + 1, np.float32)
+        self._negatives, self._exchanged = found[1], 0
+        self.counted = Counted(self._statistics, np.empty(0))
+        self._take()
+
+    def start(self, seed: int) -> None:
+        """Draw the first vectors: the same numbers on any number of ranks. Local."""
+        dim, nodes = self.own.shape
+        for place, dimension in enumerate(range(dim)[self.own.range]):
+            self.own.local[place] = (np.random.default_rng([seed, 1, dimension]).random(nodes) - 0.5) / dim
+        self._take()
+
+    def put(self, own: Floats, near: Floats) -> None:
+        """Take vectors of shape (nodes, dimensions). Local."""
+        self.own.local[...], self.near.local[...] = (rows.T[self.own.range] for rows in (own, near))
+        self._take()
+
+    def _take(self) -> None:
+        """Copy what this rank holds, by node, as pairs need it."""
+        self._own, self._near = (np.ascontiguousarray(part.local.T) for part in (self.own, self.near))
+
+    def give(self) -> None:
+        """Copy it back. Local."""
+        self.own.local[...], self.near.local[...] = self._own.T, self._near.T
+
+    def learn(self, pairs: Pairs, step: float) -> float:
+        """Take a step for each pair. Returns their losses. Collective. PeerLost, on all ranks: a part is lost."""
+        sums = self._sums[: len(pairs) * self._negatives + 1]
+        found = sums[:-1].reshape(len(pairs), -1)
+        kernels.products(self._own, self._near, pairs, found)
+        sums[-1] = 1
+        malt.allreduce(sums, "sum")
+        if sums[-1] < len(self.own.owners):
+            malt.barrier()  # raises it
+        self._exchanged += sums.nbytes
+        return float(kernels.learn(self._own, self._near, pairs, found, step))
+
+    def _statistics(self) -> malt.Statistics:
+        """What an exchange sends: the blocks that others combine, and the one that this rank has combined, to all."""
+        return malt.Statistics(bytes_sent=2 * self._exchanged * (malt.size() - 1) // malt.size())
+
+    def whole(self) -> tuple[Floats, Floats]:
+        """All vectors, of shape (nodes, dimensions). One-sided."""
+        return self.own.pull().T, self.near.pull().T
+
+    def compared(self) -> Mapping[str, Array]:
+        """The hash of each part, which is the same on all ranks. Collective."""
+        digest = hashlib.sha256(self.own.local.tobytes() + self.near.local.tobytes()).digest()
+        parts = malt.allgather(np.frombuffer(digest, np.uint8))
+        malt.barrier()  # raises PeerLost where a part is missing
+        return {"parts": np.stack([parts[rank] for rank in self.own.owners])}

@@ -1,0 +1,201 @@
+"""apps.embed as a user runs it: on any number of ranks, resumed, with ranks that fail, with bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import numpy as np
+import pytest
+from failing_jobs import Job, needs_openmpi
+from processes import wait_for
+from programs import ROOT, as_job, in_process, last_line
+
+pytest.importorskip("numba")
+pytest.importorskip("sklearn")
+
+import malt
+from apps.embed import planted, program
+from apps.harness import BadInput, checkpoints
+from malt.files import checkpoint
+
+pytestmark = pytest.mark.serial
+
+FEW = ["--walks", 3, "--length", 20, "--dim", 10]
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """simulated(ranks, *arguments): the report of a run on simulated ranks, and the model that it saves."""
+
+    def simulated(ranks, *arguments):
+        report, model = tmp_path / "report.json", tmp_path / "model.npz"
+        words = [str(word) for word in (*arguments, "--json", report, "--save", model)]
+        malt.simulate(lambda rank: program.run(words), ranks)
+        return json.loads(report.read_text()), malt.files.load_npz(model)
+
+    return simulated
+
+
+def test_the_vectors_of_several_ranks_are_those_of_one(simulated):
+    """Also where a rank has no dimension. Each pair costs each rank a scalar for each of its products."""
+    options = [*FEW, "--p", 0.5, "--q", 2, "--dim", 2]
+    alone, one = simulated(1, *options)
+    for ranks in (2, 3):
+        report, several = simulated(ranks, *options)
+        for name in ("vectors", "contexts"):
+            assert several[name] == pytest.approx(one[name], abs=1e-4)
+        assert [epoch["loss"] for epoch in report["epochs"]] == pytest.approx(
+            [epoch["loss"] for epoch in alone["epochs"]], rel=1e-5
+        )
+        pairs, exchanges = report["epochs"][-1]["examples"], 3 * 50
+        assert report["epochs"][-1]["bytes_sent"] == pytest.approx(
+            2 * (ranks - 1) * 4 * (6 * pairs + exchanges), abs=ranks * 2
+        )
+
+
+class Failed(BaseException):
+    """An error in place of a kill."""
+
+
+def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_path, monkeypatch):
+    whole, vectors = simulated(1, *FEW)
+    keeping = [*FEW, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0]
+    save = checkpoints.Checkpoints.save
+
+    def save_and_die(self, epoch, *rest, **named):
+        save(self, epoch, *rest, **named)
+        if epoch == 2:
+            raise Failed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.Checkpoints, "save", save_and_die)
+        with pytest.raises(Failed):
+            simulated(1, *keeping)
+    rest, others = simulated(1, *keeping, "--resume")
+    assert rest["resumed_from"] == 2 and rest["epochs"][-1]["loss"] == whole["epochs"][-1]["loss"]
+    assert np.array_equal(others["vectors"], vectors["vectors"])
+    over, others = simulated(3, *keeping, "--resume")
+    assert over["epochs"] == [] and np.array_equal(others["contexts"], vectors["contexts"])
+    assert {**over["final"], "model_sha256": 0} == {**rest["final"], "model_sha256": 0}
+
+
+def test_a_model_is_measured_and_trained_on(simulated, tmp_path):
+    first, vectors = simulated(2, *FEW)
+    model = ["--model", tmp_path / "model.npz"]
+    again, others = simulated(3, *FEW, *model, "--walks", 0)
+    assert np.array_equal(others["vectors"], vectors["vectors"]) and again["final"]["nmi"] == first["final"]["nmi"]
+    more, _ = simulated(2, *FEW, *model, "--walks", 1)
+    assert more["epochs"][0]["loss"] < first["epochs"][0]["loss"] - 0.5
+
+
+def test_edges_and_labels_of_files(simulated, tmp_path):
+    """Names of nodes may be any words. Labels may stand in any order, and may be there for other nodes, too."""
+    edges, communities = planted.graph(0, 200, 2)
+    (tmp_path / "edges").write_text("# a comment\n" + "".join(f"n{one} n{other}\n" for one, other in edges))
+    lines = [f"n{node} {'ab'[community]}\n" for node, community in enumerate(communities)]
+    (tmp_path / "labels").write_text("other c\n" + "".join(reversed(lines)))
+    report, model = simulated(2, tmp_path / "edges", "--labels", tmp_path / "labels", *FEW, "--walks", 15)
+    assert report["final"]["nmi"] > 0.9 and set(model["nodes"]) == {f"n{node}" for node in range(200)}
+    report, _ = simulated(2, tmp_path / "edges", *FEW)
+    assert report["final"]["nmi"] is None
+
+
+WRONG = {
+    "three": (["a b\n", "a b c\n"], "", [], "the number of columns changed from 2 to 3 at row 2"),
+    "empty": (["# nothing\n"], "", [], "expected two names a line, found"),
+    "unlabelled": (["a b\n"], "a 1\n", [], "there is no label of node b"),
+    "missing": (None, "", [], "No such file or directory"),
+    "step": (["a b\n", "b c\n"], "", ["--step", "1e30"], "the loss is not finite: take a smaller --step"),
+    "window": (["a b\n"], "", ["--window", "0"], "must be a whole number from 1 up, got 0"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_input_is_one_line(tmp_path, capsys, name):
+    lines, labels, options, message = WRONG[name]
+    words = [str(tmp_path / "edges"), *options]
+    if lines is not None:
+        (tmp_path / "edges").write_text("".join(lines))
+    if labels:
+        (tmp_path / "labels").write_text(labels)
+        words += ["--labels", str(tmp_path / "labels")]
+    with pytest.raises(BadInput) as raised:
+        in_process(program.run, capsys)(*words)
+    assert message in str(raised.value) and "\n" not in str(raised.value)
+
+
+def test_a_model_of_other_nodes_is_refused(simulated, tmp_path, capsys):
+    simulated(1, *FEW)
+    for options, message in (["--dim", 11], "10|11 numbers"), (["--dim", 10, "--labels", "x"], "--labels needs EDGES"):
+        with pytest.raises(BadInput, match=message):
+            in_process(program.run, capsys)("--model", tmp_path / "model.npz", *options)
+    (tmp_path / "edges").write_text("a b\n")
+    with pytest.raises(BadInput, match="not a model of apps.embed of the nodes of this graph"):
+        in_process(program.run, capsys)(tmp_path / "edges", "--model", tmp_path / "model.npz")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("ranks", [1, 4])
+def test_communities_of_a_large_graph_are_recovered(job_environment, tmp_path, ranks):
+    edges, communities = planted.graph(3, 10_000, 20)
+    np.savetxt(tmp_path / "edges", edges, "%d")
+    np.savetxt(tmp_path / "labels", np.stack([np.arange(10_000), communities], axis=1), "%d")
+    options = ["--walks", 3, "--length", 20, "--labels", tmp_path / "labels"]
+    done = as_job("apps.embed", job_environment)(tmp_path / "edges", *options, ranks=ranks)
+    assert float(last_line(done, r"final: loss [\d.]+ NMI ([\d.]+) model [0-9a-f]{64}")[0]) >= 0.9
+
+
+@pytest.mark.thorough
+def test_a_job_whose_ranks_are_all_killed_is_resumed(job_environment, tmp_path):
+    file, report = tmp_path / "train.ckpt", tmp_path / "report.json"
+    options = ["--checkpoint", file, "--checkpoint-every", 0, "--resume", "--json", report]
+    words = ["-m", "apps.embed", "--walks", 10**6, *options]
+    job = Job([str(word) for word in words], job_environment, tmp_path, ranks=2, options=())
+    wait_for(file.exists, 100)
+    for process in job.ranks().values():
+        os.kill(process, signal.SIGKILL)
+    assert job.end() != 0
+    epoch = int(checkpoint.read(str(file)).arrays["epoch"])
+    done = as_job("apps.embed", job_environment)("--walks", epoch + 2, *options, ranks=3)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(report.read_text())
+    assert made["resumed_from"] == epoch and [one["epoch"] for one in made["epochs"]] == [epoch + 1, epoch + 2]
+
+
+KILLED = f"""
+import os, signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+import malt
+from apps.embed import vectors
+from apps.embed.program import run
+from apps.harness import main
+
+calls, learn = 0, vectors.Vectors.learn
+
+def counted(self, *words):
+    global calls
+    calls += 1
+    if calls == 120 and malt.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return learn(self, *words)
+
+vectors.Vectors.learn = counted
+main("apps.embed", run)
+"""
+
+
+@pytest.mark.thorough
+@needs_openmpi
+def test_the_others_go_on_from_a_checkpoint_where_a_rank_is_killed(start, tmp_path):
+    words = [KILLED, "--walks", "4", "--json", str(tmp_path / "report.json")]
+    job = start(*words, ranks=3)
+    assert job.end() == 1 and "Traceback" not in job.output
+    assert job.output.count("apps.embed: error: rank 1 is lost: ") == 1
+    words += ["--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
+    job = start(*words, ranks=3)
+    assert job.end() == 0, job.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["resumed_from"] == 2 and [lost["rank"] for lost in report["lost_ranks"]] == [1]
+    assert report["epochs"][-1]["epoch"] == 4 and report["final"]["nmi"] > 0.9

@@ -1,0 +1,108 @@
+"""The kernels of apps.embed, against slow twins, and its graphs."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import numpy as np
+import pytest
+
+pytest.importorskip("numba")
+
+from apps.embed import graph, kernels, planted
+
+pytestmark = pytest.mark.serial
+
+EDGES = np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 4], [4, 0], [3, 4], [1, 1]])
+SMALL = graph.graph(np.arange(5), EDGES)
+
+
+def drawn(starts, length, window, p=1.0, q=1.0, negatives=2, seed=0):
+    """The pairs of walks from `starts`."""
+    starts = np.array(starts, np.int32)
+    pairs = np.empty((len(starts) * kernels.pair_count(length, window), negatives + 2), np.int32)
+    walk = np.empty(length, np.int32)
+    kernels.draw(SMALL.links, starts, walk, window, p, q, np.random.default_rng(seed), pairs)
+    return pairs
+
+
+def neighbours(node):
+    starts, found, *_ = SMALL.links
+    return list(found[starts[node] : starts[node + 1]])
+
+
+def test_each_edge_counts_once_in_both_directions():
+    assert [neighbours(node) for node in range(5)] == [[1, 2, 4], [0, 1, 2], [0, 1, 3], [2, 4], [0, 3]]
+
+
+@pytest.mark.parametrize("length, window", [(2, 1), (6, 2), (4, 9)])
+def test_pairs_are_the_nodes_of_a_window(length, window):
+    pairs = drawn([3, 0], length, window)
+    for one in np.split(pairs, 2):
+        near = [
+            (place, other) for place in range(length) for other in range(length)
+            if place != other and abs(place - other) <= window
+        ]  # fmt: skip
+        assert len(near) == len(one)
+        walk = {place: int(one[row, 0]) for row, (place, _) in enumerate(near)}
+        assert [int(node) for node in one[:, 1]] == [walk[other] for _, other in near]
+        assert all(walk[step + 1] in neighbours(walk[step]) for step in range(length - 1))
+    assert [pairs[0, 0], pairs[len(pairs) // 2, 0]] == [3, 0]
+
+
+@pytest.mark.parametrize("p, q", [(1.0, 1.0), (0.25, 4.0), (3.0, 0.5)])
+def test_walks_turn_as_node2vec_says(p, q):
+    """From each pair of nodes, each next one with the frequency that its weight stands for."""
+    triples = Counter()
+    pairs = drawn([0, 3] * 4000, 3, 2, p, q)
+    for walk in pairs[:, :2].reshape(-1, 6, 2):
+        triples[int(walk[0, 0]), int(walk[2, 0]), int(walk[4, 0])] += 1
+    for before, node in {key[:2] for key in triples}:
+        weights = {
+            after: 1 / p if after == before else 1.0 if after in neighbours(before) else 1 / q
+            for after in neighbours(node)
+        }  # fmt: skip
+        count = sum(triples[before, node, after] for after in weights)
+        for after, weight in weights.items():
+            expected = weight / sum(weights.values())
+            assert triples[before, node, after] / count == pytest.approx(expected, abs=4 * (0.25 / count) ** 0.5)
+
+
+def test_negative_examples_are_drawn_by_degree():
+    found = np.bincount(drawn([0] * 3000, 4, 2, negatives=3)[:, 2:].ravel(), minlength=5)
+    weights = np.array([3, 3, 3, 2, 2]) ** 0.75
+    assert found / found.sum() == pytest.approx(weights / weights.sum(), abs=0.01)
+
+
+def test_a_step_goes_down_the_gradient():
+    generator = np.random.default_rng(2)
+    own, near = (generator.standard_normal((5, 3)).astype(np.float32) for _ in range(2))
+    pairs = np.array([[0, 1, 2, 2], [3, 4, 1, 0]], np.int32)  # pairs of nodes of their own, so that none is stale
+    products = np.empty((2, 3), np.float32)
+    kernels.products(own, near, pairs, products)
+    expected = [[own[row[0]] @ near[other] for other in row[1:]] for row in pairs]
+    assert products == pytest.approx(np.array(expected), rel=1e-5)
+
+    def loss(own, near, pairs):
+        margins = np.array([[own[row[0]] @ near[other] for other in row[1:]] for row in pairs]) * [1, -1, -1]
+        return np.log1p(np.exp(-margins)).sum()
+
+    def slope(which, place):
+        tables = [table.astype(np.float64) for table in (own, near)]
+        tables[which][place] += 1e-6
+        above = loss(*tables, pairs[:1])
+        tables[which][place] -= 2e-6
+        return (above - loss(*tables, pairs[:1])) / 2e-6
+
+    moved = own.copy(), near.copy()
+    assert kernels.learn(*moved, pairs[:1], products[:1], 1e-3) == pytest.approx(loss(own, near, pairs[:1]), rel=1e-5)
+    for which, table in enumerate((own, near)):
+        gradient = np.array([[slope(which, (row, column)) for column in range(3)] for row in range(5)])
+        assert moved[which] - table == pytest.approx(-1e-3 * gradient, abs=2e-6)
+
+
+def test_planted_communities_hold_most_edges():
+    edges, communities = planted.graph(1, 300, 4)
+    assert sorted(np.bincount(communities)) == [75] * 4 and edges.max() < 300
+    assert 0.7 < (communities[edges[:, 0]] == communities[edges[:, 1]]).mean() < 0.9
+    assert np.array_equal(edges, planted.graph(1, 300, 4)[0]) and not np.array_equal(edges, planted.graph(2, 300, 4)[0])
