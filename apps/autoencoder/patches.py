@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
+import malt
 from apps.harness import Array, fingerprint
 from apps.pictures import idx
 
@@ -18,6 +19,8 @@ SIDE: Final = 8
 """The pixels of a patch's side, where pictures are as large."""
 _IMAGES: Final = ("train-images-idx3-ubyte", "train-images-idx3-ubyte.gz")
 _DEVIATIONS: Final = 3.0
+_COPIES: Final = 4
+"""The patches, and what is in memory beside while they are made."""
 
 
 def paths(data: str | None) -> list[str]:
@@ -91,6 +94,12 @@ class Patches:
         if self._rows is None:
             data, count, seed = self._arguments
             images = pictures(data)
+            nbytes, free = _COPIES * count * SIDE * SIDE * np.dtype(np.float64).itemsize, malt.free_memory()
+            if free is not None and nbytes > free:
+                raise ValueError(
+                    f"--patches {count:,} take {nbytes / 1e9:,.1f} GB, and {free / 1e9:,.1f} GB of memory are free: "
+                    "take fewer"
+                )
             self._rows, self._side = cut(images, count, seed), min(SIDE, images.shape[2])
         return self._rows
 

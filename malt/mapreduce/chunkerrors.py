@@ -16,6 +16,16 @@ ChunkError = list[Any]
 _HERE = os.path.dirname(__file__)
 
 
+class _KeyError(KeyError):
+    """A KeyError that shows its message as it is. A plain one shows its repr, with all lines in one."""
+
+    __str__ = Exception.__str__
+
+
+_KeyError.__name__ = _KeyError.__qualname__ = KeyError.__name__
+_KeyError.__module__ = KeyError.__module__
+
+
 def chunk_error(chunk: int, rank: int, error: Exception) -> ChunkError:
     """What `error`, raised for `chunk` on this rank, is to the others."""
     frames = _users(error.__traceback__)
@@ -35,4 +45,5 @@ def _users(frames: TracebackType | None) -> TracebackType | None:
 def raise_first(errors: Iterable[ChunkError], own: Exception | None = None) -> None:
     """Raise the error of the lowest chunk, if there is one. `own`: this rank's own error, its cause."""
     if found := sorted(errors, key=lambda one: int(one[0])):
-        raise rebuilt(found[0][1], "") from own
+        problem = rebuilt(found[0][1], "")
+        raise (_KeyError(*problem.args) if isinstance(problem, KeyError) else problem) from own

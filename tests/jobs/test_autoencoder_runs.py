@@ -75,6 +75,7 @@ BAD = {
     "no model": (["--model", "text"], "text: not an .npz as malt.files writes it"),
     "another model": (["--model", "model"], r"model: a model of \(pixels, hidden units\) \(64, 3\), not of \(64, 4\)"),
     "no patches": (["--patches", "0"], "argument --patches: must be a whole number from 1 up, got 0"),
+    "too many patches": (["--patches", "10" + "0" * 12], r"--patches 10,000,000,000,000 take .* GB, and .* are free"),
     "all active": (["--sparsity", "1"], "argument --sparsity: must be a number from 0 up, below 1, got 1"),
     "a picture over data": (["text", "--picture", "text"], "text: --picture needs a file of its own, and DATA is that"),
     "no folder": (["--picture", "none/a.png"], "none/a.png: No such file or directory"),

@@ -48,4 +48,5 @@ def test_an_error_is_raised_on_all():
     with pytest.raises(KeyError, match=f"chunk 31 on rank {malt.size() - 1}: no such row") as caught:
         malt.map_reduce(fail, None, ROWS)
     assert set(malt.allgather(str(caught.value))) == {str(caught.value)}
+    assert "Traceback" in str(caught.value).splitlines()[2] and type(caught.value).__name__ == "KeyError"
     assert malt.map_reduce(lambda theta, rows: len(rows), None, ROWS) == len(ROWS)
