@@ -196,6 +196,17 @@ def test_the_order_of_a_function_of_the_users():
     assert malt.simulate(live, 3) == [{"words": ["a", "b", "c", "d", "e"]}] * 3
 
 
+def test_a_function_may_return_the_same_array_each_time():
+    out = np.zeros(7)
+
+    def total(theta, rows):
+        out[:] = rows.sum(0)
+        return out
+
+    for found in malt.simulate(lambda rank: malt.map_reduce(total, None, ROWS), 2):
+        np.testing.assert_allclose(found, ROWS.sum(0))
+
+
 def test_chunks_cannot_be_written_to():
     def write(theta, rows):
         rows[0] = 0
@@ -255,6 +266,8 @@ CALLS = {
         lambda theta, rows: "x", None, ROWS),
     "results must be alike to be added, got a list of 0 and a list of 1": lambda rank: malt.map_reduce(
         lambda theta, rows: [0] * int(rows[0, 0] > ROWS[0, 0]), None, ROWS[[0] * 32 + [ROWS[:, 0].argmax()] * 16]),
+    r"results must be alike to be added, got an array of shape \(3,\) .* and an array of shape \(1,\)": lambda rank:
+        malt.map_reduce(lambda theta, rows: np.zeros(3 - 2 * int(rows[0])), None, np.repeat([0.0, 1.0], 16)),
     "results must be alike to be added, but their arrays": lambda rank: malt.map_reduce(
         lambda theta, rows: np.zeros(100 if rows[0, 0] == 0 else 101), None, np.repeat([0.0, 1.0], 16)[:, None]),
 }  # fmt: skip
