@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 import malt
 from apps.harness import memory
@@ -19,6 +19,8 @@ from apps.harness.program import Measured, Measures, Problem, Program
 from apps.harness.report import Report, header
 from apps.harness.shares import Shares
 from apps.harness.training import Training
+
+_NO_CHECKPOINT: Final = "its part of the model has failed with it; with --checkpoint FILE the others go on from that"
 
 
 def parser(program: Program) -> Parser:
@@ -57,9 +59,11 @@ def _has_trained(program: Program, problem: Problem, checkpoints: Checkpoints, s
     """
     try:
         _train(program, problem, checkpoints, shares)
-    except malt.PeerLost:
-        if not (checkpoints.is_on and malt.init().sharded):
+    except malt.PeerLost as error:
+        if not malt.init().sharded:
             raise
+        if not checkpoints.is_on:
+            raise malt.PeerLost(error.rank, _NO_CHECKPOINT) from error
         return False
     return True
 
