@@ -29,7 +29,7 @@ def rows(quick: bool) -> list[Row]:
         return Task("rcv1-ccat", data, (1 + excess) * MINIMUM, words, every, epochs, PROBLEM, **more)
 
     near, far = posed(1e-3, "--optimizer", "sgd"), posed(1e-2, "--optimizer", "sgd")
-    adam = posed(1e-2, "--optimizer", "adam", every=200, epochs=20, searches_step=False)
+    adam = posed(1e-2, "--optimizer", "adam", every=500, epochs=20, searches_step=False)
     rounds = 2 if quick else 5
     solvers = {f"scikit-learn, {name}": peers.logistic_regression(near, name) for name in ("lbfgs", "liblinear")}
     sgd = {"scikit-learn SGDClassifier": peers.scikit_learn(far)}

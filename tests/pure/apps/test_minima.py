@@ -133,6 +133,11 @@ def test_stochastic_optimizers_come_near_the_minimum(run, two, optimizer, ranks)
     np.testing.assert_allclose(sharded, [epoch["objective"] for epoch in report["epochs"][:4]], rtol=1e-4)
 
 
+def test_more_ranks_make_larger_steps_of_adam(run, two):
+    steps = [run(ranks, two, "--optimizer", "adam", "--epochs", 1)["options"]["step"] for ranks in (1, 4)]
+    assert steps == pytest.approx([0.03, 0.06])
+
+
 @THOROUGH(but="replicated")
 @KINDS
 def test_one_against_the_rest_is_a_model_for_each_class(run, three, kind, tmp_path):
