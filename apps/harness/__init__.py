@@ -14,7 +14,7 @@ from apps.harness.agreement import (
 from apps.harness.checkpoints import fingerprint
 from apps.harness.errors import BadInput, user_errors
 from apps.harness.job import main, run
-from apps.harness.marks import Mark
+from apps.harness.marks import Counted, Mark, Sums
 from apps.harness.memory import Need
 from apps.harness.options import (
     Parser,
@@ -34,6 +34,7 @@ __all__ = [
     "BadInput",
     "Column",
     "CommonShares",
+    "Counted",
     "Mark",
     "Measured",
     "Measures",
@@ -45,6 +46,7 @@ __all__ = [
     "Report",
     "Shares",
     "Start",
+    "Sums",
     "Trainer",
     "add_common_options",
     "add_tolerance",

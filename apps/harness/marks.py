@@ -3,11 +3,38 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
-from apps.harness.agreement import by_rank
+import numpy as np
+
+import malt
+from apps.harness.agreement import Array, by_rank
+
+
+class Counted(NamedTuple):
+    """Traffic that is no vector's, as `mark` counts that of a vector."""
+
+    statistics: Callable[[], malt.Statistics]
+    array: Array = np.empty(0)
+
+
+class Sums:
+    """Sums of arrays over all ranks, and what they send."""
+
+    def __init__(self) -> None:
+        self._nbytes = 0
+        self.traffic = Counted(self._statistics)
+
+    def _statistics(self) -> malt.Statistics:
+        """What each sum sends: the blocks that others combine, and the one that this rank has combined, to all."""
+        return malt.Statistics(bytes_sent=2 * self._nbytes * (malt.size() - 1) // malt.size())
+
+    def take(self, array: Array) -> None:
+        """Replace `array`, in place, by the sum of the arrays of all ranks. Collective."""
+        malt.allreduce(array, "sum")
+        self._nbytes += array.nbytes
 
 
 @dataclass

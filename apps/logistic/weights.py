@@ -9,23 +9,16 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, Protocol
 
 import numpy as np
 
 import malt
-from apps.harness import Array
+from apps.harness import Array, Counted, Sums
 from apps.logistic.rows import Block
 
 NUMBERS: Final = 3
 """What ranks add up beside gradients: losses, correct rows, rows."""
-
-
-class Counted(NamedTuple):
-    """Traffic, as the harness counts that of a vector."""
-
-    statistics: Callable[[], malt.Statistics]
-    array: Array = np.empty(0)
 
 
 class Weights(Protocol):
@@ -74,14 +67,9 @@ class Replicated:
     def __init__(self, shape: tuple[int, ...], saved: Any = None) -> None:
         self.w: Any = np.zeros(shape) if saved is None else saved
         self.penalized = slice(0, shape[0] - 1)
-        self.traffic: Sequence[Counted] = [Counted(self._statistics)]
-        self._exchanges = 0
+        self._exchange = Sums()
+        self.traffic: Sequence[Counted] = [self._exchange.traffic]
         self._sums = np.zeros(self.w.size + NUMBERS)
-
-    def _statistics(self) -> malt.Statistics:
-        """What each exchange sends: the blocks that others combine, and the one that this rank has combined, to all."""
-        others = malt.size() - 1
-        return malt.Statistics(bytes_sent=2 * self._exchanges * self._sums.nbytes * others // malt.size())
 
     def another(self, saved: Any = None) -> Any:
         return np.zeros_like(self.w) if saved is None else saved
@@ -102,8 +90,7 @@ class Replicated:
     def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Array, Array]:
         totals = self._sums[self.w.size :]
         totals[:] = numbers
-        malt.allreduce(self._sums, "sum")
-        self._exchanges += 1
+        self._exchange.take(self._sums)
         totals[0] += part
         return own, totals
 

@@ -1,0 +1,100 @@
+"""The compiled kernels of k-means: distances of sparse rows to centres, in float64. They release the GIL.
+
+|x - c|^2 = |x|^2 + 2 (|c|^2 / 2 - x . c). Centres are transposed, so that a non-zero meets those of all clusters in one
+row of memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numba import njit, types
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+
+_READ_F4, _READ_I4, _READ_I8, _READ_F8 = (
+    types.Array(kind, 1, "C", readonly=True) for kind in (types.f4, types.i4, types.i8, types.f8)
+)
+_F8, _F8_2, _I4 = types.Array(types.f8, 1, "C"), types.Array(types.f8, 2, "C"), types.Array(types.i4, 1, "C")
+
+
+class Points(NamedTuple):
+    """The rows of a CSR matrix, read-only, and the square of the length of each."""
+
+    values: NDArray[np.float32]
+    columns: NDArray[np.int32]
+    starts: NDArray[np.int64]
+    squares: Floats
+
+
+_POINTS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F8), Points)
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _compiled(function: Function) -> Function:
+    return cast(Function, njit(nogil=True, cache=True, error_model="numpy")(function))
+
+
+@_compiled
+def _score(points: Any, i: Any, centres: Any, halves: Any, scores: Any) -> None:
+    """scores[c] = |c|^2 / 2 - x . c of row i, for all centres."""
+    for c in range(halves.size):
+        scores[c] = halves[c]
+    for j in range(points.starts[i], points.starts[i + 1]):
+        value, row = np.float64(points.values[j]), centres[points.columns[j]]
+        for c in range(halves.size):
+            scores[c] -= value * row[c]
+
+
+@_compiled
+def assign(
+    points: Any, order: Any, centres: Any, halves: Any, labels: Any, distances: Any, sums: Any, counts: Any
+) -> tuple[float, int]:  # fmt: skip
+    """Find the nearest centre of the rows in `order`, of equal ones the first. Return the inertia, and the changes.
+
+    `centres`: (features, clusters); `halves`: half of their squared lengths. The number of that centre goes to
+    `labels`, the squared distance to `distances`, by row. The rows are added to `sums`, (clusters, features), and
+    counted in `counts`.
+    """
+    scores = np.empty(halves.size)
+    inertia, changed = 0.0, 0
+    for i in order:
+        _score(points, i, centres, halves, scores)
+        best = 0
+        for c in range(1, halves.size):
+            if scores[c] < scores[best]:
+                best = c
+        distances[i] = max(0.0, points.squares[i] + 2.0 * scores[best])
+        inertia += distances[i]
+        changed += labels[i] != best
+        labels[i] = best
+        counts[best] += 1.0
+        for j in range(points.starts[i], points.starts[i + 1]):
+            sums[best, points.columns[j]] += points.values[j]
+    return inertia, changed
+
+
+@_compiled
+def closer(points: Any, centres: Any, halves: Any, closest: Any, found: Any) -> None:
+    """found[c, i] = min(closest[i], |x_i - c|^2) for all rows and centres."""
+    scores = np.empty(halves.size)
+    for i in range(points.squares.size):
+        _score(points, i, centres, halves, scores)
+        for c in range(halves.size):
+            found[c, i] = min(closest[i], max(0.0, points.squares[i] + 2.0 * scores[c]))
+
+
+@cache
+def compile_kernels() -> None:
+    """Compile the kernels, or load them from numba's cache. After it an argument of a wrong type is a TypeError."""
+    kernels: Any = (
+        (assign, (_POINTS, _READ_I4, _F8_2, _F8, _I4, _F8, _F8_2, _F8)),
+        (closer, (_POINTS, _F8_2, _F8, _F8, _F8_2)),
+    )
+    for kernel, signature in kernels:
+        kernel.compile(signature)
+        kernel.disable_compile()
