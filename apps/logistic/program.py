@@ -171,10 +171,10 @@ class Trainer(harness.Trainer):
         )  # fmt: skip
 
     def warning(self, report: Report) -> str:
-        if self._batch.reason and not self._batch.has_converged:
-            return f"it has not converged: {self._batch.reason}"
-        is_worse = report.final["objective"] > self._objective.of_zeros
-        return "the model is worse than one of zeros: scale the features, or take a smaller --step" if is_worse else ""
+        batch, gain = self._batch, self._objective.of_zeros - report.final["objective"]
+        if batch.reason and not batch.has_converged:
+            return f"it has not converged: {batch.reason}" + ("" if gain > 0 else ": scale the features, or lower --l2")
+        return "the model is worse than one of zeros: scale the features, or take a smaller --step" if gain < 0 else ""
 
 
 class Program(harness.Program):
