@@ -115,6 +115,8 @@ class Ending:
             report.add_epoch(epoch, **found, **self._program.rates(epoch))
         report.conclude(self._marks, self._digest, **final)
         print(report.table())
+        if text := trainer.conclusion():
+            print(text)
         if warning := trainer.warning(report):
             print(f"warning: {warning}", file=sys.stderr)
         if self._options.save:

@@ -144,6 +144,10 @@ class Trainer(ABC):
         """Write a picture of the final model to `path`, where the program has --picture. OSError: as `save`."""
         raise NotImplementedError
 
+    def conclusion(self) -> str:
+        """The text printed under the table, or an empty string."""
+        return ""
+
     def warning(self, report: Report) -> str:
         """A warning about the final model, or an empty string."""
         return ""

@@ -1,0 +1,1 @@
+"""Topics of a bag of words, by collapsed Gibbs sampling: python -m apps.lda."""

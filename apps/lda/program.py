@@ -1,0 +1,195 @@
+"""Topics of documents: latent Dirichlet allocation of bags of words, by collapsed Gibbs sampling.
+
+    python -m apps.lda [CORPUS] [--test TEST] ...               alone
+    malt run -n 4 -m apps.lda [CORPUS] [--test TEST] ...        on four ranks
+
+Every rank draws the topics of its own documents' tokens. Counts of words and topics are sharded: at each moment each
+rank visits another part of the vocabulary.
+"""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import harness
+from apps.harness import TRAFFIC, Array, Column, CommonShares, Mark, Measured, Measures, Need, Parser, Start
+from apps.lda import kernels, reading
+from apps.lda.counts import Counts
+from apps.lda.documents import Documents, shared
+from apps.lda.kernels import Numbers
+from apps.lda.measuring import HeldOut, Measuring
+from apps.lda.reading import Data
+from malt import files
+
+SUMMARY = str(__doc__).splitlines()[0]
+_COPIES = 4
+"""Of a part on a rank: its own, one that it visits, what that was, messages."""
+
+
+class Shares(CommonShares):
+    """The documents are dealt."""
+
+    unit = "documents"
+
+
+class Problem(harness.Problem):
+    """The documents, and the first topics of their tokens."""
+
+    def __init__(self, options: Namespace, data: Data) -> None:
+        assert data.train is not None
+        self.options, self.data, self.train = options, data, data.train
+        self.rows = len(data.train.words)
+        self.documents = len(data.train.starts) - 1
+
+    def memory(self) -> Need:
+        topics, words = self.options.topics, self.train.vocabulary
+        part, tokens = 4 * topics * -(-words // malt.size()), -(-self.rows // malt.size())
+        return Need(_COPIES * part + 32 * tokens, f"{words:,} words make a large model of --topics {topics}",
+                    "take fewer --topics or more ranks")  # fmt: skip
+
+    def match(self) -> dict[str, Any]:
+        same = {name: getattr(self.options, name) for name in ("topics", "alpha", "beta", "seed")}
+        check = harness.fingerprint(self.train.starts, self.train.words)
+        return {**same, "tokens": self.rows, "words": self.train.vocabulary, "CRC-32 of words": check}
+
+    def compile(self) -> None:
+        kernels.compile_kernels()
+
+    def shares(self) -> Shares:
+        return Shares(self.documents)
+
+    def first_topics(self) -> Numbers:
+        """The topics that tokens begin with: any, or as the model has them. The same on all ranks."""
+        topics, model = np.empty(self.rows, np.int32), self.data.model
+        generator = np.random.default_rng([self.options.seed, 0])
+        if model is None:
+            topics[:] = generator.integers(self.options.topics, size=self.rows)
+        else:
+            weights = (model + self.options.beta) / (model.sum(axis=0) + len(model) * self.options.beta)
+            kernels.draw(self.train.words, weights.astype(np.float32), generator, topics)
+        return topics
+
+    def trainer(self, start: Start) -> Trainer:
+        return Trainer(self, start)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, test = self.options, self.data.test
+        tested = f"; {len(test.words):,} words of {len(test.starts) - 1:,} documents to test on" if test else ""
+        return (
+            f"{self.rows:,} words of {self.documents:,} documents, {self.train.vocabulary:,} different ones{tested}\n"
+            f"{options.topics:,} topics, alpha {options.alpha:g}, beta {options.beta:g}"
+        )
+
+
+class Trainer(harness.Trainer):
+    """One rank's documents, and its part of the counts."""
+
+    gathers_state = measures_together = True
+
+    def __init__(self, problem: Problem, start: Start) -> None:
+        options, train = problem.options, problem.train
+        self._problem, self._options = problem, options
+        start.shares.changed(start.shares.present())  # where a rank has failed, others have its documents
+        self._counts = Counts(np.bincount(train.words, minlength=train.vocabulary), options.topics)
+        failed = start.shares.failed
+        self._documents = Documents(
+            train, shared(problem.documents, failed), self._counts, options.alpha, options.beta
+        )  # fmt: skip
+        self._documents.begin(start.state["topics"] if start.state else problem.first_topics())
+        self._measuring = Measuring(problem.data, self._counts, options, failed)
+        self._loss = float(start.state["loss"]) if start.state else math.nan
+        self.vectors = [self._counts.counted]
+
+    def take(self) -> None:
+        """Nothing is dealt anew: where a rank fails its counts are lost, which `train` finds out."""
+
+    def train(self, epoch: int, order: Any) -> int:
+        self._loss = -self._documents.sweep([self._options.seed, epoch]) / self._problem.rows
+        return len(self._documents.tokens)
+
+    def model(self) -> Mapping[str, Array]:
+        """The hash of each part, as no rank has all."""
+        return self._counts.compared()
+
+    def keep(self, epoch: int) -> None:
+        self._measuring.keep(self._loss, epoch)
+
+    def measures_of_all(self) -> list[Measures]:
+        return self._measuring.of_all(self._loss)
+
+    def conclusion(self) -> str:
+        return self._measuring.topics()
+
+    def state(self) -> Mapping[str, Any]:
+        return {"topics": self._documents.topics(self._problem.rows), "loss": self._loss}
+
+    def finish(self) -> None:
+        malt.barrier()
+
+    def restore(self, model: Mapping[str, Any]) -> None:
+        """Do nothing: all of the state was taken at the start."""
+
+    def save(self, path: str) -> None:
+        """Write the model as .npz: `counts`, the tokens of each topic (a column) by word (a row), alpha and beta."""
+        counts = self._counts.whole().astype(np.int32)
+        names = self._problem.data.names
+        files.save_npz(
+            path, format=1, program=reading.PROGRAM, counts=counts, alpha=self._options.alpha, beta=self._options.beta,
+            **({} if names is None else {"words": np.array(names)}),
+        )  # fmt: skip
+
+
+class Program(harness.Program):
+    """The command line."""
+
+    name, summary = reading.PROGRAM, SUMMARY
+    measures = (Column("train_perplexity", "of training", ".2f"), Column("perplexity", "perplexity", ".2f"))
+    traffic = (Column("tokens_per_s", "tokens/s", ",.0f"), TRAFFIC[0])
+
+    def add_options(self, parser: Parser) -> None:
+        add = parser.add_argument
+        add("corpus", nargs="?", metavar="CORPUS", help="a bag of words in UCI's format or svmlight's, also .gz .bz2 "
+            ".xz (documents of ten topics made of the seed)")  # fmt: skip
+        add("--test", metavar="TEST", help="documents to measure the perplexity on: of one half, given the other")
+        add("--vocab", metavar="FILE", help="the words, one a line, for the top words of each topic")
+        add("--topics", type=harness.whole_number(1), default=10, metavar="K", help="(%(default)s)")
+        add(
+            "--alpha",
+            type=harness.positive_number,
+            default=0.1,
+            metavar="X",
+            help="prior of topics (0.1)",
+        )
+        add("--beta", type=harness.positive_number, default=0.01, metavar="X", help="prior of words (0.01)")
+        add("--model", metavar="FILE",
+            help="start from topics that --save wrote; without CORPUS: measure them on TEST")  # fmt: skip
+        harness.add_common_options(parser, epochs=100)
+
+    def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
+        return [(f"--{name}".replace("--corpus", "CORPUS"), getattr(options, name))
+                for name in ("corpus", "test", "vocab", "model")]  # fmt: skip
+
+    def load(self, options: Namespace) -> Problem | Measured:
+        data = reading.data(options)
+        if data.train is not None:
+            return Problem(options, data)
+        assert data.test is not None and data.model is not None
+        harness.compile_first(kernels.compile_kernels)
+        test, model = HeldOut(data.test, options.seed, set()), data.model
+        totals = model.sum(axis=0, dtype=np.float64)
+        found = test.perplexity(model[test.words], totals, options.alpha, options.beta, len(model))
+        return Measured([model], {"perplexity": found})
+
+    def rates(self, mark: Mark) -> Measures:
+        return {"tokens_per_s": mark.examples / mark.seconds if mark.seconds else None}
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
+    harness.run(Program(), arguments)

@@ -1,0 +1,187 @@
+"""Compares apps.lda with scikit-learn and tomotopy; writes docs/topics.md.
+
+python -m bench.topics [--write docs/topics.md]
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import resource
+import statistics
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import scipy.sparse as sp
+
+import malt
+from apps.lda.corpus import Corpus, planted
+from apps.lda.measuring import HeldOut
+from apps.lda.program import run
+from bench import jobs
+
+TOPICS, ALPHA, BETA, ITERATIONS, SWEEPS, ROUNDS = 50, 0.1, 0.01, 10, 100, 3
+"""`ITERATIONS`: of scikit-learn, whose perplexity is to be reached."""
+MANY, WIDE = 1000, 20_000
+"""Topics and words of the run whose memory is measured."""
+PAGE = """# What apps.lda is measured against
+
+Documents made of {topics} topics: {tokens:,} tokens, {words:,} words; alpha {alpha}, beta {beta}. The perplexity is
+that of the second half of {tests:,} documents, given the first, found in the same way for all. scikit-learn is
+LatentDirichletAllocation (batch variational Bayes), to the end of {iterations} iterations; tomotopy is its LDAModel
+(collapsed Gibbs sampling in C++). Medians of {rounds} runs in turns, of scikit-learn one run, on 2 cores. It is made by
+
+    python -m bench.topics --write docs/topics.md
+
+| | seconds to perplexity {target:.0f} | perplexity at the end | tokens/s |
+|---|---|---|---|
+{table}
+
+Two ranks sample {speedup:.2f} times as many tokens a second as one. The end is that of {sweeps} sweeps; of
+scikit-learn the end of its iterations.
+
+With {many:,} topics and {wide:,} words the counts take {whole:.0f} MB; they are sharded. {memory}
+"""
+Curve = list[tuple[float, float]]
+"""Seconds and perplexity, again and again."""
+
+
+def uci(corpus: Corpus, path: Path) -> Path:
+    """Write a corpus in UCI's format. Returns the path."""
+    counts = matrix(corpus).tocoo()
+    rows = np.stack([counts.row + 1, counts.col + 1, counts.data], axis=1)
+    np.savetxt(path, rows, "%d", header="\n".join(map(str, (*counts.shape, counts.nnz))), comments="")
+    return path
+
+
+def matrix(corpus: Corpus) -> Any:
+    """The counts of words by document."""
+    ones = np.ones(len(corpus.words), np.int64)
+    made = sp.csr_matrix((ones, corpus.words, corpus.starts), shape=(len(corpus.starts) - 1, corpus.vocabulary))
+    made.sum_duplicates()
+    return made
+
+
+def scikit_learn(train: Corpus, held: HeldOut) -> tuple[Curve, float]:
+    """Its seconds and perplexity at the end, and tokens a second."""
+    from sklearn.decomposition import LatentDirichletAllocation
+
+    made = LatentDirichletAllocation(
+        TOPICS, doc_topic_prior=ALPHA, topic_word_prior=BETA, max_iter=ITERATIONS, random_state=0
+    )
+    start = time.perf_counter()
+    made.fit(matrix(train))
+    seconds = time.perf_counter() - start
+    found = perplexity(held, (made.components_ - BETA).T, train.vocabulary)
+    return [(seconds, found)], ITERATIONS * len(train.words) / seconds
+
+
+def tomotopy(train: Corpus, held: HeldOut, workers: int) -> tuple[Curve, float]:
+    """Its curve, and tokens a second."""
+    import tomotopy as peer
+
+    made = peer.LDAModel(k=TOPICS, alpha=ALPHA, eta=BETA, seed=1)
+    made.optim_interval = 0  # the priors stay
+    for first, last in zip(train.starts[:-1], train.starts[1:], strict=True):
+        made.add_doc(list(map(str, train.words[first:last])))
+    curve, seconds = [], 0.0
+    for _ in range(SWEEPS // 5):
+        start = time.perf_counter()
+        made.train(5, workers=workers)
+        seconds += time.perf_counter() - start
+        counts = np.zeros((train.vocabulary, TOPICS))
+        numbers, totals = np.array(list(map(int, made.used_vocabs))), np.array(made.get_count_by_topics())
+        for topic in range(TOPICS):
+            smooth = np.array(made.get_topic_word_dist(topic)) * (totals[topic] + len(numbers) * BETA)
+            counts[numbers, topic] = smooth - BETA
+        curve.append((seconds, perplexity(held, counts, train.vocabulary)))
+    return curve, SWEEPS * len(train.words) / seconds
+
+
+def perplexity(held: HeldOut, counts: Any, words: int) -> float:
+    return held.perplexity(counts[held.words], counts.sum(axis=0), ALPHA, BETA, words)
+
+
+def ours(ranks: int, train: Path, test: Path) -> tuple[Curve, float]:
+    """The curve of apps.lda, and tokens a second."""
+    words = ["--topics", TOPICS, "--alpha", ALPHA, "--beta", BETA, "--epochs", SWEEPS]
+    report = jobs.report(ranks, "apps.lda", train, "--test", test, *words)
+    curve = [(one["seconds"], one["perplexity"]) for one in report["epochs"] if one["perplexity"] is not None]
+    return curve, report["final"]["examples_per_s"]
+
+
+def memory_of_ranks(file: Path, arguments: list[str]) -> None:
+    """Run apps.lda and write the most memory that each rank had, in MB. Collective."""
+    run(arguments)
+    most = malt.allgather(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024)
+    if malt.lowest():
+        file.write_text(json.dumps(most))
+
+
+def memory(folder: Path) -> str:
+    """What ranks of runs with many topics had."""
+    corpus, _ = planted(5, documents=4000, words=WIDE, topics=100, length=125, tested=1)
+    path, lines = uci(corpus, folder / "wide"), []
+    for ranks in (1, 2, 4):
+        words = [path, "--topics", MANY, "--epochs", 3]
+        jobs.run(ranks, "-m", "bench.topics", "--job", folder / "memory", *words, quietly=True)
+        most = json.loads((folder / "memory").read_text())
+        lines.append(f"{ranks} rank{'s'[: ranks > 1]}: {', '.join(f'{one:.0f}' for one in most)} MB")
+    return f"The most memory that each rank had, with {len(corpus.words):,} tokens: {'; '.join(lines)}."
+
+
+def contenders(folder: Path) -> Iterator[tuple[str, Any]]:
+    """The name and the run of each."""
+    train, test = planted(3, documents=3000, words=3000, topics=TOPICS, length=150, tested=300)
+    files, held = (uci(train, folder / "train"), uci(test, folder / "test")), HeldOut(test, 0, set())
+    yield "scikit-learn", lambda: scikit_learn(train, held)
+    for count in (1, 2):
+        yield f"tomotopy, {count} worker{'s'[: count > 1]}", lambda count=count: tomotopy(train, held, count)
+        yield f"apps.lda, {count} rank{'s'[: count > 1]}", lambda count=count: ours(count, *files)
+
+
+def page() -> str:
+    """The whole page."""
+    with tempfile.TemporaryDirectory() as name:
+        named = dict(contenders(Path(name)))
+        slowest, target = named.pop("scikit-learn")(), math.inf
+        target = slowest[0][-1][1]
+        found = {who: [] for who in named}
+        for _ in range(ROUNDS):
+            for who, work in named.items():
+                found[who].append(work())
+        found = {"scikit-learn": [slowest], **found}
+        lines, rates = [], {}
+        for who, runs in found.items():
+            seconds = statistics.median(next((at for at, one in curve if one <= target), math.inf) for curve, _ in runs)
+            end = statistics.median(curve[-1][1] for curve, _ in runs)
+            rates[who] = statistics.median(rate for _, rate in runs)
+            lines.append(f"| {who} | {seconds:.2f} | {end:.0f} | {rates[who]:,.0f} |")
+        return PAGE.format(
+            topics=TOPICS, tokens=3000 * 150, words=3000, alpha=ALPHA, beta=BETA, tests=300, iterations=ITERATIONS,
+            rounds=ROUNDS, target=target, table="\n".join(lines), sweeps=SWEEPS, many=MANY, wide=WIDE,
+            speedup=rates["apps.lda, 2 ranks"] / rates["apps.lda, 1 rank"], whole=4e-6 * MANY * WIDE,
+            memory=memory(Path(name)),
+        )  # fmt: skip
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--write", type=Path)
+    parser.add_argument("--job", type=Path, help=argparse.SUPPRESS)
+    options, rest = parser.parse_known_args()
+    if options.job:
+        return memory_of_ranks(options.job, rest)
+    made = page()
+    print(made)
+    if options.write:
+        options.write.write_text(made)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,244 @@
+"""apps.lda as a user runs it: on any number of ranks, resumed, with ranks that fail, with bad input."""
+
+from __future__ import annotations
+
+import json
+import os
+import pydoc_data.topics
+import re
+import signal
+from collections import Counter
+
+import numpy as np
+import pytest
+from failing_jobs import Job, needs_openmpi
+from processes import wait_for
+from programs import ROOT, as_job, in_process, last_line
+
+pytest.importorskip("numba")
+
+import malt
+from apps.harness import BadInput, checkpoints
+from apps.lda import program
+from apps.lda.corpus import planted
+from apps.lda.measuring import HeldOut
+from malt.files import checkpoint
+
+pytestmark = pytest.mark.serial
+
+FEW = ["--epochs", 4]
+
+
+@pytest.fixture
+def simulated(tmp_path):
+    """simulated(ranks, *arguments): the report of a run on simulated ranks, and the model that it saves."""
+
+    def simulated(ranks, *arguments):
+        report, model = tmp_path / "report.json", tmp_path / "model.npz"
+        words = [str(word) for word in (*arguments, "--json", report, "--save", model)]
+        malt.simulate(lambda rank: program.run(words), ranks)
+        return json.loads(report.read_text()), malt.files.load_npz(model)
+
+    return simulated
+
+
+def test_topics_are_found_on_any_number_of_ranks(simulated):
+    train, _ = planted(0)
+    for ranks in (1, 3):
+        report, model = simulated(ranks, "--epochs", 40)
+        assert np.array_equal(model["counts"].sum(axis=1), np.bincount(train.words, minlength=500))
+        assert report["final"]["perplexity"] < 105 and report["epochs"][1]["perplexity"] > 150
+        assert report["epochs"][-1]["examples"] == 40 * len(train.words)
+        assert report["epochs"][-1]["train_perplexity"] < 100
+        largest = np.argmax(model["counts"].sum(axis=0))
+        assert report["final"]["topics"][0][0] == str(np.argmax(model["counts"][:, largest]) + 1)
+
+
+class Failed(BaseException):
+    """An error in place of a kill."""
+
+
+def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_path, monkeypatch):
+    whole, model = simulated(2, *FEW)
+    keeping = [*FEW, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0]
+    save = checkpoints.Checkpoints.save
+
+    def save_and_die(self, epoch, *rest, **named):
+        save(self, epoch, *rest, **named)
+        if epoch == 2:
+            raise Failed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoints.Checkpoints, "save", save_and_die)
+        with pytest.raises(Failed):
+            simulated(2, *keeping)
+    rest, others = simulated(2, *keeping, "--resume")
+    assert rest["resumed_from"] == 2 and rest["final"]["perplexity"] == whole["final"]["perplexity"]
+    assert np.array_equal(others["counts"], model["counts"])
+    over, others = simulated(3, *keeping, "--resume")
+    assert over["epochs"] == [] and np.array_equal(others["counts"], model["counts"])
+    assert over["final"]["perplexity"] == pytest.approx(rest["final"]["perplexity"], rel=1e-6)
+
+
+def test_a_model_is_measured_and_trained_on(simulated, tmp_path, capsys):
+    first, _ = simulated(2, "--epochs", 20)
+    model = ["--model", tmp_path / "model.npz"]
+    in_process(program.run, capsys)(*model, "--json", tmp_path / "measured.json")
+    measured = json.loads((tmp_path / "measured.json").read_text())
+    assert measured["final"]["perplexity"] == pytest.approx(first["final"]["perplexity"], rel=1e-5)
+    uci(planted(0)[0], tmp_path / "corpus")
+    begun, _ = simulated(2, tmp_path / "corpus", *model, "--epochs", 1)
+    anew, _ = simulated(2, tmp_path / "corpus", "--epochs", 1)
+    assert begun["final"]["train_perplexity"] < anew["final"]["train_perplexity"] / 2
+
+
+def uci(corpus, path):
+    """Write a corpus in UCI's format."""
+    pairs = Counter(zip(np.repeat(np.arange(len(corpus.starts) - 1), corpus.lengths()), corpus.words, strict=True))
+    lines = [f"{document + 1} {word + 1} {count}" for (document, word), count in pairs.items()]
+    header = [len(corpus.starts) - 1, corpus.vocabulary, len(pairs)]
+    path.write_text("\n".join(map(str, [*header, *lines])) + "\n")
+
+
+WRONG = {
+    "document": ("2\n2\n1\n3 1 1\n", "a document must have a number from 1 to 2, as the header says"),
+    "word": ("2\n2\n1\n1 0 1\n", "a word must have a number from 1 to 2, as the header says"),
+    "short": ("2\n2\n1\n1 1\n", "expected document, word and count in each line, found 2 numbers"),
+    "text": ("2\n2\n1\n1 1 x\n", "could not convert string 'x' to int64"),
+    "fraction": ("0 1:1.5\n", "counts of words must be whole numbers from 0 up"),
+    "negative": ("0 1:-1\n", "counts of words must be whole numbers from 0 up"),
+    "empty": ("0\n", "there are no words"),
+    "missing": (None, "No such file or directory"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_input_is_one_line(tmp_path, capsys, name):
+    text, message = WRONG[name]
+    if text is not None:
+        (tmp_path / "corpus").write_text(text)
+    with pytest.raises(BadInput) as raised:
+        in_process(program.run, capsys)(tmp_path / "corpus")
+    assert message in str(raised.value) and "\n" not in str(raised.value) and "corpus" in str(raised.value)
+
+
+def test_options_that_do_not_go_together(simulated, tmp_path, capsys):
+    simulated(1, "--epochs", 0)
+    (tmp_path / "words").write_text("one\ntwo\n")
+    model = ["--model", tmp_path / "model.npz"]
+    for options, message in [
+        (["--test", "x"], "--test needs CORPUS"), ([*model, "--topics", 11], r"of 11 topics \(--topics\)"),
+        (["--vocab", tmp_path / "words"], "2 words, and the documents have 500"), (["--topics", 0], "from 1 up"),
+    ]:  # fmt: skip
+        with pytest.raises(BadInput, match=message):
+            in_process(program.run, capsys)(*options)
+
+
+def documentation():
+    """Paragraphs of Python's own documentation as a corpus, to train and to test on, and its words."""
+    texts = "\n\n".join(text for _, text in sorted(pydoc_data.topics.topics.items())).split("\n\n")
+    bags = [re.findall(r"[a-z]{3,}", text.lower()) for text in texts]
+    bags = [bag for bag in bags if len(bag) >= 20]
+    document_counts = Counter(word for bag in bags for word in set(bag))
+    names = sorted(word for word, count in document_counts.items() if 3 <= count < len(bags) / 5)
+    numbers = {word: number for number, word in enumerate(names)}
+    return [[numbers[word] for word in bag if word in numbers] for bag in bags], names
+
+
+def corpora(kind):
+    """Documents to train and to test on, and the number of topics."""
+    from apps.lda.corpus import corpus
+
+    if kind == "planted":
+        return *planted(3, documents=1000, words=1000, topics=50, length=100, tested=100), 50
+    bags, names = documentation()
+    parts = [bag for number, bag in enumerate(bags) if number % 10], bags[::10]
+    return *(
+        corpus(
+            np.repeat(np.arange(len(some)), list(map(len, some))), np.concatenate(some), np.ones(sum(map(len, some))),
+            (len(some), len(names)), "",
+        ) for some in parts
+    ), 20  # fmt: skip
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("kind", ["planted", "documentation"])
+def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environment, tmp_path, kind, ranks):
+    decomposition = pytest.importorskip("sklearn.decomposition")
+    train, test, topics = corpora(kind)
+    uci(train, tmp_path / "train")
+    uci(test, tmp_path / "test")
+    X = np.zeros((len(train.starts) - 1, train.vocabulary))
+    np.add.at(X, (np.repeat(np.arange(len(X)), train.lengths()), train.words), 1)
+    peer = decomposition.LatentDirichletAllocation(topics, doc_topic_prior=0.1, topic_word_prior=0.01, random_state=0)
+    counts = (peer.fit(X).components_ - 0.01).T.astype(np.float32)
+    held = HeldOut(test, 0, set())
+    expected = held.perplexity(counts[held.words], counts.sum(axis=0), 0.1, 0.01, len(counts))
+    words = [tmp_path / "train", "--test", tmp_path / "test", "--topics", topics, "--epochs", 150]
+    done = as_job("apps.lda", job_environment)(*words, ranks=ranks)
+    shape = r"final: of training [\d.]+ perplexity ([\d.]+) model [0-9a-f]{64}"
+    assert float(last_line(done, shape)[0]) < 1.02 * expected
+
+
+@pytest.mark.thorough
+def test_a_job_whose_ranks_are_all_killed_is_resumed(job_environment, tmp_path):
+    file, report = tmp_path / "train.ckpt", tmp_path / "report.json"
+    options = ["--checkpoint", file, "--checkpoint-every", 0, "--resume", "--json", report]
+    words = ["-m", "apps.lda", "--epochs", 10**6, *options]
+    job = Job([str(word) for word in words], job_environment, tmp_path, ranks=2, options=())
+    wait_for(file.exists, 100)
+    for process in job.ranks().values():
+        os.kill(process, signal.SIGKILL)
+    assert job.end() != 0
+    epoch = int(checkpoint.read(str(file)).arrays["epoch"])
+    done = as_job("apps.lda", job_environment)("--epochs", epoch + 2, *options, ranks=3)
+    assert done.returncode == 0, done.stderr
+    made = json.loads(report.read_text())
+    assert made["resumed_from"] == epoch and [one["epoch"] for one in made["epochs"]] == [epoch + 1, epoch + 2]
+
+
+KILLED = f"""
+import os, signal, sys
+sys.path.insert(0, {str(ROOT)!r})
+import malt
+from apps.harness import main
+from apps.lda import documents
+from apps.lda.program import run
+
+calls, sweep = 0, documents.Documents.sweep
+
+def counted(self, *words):
+    global calls
+    calls += 1
+    if calls == 8 and malt.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return sweep(self, *words)
+
+documents.Documents.sweep = counted
+main("apps.lda", run)
+"""
+
+
+@pytest.mark.thorough
+@needs_openmpi
+def test_the_others_go_on_from_a_checkpoint_where_a_rank_is_killed(start, tmp_path):
+    words = [KILLED, "--epochs", "30", "--json", str(tmp_path / "report.json")]
+    job = start(*words, ranks=3)
+    assert job.end() == 1 and "Traceback" not in job.output
+    assert job.output.count("apps.lda: error: rank 1 is lost: ") == 1
+    words += [
+        "--checkpoint",
+        str(tmp_path / "train.ckpt"),
+        "--checkpoint-every",
+        "0",
+        "--save",
+        str(tmp_path / "m.npz"),
+    ]
+    job = start(*words, ranks=3)
+    assert job.end() == 0, job.output
+    report = json.loads((tmp_path / "report.json").read_text())
+    assert report["resumed_from"] == 7 and [lost["rank"] for lost in report["lost_ranks"]] == [1]
+    assert report["epochs"][-1]["epoch"] == 30 and report["final"]["perplexity"] < 110
+    counts = malt.files.load_npz(tmp_path / "m.npz")["counts"]
+    assert np.array_equal(counts.sum(axis=1), np.bincount(planted(0)[0].words, minlength=500))
