@@ -9,12 +9,9 @@ import numpy as np
 
 from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues import compiled
-from dstorm.queues.compiled import CompiledCalls
 from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
 from vol.merge import (
-    AVG,
-    SUM,
     TRAINED,
     BeginMerge,
     GatherFunction,
@@ -25,7 +22,7 @@ from vol.merge import (
     wide_dtype,
 )
 from vol.topology import Neighbours
-from vol.update import Array, Gathered, Update
+from vol.update import Array, Update
 from vol.vector import Vector
 
 _WHOLE_ARRAY = 0
@@ -48,8 +45,6 @@ class DenseVector(Vector):
         self._total: Array | None = None
         """The sum of messages that senders may still overwrite; allocated on first use."""
         self._averages_to_copy = 0
-        self._compiled: CompiledCalls | None = None
-        """What does a usual scatter or gather in one compiled call, until the neighbours change."""
         self.adopt(array)
         if not self._check_finite:
             self._compiled = compiled.calls(self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins)
@@ -80,24 +75,9 @@ class DenseVector(Vector):
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         if rows is not None:
             raise ValueError(f'{self.name}: rows= needs kind="sparse"; a dense vector sends the whole array')
-        if self._compiled is not None and peers is self._topology.seen.outs[0]:
-            done = self._compiled.send(step, weight, self._mass)
-            if done is not None:
-                sent, self._mass = done
-                return sent
         outgoing = map(self._messages.__getitem__, peers)
         sent, self._mass = self._queues.send_each(outgoing, step, weight, self._mass)
         return sent
-
-    def _merge_at_once(self, function: GatherFunction | UserFunction) -> Gathered | None:
-        is_simple = function is AVG or (function is SUM and self._consistency.lockstep)
-        if self._compiled is None or not is_simple:
-            return None
-        found = self._compiled.merge(self._sources, function is AVG)
-        if found is None:
-            return None
-        senders, steps = found
-        return Gathered(senders, steps, self._step - min(steps)) if senders else Gathered()
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
         if isinstance(function, GatherFunction) and function.blend and not self._consistency.acknowledges:

@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 
 from dstorm import Layout, Message, PeerLost, Queues, Statistics, Transport
+from dstorm.queues.compiled import CompiledCalls
 from dstorm.queues.consistency import Consistency
 from vol import arguments
 from vol.graphs.graph import Graph
-from vol.merge import AVG, BUILT_IN, PUSH_SUM, TRAINED, GatherFunction, UserFunction
+from vol.merge import AVG, BUILT_IN, PUSH_SUM, SUM, TRAINED, GatherFunction, UserFunction
 from vol.shared import Shared
 from vol.topology import Neighbours, Topology
 from vol.trained import Trained
@@ -47,7 +48,9 @@ class Vector(Shared):
         self._gathered_at = 0
         self._function: GatherFunction | UserFunction | None = None
         """The function of the last gather, which needs no second check."""
-        view = transport.view
+        self._compiled: CompiledCalls | None = None
+        """What does a usual scatter or gather in one compiled call, until the neighbours change."""
+        self._view = view = transport.view
         self._topology = Topology(graph, view, self._rank, self._mend)
         layout = Layout(
             into=view.reachable(graph.sources),
@@ -113,6 +116,14 @@ class Vector(Shared):
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = _checked_weight(self.name, weight)
             step = self._step + 1
+            if self._topology.seen.version != self._view.version:
+                self._topology.follow()
+            if self._compiled is not None and rows is None and to is None:
+                done = self._compiled.send(step, weight, self._mass)
+                if done is not None:
+                    sent, self._mass = done
+                    self._step, self._weight = step, weight
+                    return sent
             peers: Sequence[int] = self._topology.outs(step)
             if to is not None:
                 peers = self._chosen(to, peers)
@@ -150,40 +161,34 @@ class Vector(Shared):
         if not self._turn.acquire(False):
             self._queues.turn.insist(f"{self.name}.gather")
         try:
+            if self._queues.closed:
+                self._check_open()
+            self._transport.poll_failures()
+            if self._topology.seen.version != self._view.version:
+                self._topology.follow()
+            if function is not self._function:
+                self._check_function(function)
+                self._function = function
+            if timeout_s is not None:
+                timeout_s = arguments.timeout(self.name, timeout_s)
+            lockstep = self._consistency.lockstep
+            if lockstep and self._gathered_at == self._step:
+                return Gathered()
+            if function is TRAINED and self._consistency.acknowledges:
+                function = AVG
+            is_simple = function is AVG or (lockstep and function is SUM)
+            if is_simple and timeout_s is None and self._compiled is not None:
+                found = self._compiled.merge(function is AVG)
+                if not isinstance(found, tuple):
+                    found = self._compiled.merge_later(found, self._sources, function is AVG)
+                if found is not None:
+                    self._gathered_at = self._step
+                    self._mass = 1.0
+                    senders, steps, lag = found
+                    return Gathered(senders, steps, lag)
             return self._gather(function, timeout_s)
         finally:
             self._turn.release()
-
-    def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
-        if self._queues.closed:
-            self._check_open()
-        self._transport.poll_failures()
-        self._topology.follow()
-        if function is not self._function:
-            self._check_function(function)
-            self._function = function
-        if timeout_s is not None:
-            timeout_s = arguments.timeout(self.name, timeout_s)
-        lockstep = self._consistency.lockstep
-        if lockstep and self._gathered_at == self._step:
-            return Gathered()
-        if function is TRAINED and self._consistency.acknowledges:
-            function = AVG
-        if timeout_s is None and (gathered := self._merge_at_once(function)) is not None:
-            self._gathered_at = self._step
-            self._mass = 1.0
-            return gathered
-        messages = self._collect(function, timeout_s)
-        self._gathered_at = self._step
-        if function is TRAINED:
-            self._trained.merged([(self._rank, self._weight), *((one.sender, one.weight) for one in messages)])
-        # Every message carries mass. It has a meaning only if PUSH_SUM merges all messages.
-        self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
-        if not messages:
-            return Gathered()
-        senders = tuple([message.sender for message in messages])
-        steps = tuple([message.step for message in messages])
-        return Gathered(senders, steps, self._step - min(steps))
 
     def barrier(self) -> None:
         """Return once all ranks have called it. Collective.
@@ -239,9 +244,19 @@ class Vector(Shared):
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         """Send to `peers` what a scatter sends; return the payload bytes."""
 
-    def _merge_at_once(self, function: GatherFunction | UserFunction) -> Gathered | None:
-        """Do all of a gather without a timeout, in one step; None: nothing was done, and `_collect` does it."""
-        return None
+    def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
+        """As `gather`, after its checks."""
+        messages = self._collect(function, timeout_s)
+        self._gathered_at = self._step
+        if function is TRAINED:
+            self._trained.merged([(self._rank, self._weight), *((one.sender, one.weight) for one in messages)])
+        # Every message carries mass. It has a meaning only if PUSH_SUM merges all messages.
+        self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
+        if not messages:
+            return Gathered()
+        senders = tuple([message.sender for message in messages])
+        steps = tuple([message.step for message in messages])
+        return Gathered(senders, steps, self._step - min(steps))
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
         """Wait if the consistency asks for it, take the messages that have arrived, merge them and return them."""

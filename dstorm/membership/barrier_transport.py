@@ -24,9 +24,10 @@ class BarrierTransport:
         """As `Transport.calling`. Local."""
         return self._barrier.calling(what)
 
-    def count_step(self) -> None:
-        """As `Transport.count_step`. One-sided."""
-        self._barrier.count_step()
+    @property
+    def count_step(self) -> Callable[[], None]:
+        """As `Transport.count_step`. One-sided. It is the barrier's own, without a call between."""
+        return self._barrier.count_step
 
     def heartbeat(self) -> None:
         """As `Transport.heartbeat`. One-sided."""

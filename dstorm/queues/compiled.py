@@ -20,8 +20,10 @@ from dstorm.queues import headstart
 from dstorm.queues.queues import Queues
 from dstorm.queues.receiver import InEdge
 
-_BRIEF_TRIES = 20
-"""Tries of a merge before the wait for a message begins, whose first poll takes longer than all of them."""
+_LOOKS_AT_ONCE = 20
+"""Looks of a merge in lockstep for a message: less than a microsecond, which is no wait."""
+_BRIEF_LOOKS = 400
+"""Looks of a merge for a message before the wait for it begins, whose first poll takes as long as all of them."""
 _TRIES = 4
 """Tries of a merge after a message was overwritten meanwhile, before copies are made."""
 _ANY_STEPS = 2**63
@@ -29,8 +31,8 @@ _DONE = 1
 """What a compiled gather returns where it has done its work."""
 
 Phases = tuple[tuple[int, ...], ...]
-Merged = tuple[tuple[int, ...], tuple[int, ...]]
-"""The senders and the steps of messages."""
+Merged = tuple[tuple[int, ...], tuple[int, ...], int]
+"""The senders and the steps of messages; how many steps the oldest is behind this rank's."""
 _BLOCK = 8192
 """Elements that are summed at once where there are three terms or more."""
 
@@ -95,9 +97,12 @@ class CompiledCalls:
         self.adopted(array)
         self._out_address, self._in_address = _address(self._out), _address(self._in)
         self._out_words, self._in_words = self._out.data, self._in.data
-        self._outs = [*zip(self._settled(self._places.OUT_EDGES), queues.outbox.edges.values(), strict=False)]
-        self._ins = [*zip(self._settled(self._places.IN_EDGES), queues.inbox.edges.values(), strict=False)]
+        outs = zip(self._settled(self._places.OUT_EDGES), queues.outbox.edges.values(), strict=False)
+        ins = zip(self._settled(self._places.IN_EDGES), queues.inbox.edges.values(), strict=False)
+        self._outs = [(place, edge, edge.ring) for place, edge in outs]
+        self._ins = [(place, edge, edge.ring) for place, edge in ins]
         """The place of the newest message sent or taken in a table, by edge."""
+        self._count_step, self._clock = self._transport.count_step, self._transport.clock
 
     def _table_to_send(self) -> NDArray[np.uint64]:
         queues, layout, mode, rank = self._queues, self._queues.layout, self._queues.consistency, self._transport.rank
@@ -113,6 +118,7 @@ class CompiledCalls:
         at, edges = queues.window.addresses, queues.inbox.edges
         words = [0, self._nbytes, layout.depth, len(edges), self._lockstep, self._ahead, item_nbytes]
         words += [sum(peer < rank for peer in edges), _address(self._block), self._block.size, _address(self.result)]
+        words += [_LOOKS_AT_ONCE if self._lockstep else 0]
         for peer in edges:
             slots = [at[rank] + slot for slot in layout.slots(peer, rank)]
             words += [at[peer] + layout.acknowledgement(peer, rank), 0, 0, 0, *slots]
@@ -131,89 +137,96 @@ class CompiledCalls:
     def send(self, step: int, weight: float, mass: float) -> tuple[int, float] | None:
         """As `Queues.send_each`, of the array to all out-neighbours; None: it must be sent so. One-sided."""
         try:
-            words, edges = self._out_words, self._outs
-            for place, edge in edges:
-                words[place] = edge.ring.sent
+            words, edges, nbytes = self._out_words, self._outs, self._nbytes
+            for place, _, ring in edges:
+                words[place] = ring.sent
             share = mass / (len(edges) + 1)
             if not self._scatter(self._out_address, step, weight, share):
                 return None
-            for _, edge in edges:
-                edge.ring.sent += 1
-                edge.bytes_sent += self._nbytes
+            for _, edge, ring in edges:
+                ring.sent += 1
+                edge.bytes_sent += nbytes
             self._queues.step = step
-            self._transport.count_step()
-            return self._nbytes * len(edges), share
+            self._count_step()
+            return nbytes * len(edges), share
         finally:
             if interruption.pending is not None:
                 interruption.raise_pending()
 
     @interruption.message
-    def merge(self, sources: Callable[[], Iterable[int]], is_mean: bool) -> Merged | None:
+    def merge(self, is_mean: bool) -> Merged | InEdge | None:
         """Merge the newest message of each sender into the array: the mean or, in lockstep, the sum. One-sided.
 
-        It waits as `Queues.receive`. None: nothing was merged, and it must be merged so. DeadlinePassed: as there.
+        Where nothing was merged: the edge whose peer is behind, or None. `merge_later` goes on then.
         """
         try:
-            merged = self._merged(is_mean)
-            return merged if isinstance(merged, tuple) else self._merged_later(merged, sources, is_mean)
+            words, edges, step = self._in_words, self._ins, self._queues.step
+            for place, _, ring in edges:
+                words[place] = ring.taken
+            found = self._gather(self._in_address, step, is_mean)
+            if found != _DONE:
+                return self._unmerged(found)
+            senders: tuple[int, ...] = ()
+            steps: tuple[int, ...] = ()
+            most, now, lockstep = 0, self._clock(), self._lockstep
+            for place, edge, ring in edges:
+                if number := words[place + 1]:
+                    its_step = words[place + 2]
+                    lag = step - its_step
+                    ring.take(number)
+                    edge.lag.note(lag)
+                    if its_step > edge.step:
+                        edge.step, edge.heard_at = its_step, now
+                    if lockstep:
+                        edge.acknowledged = number
+                    most = lag if not senders or lag > most else most
+                    senders += (edge.peer,)
+                    steps += (its_step,)
+            if lockstep:
+                self._queues.inbox.over = step
+            return senders, steps, most
         finally:
             if interruption.pending is not None:
                 interruption.raise_pending()
-
-    def _merged(self, is_mean: bool) -> Merged | InEdge | None:
-        """The messages that were merged now. None: nothing was; an edge: its peer is behind."""
-        words, edges, step = self._in_words, self._ins, self._queues.step
-        for place, edge in edges:
-            words[place] = edge.ring.taken
-        found = self._gather(self._in_address, step, is_mean)
-        if found != _DONE:
-            return self._unmerged(found)
-        senders, steps, now = [], [], self._transport.clock()
-        for place, edge in edges:
-            if number := words[place + 1]:
-                its_step = words[place + 2]
-                edge.ring.take(number)
-                edge.lag.note(step - its_step)
-                if its_step > edge.step:
-                    edge.step, edge.heard_at = its_step, now
-                if self._lockstep:
-                    edge.acknowledged = number
-                senders.append(edge.peer)
-                steps.append(its_step)
-        if self._lockstep:
-            self._queues.inbox.over = step
-        return tuple(senders), tuple(steps)
 
     def _unmerged(self, found: int) -> InEdge | None:
         if found >= self._places.OVERWRITTEN:
             self._ins[found - self._places.OVERWRITTEN][1].ring.torn_retries += 1
         return self._ins[-1 - found][1] if found < 0 else None
 
-    def _merged_later(
+    @interruption.message
+    def merge_later(
         self, behind: InEdge | None, sources: Callable[[], Iterable[int]], is_mean: bool
     ) -> Merged | None:  # fmt: skip
-        """As `merge`, after a message was overwritten meanwhile, or after the wait for a peer that is behind."""
-        if behind is not None and self._lockstep:
-            start = self._transport.clock()
-            merged = self._merged_soon(is_mean, _BRIEF_TRIES)
-            waited = self._transport.clock() - start
-            behind.waited_s += waited
-            self._waiting.total_s += waited
-            if merged is not None:
-                return merged
-        if behind is not None:
-            self._queues.inbox.wait(sources, self._queues.step, None)
-            self._in_words[self._places.AHEAD] = _ANY_STEPS
+        """Merge after a message was overwritten meanwhile, or after the wait for a peer that is behind. One-sided.
+
+        It waits as `Queues.receive`. None: nothing was merged, and it must be merged so. DeadlinePassed: as there.
+        """
         try:
-            return self._merged_soon(is_mean, _TRIES)
+            merged = self._merged_briefly(behind, is_mean) if behind is not None and self._lockstep else behind
+            if isinstance(merged, InEdge):
+                self._queues.inbox.wait(sources, self._queues.step, None)
+                self._in_words[self._places.AHEAD] = _ANY_STEPS
+            for _ in range(_TRIES):
+                if isinstance(merged, tuple):
+                    return merged
+                merged = self.merge(is_mean)
+            return merged if isinstance(merged, tuple) else None
         finally:
             self._in_words[self._places.AHEAD] = self._ahead
+            if interruption.pending is not None:
+                interruption.raise_pending()
 
-    def _merged_soon(self, is_mean: bool, tries: int) -> Merged | None:
-        for _ in range(tries):
-            if isinstance(merged := self._merged(is_mean), tuple):
-                return merged
-        return None
+    def _merged_briefly(self, behind: InEdge, is_mean: bool) -> Merged | InEdge | None:
+        """As `merge`, after a few more looks for messages."""
+        start = self._clock()
+        self._in_words[self._places.LOOKS] = _BRIEF_LOOKS
+        merged = self.merge(is_mean)
+        self._in_words[self._places.LOOKS] = _LOOKS_AT_ONCE
+        waited = self._clock() - start
+        behind.waited_s += waited
+        self._waiting.total_s += waited
+        return merged
 
 
 def _address(array: NDArray[Any]) -> int:

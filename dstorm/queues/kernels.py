@@ -2,7 +2,7 @@
 
 Headers, slots and the order of stores are those of sender.py and receiver.py. A kernel does all of a message, or
 nothing: where anything is not as in the common case it changes nothing, and the code in Python does the call. So it
-never waits, and counts nothing.
+counts nothing, and waits for some microseconds at most.
 
 A kernel gets the address of a table of 64-bit words: what is the same in each call, and the state of each edge. The
 numbers below are places in it. Words of mapped memory are loaded and stored one by one, by atomic instructions, each
@@ -28,10 +28,10 @@ ARRAY, NBYTES, DEPTH, EDGES = range(4)
 """Of both tables: the address of the array, its length, the slots of an edge, the number of edges."""
 IN_FLIGHT, OUT_EDGES = 4, 5
 """Of a table to send: the most unacknowledged messages (0: receivers acknowledge none); where the edges begin."""
-LOCKSTEP, AHEAD, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, RESULT, IN_EDGES = range(4, 12)
+LOCKSTEP, AHEAD, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, RESULT, LOOKS, IN_EDGES = range(4, 13)
 """Of a table to gather: whether messages of one step are merged; how many steps a peer may be behind; the length of an
 element; the place of the array in the sum; an array for sums of blocks, its length; an array for the result, unless in
-lockstep; where the edges begin."""
+lockstep; how often more a gather in lockstep looks for messages that have not come; where the edges begin."""
 ACKNOWLEDGEMENT, SETTLED, NUMBER, STEP, SLOTS = range(5)
 """Of an edge: the address of the acknowledgement; the newest message sent, or taken; the number and the step of the
 message merged (number 0: none); the addresses of its slots."""
@@ -266,11 +266,14 @@ def _gather(table: Any, step: Any, is_mean: bool, kind: Any) -> int:
     In lockstep it needs a message of `step` from each peer, and acknowledges it. Else it takes the newest of each peer,
     if there is one, and needs to know that no peer is too far behind.
     """
-    lockstep, count = _load(table, LOCKSTEP) != _0, 0
+    lockstep, looks, count = _load(table, LOCKSTEP) != _0, _load(table, LOOKS), 0
     _fence()
     for k in range(_load(table, EDGES)):
         edge = _edge(table, IN_EDGES, k)
         found = _find_of_step(table, edge, step) if lockstep else _find_newest(table, edge, step)
+        while found < 0 and looks > _0:
+            looks -= _1
+            found = _find_of_step(table, edge, step)
         if found < 0:
             return -1 - np.int64(k)
         if found == _UNUSUAL:
