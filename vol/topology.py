@@ -56,14 +56,14 @@ class Topology:
     @property
     def now(self) -> Neighbours:
         """The neighbours for the present view. Calls `mended` if the view has changed."""
-        if self.seen.version != self._view.version:
-            before, self.seen = self.seen, self._made()
-            self._mended(before)
+        self.follow()
         return self.seen
 
     def follow(self) -> None:
-        """Follow the present view, as `now` does."""
-        self.seen = self.now
+        """Follow the present view, as `now` does; one comparison where it has not changed."""
+        if self.seen.version != self._view.version:
+            before, self.seen = self.seen, self._made()
+            self._mended(before)
 
     def outs(self, step: int) -> tuple[int, ...]:
         """Return the out-neighbours at `step`, ascending. Steps count from 1."""

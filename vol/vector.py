@@ -50,7 +50,7 @@ class Vector(Shared):
         """The function of the last gather, which needs no second check."""
         self._compiled: CompiledCalls | None = None
         """What does a usual scatter or gather in one compiled call, until the neighbours change."""
-        self._view = view = transport.view
+        view = transport.view
         self._topology = Topology(graph, view, self._rank, self._mend)
         layout = Layout(
             into=view.reachable(graph.sources),
@@ -116,8 +116,7 @@ class Vector(Shared):
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = _checked_weight(self.name, weight)
             step = self._step + 1
-            if self._topology.seen.version != self._view.version:
-                self._topology.follow()
+            self._topology.follow()
             if self._compiled is not None and rows is None and to is None:
                 done = self._compiled.send(step, weight, self._mass)
                 if done is not None:
@@ -164,8 +163,7 @@ class Vector(Shared):
             if self._queues.closed:
                 self._check_open()
             self._transport.poll_failures()
-            if self._topology.seen.version != self._view.version:
-                self._topology.follow()
+            self._topology.follow()
             if function is not self._function:
                 self._check_function(function)
                 self._function = function
