@@ -142,7 +142,7 @@ def test_communities_of_a_large_graph_are_recovered(job_environment, tmp_path, r
     edges, communities = planted.graph(3, 10_000, 20)
     np.savetxt(tmp_path / "edges", edges, "%d")
     np.savetxt(tmp_path / "labels", np.stack([np.arange(10_000), communities], axis=1), "%d")
-    options = ["--walks", 3, "--length", 20, "--labels", tmp_path / "labels"]
+    options = ["--walks", 3, "--length", 20, "--step", 0.1, "--labels", tmp_path / "labels"]
     done = as_job("apps.embed", job_environment)(tmp_path / "edges", *options, ranks=ranks)
     assert float(last_line(done, r"final: loss [\d.]+ NMI ([\d.]+) model [0-9a-f]{64}")[0]) >= 0.9
 

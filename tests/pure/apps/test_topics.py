@@ -13,6 +13,7 @@ import malt
 from apps.lda import corpus, kernels
 from apps.lda.counts import Counts
 from apps.lda.documents import Documents
+from apps.lda.measuring import HeldOut
 
 pytestmark = pytest.mark.serial
 
@@ -86,6 +87,14 @@ def test_documents_are_completed_by_the_shares_of_their_first_half():
             shares /= shares.sum()
         expected += np.log(topics[words[middle:end]] @ shares).sum()
     assert kernels.complete(starts, words, topics, alpha) == pytest.approx(expected, rel=1e-4)
+
+
+def test_halves_of_documents_are_drawn():
+    """Words ascend in a corpus: else the one half had all of the first word, and the other all of the second."""
+    words = np.array(([0] * 10 + [1] * 10) * 20, np.int32)
+    held = HeldOut(corpus.Corpus(np.arange(21) * 20, words, 2), 0, set())
+    counts = np.diag([1000, 1000]).astype(np.float32)
+    assert held.perplexity(counts, counts.sum(axis=0), 0.1, 0.01, 2) < 2.2
 
 
 def test_the_first_topics_of_a_model_are_drawn_by_its_weights():
