@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final
 
 import numpy as np
@@ -79,6 +80,22 @@ def allreduce(
         except RanksChanged as change:
             ranks = change.ranks
     array[...] = result.reshape(array.shape)
+
+
+def reduce_rows(traffic: Traffic, ranks: Sequence[int], array: Array, op: str) -> Array:
+    """The rows of this rank of the reduction of `array`, C-contiguous, over `ranks`. Collective. RanksChanged.
+
+    The rank in place p of N has the rows from p * n // N up to (p + 1) * n // N.
+    """
+    ends = [place * len(array) // len(ranks) for place in range(len(ranks) + 1)]
+    wide = array.astype(reduction.accumulator(array.dtype), copy=False)
+    parts = {rank: wide[first:last] for rank, (first, last) in zip(ranks, pairwise(ends), strict=True)}
+    result = np.empty_like(array[: len(parts[traffic.rank])])
+    length = max(PIECE_NBYTES // max(wide[:1].nbytes * len(ranks), 1), 1)
+    for start in range(0, max(map(len, parts.values())), length):
+        blocks = {rank: part[start : start + length].reshape(-1) for rank, part in parts.items()}
+        reduce_blocks(traffic, ranks, blocks, result[start : start + length].reshape(-1), op)
+    return result
 
 
 def reduce_blocks(

@@ -13,7 +13,7 @@ from dstorm import ClosedError, DeadlinePassed, PeerLost, Statistics
 from malt.data.shards import shard
 from malt.replica.replica import Replica
 from malt.session.blocks import blocks
-from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, together
+from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, reduce_rows, together
 from malt.session.losses import LostRank, lost_ranks
 from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, rank, size
 from malt.session.sharded import reduce_scatter, sharded
@@ -74,6 +74,7 @@ __all__ = [
     "open_svmlight",
     "optim",
     "rank",
+    "reduce_rows",
     "reduce_scatter",
     "shard",
     "sharded",

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import Transport, algorithms
+from dstorm import PeerLost, Transport, algorithms
 from dstorm.algorithms import ALGORITHMS
 from dstorm.reduction import OPERATIONS
 from malt.session import session
@@ -85,8 +85,7 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
 
     with transport.calling(call):
         own, reports = agree(transport, call, check)
-        if op == "mean" and own.dtype.kind in "biu":
-            raise TypeError(f"{call}: a mean of {own.dtype} would be cut off: use floats, or op='sum'")
+        _check_mean(call, own, op)
         weights = {rank: theirs["_weight"] for rank, theirs in reports.items()} if op == "mean" else None
         try:
             if algorithm in ALGORITHMS:
@@ -98,6 +97,37 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
         except ValueError as error:  # on all ranks: all weights are zero; "mpi" is refused
             raise ValueError(f"{call}: {error}") from None
     _put_back(own, array)
+
+
+def reduce_rows(array: Array, op: str = "mean") -> Array:
+    """This rank's rows of the mean, sum, max or min of the arrays of all ranks: a new array. Collective.
+
+    Of n rows, the rank that is in place p of N live ranks gets those from p * n // N up to (p + 1) * n // N. They are
+    combined in rank order, as by malt.allreduce, for half of its bytes. malt.reduce_scatter makes a sharded vector of
+    them, which other ranks can read. malt.init().statistics() counts the bytes.
+
+    ValueError, TypeError, on all ranks: as malt.allreduce; the array has no dimensions. PeerLost, on all: a rank has
+    failed in the call. DeadlinePassed, MismatchedCalls, RuntimeError: as malt.barrier.
+    """
+    call, world = "malt.reduce_rows", session.world()
+    transport = world.transport
+
+    def check() -> tuple[Array, Mapping[str, Any]]:
+        _choose("op", op, OPERATIONS)
+        _check_array(array, _NUMBERS)
+        if not array.ndim:
+            raise ValueError("array has no rows")
+        return np.ascontiguousarray(array), {"op": op, **_described(array)}
+
+    with transport.calling(call):
+        own, reports = agree(transport, call, check)
+        _check_mean(call, own, op)
+        ranks = list(reports)
+        try:
+            return algorithms.reduce_rows(world.traffic, ranks, own, op)
+        except algorithms.RanksChanged as change:
+            lost = min(set(ranks) - set(change.ranks))
+            raise PeerLost(lost, f"{call}: it failed while its array was reduced") from None
 
 
 def broadcast(array: Array, root: int = 0) -> None:
@@ -173,6 +203,11 @@ def together(function: Callable[[], Result]) -> Result:
 def _choose(name: str, value: Any, choices: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in choices:
         raise ValueError(f"{name} must be {' or '.join(map(repr, choices))}, got {value!r}")
+
+
+def _check_mean(call: str, array: Array, op: str) -> None:
+    if op == "mean" and array.dtype.kind in "biu":
+        raise TypeError(f"{call}: a mean of {array.dtype} would be cut off: use floats, or op='sum'")
 
 
 def _root(root: Any, size: int) -> int:

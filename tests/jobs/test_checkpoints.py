@@ -20,6 +20,7 @@ from processes import wait_for
 from programs import ROOT, as_job, in_process, last_line
 
 import malt
+from apps.gbdt import program as gbdt
 from apps.harness import BadInput, checkpoints
 from apps.kmeans import program as kmeans
 from apps.mf import program as mf
@@ -31,8 +32,11 @@ pytestmark = pytest.mark.serial
 
 KILLS = int(os.environ.get("MALT_TEST_KILLS", "2"))
 """How often the job of `test_kills_of_all_ranks` is killed."""
-PROGRAMS = {"apps.svm": svm, "apps.mf": mf, "apps.mlp": mlp, "apps.kmeans": kmeans}
-MEASURE = {"apps.svm": "objective", "apps.mf": "test_rmse", "apps.mlp": "train_loss", "apps.kmeans": "inertia"}
+PROGRAMS = {"apps.svm": svm, "apps.mf": mf, "apps.mlp": mlp, "apps.kmeans": kmeans, "apps.gbdt": gbdt}
+MEASURE = {
+    "apps.svm": "objective", "apps.mf": "test_rmse", "apps.mlp": "train_loss", "apps.kmeans": "inertia",
+    "apps.gbdt": "test_logloss",
+}  # fmt: skip
 every_program = pytest.mark.parametrize("name", PROGRAMS)
 
 
@@ -93,6 +97,7 @@ OPTIONS = {
     "apps.mf": [[], ["--mix", "average", "--exchange-every", 3000]],
     "apps.mlp": [[], ["--optimizer", "adam", "--batch", 50, "--hidden", "20,10"]],
     "apps.kmeans": [[], ["--batch", 5000]],
+    "apps.gbdt": [[]],
 }  # fmt: skip
 
 
@@ -172,6 +177,7 @@ FINISHED = [
     ("apps.svm", ["--exchange-every", 500]), ("apps.svm", ["--exchange-every", 500, "--vector", "sparse"]),
     ("apps.svm", ["--optimizer", "dual"]),
     ("apps.mf", []), ("apps.mlp", ["--exchange-every", 5]), ("apps.kmeans", []),
+    ("apps.gbdt", []),
 ]  # fmt: skip
 
 
@@ -286,6 +292,7 @@ def kill_when(launcher, condition, pause_s):
 @pytest.mark.parametrize(("name", "more", "bound"), [
     ("apps.svm", [], 0.3545),  # 0.3531 at best; after 10 epochs without a failure, 0.3538
     ("apps.kmeans", ["--batch", 5000], 190_000),
+    ("apps.gbdt", ["--depth", 3], 0.69),
 ])  # fmt: skip
 def test_kills_of_all_ranks(job_environment, file, tmp_path, name, more, bound):
     """They come at random moments, between writes and within them. Each time another number of ranks resumes."""
@@ -353,6 +360,7 @@ class TestRefused:
         "apps.mf": ["--rank 4", "--no-biases", "--l2 0.1", "--step 0.5", "--seed 1"],
         "apps.mlp": ["--hidden 7", "--hidden 128,128", "--optimizer adam", "--step 0.5", "--l2 0.1", "--seed 1"],
         "apps.kmeans": ["--clusters 4", "--batch 7", "--seed 1"],
+        "apps.gbdt": ["--depth 3", "--bins 9", "--learning-rate 0.3", "--missing", "--l2 1"],
     }
 
     @every_program

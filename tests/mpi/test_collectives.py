@@ -47,6 +47,26 @@ def expected(op, arrays):
     return np.asarray(total).astype(arrays[0].dtype)
 
 
+class TestReduceRows:
+    @pytest.mark.parametrize(("dtype", "shape"), [("i8", (7, 3, 2)), ("f4", (501,)), ("f2", (3, 4)), ("f8", (0, 2))])
+    def test_the_rows_of_all_ranks_are_those_of_allreduce(self, dtype, shape, monkeypatch):
+        monkeypatch.setattr("dstorm.algorithms.PIECE_NBYTES", 100)
+        everyone = [filled(shape, dtype, rank) for rank in range(malt.size())]
+        own = everyone[malt.rank()].copy()
+        for op in ("sum", "max", *["mean"] * (dtype != "i8")):
+            rows = malt.allgather(malt.reduce_rows(own, op))
+            assert [len(some) for some in rows] == np.diff(
+                [place * shape[0] // malt.size() for place in range(malt.size() + 1)]
+            ).tolist()
+            assert np.concatenate(rows).tobytes() == expected(op, everyone).tobytes(), op
+        assert own.tobytes() == everyone[malt.rank()].tobytes()
+
+    def test_bad_arguments(self):
+        assert "array has no rows" in str(error_everywhere(lambda: malt.reduce_rows(np.array(1.0))))
+        assert type(error_everywhere(lambda: malt.reduce_rows(np.ones(3, int)))) is TypeError
+        assert "op must be" in str(error_everywhere(lambda: malt.reduce_rows(np.ones(3), "median")))
+
+
 class TestAllreduce:
     @pytest.mark.parametrize("dtype, shape", CASES)
     def test_every_dtype_and_shape(self, dtype, shape):

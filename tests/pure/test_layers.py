@@ -107,7 +107,7 @@ def test_what_is_not_public_is_seen(text):
     assert len(internals(text)) == 1
 
 
-@pytest.mark.parametrize("name", ["svm", "logistic", "mf", "mlp", "autoencoder", "embed", "kmeans", "lda"])
+@pytest.mark.parametrize("name", ["svm", "logistic", "mf", "mlp", "autoencoder", "embed", "kmeans", "lda", "gbdt"])
 def test_programs_are_short(name):
     assert len((ROOT / "apps" / name / "program.py").read_text().splitlines()) <= MOST_LINES
 

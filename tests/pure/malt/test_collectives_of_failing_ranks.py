@@ -84,6 +84,23 @@ class TestFailures:
         sums, _ = self.results(turn, live, fails)
         assert set(sums) in ({7.0}, {7.0 - 2**fails})
 
+    def test_rows(self, turn):
+        """All others have the rows of all, or raise PeerLost, or are two and have the rows of two."""
+
+        def live(rank):
+            try:
+                rows = malt.allgather(malt.reduce_rows(np.full(60, 2.0**rank), "sum"))
+            except malt.PeerLost as error:
+                return error.rank
+            return np.concatenate([some for some in rows if some is not None]).tolist()
+
+        fails = turn % 3
+        found, failed = self.results(turn, live, fails)
+        if failed and isinstance(found, int):
+            assert {found} == failed
+        else:
+            assert set(found) in ({7.0}, {7.0 - 2**fails}) and len(found) in (60, 40)
+
     def test_sharded_vectors(self, turn):
         """Their parts fail with a rank: all others raise PeerLost. Vectors that are made later have parts on those."""
 

@@ -1,0 +1,1 @@
+"""Gradient-boosted trees on histograms: python -m apps.gbdt."""

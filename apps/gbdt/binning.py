@@ -1,0 +1,91 @@
+"""Values as bins: the edges between bins, which each rank finds of some features, and the bins of rows."""
+
+from __future__ import annotations
+
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+import malt
+from apps import linear
+from apps.gbdt import kernels
+from apps.harness import Array, by_rank
+
+SAMPLE_ROWS: Final = 200_000
+"""Edges are found of so many rows at most."""
+MOST_BINS: Final = 255
+
+
+class Binning(NamedTuple):
+    """The bins of all features, the same on all ranks."""
+
+    edges: NDArray[np.float64]
+    """Those of all features, one after the other."""
+    ends: NDArray[np.int64]
+    """Feature f has the edges ends[f]:ends[f + 1]."""
+    has_missing: bool
+    """Whether absent entries are missing values; else they are 0."""
+
+    @property
+    def widths(self) -> NDArray[np.int64]:
+        """The number of bins of each feature."""
+        return np.diff(self.ends) + 1
+
+    @property
+    def width(self) -> int:
+        """The number of bins of a histogram: the most of a feature, and that of missing values."""
+        return int(self.widths.max()) + self.has_missing
+
+    @property
+    def missing(self) -> int:
+        """The bin of missing values, or a number that is none."""
+        return self.width - 1 if self.has_missing else -1
+
+    def threshold(self, feature: int, bin_: int) -> float:
+        """The largest value in this bin and those below it."""
+        place = self.ends[feature] + bin_
+        return float(self.edges[place]) if place < self.ends[feature + 1] else float("inf")
+
+    def bins(self, data: malt.Dataset, rows: NDArray[np.intp]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
+        """The bins of these rows, (rows, features), and their labels. Local."""
+        some, features = linear.examples(data.X, data.y, rows), len(self.widths)
+        zeros = [np.searchsorted(self.edges[a:b], 0.0) for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
+        empty = np.full(features, self.missing, np.uint8) if self.has_missing else np.array(zeros, np.uint8)
+        bins = np.empty((len(rows), features), np.uint8)
+        kernels.fill_bins(some.values, some.columns, some.starts, self.edges, self.ends, empty, bins)
+        return bins, some.labels
+
+
+def found(data: malt.Dataset, most: int, has_missing: bool, seed: int) -> Binning:
+    """The bins: `most` of a feature, of equal counts, or one for each value where there are no more. Collective.
+
+    They are those of scikit-learn's HistGradientBoosting, of a sample of the rows where these are many.
+    """
+    count, features = data.X.shape
+    rows = np.arange(count)
+    if count > SAMPLE_ROWS:
+        rows = np.sort(np.random.default_rng(seed).choice(count, SAMPLE_ROWS, replace=False))
+    sample: Any = data.X[rows] if count > SAMPLE_ROWS else data.X
+    while True:
+        ranks = list(by_rank(None))
+        first, last = (place * features // len(ranks) for place in np.arange(2) + ranks.index(malt.rank()))
+        columns = sample[:, first:last].tocsc()
+        mine = [_edges(columns.data[a:b], 0 if has_missing else len(rows) - (b - a), most)
+                for a, b in zip(columns.indptr[:-1], columns.indptr[1:], strict=True)]  # fmt: skip
+        lengths = by_rank([len(edges) for edges in mine])
+        edges = malt.allgather(np.concatenate([np.empty(0), *mine]))
+        if list(lengths) == ranks and all(edges[rank] is not None for rank in ranks):
+            ends = np.cumsum([0, *(length for theirs in lengths.values() for length in theirs)])
+            return Binning(np.concatenate([edges[rank] for rank in ranks]), ends.astype(np.int64), has_missing)
+
+
+def _edges(values: Array, zeros: int, most: int) -> Array:
+    """The edges between bins of these values, and of so many zeros. Local."""
+    distinct = np.unique(np.append(values, np.zeros(int(zeros > 0), values.dtype)))
+    if len(distinct) <= most:
+        wide = distinct.astype(np.float64)
+        return (wide[:-1] + wide[1:]) / 2
+    everything = np.concatenate([values, np.zeros(zeros, values.dtype)]).astype(np.float64)
+    shares: Any = np.linspace(0, 100, most + 1)[1:-1]
+    return np.unique(np.percentile(everything, shares, method="averaged_inverted_cdf"))

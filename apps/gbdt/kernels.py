@@ -1,0 +1,252 @@
+"""All of gradient-boosted trees that is compiled. The kernels release the GIL; numba's cache looks at one file's time.
+
+A row has two words of 64 bits: its gradient in fixed point, and a count of 1 above its Hessian in fixed point. Sums of
+words are the same in any order. A histogram is (features, bins, 2).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import cache
+from typing import Any, Final, NamedTuple, TypeVar, cast
+
+import numpy as np
+from numba import njit, types
+
+LOGISTIC, SQUARED = 0, 1
+LOSSES: Final = {"logistic": LOGISTIC, "squared": SQUARED}
+_LEAST_HESSIAN: Final = 1e-3
+_TINY: Final = 1e-15
+"""As in scikit-learn: the least sum of Hessians of a leaf, and what is added where it divides."""
+KERNELS: Final[list[tuple[Any, tuple[Any, ...]]]] = []
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def _array(kind: Any, dimensions: int = 1, readonly: bool = False) -> Any:
+    return types.Array(kind, dimensions, "C", readonly=readonly)
+
+
+_F8, _I8_2, _I8_4, _I4, _U1_2 = (
+    _array(types.f8), _array(types.i8, 2), _array(types.i8, 4), _array(types.i4), _array(types.u1, 2),
+)  # fmt: skip
+_READ_F4, _READ_I4, _READ_I8 = (_array(kind, readonly=True) for kind in (types.f4, types.i4, types.i8))
+
+
+class Scale(NamedTuple):
+    """How numbers become words: the same on all ranks."""
+
+    gradient: float
+    """The words of a gradient of 1: a power of two."""
+    hessian: float
+    bits: int
+    """The bits below the count."""
+
+
+_SCALE: Final[Any] = cast(Any, types).NamedTuple((types.f8, types.f8, types.i8), Scale)
+
+
+def _kernel(*signature: Any) -> Callable[[Function], Function]:
+    """A decorator that compiles a kernel for `signature` in `compile_kernels`, or on first use if there is none."""
+
+    def compiled(function: Function) -> Function:
+        dispatcher = njit(nogil=True, cache=True, error_model="numpy")(function)
+        if signature:
+            KERNELS.append((dispatcher, signature))
+        return cast(Function, dispatcher)
+
+    return compiled
+
+
+@cache
+def compile_kernels() -> None:
+    """Compile every kernel, or load it from numba's cache. After it an argument of a wrong type is a TypeError."""
+    for dispatcher, signature in KERNELS:
+        dispatcher.compile(signature)
+        dispatcher.disable_compile()
+
+
+@_kernel(_READ_F4, _READ_I4, _READ_I8, _F8, _READ_I8, _array(types.u1), _U1_2)
+def fill_bins(values: Any, columns: Any, starts: Any, edges: Any, ends: Any, empty: Any, bins: Any) -> None:
+    """bins[i, f] = the number of edges of feature f below the value of row i; empty[f] where the row has none.
+
+    The edges of feature f are edges[ends[f]:ends[f + 1]].
+    """
+    for i in range(starts.size - 1):
+        bins[i, :] = empty
+        for j in range(starts[i], starts[i + 1]):
+            f = columns[j]
+            if f >= bins.shape[1]:  # it is not in the training rows
+                continue
+            low, high, value = ends[f], ends[f + 1], np.float64(values[j])
+            while low < high:
+                middle = (low + high) >> 1
+                if edges[middle] < value:
+                    low = middle + 1
+                else:
+                    high = middle
+            bins[i, f] = low - ends[f]
+
+
+@_kernel(types.i8, _F8, _READ_F4)
+def largest_gradient(loss: Any, scores: Any, y: Any) -> float:
+    """The largest |gradient|: 1 of the logistic loss."""
+    if loss == LOGISTIC:
+        return 1.0
+    largest = 0.0
+    for i in range(y.size):
+        largest = max(largest, abs(scores[i] - y[i]))
+    return largest
+
+
+@_kernel(types.i8, _F8, _READ_F4, _SCALE, _I8_2)
+def gradients(loss: Any, scores: Any, y: Any, scale: Any, words: Any) -> None:
+    """The words of each row. logistic: g = p - (y + 1) / 2, h = p (1 - p), p = 1 / (1 + exp(-score))    squared: g =
+    score - y, h = 1"""
+    one = np.int64(1) << scale.bits
+    for i in range(y.size):
+        if loss == LOGISTIC:
+            p = 1.0 / (1.0 + math.exp(-scores[i]))
+            words[i, 0] = np.int64(np.rint((p - 0.5 * (y[i] + 1.0)) * scale.gradient))
+            words[i, 1] = one + np.int64(np.rint(p * (1.0 - p) * scale.hessian))
+        else:
+            words[i, 0] = np.int64(np.rint((scores[i] - y[i]) * scale.gradient))
+            words[i, 1] = one + np.int64(scale.hessian)
+
+
+@_kernel(types.i8, _F8, _READ_F4)
+def total_loss(loss: Any, scores: Any, y: Any) -> float:
+    """The sum of log(1 + exp(-y score)), or of (score - y)^2."""
+    total = 0.0
+    for i in range(y.size):
+        z = y[i] * scores[i]
+        if loss == SQUARED:
+            total += (scores[i] - y[i]) ** 2
+        elif z > 0:
+            total += math.log1p(math.exp(-z))
+        else:
+            total += math.log1p(math.exp(z)) - z
+    return total
+
+
+@_kernel(_U1_2, _I4, types.i8, types.i8, _I8_2, _I8_4, types.i8, _array(types.i8))
+def add_histogram(
+    bins: Any, order: Any, first: Any, last: Any, words: Any, out: Any, slot: Any, scratch: Any
+) -> None:  # fmt: skip
+    """out[:, slot] = the histogram of the rows order[first:last]. `scratch` is zeros, and is zeros again."""
+    features, width = np.uint64(bins.shape[1]), np.uint64(out.shape[2])
+    one, two = np.uint64(1), np.uint64(2)
+    for j in range(first, last):
+        i = np.uint64(order[j])
+        g, h = words[i, 0], words[i, 1]
+        base = np.uint64(0)
+        for f in range(features):
+            place = (base + np.uint64(bins[i, np.uint64(f)])) * two
+            scratch[place] += g
+            scratch[place + one] += h
+            base += width
+    place = np.uint64(0)
+    for f in range(out.shape[0]):
+        for b in range(out.shape[2]):
+            out[f, slot, b, 0], out[f, slot, b, 1] = scratch[place], scratch[place + one]
+            scratch[place] = scratch[place + one] = 0
+            place += two
+
+
+@_kernel()
+def _count(word: Any, bits: Any) -> Any:
+    return word >> bits
+
+
+@_kernel()
+def _hessian(word: Any, scale: Any) -> Any:
+    return np.float64(word & ((np.int64(1) << scale.bits) - 1)) / scale.hessian
+
+
+@_kernel(types.i8, types.i8, _SCALE, types.f8)
+def score(g: Any, word: Any, scale: Any, l2: Any) -> Any:
+    """The value of a leaf that minimizes its loss, of these sums of words, before the learning rate."""
+    return -(np.float64(g) / scale.gradient) / (_hessian(word, scale) + l2 + _TINY)
+
+
+@_kernel()
+def _gained(g: Any, word: Any, scale: Any, l2: Any) -> Any:
+    return -(np.float64(g) / scale.gradient) * score(g, word, scale, l2)
+
+
+@_kernel(_I8_4, _I8_2, _array(types.i8), types.b1, _SCALE, types.f8, types.i8, _F8, _I8_2)
+def best_splits(
+    histograms: Any, totals: Any, widths: Any, has_missing: Any, scale: Any, l2: Any, least: Any, gains: Any, found: Any
+) -> None:  # fmt: skip
+    """The best split of each node among these features: the first of equal ones. gains[node] is 0 where there is none.
+
+    `histograms`: (nodes, features, bins, 2), the last bin of which is that of missing values. `totals`: the sums of
+    words of each node. `widths`: the bins of each feature. found[node]: feature, bin, whether missing values go left
+    (2: there are none), and the sums of words of the left child, which has the bins up to that one.
+    """
+    for node in range(gains.size):
+        g, w = totals[node, 0], totals[node, 1]
+        rows, before = _count(w, scale.bits), _gained(g, w, scale, l2)
+        gains[node] = 0.0
+        for f in range(widths.size):
+            bins = histograms[node, f]
+            missing = _count(bins[-1, 1], scale.bits) if has_missing else 0
+            for goes_left in range(2 if missing else 1):
+                left_g, left_w = np.int64(0), np.int64(0)
+                if goes_left:
+                    left_g, left_w = bins[-1, 0], bins[-1, 1]
+                # All values may go left where missing ones go right.
+                for b in range(widths[f] if missing and not goes_left else widths[f] - 1):
+                    left_g += bins[b, 0]
+                    left_w += bins[b, 1]
+                    left_rows = _count(left_w, scale.bits)
+                    if left_rows < least or _hessian(left_w, scale) < _LEAST_HESSIAN:
+                        continue
+                    if rows - left_rows < least or _hessian(w - left_w, scale) < _LEAST_HESSIAN:
+                        break
+                    gain = _gained(left_g, left_w, scale, l2) + _gained(g - left_g, w - left_w, scale, l2) - before
+                    if gain > gains[node]:
+                        gains[node] = gain
+                        found[node, 0], found[node, 1], found[node, 2] = f, b, goes_left if missing else 2
+                        found[node, 3], found[node, 4] = left_g, left_w
+
+
+@_kernel(_U1_2, _I4, types.i8, types.i8, types.i8, types.i8, types.i8, types.b1, _I4)
+def partition(
+    bins: Any, order: Any, first: Any, last: Any, feature: Any, bin_: Any, missing: Any, goes_left: Any, spare: Any
+) -> Any:  # fmt: skip
+    """Move rows that go left before the others, each in their order. Return where the others begin."""
+    left, right = first, 0
+    for j in range(first, last):
+        i = order[j]
+        b = bins[i, feature]
+        if goes_left if b == missing else b <= bin_:
+            order[left] = i
+            left += 1
+        else:
+            spare[right] = i
+            right += 1
+    order[left:last] = spare[:right]
+    return left
+
+
+@_kernel(_F8, _I4, types.i8, types.i8, types.f8)
+def add_value(scores: Any, order: Any, first: Any, last: Any, value: Any) -> None:
+    """Add `value` to the scores of the rows order[first:last]."""
+    for j in range(first, last):
+        scores[order[j]] += value
+
+
+@_kernel(_U1_2, _I4, _I4, _array(types.b1), _I4, _I4, _F8, types.i8, types.i8, _F8)
+def add_tree(
+    bins: Any, feature: Any, bin_: Any, missing_left: Any, left: Any, right: Any, value: Any, root: Any, missing: Any,
+    scores: Any,
+) -> None:  # fmt: skip
+    """Add to the scores of all rows what the tree with this root says. A leaf is its own left child."""
+    for i in range(scores.size):
+        node = root
+        while left[node] != node:
+            b = bins[i, feature[node]]
+            goes_left = missing_left[node] if b == missing else b <= bin_[node]
+            node = left[node] if goes_left else right[node]
+        scores[i] += value[node]

@@ -1,0 +1,82 @@
+"""The options of apps.gbdt, and the files that they name."""
+
+from __future__ import annotations
+
+import argparse
+from argparse import Namespace
+from collections.abc import Callable
+
+import malt
+from apps import harness
+from apps.gbdt.binning import MOST_BINS
+from apps.gbdt.kernels import LOSSES
+from apps.harness import Parser, Path
+from apps.linear.reading import paths
+
+MOST_DEPTH, MOST_ROWS = 12, 1 << 24
+"""Sums of more rows would leave too few bits for a Hessian."""
+PATIENCE = 10
+
+
+def add_options(parser: Parser) -> None:
+    """Add all options."""
+    add = parser.add_argument
+    add("train", nargs="?", metavar="TRAIN", help="svmlight text, also .gz .bz2 .xz (the embedded census data a9a)")
+    add("--test", metavar="TEST", help="rows to measure on")
+    add("--valid", metavar="VALID", help="rows that say when to stop, and which trees to keep")
+    add("--patience", type=harness.whole_number(1), metavar="N",
+        help=f"stop when so many trees have not made the loss on VALID smaller ({PATIENCE})")  # fmt: skip
+    add("--trees", "--epochs", dest="epochs", type=harness.whole_number(0), default=100, metavar="N",
+        help="at most (%(default)s)")  # fmt: skip
+    add("--depth", type=whole_number(1, MOST_DEPTH), default=6, metavar="N", help="of a tree (%(default)s)")
+    add("--bins", type=whole_number(2, MOST_BINS), default=MOST_BINS, metavar="N", help="of a feature (%(default)s)")
+    add("--learning-rate", type=harness.positive_number, default=0.1, metavar="X",
+        help="the share of a tree that is added (%(default)s)")  # fmt: skip
+    add("--loss", choices=sorted(LOSSES), default="logistic", help="of two classes, or of numbers (%(default)s)")
+    add("--l2", type=harness.real_number(0), default=0.0, metavar="X", help="what shrinks leaves (%(default)g)")
+    add("--min-rows", type=harness.whole_number(1), default=20, metavar="N", help="of a leaf, at least (%(default)s)")
+    add("--missing", action="store_true", help="absent entries are missing values (they are 0)")
+    harness.add_common_options(parser, epochs=None)
+
+
+def whole_number(least: int, most: int) -> Callable[[str], int]:
+    """A type for argparse: a whole number from `least` to `most`."""
+
+    def parse(text: str) -> int:
+        if not least <= int(text) <= most:
+            raise argparse.ArgumentTypeError(f"must be a whole number from {least} to {most}, got {text}")
+        return int(text)
+
+    parse.__name__ = "whole number"
+    return parse
+
+
+def inputs(options: Namespace) -> list[tuple[str, Path | None]]:
+    """The files that are read, by their names on the command line."""
+    train, test = paths(options)
+    return [("TRAIN", train), ("--test", test), ("--valid", options.valid)]
+
+
+def load(options: Namespace) -> dict[str, malt.Dataset]:
+    """The rows to train, to test and to stop by, with the same features and labels. Collective.
+
+    OSError, ValueError: a file cannot be read, or does not suit the options.
+    """
+    if options.patience and not options.valid:
+        raise ValueError("--patience needs --valid FILE, the rows that say when to stop")
+    options.patience = options.patience or PATIENCE
+    (_, path), *others = inputs(options)
+    assert path is not None
+    is_logistic = options.loss == "logistic"
+    train = malt.open_svmlight(path, labels=None if is_logistic else "raw")
+    if len(train.y) > MOST_ROWS:
+        raise ValueError(f"{path}: {len(train.y):,} rows, and {MOST_ROWS:,} are the most")
+    if is_logistic and (isinstance(train.labels, str) or len(train.labels) < 2):
+        raise ValueError(f"{path}: --loss logistic is for two different labels: take --loss squared for numbers")
+    if not train.X.shape[1]:
+        raise ValueError(f"{path}: no row has a feature")
+    more = {
+        name.lstrip("-"): malt.open_svmlight(other, zero_based=train.zero_based, labels=train.labels)
+        for name, other in others if other is not None
+    }  # fmt: skip
+    return {"train": train, **more}

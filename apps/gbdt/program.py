@@ -1,0 +1,197 @@
+"""Gradient-boosted trees on histograms, for two classes or for numbers.
+
+    python -m apps.gbdt [TRAIN] [--test TEST] ...               alone
+    malt run -n 4 -m apps.gbdt [TRAIN] [--test TEST] ...        on four ranks
+
+Every rank makes histograms of its own rows. Ranks add them up, each for its own features, and split at the best of all.
+Gradients are summed in fixed point: the trees are the same on any number of ranks. An epoch is a tree.
+"""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import harness
+from apps.gbdt import binning, kernels
+from apps.gbdt.growing import Grower
+from apps.gbdt.options import add_options, inputs, load
+from apps.gbdt.rows import Scored
+from apps.gbdt.trees import PROGRAM, Trees
+from apps.harness import TRAFFIC, Array, Column, CommonShares, Counted, Measures, Need, Parser, Start
+from apps.linear.reading import paths
+
+SUMMARY = str(__doc__).splitlines()[0]
+
+
+class Problem(harness.Problem):
+    """The rows to train, to validate and to test on."""
+
+    def __init__(self, options: Namespace, data: Mapping[str, malt.Dataset]) -> None:
+        self.options, self.data, self.rows = options, data, len(data["train"].y)
+
+    def memory(self) -> Need:
+        options, rows = self.options, -(-self.rows // malt.size())
+        features = max(self.data["train"].X.shape[1], 1)
+        nbytes = features * (rows + 3 * 16 * (options.bins + 1) * 2**options.depth) + 40 * rows
+        path, line = paths(options)[0], self.data["train"].largest_line
+        return Need(nbytes, f"{path}:{line}: {features:,} features of {self.rows:,} rows, as bins and histograms",
+                    "take fewer --bins, a smaller --depth, or features that matter")  # fmt: skip
+
+    def match(self) -> dict[str, Any]:
+        names = ("loss", "depth", "bins", "learning_rate", "min_rows", "l2", "missing", "patience", "seed")
+        same, train = {name: getattr(self.options, name) for name in names}, self.data["train"]
+        size = {"rows": self.rows, "non-zeros": train.X.nnz, "features": train.X.shape[1]}
+        return {**same, **size, "CRC-32 of labels": harness.fingerprint(train.y)}
+
+    def compile(self) -> None:
+        kernels.compile_kernels()
+
+    def shares(self) -> CommonShares:
+        return CommonShares(self.rows)
+
+    def trainer(self, start: Start) -> Trainer:
+        return Trainer(self, start)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options, X = self.options, self.data["train"].X
+        more = "".join(f"; {len(data.y):,} {name} rows" for name, data in self.data.items() if name != "train")
+        return (
+            f"{self.rows:,} rows, {X.shape[1]:,} features, {X.nnz:,} non-zeros{more}\n{options.loss}, trees of depth "
+            f"{options.depth}, {options.bins} bins, learning rate {options.learning_rate:g}"
+        )
+
+
+class Trainer(harness.Trainer):
+    """One rank's rows, and the trees."""
+
+    measures_together = True
+
+    def __init__(self, problem: Problem, start: Start) -> None:
+        self._problem, self._options, self._shares = problem, problem.options, start.shares
+        options, train = problem.options, problem.data["train"]
+        self._binning = binning.found(train, options.bins, options.missing, options.seed)
+        share = float(np.mean(train.y > 0))
+        baseline = math.log(share / (1 - share)) if options.loss == "logistic" else float(np.mean(train.y, dtype=float))
+        self._trees = Trees(baseline, start.state)
+        self._validated = [float(loss) for loss in start.state.get("validated", ())]
+        """The loss on the rows of --valid after each tree."""
+        self._sets = {
+            name: Scored(data, self._binning, self._trees, start.shares, options.loss)
+            for name, data in problem.data.items()
+        }
+        self._kept: list[Measures] = []
+        self.vectors = [Counted(malt.init().statistics)]
+        self._grower = self._new_grower()
+
+    def _new_grower(self) -> Grower:
+        return Grower(self._sets["train"].bins, self._binning, self._options, self._problem.rows)
+
+    def take(self) -> None:
+        for one in self._sets.values():
+            one.take()
+        self._grower = self._new_grower()
+
+    def _renew(self) -> None:
+        """Take the rows of ranks that have failed. Collective."""
+        if self._shares.changed(self._shares.present()):
+            self.take()
+
+    def train(self, epoch: int, order: Any) -> int:
+        train = self._sets["train"]
+        while True:
+            try:
+                tree = self._grower.grow(train.scores, train.y)
+                break
+            except malt.PeerLost:
+                self._renew()
+        self._trees.append(tree)
+        for name, one in self._sets.items():
+            if name != "train":
+                one.add_last()
+        if "valid" in self._sets:
+            self._validated.append(self._loss("valid"))
+        return len(train.y)
+
+    def _loss(self, name: str) -> float:
+        """The loss on the rows of a file, a root of it for --loss squared. Collective."""
+        while (loss := self._sets[name].loss()) is None:
+            self._renew()
+        return math.sqrt(loss) if self._options.loss == "squared" else loss
+
+    def has_converged(self) -> bool:
+        return bool(self._validated) and len(self._validated) - self._best >= self._options.patience
+
+    @property
+    def _best(self) -> int:
+        """The number of trees with the least loss on the rows of --valid."""
+        return int(np.argmin(self._validated)) + 1
+
+    def model(self) -> Mapping[str, Array]:
+        return self._trees.state()
+
+    def state(self) -> Mapping[str, Any]:
+        return {**self._trees.state(), "validated": np.array(self._validated)}
+
+    def keep(self, epoch: int) -> None:
+        self._kept.append(self._measures())
+
+    def measures_of_all(self) -> list[Measures]:
+        final = self._measures()
+        if self._options.loss == "logistic" and "test" in self._sets:
+            while (area := self._sets["test"].auc()) is None:
+                self._renew()
+            final["test_auc"] = area
+        return [*self._kept, final]
+
+    def _measures(self) -> Measures:
+        test = "test_logloss" if self._options.loss == "logistic" else "test_rmse"
+        keys = {"train": "train_loss", "valid": "valid_loss", "test": test}
+        return {keys[name]: self._loss(name) for name in self._sets}
+
+    def finish(self) -> None:
+        """Keep the trees up to the best for the rows of --valid, if there are any."""
+        if self._validated:
+            self._trees.cut(self._best)
+            for one in self._sets.values():
+                one.score_again()
+
+    def restore(self, model: Mapping[str, Any]) -> None:
+        self._trees.restore(model)
+        for one in self._sets.values():
+            one.score_again()
+
+    def save(self, path: str) -> None:
+        train, options = self._problem.data["train"], self._options
+        self._trees.save(path, loss=options.loss, missing=options.missing, zero_based=train.zero_based)
+
+
+class Program(harness.Program):
+    """The command line."""
+
+    name, summary = PROGRAM, SUMMARY
+    measures = (
+        Column("train_loss", "training loss", ".5f"), Column("valid_loss", "valid. loss", ".5f"),
+        Column("test_logloss", "test log-loss", ".5f"), Column("test_auc", "test AUC", ".5f"),
+        Column("test_rmse", "test RMSE", ".5f"),
+    )  # fmt: skip
+    traffic = TRAFFIC[:1]
+
+    def add_options(self, parser: Parser) -> None:
+        add_options(parser)
+
+    def inputs(self, options: Namespace) -> Sequence[tuple[str, harness.Path | None]]:
+        return inputs(options)
+
+    def load(self, options: Namespace) -> Problem:
+        return Problem(options, load(options))
+
+
+def run(arguments: Sequence[str]) -> None:
+    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
+    harness.run(Program(), arguments)

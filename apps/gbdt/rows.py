@@ -1,0 +1,64 @@
+"""What a rank has of a file's rows while ranks fail: their bins, labels and scores."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps.gbdt import kernels
+from apps.gbdt.binning import Binning
+from apps.gbdt.trees import Trees
+from apps.harness import Shares, by_rank
+from malt.data import rows_of
+
+
+class Scored:
+    """This rank's rows of `data`, and what the trees say of them."""
+
+    def __init__(self, data: malt.Dataset, binning: Binning, trees: Trees, shares: Shares, loss: str) -> None:
+        self._data, self._binning, self._trees, self._shares = data, binning, trees, shares
+        self._loss, self.count = kernels.LOSSES[loss], len(data.y)
+        self.take()
+
+    def take(self) -> None:
+        """Take the rows that this rank has from here on, and let all trees score them. Local."""
+        self._rows = rows_of(self.count, malt.rank(), self._shares.failed)
+        self.bins, self.y = self._binning.bins(self._data, self._rows)
+        self.score_again()
+
+    def score_again(self) -> None:
+        """Let all trees score the rows. Local."""
+        self.scores = np.full(len(self.y), self._trees.baseline)
+        self._trees.add(self.bins, self._binning.missing, self.scores)
+
+    def add_last(self) -> None:
+        """Add what the last tree says. Local."""
+        self._trees.add(self.bins, self._binning.missing, self.scores, len(self._trees) - 1)
+
+    def loss(self) -> float | None:
+        """The mean loss of the rows of all ranks; None if a rank has failed, whose rows are missing. Collective."""
+        reports = by_rank([kernels.total_loss(self._loss, self.scores, self.y), len(self.y)]).values()
+        whole = sum(rows for _, rows in reports) == self.count
+        return float(sum(total for total, _ in reports)) / self.count if whole else None
+
+    def auc(self) -> float | None:
+        """The area under the ROC curve of the rows of all ranks; None if a rank has failed. Collective."""
+        scores, y = (malt.allgather(np.asarray(array, np.float64)) for array in (self.scores, self.y))
+        both = [np.concatenate([np.empty(0), *(one for one in some if one is not None)]) for some in (scores, y)]
+        return area(*both) if len(both[0]) == len(both[1]) == self.count else None
+
+
+def area(scores: Any, y: Any) -> float:
+    """The share of pairs of a positive and a negative row in which the positive one has the larger score.
+
+    Equal ones count half. NaN without rows of both kinds.
+    """
+    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
+    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
+    positive = y > 0
+    here, there = int(positive.sum()), int((~positive).sum())
+    if not here * there:
+        return float("nan")
+    return float((ranks[positive].sum() - here * (here + 1) / 2) / (here * there))
