@@ -35,7 +35,7 @@ def write(path, X, y):
 
 
 class Planted:
-    """Rows to train and to test on, in files: some values are missing in both."""
+    """Rows to train and to test on, in files. Some values are missing."""
 
     def __init__(self, folder, loss):
         draw = np.random.default_rng(3)
@@ -45,6 +45,7 @@ class Planted:
         noisy = score + draw.standard_normal(1500)
         self.y = np.where(noisy > 0, 1.0, -1.0) if loss == "logistic" else np.rint(noisy * 256) / 256
         X[draw.random(X.shape) < np.array([0.2, 0, 0, 0.1, 0, 0])] = np.nan
+        X[1400:, 4] = np.nan  # in test rows alone
         self.X, self.train, self.test = X, folder / "train.svm", folder / "test.svm"
         write(self.train, X[:1000], self.y[:1000])
         write(self.test, X[1000:], self.y[1000:])
