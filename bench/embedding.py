@@ -19,7 +19,7 @@ from apps.embed import graph, kernels, planted
 from apps.harness import compile_first
 from bench import jobs
 
-NODES, COMMUNITIES, DIM, LENGTH, WINDOW, NEGATIVES, WALKS = 10_000, 20, 64, 10, 5, 5, 100
+NODES, COMMUNITIES, DIM, LENGTH, WINDOW, NEGATIVES, WALKS = 10_000, 20, 64, 10, 5, 5, 500
 """`WALKS`: those of all ranks between two exchanges."""
 RANKS, ROUNDS = (2, 4, 8), 3
 PAGE = """# What skip-gram on several ranks sends
