@@ -170,7 +170,7 @@ def test_a_pull_beside_an_owner_that_changes_its_part_finds_no_block_half_done(s
         keys, rows = first_keys(s, 1)
         ones.push(np.ones(len(keys)) * (malt.rank() == 1), keys)
         malt.barrier()
-        for step in range(12):
+        for step in range(60):
             if malt.rank() == 1:
                 change(s, ones, step, keys)
             elif malt.rank() == 2:
@@ -289,6 +289,45 @@ def test_what_all_have_closed_does_not_grow():
         return s.capacity
 
     assert everywhere(program, 3) == 8
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_what_is_pushed_while_entries_rest_is_added_later(seed):
+    """The rest begins when all ranks are there. What comes then is sent below push, as a thread's push is under way."""
+
+    def program():
+        s, transport = malt.sharded(N, kind="sparse"), malt.init().transport
+        dealt = {rank: theirs[:3] for rank, _, theirs in s._layout.dealt(POOL)}
+        if malt.rank() == 1:
+            for _ in range(9):
+                transport.pause(0)
+            s.push(np.ones(3), dealt[1])
+        with resting([s], transport):
+            assert s.pull(dealt[1]).tolist() == [1] * 3
+            if malt.rank() == 1:
+                s._pushes.send([(0, dealt[0], np.ones(3, np.float32))])
+            for _ in range(9):
+                transport.barrier()
+                transport.attend()
+            assert s.pull(dealt[0]).tolist() == [0] * 3
+            transport.barrier()
+        malt.barrier()
+        return s.pull(dealt[0]).tolist()
+
+    assert everywhere(program, 2, seed) == [1] * 3
+
+
+def test_what_was_never_touched_stays_0_beside_infinities():
+    def program():
+        s = malt.sharded(N, "float64", kind="sparse")
+        s.push([1.0, -2.0], POOL[:2])
+        malt.barrier()
+        s.scale(np.inf)
+        malt.barrier()
+        return s.pull(POOL[:3]).tolist(), s.nnz(), s.norm()
+
+    size = 3
+    assert everywhere(program, size) == ([np.inf, -np.inf, 0], 2, np.inf)
 
 
 def test_entries_rest_beside_a_thread_that_is_in_one_vector_and_wants_another():
