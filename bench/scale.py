@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from bench import graphs
+from bench.pages import graphs
 from bench.rows import Row
 
 

@@ -9,7 +9,7 @@ import sys
 import pytest
 from programs import ROOT
 
-from bench import lines
+from bench.pages import lines
 
 CLOSE = 0.03
 pytestmark = pytest.mark.serial

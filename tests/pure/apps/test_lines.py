@@ -1,4 +1,4 @@
-"""Tests of bench.lines: the lines that make examples parallel, and the pages that show them."""
+"""Tests of bench.pages.lines: the lines that make examples parallel, and the pages that show them."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from programs import ROOT
 
 import malt
-from bench import lines
+from bench.pages import lines
 
 README = (ROOT / "README.md").read_text()
 FILES = sorted((ROOT / "examples").glob("*.py"))
@@ -43,11 +43,11 @@ def test_a_program_is_short_and_uses_what_is_public(file):
 
 
 def test_the_page_is_up_to_date():
-    assert (ROOT / "docs/examples.md").read_text() == lines.page(), "run python -m bench.lines --write"
+    assert (ROOT / "docs/examples.md").read_text() == lines.page(), "run python -m bench.pages.lines --write"
 
 
 def test_the_readme_shows_the_table():
-    assert lines.readme(README) == README, "run python -m bench.lines --write"
+    assert lines.readme(README) == README, "run python -m bench.pages.lines --write"
     assert lines.table() in README
 
 

@@ -1,6 +1,6 @@
 """Compares what the ranks of apps.embed send with ranks that send vectors; writes docs/embedding.md.
 
-python -m bench.embedding [--write docs/embedding.md]
+python -m bench.pages.embedding [--write docs/embedding.md]
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ The other way is to split vectors and pairs by node: each rank reads the vectors
 changes to them (`push`). A graph of {nodes:,} nodes, {dim} dimensions, {negatives} negative examples a pair, an
 exchange every {walks} walks of {length} nodes ({pairs:,} pairs); medians of {rounds} runs in turns. It is made by
 
-    python -m bench.embedding --write docs/embedding.md
+    python -m bench.pages.embedding --write docs/embedding.md
 
 | ranks | scalars, B a pair | vectors, B a pair | ratio | scalars, us a pair | vectors, us a pair |
 |---|---|---|---|---|---|
@@ -85,7 +85,7 @@ def vectors(ranks: int) -> tuple[float, float]:
     """Bytes and seconds a pair of ranks that send vectors."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "found.json")
-        jobs.run(ranks, "-m", "bench.embedding", "--job", file, quietly=True)
+        jobs.run(ranks, "-m", "bench.pages.embedding", "--job", file, quietly=True)
         nbytes, seconds = json.loads(file.read_text())
         return nbytes, seconds
 

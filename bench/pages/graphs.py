@@ -1,6 +1,6 @@
 """Compares graphs on simulated ranks: the cost of an exchange, and how fast the model improves.
 
-    python -m bench.graphs [--ranks 4 16 64] [--seed 0] [--write docs/graphs.md]
+    python -m bench.pages.graphs [--ranks 4 16 64] [--seed 0] [--write docs/graphs.md]
 
 It runs the training loop of apps.svm on the embedded data, each rank on its own rows. All ranks are simulated in one
 process, so that the same seed gives the same bits.
@@ -34,7 +34,7 @@ exchanges of the 496-byte model, one every {every} examples, bsp, seed {seed}. *
 model has an objective of at most {target:.3f} over all rows. Bytes are those that a rank sends on average. The page is
 made by
 
-    python -m bench.graphs --write docs/graphs.md
+    python -m bench.pages.graphs --write docs/graphs.md
 
 {table}
 
@@ -123,7 +123,7 @@ def costs_by_graph(results: Sequence[Result]) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.graphs", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.pages.graphs", description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[4, 16, 64], metavar="N")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")

@@ -1,6 +1,6 @@
 """Compares what ranks can exchange: models, changes of models, gradients; all weights, or those that were touched.
 
-    python -m bench.averages [--ranks 4] [--write docs/averages.md]
+    python -m bench.pages.averages [--ranks 4] [--write docs/averages.md]
 
 It runs apps.svm on rcv1-ccat, or on the embedded data if that is missing. Under bsp every run has the same results.
 """
@@ -20,7 +20,7 @@ apps.svm on {data}, hinge loss, l2 {l2:g}, {ranks} ranks, bsp, an exchange every
 the objective of rank 0's model after each number of epochs, that of the final model, and the bytes that all ranks sent
 in ten epochs. It is made by
 
-    python -m bench.averages --write docs/averages.md
+    python -m bench.pages.averages --write docs/averages.md
 
 {table}
 
@@ -59,7 +59,7 @@ def table(ranks: int) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.averages", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.pages.averages", description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4, metavar="N")
     parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")
     options = parser.parse_args()

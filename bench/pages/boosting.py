@@ -1,6 +1,6 @@
 """Compares apps.gbdt on one rank and on two with scikit-learn's and XGBoost's histogram trees on two threads, in turns.
 
-python -m bench.boosting [--rows 1000000]       the census data a9a, or so many rows made of a seed
+python -m bench.pages.boosting [--rows 1000000]       the census data a9a, or so many rows made of a seed
 
 Trees, depth and bins are the same. Seconds are those of the trees after the first: bins are found before.
 """

@@ -1,6 +1,6 @@
 """Counts the lines that make the programs of examples/ parallel, and writes docs/examples.md.
 
-    python -m bench.lines [--write]
+    python -m bench.pages.lines [--write]
 
 Blank lines, docstrings and comments do not count.
 """
@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 class Example(NamedTuple):
@@ -57,7 +57,7 @@ waits for another.
 
 Only lines of code count: no blank lines, docstrings or comments. The table and the listings are made by
 
-    python -m bench.lines --write
+    python -m bench.pages.lines --write
 
 The tests run all programs, the parallel ones on two ranks.
 """
@@ -160,7 +160,7 @@ def readme(text: str) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.lines", description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(prog="python -m bench.pages.lines", description=__doc__.splitlines()[0])
     parser.add_argument("--write", action="store_true", help="write docs/examples.md, and the table of README.md")
     options = parser.parse_args()
     print(table())

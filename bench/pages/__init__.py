@@ -1,0 +1,1 @@
+"""Programs that write a page of docs each, or print a table."""
