@@ -5,37 +5,16 @@ from __future__ import annotations
 import json
 
 import pytest
-from failing_jobs import needs_openmpi
-from programs import ROOT
+from failing_jobs import killed_at, needs_openmpi
 
 pytestmark = pytest.mark.serial
-
-KILLED = f"""
-import os, signal, sys
-sys.path.insert(0, {str(ROOT)!r})
-import malt
-from apps.harness import main
-from apps.logistic import dealing
-from apps.logistic.program import run
-
-calls, whole = 0, dealing.Dealt.whole
-
-def counted(self, *words, **more):
-    global calls
-    calls += 1
-    if calls == 6 and malt.rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return whole(self, *words, **more)
-
-dealing.Dealt.whole = counted
-main("apps.logistic", run)
-"""
 
 
 @pytest.mark.thorough
 @needs_openmpi
 def test_the_others_take_over_its_rows_and_go_on_from_a_checkpoint_of_its_weights(start, tmp_path):
-    words = [KILLED, "--epochs", "12", "--json", str(tmp_path / "report.json")]
+    killed = killed_at(6, "apps.logistic", "apps.logistic.dealing:Dealt.whole")
+    words = [killed, "--epochs", "12", "--json", str(tmp_path / "report.json")]
     job = start(*words, ranks=3)
     assert job.end() == 0, job.output
     report = json.loads((tmp_path / "report.json").read_text())

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 
 import numpy as np
 import pytest
-from failing_jobs import Job, needs_openmpi
-from processes import wait_for
-from programs import ROOT, as_job, in_process, last_line
+from failing_jobs import killed_at, needs_openmpi
+from programs import as_job, in_process, last_line
 
 pytest.importorskip("numba")
 pytest.importorskip("sklearn")
@@ -18,7 +15,6 @@ pytest.importorskip("sklearn")
 import malt
 from apps.embed import planted, program
 from apps.harness import BadInput, checkpoints
-from malt.files import checkpoint
 
 pytestmark = pytest.mark.serial
 
@@ -148,48 +144,10 @@ def test_communities_of_a_large_graph_are_recovered(job_environment, tmp_path, r
 
 
 @pytest.mark.thorough
-def test_a_job_whose_ranks_are_all_killed_is_resumed(job_environment, tmp_path):
-    file, report = tmp_path / "train.ckpt", tmp_path / "report.json"
-    options = ["--checkpoint", file, "--checkpoint-every", 0, "--resume", "--json", report]
-    words = ["-m", "apps.embed", "--walks", 10**6, *options]
-    job = Job([str(word) for word in words], job_environment, tmp_path, ranks=2, options=())
-    wait_for(file.exists, 100)
-    for process in job.ranks().values():
-        os.kill(process, signal.SIGKILL)
-    assert job.end() != 0
-    epoch = int(checkpoint.read(str(file)).arrays["epoch"])
-    done = as_job("apps.embed", job_environment)("--walks", epoch + 2, *options, ranks=3)
-    assert done.returncode == 0, done.stderr
-    made = json.loads(report.read_text())
-    assert made["resumed_from"] == epoch and [one["epoch"] for one in made["epochs"]] == [epoch + 1, epoch + 2]
-
-
-KILLED = f"""
-import os, signal, sys
-sys.path.insert(0, {str(ROOT)!r})
-import malt
-from apps.embed import vectors
-from apps.embed.program import run
-from apps.harness import main
-
-calls, learn = 0, vectors.Vectors.learn
-
-def counted(self, *words):
-    global calls
-    calls += 1
-    if calls == 120 and malt.rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return learn(self, *words)
-
-vectors.Vectors.learn = counted
-main("apps.embed", run)
-"""
-
-
-@pytest.mark.thorough
 @needs_openmpi
 def test_the_others_go_on_from_a_checkpoint_where_a_rank_is_killed(start, tmp_path):
-    words = [KILLED, "--walks", "4", "--json", str(tmp_path / "report.json")]
+    killed = killed_at(120, "apps.embed", "apps.embed.vectors:Vectors.learn")
+    words = [killed, "--walks", "4", "--json", str(tmp_path / "report.json")]
     job = start(*words, ranks=3)
     assert job.end() == 1 and "Traceback" not in job.output
     assert job.output.count("apps.embed: error: rank 1 is lost: ") == 1

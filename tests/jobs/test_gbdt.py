@@ -7,7 +7,7 @@ import re
 
 import numpy as np
 import pytest
-from failing_jobs import needs_openmpi
+from failing_jobs import killed_at, needs_openmpi
 from programs import ROOT, as_job
 
 pytest.importorskip("numba")
@@ -175,31 +175,10 @@ def test_the_embedded_data_as_jobs(job_environment, tmp_path, ranks):
     assert final["test_auc"] == pytest.approx(0.904192, rel=0.005)
 
 
-KILLED = f"""
-import os, signal, sys
-sys.path.insert(0, {str(ROOT)!r})
-import malt
-from apps.gbdt import growing, rows
-from apps.gbdt.program import run
-from apps.harness import main
-
-at, calls = int(sys.argv.pop(1)), 0
-
-def counted(function):
-    def call(*words, **more):
-        global calls
-        calls += 1
-        if calls == at and malt.rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*words, **more)
-    return call
-
-growing.malt.reduce_rows = counted(malt.reduce_rows)
-growing.Grower._splits = counted(growing.Grower._splits)
-growing.Grower._begin = counted(growing.Grower._begin)
-rows.Scored.loss = counted(rows.Scored.loss)
-main("apps.gbdt", run)
-"""
+PLACES = (
+    "malt:reduce_rows", "apps.gbdt.growing:Grower._splits", "apps.gbdt.growing:Grower._begin",
+    "apps.gbdt.rows:Scored.loss",
+)  # fmt: skip
 
 
 @pytest.mark.thorough
@@ -209,7 +188,7 @@ def test_a_rank_is_killed_and_the_trees_are_the_same(start, report, tmp_path, at
     """It dies as a tree begins, before or after histograms are added up, and before losses are."""
     file, words = tmp_path / "killed.json", ["--trees", "5"]
     whole = report(2, *words)
-    job = start(KILLED, str(at), *words, "--json", str(file), ranks=3)
+    job = start(killed_at(at, "apps.gbdt", *PLACES), *words, "--json", str(file), ranks=3)
     assert job.end() == 0, job.output
     made = json.loads(file.read_text())
     assert [lost["rank"] for lost in made["lost_ranks"]] == [1]

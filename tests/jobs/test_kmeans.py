@@ -6,8 +6,8 @@ import json
 
 import numpy as np
 import pytest
-from failing_jobs import needs_openmpi
-from programs import ROOT, as_job, in_process, last_line
+from failing_jobs import killed_at, needs_openmpi
+from programs import as_job, in_process, last_line
 
 pytest.importorskip("numba")
 
@@ -133,37 +133,14 @@ def test_the_embedded_data(job_environment, tmp_path, capsys, ranks):
     assert float(inertia) < 187_000 and again == (inertia, digest)
 
 
-KILLED = f"""
-import os, signal, sys
-sys.path.insert(0, {str(ROOT)!r})
-import malt
-from apps.harness import main
-from apps.kmeans import points, start
-from apps.kmeans.program import run
-
-at, calls = int(sys.argv.pop(1)), 0
-
-def counted(function):
-    def call(*words):
-        global calls
-        calls += 1
-        if calls == at and malt.rank() == 1:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return function(*words)
-    return call
-
-points.Dealt.some, start._mine = counted(points.Dealt.some), counted(start._mine)
-main("apps.kmeans", run)
-"""
-
-
 @pytest.mark.thorough
 @needs_openmpi
 @pytest.mark.parametrize("at", [4, 8, 12])
 @pytest.mark.parametrize("options", [[], ["--batch", "5000", "--epochs", "5"]], ids=str)
 def test_a_rank_is_killed_among_the_first_centres_or_later(start, tmp_path, at, options):
     report = tmp_path / "report.json"
-    job = start(KILLED, str(at), *options, "--json", str(report), ranks=3)
+    killed = killed_at(at, "apps.kmeans", "apps.kmeans.points:Dealt.some", "apps.kmeans.start:_mine")
+    job = start(killed, *options, "--json", str(report), ranks=3)
     assert job.end() == 0, job.output
     made = json.loads(report.read_text())
     assert [lost["rank"] for lost in made["lost_ranks"]] == [1] and made["final"]["inertia"] < 190_000

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import os
 import pydoc_data.topics
 import re
-import signal
 from collections import Counter
 
 import numpy as np
 import pytest
-from failing_jobs import Job, needs_openmpi
-from processes import wait_for
-from programs import ROOT, as_job, in_process, last_line
+from failing_jobs import killed_at, needs_openmpi
+from programs import as_job, in_process, last_line
 
 pytest.importorskip("numba")
 
@@ -22,7 +19,6 @@ from apps.harness import BadInput, checkpoints
 from apps.lda import program
 from apps.lda.corpus import planted
 from apps.lda.measuring import HeldOut
-from malt.files import checkpoint
 
 pytestmark = pytest.mark.serial
 
@@ -182,59 +178,15 @@ def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environ
 
 
 @pytest.mark.thorough
-def test_a_job_whose_ranks_are_all_killed_is_resumed(job_environment, tmp_path):
-    file, report = tmp_path / "train.ckpt", tmp_path / "report.json"
-    options = ["--checkpoint", file, "--checkpoint-every", 0, "--resume", "--json", report]
-    words = ["-m", "apps.lda", "--epochs", 10**6, *options]
-    job = Job([str(word) for word in words], job_environment, tmp_path, ranks=2, options=())
-    wait_for(file.exists, 100)
-    for process in job.ranks().values():
-        os.kill(process, signal.SIGKILL)
-    assert job.end() != 0
-    epoch = int(checkpoint.read(str(file)).arrays["epoch"])
-    done = as_job("apps.lda", job_environment)("--epochs", epoch + 2, *options, ranks=3)
-    assert done.returncode == 0, done.stderr
-    made = json.loads(report.read_text())
-    assert made["resumed_from"] == epoch and [one["epoch"] for one in made["epochs"]] == [epoch + 1, epoch + 2]
-
-
-KILLED = f"""
-import os, signal, sys
-sys.path.insert(0, {str(ROOT)!r})
-import malt
-from apps.harness import main
-from apps.lda import documents
-from apps.lda.program import run
-
-calls, sweep = 0, documents.Documents.sweep
-
-def counted(self, *words):
-    global calls
-    calls += 1
-    if calls == 8 and malt.rank() == 1:
-        os.kill(os.getpid(), signal.SIGKILL)
-    return sweep(self, *words)
-
-documents.Documents.sweep = counted
-main("apps.lda", run)
-"""
-
-
-@pytest.mark.thorough
 @needs_openmpi
 def test_the_others_go_on_from_a_checkpoint_where_a_rank_is_killed(start, tmp_path):
-    words = [KILLED, "--epochs", "30", "--json", str(tmp_path / "report.json")]
+    killed = killed_at(8, "apps.lda", "apps.lda.documents:Documents.sweep")
+    words = [killed, "--epochs", "30", "--json", str(tmp_path / "report.json")]
     job = start(*words, ranks=3)
     assert job.end() == 1 and "Traceback" not in job.output
     assert job.output.count("apps.lda: error: rank 1 is lost: ") == 1
-    words += [
-        "--checkpoint",
-        str(tmp_path / "train.ckpt"),
-        "--checkpoint-every",
-        "0",
-        "--save",
-        str(tmp_path / "m.npz"),
-    ]
+    words += ["--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
+    words += ["--save", str(tmp_path / "m.npz")]
     job = start(*words, ranks=3)
     assert job.end() == 0, job.output
     report = json.loads((tmp_path / "report.json").read_text())
