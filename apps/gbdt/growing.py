@@ -133,7 +133,7 @@ class Grower:
         """Make two of a node, and of its rows on this rank. The larger has its histogram. Local."""
         feature, bin_, goes_left, g, word = split
         rest = node.word - word
-        # Where no value was missing, missing ones go the way of most rows, and right where there are as many on both sides.
+        # Where no value was missing, missing ones go the way of most rows; right, where both sides have as many.
         missing_left = bool(goes_left) if goes_left < 2 else word >> scale.bits > rest >> scale.bits
         middle = kernels.partition(
             self._bins, self._order, node.first, node.last, feature, bin_, self._binning.missing, missing_left,
