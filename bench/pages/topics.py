@@ -67,7 +67,8 @@ def uci(corpus: Corpus, path: Path) -> Path:
 def matrix(corpus: Corpus) -> Any:
     """The counts of words by document."""
     ones = np.ones(len(corpus.words), np.int64)
-    made = sp.csr_matrix((ones, corpus.words, corpus.starts), shape=(len(corpus.starts) - 1, corpus.vocabulary))
+    shape = len(corpus.starts) - 1, corpus.vocabulary
+    made = sp.csr_matrix((ones, corpus.words, corpus.starts), shape=shape, copy=True)  # changed in the next line
     made.sum_duplicates()
     return made
 

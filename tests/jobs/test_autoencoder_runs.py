@@ -27,6 +27,7 @@ def alone(capsys):
     return in_process(run, capsys)
 
 
+@pytest.mark.thorough
 def test_it_runs_at_once_on_four_ranks(job_environment, alone, tmp_path):
     done = as_job("apps.autoencoder", job_environment)("--epochs", 30, "--json", tmp_path / "report", ranks=4)
     loss, nbytes, model = last_line(done, FINAL)
