@@ -23,7 +23,7 @@ from malt.world.world import World
 from vol import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update, graph
 
 if TYPE_CHECKING:
-    from malt import files, optim
+    from malt import files, kernels, optim
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
     from malt.launch.machine.memory import free_memory
     from malt.mapreduce import map_reduce
@@ -64,6 +64,7 @@ __all__ = [
     "heartbeat",
     "hosts",
     "init",
+    "kernels",
     "load_ratings",
     "load_svmlight",
     "lost_ranks",
@@ -94,7 +95,7 @@ _LATER = {
 }
 """Names that are imported at their first use, and their modules."""
 
-_PACKAGES = ("files", "optim")
+_PACKAGES = ("files", "kernels", "optim")
 """Public subpackages that are imported at their first use."""
 
 

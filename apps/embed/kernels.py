@@ -7,26 +7,19 @@ row i of `own` and of `near` is what this rank holds of the two vectors of node 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from apps.embed.graph import Links
+from malt.kernels import Kernels
 
 Pairs = NDArray[np.int32]
 Floats = NDArray[np.float32]
-_FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
-Function = TypeVar("Function", bound=Callable[..., Any])
+kernel = Kernels(fast=True)
 
 
-def _kernel(function: Function) -> Function:
-    return cast(Function, njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)(function))
-
-
-@_kernel
+@kernel()
 def _is_edge(links: Links, one: int, other: int) -> bool:
     low, high = links.starts[one], links.starts[one + 1]
     while low < high:
@@ -38,7 +31,7 @@ def _is_edge(links: Links, one: int, other: int) -> bool:
     return bool(low < links.starts[one + 1] and links.neighbours[low] == other)
 
 
-@_kernel
+@kernel()
 def _next(links: Links, before: int, node: int, p: float, q: float, generator: np.random.Generator) -> int:
     """A neighbour of `node`, by node2vec's weights: 1/p to go back, 1 to a neighbour of `before`, else 1/q.
 
@@ -61,7 +54,7 @@ def _next(links: Links, before: int, node: int, p: float, q: float, generator: n
             return int(drawn)
 
 
-@_kernel
+@kernel()
 def draw(
     links: Links, starts: Pairs, walk: Pairs, window: int, p: float, q: float, generator: np.random.Generator,
     pairs: Pairs,
@@ -84,7 +77,7 @@ def draw(
                 row += 1
 
 
-@_kernel
+@kernel()
 def products(own: Floats, near: Floats, pairs: Pairs, found: Floats) -> None:
     """Fill `found` with this rank's parts of the products: of the center's vector, and those of the other nodes."""
     for row in range(len(pairs)):
@@ -97,7 +90,7 @@ def products(own: Floats, near: Floats, pairs: Pairs, found: Floats) -> None:
             found[row, column] = total
 
 
-@_kernel
+@kernel()
 def learn(own: Floats, near: Floats, pairs: Pairs, found: Floats, step: float) -> float:
     """Take a step for each pair, given the whole products. Returns the sum of -log s(x) - sum of log s(-x')."""
     loss = 0.0

@@ -8,9 +8,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps import linear
 from apps.gbdt import kernels
 from apps.harness import Array, by_rank
+from malt.kernels import linear
 
 SAMPLE_ROWS: Final = 200_000
 """Edges are found of so many rows at most."""

@@ -49,16 +49,6 @@ def on_lowest_rank(work: Callable[[], object]) -> None:
                 return
 
 
-def compile_first(kernels: Callable[[], Any]) -> None:
-    """Call kernels() on one rank of each host, which fills numba's cache, and then on the others. Collective."""
-    hosts = malt.hosts()
-    is_first = hosts.index(hosts[malt.rank()]) == malt.rank()
-    for turn in (True, False):
-        if is_first == turn:
-            kernels()
-        malt.barrier()
-
-
 def same_start(arrays: Sequence[Array]) -> None:
     """Replace `arrays`, in place, by those of the lowest live rank. Collective."""
     for array in arrays:

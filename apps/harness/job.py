@@ -9,7 +9,7 @@ from typing import Any, Final
 
 import malt
 from apps.harness import memory
-from apps.harness.agreement import common_hash, compile_first, on_lowest_rank, print_once
+from apps.harness.agreement import common_hash, on_lowest_rank, print_once
 from apps.harness.checkpoints import Checkpoints, check_checkpoint
 from apps.harness.errors import BadInput, HelpGiven, user_errors
 from apps.harness.marks import Mark, over_ranks
@@ -19,6 +19,7 @@ from apps.harness.program import Measured, Measures, Problem, Program
 from apps.harness.report import Report, header
 from apps.harness.shares import Shares
 from apps.harness.training import Training
+from malt.kernels import compile_first
 
 _NO_CHECKPOINT: Final = "its part of the model has failed with it; with --checkpoint FILE the others go on from that"
 

@@ -6,13 +6,13 @@ row of memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numpy.typing import NDArray
+
+from malt.kernels import Kernels
 
 Floats = NDArray[np.float64]
 
@@ -32,14 +32,11 @@ class Points(NamedTuple):
 
 
 _POINTS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F8), Points)
-Function = TypeVar("Function", bound=Callable[..., Any])
+kernel = Kernels()
+compile_kernels = kernel.compile
 
 
-def _compiled(function: Function) -> Function:
-    return cast(Function, njit(nogil=True, cache=True, error_model="numpy")(function))
-
-
-@_compiled
+@kernel()
 def _score(points: Any, i: Any, centres: Any, halves: Any, scores: Any) -> None:
     """scores[c] = |c|^2 / 2 - x . c of row i, for all centres."""
     for c in range(halves.size):
@@ -50,7 +47,7 @@ def _score(points: Any, i: Any, centres: Any, halves: Any, scores: Any) -> None:
             scores[c] -= value * row[c]
 
 
-@_compiled
+@kernel(_POINTS, _READ_I4, _F8_2, _F8, _I4, _F8, _F8_2, _F8)
 def assign(
     points: Any, order: Any, centres: Any, halves: Any, labels: Any, distances: Any, sums: Any, counts: Any
 ) -> tuple[float, int]:  # fmt: skip
@@ -78,7 +75,7 @@ def assign(
     return inertia, changed
 
 
-@_compiled
+@kernel(_POINTS, _F8_2, _F8, _F8, _F8_2)
 def closer(points: Any, centres: Any, halves: Any, closest: Any, found: Any) -> None:
     """found[c, i] = min(closest[i], |x_i - c|^2) for all rows and centres."""
     scores = np.empty(halves.size)
@@ -86,15 +83,3 @@ def closer(points: Any, centres: Any, halves: Any, closest: Any, found: Any) -> 
         _score(points, i, centres, halves, scores)
         for c in range(halves.size):
             found[c, i] = min(closest[i], max(0.0, points.squares[i] + 2.0 * scores[c]))
-
-
-@cache
-def compile_kernels() -> None:
-    """Compile the kernels, or load them from numba's cache. After it an argument of a wrong type is a TypeError."""
-    kernels: Any = (
-        (assign, (_POINTS, _READ_I4, _F8_2, _F8, _I4, _F8, _F8_2, _F8)),
-        (closer, (_POINTS, _F8_2, _F8, _F8, _F8_2)),
-    )
-    for kernel, signature in kernels:
-        kernel.compile(signature)
-        kernel.disable_compile()

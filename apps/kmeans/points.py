@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps import linear
 from apps.harness import Array, Shares, Sums, by_rank
 from apps.kmeans import kernels
 from apps.kmeans.kernels import Floats, Points
 from malt.data import rows_of
+from malt.kernels import linear
 
 _NUMBERS = 4
 """What ranks add up beside sums of rows and counts: inertia, changed labels, squared lengths, rows."""

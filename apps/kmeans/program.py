@@ -17,13 +17,14 @@ from typing import Any, Final
 import numpy as np
 
 import malt
-from apps import harness, linear
+from apps import harness
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Start
 from apps.kmeans import kernels
 from apps.kmeans.centres import Centres
 from apps.kmeans.points import Dealt, Found
 from apps.kmeans.start import PROGRAM, first_centres, load, save
 from apps.linear.reading import EMBEDDED
+from malt.kernels import linear
 
 SUMMARY = str(__doc__).splitlines()[0]
 ITERATIONS, PASSES = 300, 10

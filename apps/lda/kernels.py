@@ -6,30 +6,25 @@ Counts are float32, exact up to 2^24. Row i of `counts` has the topics of a word
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any, Final, TypeVar, cast
+from typing import Final
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
+
+from malt.kernels import Kernels
 
 Floats = NDArray[np.float32]
 Doubles = NDArray[np.float64]
 Numbers = NDArray[np.int32]
 Places = NDArray[np.int64]
-_FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
 _BLOCK: Final = 32
 """Weights that are skipped at once in a search."""
 _TINY: Final = 1e-200
 _ROUNDS: Final = 30
-Function = TypeVar("Function", bound=Callable[..., Any])
+kernel = Kernels(fast=True)
 
 
-def _kernel(function: Function) -> Function:
-    return cast(Function, njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)(function))
-
-
-@_kernel
+@kernel()
 def _found(weights: Floats, topics: int, total: float, drawn: float) -> int:
     """The topic that a number from 0 to 1 stands for. `weights`: zeros behind those of the topics."""
     rest, block = np.float32(drawn * total), 0
@@ -47,7 +42,7 @@ def _found(weights: Floats, topics: int, total: float, drawn: float) -> int:
     return min(block, topics - 1)
 
 
-@_kernel
+@kernel()
 def sweep(
     ends: Places, part: int, words: Numbers, assigned: Numbers, first: int, counts: Floats, totals: Doubles,
     alpha: float, beta: float, vocabulary: int, generator: np.random.Generator,
@@ -95,7 +90,7 @@ def sweep(
     return loss + math.log(product)
 
 
-@_kernel
+@kernel()
 def count(
     ends: Places, part: int, words: Numbers, assigned: Numbers, first: int, counts: Floats, totals: Doubles
 ) -> None:  # fmt: skip
@@ -106,7 +101,7 @@ def count(
             totals[assigned[token]] += 1.0
 
 
-@_kernel
+@kernel()
 def draw(words: Numbers, topics: Floats, generator: np.random.Generator, assigned: Numbers) -> None:
     """Draw a topic for each token by the weights of its word: a row of `topics`."""
     size = topics.shape[1]
@@ -119,7 +114,7 @@ def draw(words: Numbers, topics: Floats, generator: np.random.Generator, assigne
         assigned[token] = _found(weights, size, float(total), generator.random())
 
 
-@_kernel
+@kernel()
 def complete(starts: Places, words: Numbers, topics: Floats, alpha: float) -> float:
     """The sum of the logarithms of p(word) of the second half of each document, given its first half.
 

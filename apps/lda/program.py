@@ -26,6 +26,7 @@ from apps.lda.kernels import Numbers
 from apps.lda.measuring import HeldOut, Measuring
 from apps.lda.reading import Data
 from malt import files
+from malt.kernels import compile_first
 
 SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 4
@@ -180,7 +181,7 @@ class Program(harness.Program):
         if data.train is not None:
             return Problem(options, data)
         assert data.test is not None and data.model is not None
-        harness.compile_first(kernels.compile_kernels)
+        compile_first(kernels.compile_kernels)
         test, model = HeldOut(data.test, options.seed, set()), data.model
         totals = model.sum(axis=0, dtype=np.float64)
         found = test.perplexity(model[test.words], totals, options.alpha, options.beta, len(model))

@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from apps.harness import Array
-from apps.linear import LOSSES, SOFTMAX, kernels
 from apps.logistic.rows import Block
 from apps.logistic.weights import Weights
+from malt.kernels import linear
 
 
 class Found(NamedTuple):
@@ -34,7 +34,7 @@ class Objective:
 
     def __init__(self, weights: Weights, options: Namespace, classes: int) -> None:
         self._weights, self._l1, self._l2, self._intercept = weights, options.l1, options.l2, options.intercept
-        self._loss = SOFTMAX if options.multiclass == "softmax" else LOSSES[options.loss]
+        self._loss = linear.SOFTMAX if options.multiclass == "softmax" else linear.LOSSES[options.loss]
         self._scores = np.zeros(classes)
 
     def found(self, x: Any, block: Block, rows: float, l1: bool = True) -> Found:
@@ -54,8 +54,8 @@ class Objective:
 
     def _add(self, block: Block, params: Array, out: Array) -> tuple[float, int]:
         if params.ndim == 1:
-            return kernels.add_gradient(block.data, params, out, self._loss)
-        return kernels.add_gradient_of_classes(block.data, params, out, self._scores, self._loss)
+            return linear.add_gradient(block.data, params, out, self._loss)
+        return linear.add_gradient_of_classes(block.data, params, out, self._scores, self._loss)
 
     def _penalty(self, part: Array, l1: bool) -> float:
         shrunk = part[self._weights.penalized]
@@ -66,7 +66,7 @@ class Objective:
     def of_zeros(self) -> float:
         """The objective of weights of zeros. Local."""
         classes = len(self._scores)
-        return math.log(classes) if self._loss == SOFTMAX else classes * kernels.loss_of(self._loss, 0.0)
+        return math.log(classes) if self._loss == linear.SOFTMAX else classes * linear.loss_of(self._loss, 0.0)
 
     def penalize(self, x: Any, gradient: Any) -> None:
         """gradient += l2 x, without the intercept. Local."""

@@ -7,8 +7,9 @@ from argparse import Namespace
 from typing import Final
 
 import malt
-from apps import harness, linear
+from apps import harness
 from apps.harness import Parser
+from malt.kernels import linear
 
 BATCH: Final = ("lbfgs", "owlqn")
 """Optimizers of the whole gradient."""

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import malt
-from apps import harness, linear
+from apps import harness
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Measures, Need, Parser, Report, Start
 from apps.linear.reading import paths
 from apps.logistic.batch import Batch
@@ -26,7 +26,7 @@ from apps.logistic.options import BATCH, add_options, settle
 from apps.logistic.rows import Rows
 from apps.logistic.stochastic import learner
 from apps.logistic.weights import Replicated, Sharded, Weights
-from malt import files
+from malt.kernels import linear
 
 SUMMARY = str(__doc__).splitlines()[0]
 _HISTORY = 10
@@ -165,7 +165,7 @@ class Trainer(harness.Trainer):
     def save(self, path: str) -> None:
         """Write the model as .npz: rows for the features, in the order of the file, and the intercept."""
         data, options, weights = self._problem.data, self._options, self._weights.whole(self._point)
-        files.save_npz(
+        malt.files.save_npz(
             path, format=1, program="apps.logistic", loss=options.loss, l1=options.l1, l2=options.l2,
             weights=weights[:-1], intercept=weights[-1], labels=data.classes.values, zero_based=data.train.zero_based,
         )  # fmt: skip

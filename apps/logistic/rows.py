@@ -11,10 +11,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps import linear
 from apps.harness import Array
-from apps.linear import Examples
 from apps.linear.reading import load, paths
+from malt.kernels import linear
+from malt.kernels.linear import Examples
 
 MOST_CLASSES: Final = 1000
 """More different labels are numbers rather than classes."""

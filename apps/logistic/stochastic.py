@@ -9,12 +9,12 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 import malt
-from apps import linear
 from apps.harness import Array, by_rank
 from apps.logistic.objective import Objective
 from apps.logistic.options import STEPS
 from apps.logistic.rows import Block, Rows
 from apps.logistic.weights import NUMBERS, Weights
+from malt.kernels import linear
 
 BETA: Final = 1e-6
 """FTRL's beta, which is for gradients of size 1: those of means over a block are smaller, and rates follow them."""

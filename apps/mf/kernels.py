@@ -7,12 +7,13 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from apps.mf.factors import Numbers, Rows, Shard
+from malt.kernels import FAST, Kernels
 
 _AHEAD: Final = 16
 """The row of an item is prefetched so many ratings early: 1.5 times as fast if rows do not fit in the cache."""
@@ -22,9 +23,8 @@ _USERS_AHEAD: Final = 3
 _LANES: Final = 16
 """The number of floats in a vector. LLVM splits it for processors with shorter vectors."""
 
-_FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
-"""The flags of fast arithmetic that keep NaN and infinity, by which divergence is found."""
-_FLAGS: Final = tuple(sorted(_FAST))
+_FLAGS: Final = tuple(sorted(FAST))
+_compiled: Final = Kernels(fast=True)()
 _TABLE: Final = types.Array(types.f4, 2, "C")
 _READ_TABLE: Final = types.Array(types.f4, 2, "C", readonly=True)
 _MARKS: Final = types.Array(types.b1, 1, "C")
@@ -85,10 +85,6 @@ def predict(made: Kernels, users: Rows, items: Rows, whose: Numbers, which: Numb
     out = np.empty(len(whose), np.float32)
     made.predict(users, items, whose, which, out)
     return out
-
-
-def _compiled(function: Callable[..., Any]) -> Any:
-    return njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)(function)
 
 
 @intrinsic

@@ -8,10 +8,11 @@ from typing import Final
 import numpy as np
 
 import malt
-from apps.harness import Measured, compile_first
+from apps.harness import Measured
 from apps.mf import factors, kernels, model
 from apps.mf.model import Model
 from apps.mf.planted import film, planted
+from malt.kernels import compile_first
 
 PROBLEMS: Final = {"small": planted, "film": film}
 """The problems that are made of the seed, by the names of --problem."""

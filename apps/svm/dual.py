@@ -14,11 +14,11 @@ from typing import Any
 import numpy as np
 
 import malt
-from apps import linear
 from apps.harness import Array, BadInput, CommonShares, Measures, Need, Report, Start, exchanges
-from apps.linear import Order
 from apps.svm import problem as common
 from malt.data import rows_of
+from malt.kernels import linear
+from malt.kernels.linear import Order
 
 _COPIES, _PER_ROW = 10, 8
 """Arrays of float64 on a rank, of features and of rows: an ascent, its changes, what is summed, what is saved."""

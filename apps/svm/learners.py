@@ -13,9 +13,9 @@ from typing import Any, Protocol
 import numpy as np
 
 import malt
-from apps import linear
 from apps.harness import common_mean
-from apps.linear import Examples, Order, Params, Problem
+from malt.kernels import linear
+from malt.kernels.linear import Examples, Order, Params, Problem
 
 State = Mapping[str, Any]
 DEPTH = 8

@@ -5,8 +5,9 @@ from __future__ import annotations
 from argparse import Namespace
 from typing import Any, Final
 
-from apps import harness, linear
+from apps import harness
 from apps.harness import Parser
+from malt.kernels import linear
 
 AVERAGES: Final = ("model", "delta", "gradient", "none")
 _SGD: Final[dict[str, Any]] = {

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 
 import malt
-from apps import harness, linear
+from apps import harness
 from apps.harness import Array, Need, Report
 from apps.linear.reading import paths
 from malt import files
+from malt.kernels import linear
 
 
 class Problem(harness.Problem):

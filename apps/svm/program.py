@@ -14,10 +14,11 @@ from argparse import Namespace
 from collections.abc import Sequence
 
 import malt
-from apps import harness, linear
+from apps import harness
 from apps.harness import Column, Parser
 from apps.linear.reading import load, paths
 from apps.svm import dual, optimizers, sgd
+from malt.kernels import linear
 
 SUMMARY = str(__doc__).splitlines()[0]
 

@@ -9,11 +9,12 @@ from typing import Any
 import numpy as np
 
 import malt
-from apps import harness, linear
+from apps import harness
 from apps.harness import Array, Measures, Need, Report, Start, exchanges, memory
-from apps.linear import Order
 from apps.svm import problem as common
 from apps.svm.learners import DEPTH, learner
+from malt.kernels import linear
+from malt.kernels.linear import Order
 
 _COPIES = 5
 """Models on a rank: the trained one, the mean so far, the exchanged one, one to merge, one to keep."""

@@ -16,8 +16,8 @@ import numpy as np
 
 import malt
 from apps.embed import graph, kernels, planted
-from apps.harness import compile_first
 from bench import jobs
+from malt.kernels import compile_first
 
 NODES, COMMUNITIES, DIM, LENGTH, WINDOW, NEGATIVES, WALKS = 10_000, 20, 64, 10, 5, 5, 500
 """`WALKS`: those of all ranks between two exchanges."""

@@ -19,9 +19,9 @@ from pathlib import Path
 import numpy as np
 
 import malt
-from apps import linear
 from apps.linear import reading
 from apps.svm import learners
+from malt.kernels import linear
 
 GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
 TARGET = 0.362

@@ -26,10 +26,10 @@ import numpy as np
 from mpi4py import MPI
 
 import malt
-from apps import linear
 from bench import jobs
 from bench.rows import Row, timed
 from bench.svm import task
+from malt.kernels import linear
 
 EVERY, PACE_S, SLOW = 1000, 0.003, 3
 DEALT = 2

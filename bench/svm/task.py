@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 
 import malt
-from apps import linear
 from bench import jobs
 from bench.svm import planted
+from malt.kernels import linear
 
 L2 = 1e-4
 PROBLEM = linear.Problem("hinge", L2, False)

@@ -13,9 +13,9 @@ from typing import Any
 import numpy as np
 from numba import njit, prange, set_num_threads
 
-from apps import linear
-from apps.linear import kernels
 from bench.svm.task import L2, PROBLEM, Task
+from malt.kernels import linear
+from malt.kernels.linear import compiled
 
 THREADS = 2
 
@@ -24,7 +24,7 @@ THREADS = 2
 def descend(
     data: Any, order: Any, params: Any, loss: int, l2: float, eta0: float, t: float, intercept_rate: float
 ) -> float:
-    """As kernels.train but for the shrinking at the end: returns the scale that params must still be multiplied by.
+    """As compiled.train but for the shrinking at the end: returns the scale that params must still be multiplied by.
 
     It is a copy: the kernel is an eighth slower where it calls this function.
     """
@@ -37,8 +37,8 @@ def descend(
         start, stop = np.uint64(starts[row]), np.uint64(starts[row + 1])
         scale = 1 / (1 + rate * k)
         y = labels[row]
-        z = y * (np.float32(scale) * kernels._dot(values, columns, start, stop, params) + params[n_features])
-        slope = kernels.dloss_of(loss, z) * y
+        z = y * (np.float32(scale) * compiled._dot(values, columns, start, stop, params) + params[n_features])
+        slope = compiled.dloss_of(loss, z) * y
         if slope != 0:
             step = np.float32(-eta_first * slope)
             for j in range(start, stop):
@@ -61,7 +61,7 @@ def _descend(data: Any, orders: Any, models: Any, loss: int, l2: float, eta0: fl
             data, orders[thread], models[thread // sharers], loss, sharers * l2, eta0, t / sharers, 0.0
         )  # fmt: skip
     for model in models:
-        kernels.rescale(model, scales[0])
+        compiled.rescale(model, scales[0])
 
 
 class Threads:

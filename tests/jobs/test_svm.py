@@ -11,10 +11,10 @@ import pytest
 from programs import as_job, in_process, last_line
 
 import malt
-from apps import linear
 from apps.harness import BadInput
 from apps.svm.learners import learner
 from apps.svm.program import run
+from malt.kernels import linear
 
 pytestmark = pytest.mark.serial
 

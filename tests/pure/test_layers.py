@@ -67,7 +67,10 @@ def test_imports_within_a_layer_point_left(file):
     assert [one for one in others if ROOMS[one][0] == ROOMS[own][0] and ROOMS[one][1] != ROOMS[own][1]] == []
 
 
-PUBLIC = {name: import_module(name) for name in ("malt", "malt.data", "malt.files", "malt.optim")}
+PUBLIC = {
+    name: import_module(name)
+    for name in ("malt", "malt.data", "malt.files", "malt.kernels", "malt.kernels.linear", "malt.optim")
+}
 
 
 def internals(text: str) -> list[str]:

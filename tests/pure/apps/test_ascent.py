@@ -16,14 +16,13 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.sparse import csr_matrix, random_array
 
 import malt
-from apps import linear
 from apps.harness import BadInput
-from apps.linear import Ascent, Problem, kernels
-from apps.linear.kernels import LOSSES
 from apps.svm import dual
 from apps.svm.program import run
 from dstorm import Group, SimulatedTransport
 from dstorm.membership.resilient import SurvivingTransport
+from malt.kernels import linear
+from malt.kernels.linear import LOSSES, Ascent, Problem, compiled
 from malt.session import session
 from malt.world.world import World
 
@@ -103,14 +102,14 @@ def test_the_best_alpha_is_the_best(loss):
         def loses(a, alpha=alpha, z=z, q=q):
             return -dual_loss(loss, a) + z * (a - alpha) + q * (a - alpha) ** 2 / 2
 
-        found = kernels.best_alpha(LOSSES[loss], alpha, z, q)
+        found = compiled.best_alpha(LOSSES[loss], alpha, z, q)
         twin = minimize_scalar(loses, bounds=(0, most), method="bounded", options={"xatol": 1e-9}).x
         assert found == pytest.approx(twin, abs=1e-5)
 
 
 def test_a_row_without_features_and_intercept_has_the_full_loss():
     linear.compile_kernels()
-    assert kernels.best_alpha(LOSSES["hinge"], 0.0, 0.0, 0.0) == 1.0
+    assert compiled.best_alpha(LOSSES["hinge"], 0.0, 0.0, 0.0) == 1.0
 
 
 def weights_of(X, y, alphas):

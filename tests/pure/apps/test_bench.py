@@ -8,7 +8,6 @@ import time
 import numpy as np
 import pytest
 
-from apps import linear
 from bench import __main__ as program
 from bench import jobs, rows
 from bench.rows import Row, rated, timed
@@ -16,6 +15,7 @@ from bench.svm import planted
 from bench.svm.task import PROBLEM, Task
 from bench.svm.threads import Threads, descend
 from bench.timing import alternate, ratio
+from malt.kernels import linear
 
 pytestmark = pytest.mark.serial
 
@@ -116,6 +116,6 @@ def test_descend_leaves_the_shrinking_to_the_caller(few_rows):
     order = np.arange(500, dtype=np.int32)
     whole, parts = np.zeros((2, planted.COLUMNS + 1), np.float32)
     arguments = (PROBLEM.code, PROBLEM.l2, 2.0, 100.0, 0.0)
-    linear.kernels.train(data, order, whole, *arguments)
+    linear.compiled.train(data, order, whole, *arguments)
     scale = descend(data, order, parts, *arguments)
     assert 0 < scale < 1 and np.allclose(parts * np.float32(scale), whole) and whole.any()

@@ -8,9 +8,9 @@ import numpy as np
 import pytest
 from test_linear import some_rows
 
-from apps import linear
-from apps.linear import Problem
 from apps.svm.learners import learner
+from malt.kernels import linear
+from malt.kernels.linear import Problem
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 

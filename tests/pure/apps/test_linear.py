@@ -1,10 +1,10 @@
-"""Tests of apps.linear: kernels against slow twins in NumPy, derivatives against differences of the loss."""
+"""Tests of malt.kernels.linear: kernels against slow twins in NumPy, derivatives against differences of the loss."""
 
 from __future__ import annotations
 
 import lzma
 import math
-import shutil
+import os
 import subprocess
 import sys
 import time
@@ -19,8 +19,8 @@ pytest.importorskip("sklearn")
 from scipy.sparse import csr_matrix, random_array
 from sklearn.datasets import load_svmlight_file
 
-from apps import linear
-from apps.linear import LOSSES, Problem
+from malt.kernels import linear
+from malt.kernels.linear import LOSSES, Problem
 
 pytestmark = pytest.mark.serial
 
@@ -385,18 +385,15 @@ def test_a9a_reaches_its_target(generator):
 @pytest.mark.thorough
 def test_compiled_kernels_are_cached(tmp_path):
     """A second process loads the kernels. So ranks that wait for the first do not compile."""
-    (tmp_path / "apps").mkdir()
-    shutil.copy(ROOT / "apps/__init__.py", tmp_path / "apps/__init__.py")
-    shutil.copytree(ROOT / "apps/linear", tmp_path / "apps/linear", ignore=shutil.ignore_patterns("__pycache__"))
     program = """
-from apps.linear import kernels
-kernels.compile_kernels()
-print(sum(dispatcher.stats.cache_misses.total() for dispatcher, _ in kernels.KERNELS))"""
+from malt.kernels.linear.compiled import kernel
+kernel.compile()
+print(sum(dispatcher.stats.cache_misses.total() for dispatcher, _ in kernel.signed))"""
 
     def misses():
-        return int(
-            subprocess.run([sys.executable, "-c", program], cwd=tmp_path, check=True, capture_output=True).stdout
-        )
+        environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path)}
+        done = subprocess.run([sys.executable, "-c", program], env=environment, check=True, capture_output=True)
+        return int(done.stdout)
 
     assert misses() > 0
     start_s = time.perf_counter()

@@ -27,9 +27,9 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import entr
 
-from apps.linear import kernels
-from apps.linear.kernels import HINGE, LOGISTIC, SQUARED, Examples, Order, Params
-from apps.linear.problem import Problem
+from malt.kernels.linear import compiled
+from malt.kernels.linear.compiled import HINGE, LOGISTIC, SQUARED, Examples, Order, Params
+from malt.kernels.linear.problem import Problem
 
 Floats = NDArray[np.float64]
 
@@ -75,7 +75,7 @@ class Ascent:
     def ascend(self, order: Order, ranks: int) -> Floats:
         """By how much all is to change after a step on each row in `order`, in one array. `add` does it."""
         before, ahead = self.alphas[order], self.weights.copy()
-        kernels.ascend(
+        compiled.ascend(
             self._data, order, self.alphas, ahead, self._problem.code, ranks * self._share, self._bias
         )  # fmt: skip
         steps = np.zeros(self._rows)
@@ -83,7 +83,7 @@ class Ascent:
         self.alphas[order] = before
         positive = np.empty_like(self._positive)
         if positive.size:
-            kernels.weigh(self._data, steps * self._is_positive, positive, self._share)
+            compiled.weigh(self._data, steps * self._is_positive, positive, self._share)
         sums = np.array([steps[self._is_positive].sum(), steps[~self._is_positive].sum()])
         return np.concatenate([steps, (ahead - self.weights) / ranks, positive, sums])
 

@@ -1,19 +1,19 @@
 """The compiled kernels of linear models, and the rows that they read.
 
-The kernels release the GIL, allocate nothing and check nothing. Numba caches them on disk: see `compile_kernels`. They
-are all in this file, because numba's cache notices only changes in the file of the kernel itself.
+The kernels release the GIL, allocate nothing and check nothing. Numba caches them on disk, and looks at the time
+of one file: all are in this one.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numpy.typing import NDArray
+
+from malt.kernels.compiling import Kernels
 
 HINGE, SQUARED_HINGE, LOGISTIC, SQUARED = 0, 1, 2, 3
 LOSSES: Final = {"hinge": HINGE, "squared-hinge": SQUARED_HINGE, "logistic": LOGISTIC, "squared": SQUARED}
@@ -23,43 +23,16 @@ SOFTMAX: Final = -1
 Params = NDArray[np.float32]
 Order = NDArray[np.int32]
 
-_FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
-"""The flags of fast arithmetic that keep NaN and infinity, by which divergence is found."""
 _F4, _F8 = (types.Array(kind, 1, "C") for kind in (types.f4, types.f8))
 _READ_F4, _READ_I4, _READ_I8, _READ_F8 = (
     types.Array(kind, 1, "C", readonly=True) for kind in (types.f4, types.i4, types.i8, types.f8)
 )
 _F8_2, _READ_F8_2 = types.Array(types.f8, 2, "C"), types.Array(types.f8, 2, "C", True)
-KERNELS: Final[list[tuple[Any, tuple[Any, ...]]]] = []
-
 _MOST_NEWTON, _NEWTON_ERROR = 50, 1e-12
 """The most steps of Newton's method, and the change of a margin at which it ends."""
 
-Function = TypeVar("Function", bound=Callable[..., Any])
-
-
-def _kernel(*signature: Any) -> Callable[[Function], Function]:
-    """A decorator that compiles a kernel: for `signature` in `compile_kernels`, or on first use if there is none."""
-
-    def compiled(function: Function) -> Function:
-        dispatcher = njit(nogil=True, cache=True, error_model="numpy", fastmath=_FAST)(function)
-        if signature:
-            KERNELS.append((dispatcher, signature))
-        return cast(Function, dispatcher)
-
-    return compiled
-
-
-@cache
-def compile_kernels() -> None:
-    """Compile every kernel, or load it from numba's cache, which takes a fraction of a second.
-
-    Call it before the clock starts, on one rank of each host first, and on the others after a barrier. After it an
-    argument of a wrong type is a TypeError, and not another compilation.
-    """
-    for dispatcher, signature in KERNELS:
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
+kernel = Kernels(fast=True)
+compile_kernels = kernel.compile
 
 
 class Examples(NamedTuple):
@@ -77,7 +50,7 @@ _ROWS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _
 # Losses of the margin z = y (x . w + b), and their derivatives with respect to z
 
 
-@_kernel()
+@kernel()
 def loss_of(loss: int, z: float) -> float:
     """hinge: max(0, 1 - z)    squared hinge: max(0, 1 - z)^2   logistic: log(1 + exp(-z))   squared: (1 - z)^2 / 2"""
     if loss == HINGE:
@@ -89,7 +62,7 @@ def loss_of(loss: int, z: float) -> float:
     return math.log1p(math.exp(-z)) if z > 0 else math.log1p(math.exp(z)) - z
 
 
-@_kernel()
+@kernel()
 def dloss_of(loss: int, z: float) -> float:
     """hinge: -1 if z < 1, else 0    squared hinge: -2 max(0, 1 - z)   logistic: -1 / (1 + exp(z))   squared: z - 1"""
     if loss == HINGE:
@@ -104,7 +77,7 @@ def dloss_of(loss: int, z: float) -> float:
 # Training
 
 
-@_kernel()
+@kernel()
 def _dot(values: Any, columns: Any, start: Any, stop: Any, weights: Any) -> Any:
     """x . w, in four sums at once, which take a fifth less time than the single loop that LLVM vectorizes by itself.
 
@@ -124,7 +97,7 @@ def _dot(values: Any, columns: Any, start: Any, stop: Any, weights: Any) -> Any:
     return (sum0 + sum1) + (sum2 + sum3)
 
 
-@_kernel(_ROWS, _READ_I4, _F4, types.i8, types.f8, types.f8, types.f8, types.f8)
+@kernel(_ROWS, _READ_I4, _F4, types.i8, types.f8, types.f8, types.f8, types.f8)
 def train(
     data: Examples, order: Order, params: Params, loss: int, l2: float, eta0: float, t: float, intercept_rate: float
 ) -> bool:
@@ -154,7 +127,7 @@ def train(
     return rescale(params, 1 / (1 + rate * order.size))
 
 
-@_kernel()
+@kernel()
 def rescale(params: Any, scale: float) -> bool:
     """u <- scale u, which makes it w again. Returns whether all of params is finite."""
     factor = np.float32(scale)
@@ -165,7 +138,7 @@ def rescale(params: Any, scale: float) -> bool:
     return bool(check == 0)
 
 
-@_kernel(_F4, _READ_F4, types.f8)
+@kernel(_F4, _READ_F4, types.f8)
 def blend(average: Any, params: Any, weight: float) -> None:
     """average <- (1 - weight) average + weight params"""
     part = np.float32(weight)
@@ -173,7 +146,7 @@ def blend(average: Any, params: Any, weight: float) -> None:
         average[j] += part * (params[j] - average[j])
 
 
-@_kernel(_ROWS, _READ_I4, _READ_F4, _F4, types.i8, types.f8, types.f8)
+@kernel(_ROWS, _READ_I4, _READ_F4, _F4, types.i8, types.f8, types.f8)
 def subgradient(
     data: Examples, order: Order, params: Params, out: Params, loss: int, l2: float, intercept: float
 ) -> None:
@@ -197,7 +170,7 @@ def subgradient(
 # Gradients over whole passes, in float64
 
 
-@_kernel(_ROWS, _READ_F8, _F8, types.i8)
+@kernel(_ROWS, _READ_F8, _F8, types.i8)
 def add_gradient(data: Examples, params: Any, out: Any, loss: int) -> tuple[float, int]:
     """out += the gradient of the sum of the losses. Returns that sum, and the number of correct rows.
 
@@ -220,7 +193,7 @@ def add_gradient(data: Examples, params: Any, out: Any, loss: int) -> tuple[floa
     return losses, right
 
 
-@_kernel(_ROWS, _READ_F8_2, _F8_2, _F8, types.i8)
+@kernel(_ROWS, _READ_F8_2, _F8_2, _F8, types.i8)
 def add_gradient_of_classes(data: Examples, params: Any, out: Any, scores: Any, loss: int) -> tuple[float, int]:
     """out += the gradient, as `add_gradient`, of a model with a column for each class. `scores`: memory for a row.
 
@@ -265,7 +238,7 @@ def add_gradient_of_classes(data: Examples, params: Any, out: Any, scores: Any, 
 # Dual coordinate ascent: see ascent.py
 
 
-@_kernel()
+@kernel()
 def best_alpha(loss: int, alpha: float, z: float, q: float) -> float:
     """The a that maximises dual_loss(a) - z (a - alpha) - q (a - alpha)^2 / 2, for the margin z and q = |x|^2 / (l2 n).
 
@@ -289,7 +262,7 @@ def best_alpha(loss: int, alpha: float, z: float, q: float) -> float:
     return 1.0 / (1.0 + math.exp(u))
 
 
-@_kernel(_ROWS, _READ_I4, _F8, _F8, types.i8, types.f8, types.f8)
+@kernel(_ROWS, _READ_I4, _F8, _F8, types.i8, types.f8, types.f8)
 def ascend(data: Examples, order: Order, alphas: Any, params: Any, loss: int, share: float, bias: float) -> None:
     """For each row of `order`: alpha <- its best value, params <- params + share y (its change) (x, bias)."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
@@ -311,7 +284,7 @@ def ascend(data: Examples, order: Order, alphas: Any, params: Any, loss: int, sh
             params[n_features] += change * bias
 
 
-@_kernel(_ROWS, _F8, _F8, types.f8)
+@kernel(_ROWS, _F8, _F8, types.f8)
 def weigh(data: Examples, alphas: Any, out: Any, share: float) -> None:
     """out <- the sum over the rows of share alpha y (x, 1)"""
     out[:] = 0
@@ -326,7 +299,7 @@ def weigh(data: Examples, alphas: Any, out: Any, share: float) -> None:
 # Measures of models and rows
 
 
-@_kernel(_ROWS, _READ_I4, types.Array(types.u1, 1, "C"))
+@kernel(_ROWS, _READ_I4, types.Array(types.u1, 1, "C"))
 def mark(data: Examples, order: Order, marks: Any) -> None:
     """marks <- 1 at the columns of the rows in `order`."""
     for k in range(order.size):
@@ -335,7 +308,7 @@ def mark(data: Examples, order: Order, marks: Any) -> None:
             marks[np.uint32(data.columns[j])] = 1
 
 
-@_kernel(_ROWS, _READ_F4, types.i8, types.i8, types.i8)
+@kernel(_ROWS, _READ_F4, types.i8, types.i8, types.i8)
 def totals(data: Examples, params: Params, loss: int, first: int, last: int) -> tuple[float, int]:
     """The sum of the losses and the number of correct rows, of rows first:last."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels

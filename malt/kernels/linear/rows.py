@@ -8,8 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array, csr_matrix
 
-from apps.linear import kernels
-from apps.linear.kernels import Examples, Order
+from malt.kernels.linear import compiled
+from malt.kernels.linear.compiled import Examples, Order
 
 BLOCK_ROWS: Final = 64
 """Rows that are visited in the order of memory. Single rows at random take 2 to 4 times as long on rcv1, no better."""
@@ -78,7 +78,7 @@ class Touched:
 
     def note(self, order: Order) -> None:
         """Mark the weights that the rows in `order` touch."""
-        kernels.mark(self._data, order, self._marks)
+        compiled.mark(self._data, order, self._marks)
         self._marks[-1] |= self._intercept and order.size > 0
 
     def take(self) -> Order:

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
-from apps.linear import kernels
-from apps.linear.kernels import Examples, Order, Params
-from apps.linear.problem import Problem
+from malt.kernels.linear import compiled
+from malt.kernels.linear.compiled import Examples, Order, Params
+from malt.kernels.linear.problem import Problem
 
 GRADIENT_SHARE: Final = 0.1
 """The share of m examples whose steps make the step along a mean of m subgradients: see `gradient_step`."""
@@ -27,7 +27,7 @@ def train(problem: Problem, data: Examples, order: Order, params: Params, eta0: 
 
     FloatingPointError: the weights are no longer finite. The message names the step size.
     """
-    if not kernels.train(data, order, params, problem.code, problem.l2, eta0, float(t), problem.intercept_rate):
+    if not compiled.train(data, order, params, problem.code, problem.l2, eta0, float(t), problem.intercept_rate):
         raise FloatingPointError(
             f"the weights are not finite any more after {t + len(order):.0f} examples: "
             f"the step size, {step_size(eta0, problem.l2, t):.3g} (at first {eta0:.3g}), is too large"
@@ -41,7 +41,7 @@ def blend(average: Params, params: Params, count: int) -> None:
     `average` is then a weighted mean of the models so far, in which early models count less and less ("polynomial-decay
     averaging": Shamir and Zhang 2013, section 4). It is measured and saved. Training goes on with `params`.
     """
-    kernels.blend(average, params, (TAIL + 1) / (TAIL + count))
+    compiled.blend(average, params, (TAIL + 1) / (TAIL + count))
 
 
 def gradient_step(eta0: float, l2: float, t: float, count: int) -> float:
@@ -55,4 +55,4 @@ def gradient_step(eta0: float, l2: float, t: float, count: int) -> float:
 
 def subgradient(problem: Problem, data: Examples, order: Order, params: Params, out: Params) -> None:
     """out <- the mean over the rows in `order` of the subgradients of the objective at `params`."""
-    kernels.subgradient(data, order, params, out, problem.code, problem.l2, float(problem.intercept))
+    compiled.subgradient(data, order, params, out, problem.code, problem.l2, float(problem.intercept))

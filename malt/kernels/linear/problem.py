@@ -8,8 +8,8 @@ from typing import Final
 
 import numpy as np
 
-from apps.linear import kernels
-from apps.linear.kernels import LOSSES, Examples, Params
+from malt.kernels.linear import compiled
+from malt.kernels.linear.compiled import LOSSES, Examples, Params
 
 INTERCEPT_RATE: Final = 0.01
 """The intercept's share of the step, as in Bottou's programs, for rows of length about 1. It occurs in every row."""
@@ -47,7 +47,7 @@ def totals(
 ) -> tuple[float, int]:
     """The sum of the losses and the number of correct rows, of rows start:stop. Totals of blocks or ranks add up."""
     stop = len(data.labels) if stop is None else min(stop, len(data.labels))
-    return kernels.totals(data, params, problem.code, start, stop)
+    return compiled.totals(data, params, problem.code, start, stop)
 
 
 def objective(problem: Problem, data: Examples, params: Params) -> float:

@@ -8,10 +8,10 @@ from typing import Final
 
 import numpy as np
 
-from apps.linear import kernels
-from apps.linear.kernels import Examples
-from apps.linear.problem import Problem, objective
-from apps.linear.rows import narrowed
+from malt.kernels.linear import compiled
+from malt.kernels.linear.compiled import Examples
+from malt.kernels.linear.problem import Problem, objective
+from malt.kernels.linear.rows import narrowed
 
 STEP_SAMPLE: Final = 1000
 """The number of examples that a rank trains on in a trial."""
@@ -101,7 +101,7 @@ def _trial(problem: Problem, sample: Examples, n_features: int, ranks: int, eta0
     mean = np.zeros(n_features + 1, dtype=np.float32)
     for part in np.arange(len(sample.labels), dtype=np.int32).reshape(ranks, -1):
         params = np.zeros_like(mean)
-        if not kernels.train(sample, part, params, problem.code, problem.l2, eta0, 0.0, problem.intercept_rate):
+        if not compiled.train(sample, part, params, problem.code, problem.l2, eta0, 0.0, problem.intercept_rate):
             return math.inf
         mean += params / np.float32(ranks)
     cost = objective(problem, sample, mean)

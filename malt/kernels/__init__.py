@@ -1,0 +1,8 @@
+"""Compiled kernels that programs and estimators share, and how kernels are compiled. Nothing imports it by itself.
+
+`malt.kernels.linear`: linear models. It needs numba: pip install 'malt[apps]'.
+"""
+
+from malt.kernels.compiling import FAST, Kernels, compile_first
+
+__all__ = ["FAST", "Kernels", "compile_first"]
