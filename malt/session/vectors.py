@@ -17,7 +17,7 @@ from vol import DenseVector, Graph, SparseVector, Vector, arguments, as_graph
 from vol.update import Array
 
 _KINDS = ("dense", "sparse")
-_WIRES = ("float16",)
+_WIRES = ("float16", "int8")
 _Arguments = tuple[Array, Graph, Consistency, dict[str, Any]]
 
 
@@ -42,7 +42,7 @@ def vector(
     `capacity`: the most rows of a message, all if None. Memory is allocated for so many. It is an error to change or
     name more. With survive=True, rows that a gather changed, and rows pending for a rank that became a neighbour when
     another failed, wait for later scatters if the message is full. `wire`: "float16" sends values of a float32 or
-    float64 vector rounded to float16.
+    float64 vector rounded to float16; "int8" as whole numbers of 8 bits, with a scale for each row.
 
     `top_k`: the array holds increments, for malt.SUM. A scatter adds the rows named, by default those that are not
     zero, to the rows pending for these peers, and sends the `top_k` pending rows of largest norm. The rest, and the

@@ -518,7 +518,7 @@ class TestFloat16OnTheWire:
 
 
 class TestTopK:
-    @pytest.mark.parametrize("wire", [None, "float16"])
+    @pytest.mark.parametrize("wire", [None, "float16", "int8"])
     @pytest.mark.parametrize("graph", ["all", "ring", "one-peer"])
     def test_all_increments_arrive_in_the_end(self, everywhere, wire, graph):
         """They arrive exactly: the increments are on a grid, and float64 holds every sum of these."""

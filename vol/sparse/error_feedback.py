@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from vol.sparse.rows import Rows
-from vol.sparse.wire import narrow
+from vol.sparse.wire import RowFormat, as_read
 from vol.update import Array
 
 _BLOCK = 16_384
@@ -23,15 +23,15 @@ _BLOCK = 16_384
 class Residual:
     """The increments that were given for one set of peers and have not been sent. Local.
 
-    `values`: an array of shape (n, width) and of `dtype`, zeros at first. `wire`: the dtype of values in messages.
+    `values`: an array of `dtype` and of the shape that `form`, the format of messages, has. It is zeros at first.
     """
 
-    def __init__(self, shape: tuple[int, int], dtype: np.dtype[np.generic], wire: np.dtype[np.generic]) -> None:
-        self.values: Array = np.zeros(shape, dtype)
-        self._sizes = np.zeros(shape[0])
+    def __init__(self, dtype: np.dtype[np.generic], form: RowFormat) -> None:
+        self.values: Array = np.zeros((form.n, form.width), dtype)
+        self._sizes = np.zeros(form.n)
         """The Euclidean norm of each row, rounded to the wire. A row that would be sent as zeros is not sent."""
-        self._wire = wire
-        self._rows_at_once = max(_BLOCK // shape[1], 1)
+        self._form = form
+        self._rows_at_once = max(_BLOCK // form.width, 1)
 
     def give(self, rows: Rows, source: Array) -> None:
         """Add the given rows of `source`, an array of the same shape."""
@@ -57,23 +57,23 @@ class Residual:
         largest: Rows = waiting[chosen]
         return largest
 
-    def sent(self, rows: Rows) -> None:
-        """Mark `rows` as sent. Only the rounding error of the wire stays."""
+    def sent(self, rows: Rows) -> Array:
+        """Mark `rows` as sent. Only the rounding error of the wire stays. Return the values that receivers read."""
+        read = np.empty((len(rows), self._form.width), self.values.dtype)
+        start = 0
         for some in self._blocks(rows):
-            left = self._left(self.values[some])
-            self.values[some] = left
+            values, part = self.values[some], read[start : start + len(some)]
+            part[:] = as_read(self._form, values)
+            with np.errstate(invalid="ignore"):
+                values -= part  # exact: the wider dtype holds the rounding error
+            values[~np.isfinite(values)] = 0  # an infinity or NaN was sent as it is
+            self.values[some] = values
             self._measure(some)
-
-    def _left(self, values: Array) -> Array:
-        if values.dtype == self._wire:
-            return np.zeros_like(values)
-        with np.errstate(invalid="ignore"):
-            left: Array = values - self._rounded(values)  # exact: the wider dtype holds the rounding error
-        left[~np.isfinite(left)] = 0  # an infinity or NaN was sent as it is
-        return left
+            start += len(some)
+        return read
 
     def _measure(self, rows: Rows) -> None:
-        rounded = self._rounded(self.values[rows])
+        rounded = as_read(self._form, self.values[rows])
         with np.errstate(over="ignore"):
             sizes = np.sqrt(np.einsum("ij,ij->i", rounded, rounded, dtype=np.float64))
         vanished = sizes == 0
@@ -81,13 +81,6 @@ class Residual:
             sizes[vanished] = np.abs(rounded[vanished]).max(axis=1)
         sizes[np.isnan(sizes)] = np.inf
         self._sizes[rows] = sizes
-
-    def _rounded(self, values: Array) -> Array:
-        if values.dtype == self._wire:
-            return values
-        rounded = np.empty(values.shape, self._wire)
-        narrow(values, rounded)
-        return rounded
 
     def _blocks(self, rows: Rows) -> Iterator[Rows]:
         return (rows[start : start + self._rows_at_once] for start in range(0, len(rows), self._rows_at_once))

@@ -40,10 +40,12 @@ class SparseVector(Vector):
         n = len(array)
         self._table = array.reshape(n, -1) if array.size else array.reshape(n, 1)
         capacity = min([n, *(limit for limit in (capacity, top_k) if limit is not None)])
-        self._format = RowFormat(n, self._table.shape[1], np.dtype(wire or array.dtype), capacity)
+        self._format = RowFormat(n, self._table.shape[1], np.dtype(wire or array.dtype), capacity, wire == "int8")
         self._staging = Staging()
         super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
         self._top_k = top_k
+        self.sent: RowValues | None = None
+        """With `top_k` the rows of the last scatter, and their values as receivers read them. None: it had no peers."""
         self._residuals: dict[tuple[int, ...], Residual] = {}
         self._dirty = DirtyRows(self._table, self._peers) if top_k is None and track else None
         self._travels_on = not _reaches_all(graph)
@@ -95,10 +97,11 @@ class SparseVector(Vector):
 
     def _send_largest(self, peers: tuple[int, ...], named: Rows | None, step: int, weight: float) -> int:
         """Add the named rows, or all nonzero ones, to the residual of these peers; send its largest rows."""
+        self.sent = None
         if not peers or (named is not None and not len(named)):
             return self._send_parts([], self._table, step, weight)
         if peers not in self._residuals:
-            self._residuals[peers] = Residual(self._table.shape, self._table.dtype, self._format.dtype)
+            self._residuals[peers] = Residual(self._table.dtype, self._format)
         residual = self._residuals[peers]
         given = nonzero_rows(self._table) if named is None else named
         before = residual.values[given] if self._consistency.acknowledges else None
@@ -110,7 +113,7 @@ class SparseVector(Vector):
             if before is not None:
                 residual.restore(given, before)
             raise
-        residual.sent(rows)
+        self.sent = RowValues(rows, residual.sent(rows))
         return sent
 
     def _send_parts(

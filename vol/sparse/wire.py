@@ -6,13 +6,16 @@ There are two encodings for the same rows and values. A message has the shorter 
     whole   the values of all n rows; then a mark for each row, packed 8 to the byte, lowest bit first
 
 The header of a message has a word for the encoding: the kind in the low byte, the number of rows above it.
+
+The values of a row are an array of the dtype of the wire. With `scaled` they are a float32, the scale, and whole
+numbers from -127 to 127 of 8 bits: a value is a number times the scale.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +27,8 @@ Bytes = NDArray[np.uint8]
 
 ROWS, WHOLE = 1, 2
 _COUNT_SHIFT = 8
+_LARGEST_STEP = 127
+"""Of the whole numbers that a scale is multiplied with. -128 has no counterpart."""
 _SPARE = 4
 """A buffer of Staging that grows gets 1 / _SPARE more than it needs."""
 
@@ -38,6 +43,13 @@ class RowFormat:
     """The dtype of the values in a message."""
     capacity: int
     """The largest number of rows in a message."""
+    scaled: bool = False
+    """Whether each row has a scale. `dtype` is int8 then."""
+
+    @property
+    def row(self) -> np.dtype[Any]:
+        """The dtype of a row with its scale."""
+        return np.dtype([("scale", np.float32), ("steps", self.dtype, (self.width,))])
 
     @property
     def index(self) -> np.dtype[np.generic]:
@@ -47,7 +59,7 @@ class RowFormat:
     @property
     def row_nbytes(self) -> int:
         """The bytes of the values of one row."""
-        return self.width * self.dtype.itemsize
+        return self.row.itemsize if self.scaled else self.width * self.dtype.itemsize
 
     @property
     def whole_nbytes(self) -> int:
@@ -91,7 +103,8 @@ class RowValues:
 
     rows: Rows
     values: Array
-    """The values, of the dtype of the wire; a view of the message. The shape is (len(rows), width), or (n, width)."""
+    """The values, of the dtype of the wire, a view of the message; of float32, a copy, where rows have scales. The
+    shape is (len(rows), width), or (n, width)."""
     whole: bool = False
     """Whether `values` holds all n rows."""
 
@@ -153,8 +166,8 @@ def encode(form: RowFormat, rows: Rows, values: Array, staging: Staging, saturat
         body = staging.take((len(rows), form.width), values.dtype)
         np.take(values, rows, axis=0, out=body, mode="clip")  # the mode "raise" would buffer; a set is within range
     if values.dtype != form.dtype:
-        wide, body = body, staging.take(body.shape, form.dtype)
-        over = narrow(wide, body)
+        wide, body = body, staging.take((len(body), form.row_nbytes), np.dtype(np.uint8))
+        over = scale(wide, body.view(form.row)[:, 0]) if form.scaled else narrow(wide, body.view(form.dtype))
         if over is not None and not saturate:
             _refuse_overflow(form, rows, over[rows] if kind == WHOLE else over)
     tail = rows.astype(form.index).view(np.uint8) if kind == ROWS else _marks(rows, form.n)
@@ -177,6 +190,49 @@ def narrow(values: Array, out: Array) -> NDArray[np.bool_] | None:
     return over
 
 
+def scale(values: Array, out: NDArray[Any]) -> NDArray[np.bool_] | None:
+    """Write each row of `values` into `out`, of RowFormat.row, as a scale and whole numbers. Local.
+
+    A row that holds NaN or infinity becomes NaN. A finite row whose scale is beyond float32 becomes as large as can be.
+    Return a mask of such rows, of shape (len(values), 1), or None.
+    """
+    peaks = np.abs(values).max(axis=1)
+    with np.errstate(over="ignore", under="ignore"):
+        scales = (peaks / _LARGEST_STEP).astype(np.float32)
+    largest = np.finfo(np.float32).max / 128  # a number of 8 bits times it is finite
+    over = (scales > largest) & np.isfinite(peaks)
+    scales[over] = largest
+    scales[~np.isfinite(scales)] = np.nan
+    out["scale"] = scales
+    divisors = np.where(scales > 0, scales, np.float32(np.inf)).astype(values.dtype)  # a row of zeros, or of NaN
+    with np.errstate(invalid="ignore", under="ignore"):
+        steps = np.clip(np.rint(values / divisors[:, None]), -_LARGEST_STEP, _LARGEST_STEP)
+    out["steps"] = np.nan_to_num(steps, nan=0, copy=False)
+    return over[:, None] if over.any() else None
+
+
+def unscaled(rows: NDArray[Any]) -> Array:
+    """Return the values of `rows`, of RowFormat.row, as float32: a copy. Local."""
+    values: Array = rows["steps"] * rows["scale"][:, None]
+    return values
+
+
+def as_read(form: RowFormat, values: Array) -> Array:
+    """Return `values`, of shape (count, width), as a receiver reads them from a message. Local.
+
+    What is beyond the range of the wire is the largest of it. It may be `values` itself.
+    """
+    if values.dtype == form.dtype:
+        return values
+    if form.scaled:
+        rows = np.empty(len(values), form.row)
+        scale(values, rows)
+        return unscaled(rows)
+    out = np.empty(values.shape, form.dtype)
+    narrow(values, out)
+    return out
+
+
 def _marks(rows: Rows, n: int) -> Bytes:
     if len(rows) == n:
         return np.packbits(np.ones(n, bool), bitorder="little")
@@ -188,7 +244,8 @@ def _marks(rows: Rows, n: int) -> Bytes:
 def _refuse_overflow(form: RowFormat, rows: Rows, over: NDArray[np.bool_]) -> None:
     bad = rows[over.any(axis=1)]
     if bad.size:
-        raise ValueError(f"rows hold values beyond the largest of {form.dtype}: {listed(bad)}")
+        largest = f"{form.dtype}, with a scale of float32" if form.scaled else form.dtype
+        raise ValueError(f"rows hold values beyond the largest of {largest}: {listed(bad)}")
 
 
 def decode(form: RowFormat, encoding: int, payload: Bytes) -> RowValues | None:
@@ -209,4 +266,4 @@ def decode(form: RowFormat, encoding: int, payload: Bytes) -> RowValues | None:
 
 
 def _values(form: RowFormat, payload: Bytes) -> Array:
-    return payload.view(form.dtype).reshape(-1, form.width)
+    return unscaled(payload.view(form.row)) if form.scaled else payload.view(form.dtype).reshape(-1, form.width)
