@@ -15,6 +15,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from malt.replica.outer import Outer, Step
 from vol import DenseVector, GatherFunction
 from vol.merge import Blend, Own, Updates, wide_dtype
 from vol.update import Array
@@ -26,15 +27,18 @@ _BLOCK = 65_536
 class ChangeSums:
     """This rank's sum, the newest ones of its in-neighbours, and the parameters that follow from them. Local.
 
-    `vector.array` holds the parameters at the start, and carries this rank's sum from then on.
+    `vector.array` holds the parameters at the start, and carries this rank's sum from then on. `outer`: the step that a
+    rank makes with its own change, and whose result is the change of its sum. So a late message costs no momentum.
     """
 
-    def __init__(self, vector: DenseVector, rank: int) -> None:
+    def __init__(self, vector: DenseVector, rank: int, outer: Step | None = None) -> None:
         self._vector, self._rank = vector, rank
         self.params = vector.array.copy()
         """The parameters after the last exchange, flat."""
         wide = wide_dtype(vector.array.dtype)
         self._own = vector.array if wide == vector.array.dtype else vector.array.astype(wide)
+        self.outer = Outer(outer, self._own)
+        self._has_step = outer is not None
         self._received = {source: vector.array.copy() for source in vector.sources}
         self._arriving = {source: vector.array.copy() for source in vector.sources}
         """Arrays for the sums of messages, which may be overwritten while they are copied."""
@@ -77,7 +81,10 @@ class ChangeSums:
         for values, block in _blocks(arrays):
             own, change = self._own[block], self.params[block]
             np.subtract(values, change, out=change)
-            np.add(own, change, out=own)
+            if not self._has_step:
+                np.add(own, change, out=own)
+        if self._has_step:
+            self.outer.apply(self._own, self.params)
         if self._own is not self._vector.array:
             np.copyto(self._vector.array, self._own, casting="same_kind")
 

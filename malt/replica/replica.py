@@ -6,20 +6,19 @@ from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
 from typing import Any
 
-import numpy as np
-
 from dstorm import ClosedError, parse
 from dstorm.membership import children
 from dstorm.turn import Turn
 from malt.replica import changes, consensus
 from malt.replica.cadence import Cadence
 from malt.replica.changes import Changes
-from malt.replica.changesums import ChangeSums
+from malt.replica.outer import Step, described, n_states
 from malt.replica.parameters import Parameters
+from malt.replica.part import Part, Way
 from malt.session import session
 from malt.session.creation import check_name
-from malt.session.vectors import vector
-from vol import AVG, SUM, DenseVector, Graph, Vector, arguments, as_graph
+from malt.session.vectors import check_wire
+from vol import Graph, Vector, arguments, as_graph
 from vol.update import Array
 
 _AVERAGES = ("model", "delta")
@@ -51,6 +50,18 @@ class Replica:
     `graph`, `sync`, `check_finite`: as for malt.vector. `name`: for messages, the same on all ranks. The default is the
     number of the Replica.
 
+    The rest goes with average="delta":
+
+    `outer`: a step of malt.optim, made for this Replica alone, as malt.optim.nesterov(0.7, 0.9). The mean of the
+    changes, negated, is its gradient, and its result the next base (DiLoCo, arXiv 2311.08105). Under "asp" and "ssp:S"
+    each rank makes the step with its own change, and the results are averaged: for the linear steps momentum and
+    nesterov the same, but for what is under way. The parameters are of one dtype.
+
+    `wire`: "int8" or "float16" sends changes rounded; "int8" has a scale for each 64 elements. `top`: the part, up to
+    1, of these blocks that an exchange sends: those that have changed most. What was rounded off or left out is sent
+    later. Until then it is in no rank's parameters, and `finish` does not add it. Both need "bsp" or "notify-ack", as
+    an overwritten message would be lost for good.
+
     One line on stderr names the arrays that have not changed between the first exchanges.
 
     ValueError, the same on all ranks: an argument is wrong on one of them, or differs. MemoryError, on all ranks: the
@@ -60,6 +71,7 @@ class Replica:
     def __init__(
         self, params: Any, every: int = 1, average: str = "model", graph: Any = "auto", sync: str = "asp",
         check_finite: bool = False, *, set: Callable[[Any], object] | None = None, name: str | None = None,
+        outer: Step | None = None, wire: str | None = None, top: float | None = None,
     ) -> None:  # fmt: skip
         self._world = world = session.world()
         self._transport = world.transport
@@ -70,17 +82,18 @@ class Replica:
             check_name(name)
             parameters = Parameters(params, set)
             same = _same(parameters, average, as_graph(graph, world.size), sync)
+            same |= _changed(parameters, average, sync, outer, wire, top)
             return (parameters, arguments.whole("every", every, 1)), {"name": self.name, **same}
 
         (self._parameters, self._every), _ = world.notes.agree(world.transport, "malt.Replica", check)
         world.replicas_made += 1
-        self._delta = average == "delta"
+        self._way = Way(world.transport.rank, average == "delta", outer, wire, top)
         self._count, self._due_at = 0, self._every
         self._turn = Turn()
         self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
         self._finished = False
         self._check_finite = check_finite
-        self._parts: list[_Part] = []
+        self._parts: list[Part] = []
         with self._transport.calling("malt.Replica"):
             self._begin(graph=graph, sync=sync, check_finite=check_finite)
         arrays, names = self._parameters.arrays, self._parameters.names
@@ -158,6 +171,11 @@ class Replica:
         """The vectors that exchange the parameters, one for each dtype: for their statistics. Local."""
         return [part.vector for part in self._parts]
 
+    @property
+    def outer_state(self) -> list[Array]:
+        """The arrays that the step `outer` keeps, flat, not copies: for a checkpoint. Local."""
+        return [array for part in self._parts for array in part.outer_state]
+
     def __enter__(self) -> Replica:
         return self
 
@@ -177,7 +195,7 @@ class Replica:
         try:
             for places in self._parameters.by_dtype():
                 title = f"{self.name}, {arrays[places[0]].dtype}"
-                self._parts.append(_Part(places, arrays, self._delta, self._transport.rank, name=title, **options))
+                self._parts.append(Part(places, arrays, self._way, name=title, **options))
         except MemoryError:
             self.close()
             raise
@@ -252,79 +270,28 @@ class Replica:
         self._warned = self._world.report(changes.warning(self.name, names))
 
 
-class _Part:
-    """The parameters of one dtype, as one vector.
-
-    With average="model" a lone array is the array of the vector itself, not a copy. So is an array that replaces it.
-    With "delta" the vector holds what is sent: the change since the last exchange, or under "asp" and "ssp:S", where
-    messages may be overwritten, the change since the start.
-    """
-
-    def __init__(
-        self, places: Sequence[int], arrays: Sequence[Array], delta: bool, rank: int, **options: Any
-    ) -> None:  # fmt: skip
-        self._places, self._rank = places, rank
-        self._delta = delta
-        self._in_place = not delta and len(places) == 1
-        mine = self._mine(arrays)
-        self._as_sums = delta and not parse(options["sync"]).acknowledges
-        made = vector(mine[0] if self._in_place else np.concatenate([one.reshape(-1) for one in mine]), **options)
-        assert isinstance(made, DenseVector)
-        self.vector = made
-
-    def start(self, arrays: Sequence[Array]) -> None:
-        """Record `arrays` as the parameters that all ranks start from."""
-        if not self._in_place:
-            self._copy_in(self._mine(arrays))
-        if self._as_sums:
-            self._sums = ChangeSums(self.vector, self._rank)
-        elif self._delta:
-            self._base = self.vector.array.copy()
-
-    def exchange(self, arrays: Sequence[Array]) -> None:
-        """Send the parameters to the peers, merge what has come from them, and write the result. One-sided."""
-        mine = self._mine(arrays)
-        if self._in_place:
-            if mine[0] is not self.vector.array:
-                self.vector.adopt(mine[0])
-            self._average()
-        elif self._as_sums:
-            self._sums.exchange(mine)
-            self._store(self._sums.params, mine)
-        elif self._delta:
-            self._copy_in(mine)
-            np.subtract(self.vector.array, self._base, out=self.vector.array)
-            self.vector.scatter()
-            self.vector.gather(SUM)
-            self._base += self.vector.array / self.vector.array.dtype.type(1 + self.vector.in_degree)
-            self._store(self._base, mine)
-        else:
-            self._copy_in(mine)
-            self._average()
-            self._store(self.vector.array, mine)
-
-    def _average(self) -> None:
-        self.vector.scatter()
-        self.vector.gather(AVG)
-
-    def _mine(self, arrays: Sequence[Array]) -> list[Array]:
-        return [arrays[place] for place in self._places]
-
-    def _copy_in(self, mine: Sequence[Array]) -> None:
-        start = 0
-        for array in mine:
-            self.vector.array[start : start + array.size] = array.reshape(-1)
-            start += array.size
-
-    def _store(self, source: Array, mine: Sequence[Array]) -> None:
-        start = 0
-        for array in mine:
-            array[...] = source[start : start + array.size].reshape(array.shape)
-            start += array.size
-
-
-def _same(parameters: Parameters, average: str, mesh: Graph, sync: str) -> Mapping[str, Any]:
+def _same(parameters: Parameters, average: str, mesh: Graph, sync: str) -> dict[str, Any]:
     """The arguments that must be the same on all ranks."""
     if average not in _AVERAGES:
         raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
     return {"params": parameters.described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
+
+
+def _changed(
+    parameters: Parameters, average: str, sync: str, outer: Any, wire: str | None, top: Any
+) -> dict[str, Any]:  # fmt: skip
+    """The arguments that concern changes, which must be the same on all ranks."""
+    given = [name for name, value in (("outer", outer), ("wire", wire), ("top", top)) if value is not None]
+    if given and average != "delta":
+        raise ValueError(f'{given[0]} is for changes: average="delta"')
+    if outer is not None:
+        n_states(outer)
+        if len(parameters.by_dtype()) > 1:
+            raise ValueError("outer is a step for parameters of one dtype, these are of several")
+    for place in parameters.floats if wire is not None else ():
+        check_wire(wire, parameters.arrays[place])
+    if top is not None and not 0 < arguments.real("top", top) <= 1:
+        raise ValueError(f"top must be above 0, and 1 at most, got {top!r}")
+    if given and given != ["outer"] and not parse(sync).acknowledges:
+        raise ValueError(f'{given[-1]} needs sync="bsp" or "notify-ack": a message that is overwritten would be lost')
+    return {"outer": described(outer), "wire": wire, "top": None if top is None else float(top)}

@@ -146,7 +146,7 @@ def _row_options(
     if capacity is not None:
         arguments.whole("capacity", capacity, 1, "rows")
     if wire is not None:
-        _check_wire(wire, array)
+        check_wire(wire, array)
     if top_k is not None:
         _check_top_k(top_k, capacity, array)
     return {
@@ -157,7 +157,8 @@ def _row_options(
     }
 
 
-def _check_wire(wire: Any, array: Array) -> None:
+def check_wire(wire: Any, array: Array) -> None:
+    """Check that values of `array` can be sent as `wire` says. ValueError: they cannot."""
     if wire not in _WIRES:
         raise ValueError(f"wire {wire!r} is not valid: use {', '.join(map(repr, _WIRES))}")
     if array.dtype.kind != "f" or array.dtype.itemsize <= np.dtype(wire).itemsize:

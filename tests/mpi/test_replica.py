@@ -114,12 +114,31 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_m
         (dict(params=np.zeros(3), graph="halo"), "no graph is called 'halo'"),
         (dict(params=np.zeros(3), sync="bps"), "sync 'bps' is not valid"),
         (dict(params=np.zeros(3), sync=None), "sync must be a string"),
+        (dict(params=np.zeros(3), outer=malt.optim.nesterov()), 'outer is for changes: average="delta"'),
+        (
+            dict(params=np.zeros(3), average="delta", outer=0.7),
+            "outer must be a step.w, .state, gradient., as malt",
+        ),
+        (
+            dict(params=[np.zeros(3), np.zeros(3, "f4")], average="delta", outer=malt.optim.nesterov()),
+            "outer is a step for parameters of one dtype",
+        ),
+        (dict(params=np.zeros(3), average="delta", wire="int8"), 'wire needs sync="bsp" or "notify-ack"'),
+        (dict(params=np.zeros(3), average="delta", sync="bsp", wire="int4"), "wire 'int4' is not valid"),
+        (dict(params=np.zeros(3), average="delta", sync="bsp", top=1.5), "top must be above 0, and 1 at most, got 1.5"),
     ],
 )
 def test_bad_arguments(bad, message):
     mine = bad if malt.rank() == malt.size() - 1 else dict(params=np.zeros(3))
     with pytest.raises(ValueError, match="malt.Replica: .*" + message):
         malt.Replica(**mine)
+
+
+@pytest.mark.parallel
+def test_ranks_with_different_outer_steps():
+    outer = malt.optim.nesterov(0.7 if malt.rank() else 0.5, 0.9)
+    with pytest.raises(ValueError, match=r"ranks disagree on outer: rank 0 has nesterov.*0.5.*, rank 1 has .*0.7"):
+        malt.Replica(np.zeros(3), average="delta", outer=outer)
 
 
 @pytest.mark.parametrize("bad", [dict(graph="halo"), dict(sync="bps"), dict(graph={0: [99]})])

@@ -1,0 +1,83 @@
+"""malt.Replica with an outer optimizer, and with changes that are rounded or sent in part."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import malt
+
+pytestmark = pytest.mark.serial
+
+N = 200
+SMOOTH = dict(rate=0.7, decay=0.9)
+
+
+def changes(rank, step):
+    """What `rank` changes before exchange `step`."""
+    return np.random.default_rng([rank, step]).standard_normal(N) * (step <= 5)
+
+
+def trained(ranks, exchanges, start=1.0, **options):
+    """What each rank's parameters are after each exchange, and the vectors' statistics."""
+
+    def train(rank):
+        w, seen = np.full(N, start), []
+        replica = malt.Replica([w[:50], w[50:]], average="delta", graph="all", **options)
+        for step in range(1, exchanges + 1):
+            w += changes(rank, step)
+            replica.step()
+            seen.append(w.copy())
+        state = [array.copy() for array in replica.outer_state]
+        sent = replica.vectors[0].statistics().bytes_sent
+        replica.finish()
+        return seen, state, sent
+
+    return malt.simulate(train, ranks, seed=1)
+
+
+def twin(ranks, exchanges):
+    """DiLoCo with Nesterov momentum, as it is written: the parameters after each exchange, and the velocity."""
+    base, velocity, seen = np.full(N, 1.0), np.zeros(N), []
+    for step in range(1, exchanges + 1):
+        gradient = -np.mean([changes(rank, step) for rank in range(ranks)], axis=0)
+        velocity = 0.9 * velocity - 0.7 * gradient
+        base = base + 0.9 * velocity - 0.7 * gradient
+        seen.append(base)
+    return seen, velocity
+
+
+@pytest.mark.parametrize("ranks", [1, 2, 3])
+def test_an_outer_step_is_one_by_the_mean_of_changes(ranks):
+    everyone = trained(ranks, 8, sync="bsp", outer=malt.optim.nesterov(**SMOOTH))
+    expected, velocity = twin(ranks, 8)
+    for seen, state, _ in everyone:
+        np.testing.assert_allclose(seen, expected)
+        np.testing.assert_allclose(state, [velocity])
+        assert np.array(seen).tobytes() == np.array(everyone[0][0]).tobytes()
+
+
+def test_under_asp_no_change_and_no_momentum_is_lost():
+    """Nobody waits, so messages are late or overwritten. Once the velocity has faded the parameters are the same."""
+    everyone = trained(3, 300, sync="asp", outer=malt.optim.nesterov(**SMOOTH))
+    expected, _ = twin(3, 300)
+    for seen, _, _ in everyone:
+        assert not np.allclose(seen[4], expected[4], atol=1e-3), "messages are under way"
+        np.testing.assert_allclose(seen[-1], expected[-1])
+
+
+@pytest.mark.parametrize(("wire", "top"), [("int8", None), (None, 0.5), ("int8", 0.5), ("float16", 0.3)])
+def test_what_is_rounded_off_or_left_out_is_sent_later(wire, top):
+    everyone = trained(3, 30, sync="bsp", wire=wire, top=top)
+    expected = 1 + sum(np.mean([changes(rank, step) for rank in range(3)], axis=0) for step in range(1, 6))
+    for seen, _, _ in everyone:
+        assert np.array(seen).tobytes() == np.array(everyone[0][0]).tobytes(), "all ranks make the same step"
+        assert np.abs(seen[4] - expected).max() > 1e-3
+        np.testing.assert_allclose(seen[-1], expected, atol=1e-6)
+
+
+def test_less_is_sent():
+    whole, int8, part = (trained(2, 1, sync="bsp", **options)[0][2] for options in (
+        dict(), dict(wire="int8"), dict(wire="int8", top=0.5)
+    ))  # fmt: skip
+    assert whole == 8 * N and int8 == 4 * (64 + 4) + 1 and part == 2 * (64 + 4 + 4)
