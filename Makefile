@@ -11,12 +11,13 @@ endif
 VENV := .venv-$(MPI)
 READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
+TORCH_READY := $(VENV)/torch-ready
 MALT := $(VENV)/bin/python -m malt
 
 define HELP
 make run       train a linear SVM on the embedded data, on 4 ranks
 make test      the tests that a change must pass, in five minutes
-make test-all  all tests; make test-7: those of the transport on seven ranks
+make test-all  all tests, with PyTorch; make test-7: those of the transport on seven ranks
 make check     ruff and mypy --strict
 make faults    kill ranks of real jobs at random moments, many times: an hour
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
@@ -56,7 +57,7 @@ test: $(READY)
 	@$(PYTEST) $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q tests/mpi $(ARGS)
 
-test-all: $(READY)
+test-all: $(TORCH_READY)
 	@$(PYTEST) --all $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q --all tests/mpi $(ARGS)
 	@$(MALT) run -n 4 -m pytest -q --compiled tests/mpi $(ARGS)
@@ -77,6 +78,12 @@ bench: $(BENCH_READY)
 
 bench-quick: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --quick $(ARGS)
+
+# For the tests of malt.torch, which are else skipped: the version that is measured against.
+$(TORCH_READY): $(READY)
+	@echo "adding PyTorch, for its tests, once"
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check torch==2.13.0
+	@touch $(TORCH_READY)
 
 # The peers to measure against. PyTorch is the build for CPUs, where there is one.
 $(BENCH_READY): $(READY)

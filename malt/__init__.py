@@ -24,6 +24,7 @@ from vol import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph,
 
 if TYPE_CHECKING:
     from malt import files, kernels, optim
+    from malt import torch as torch  # not in __all__: from malt import * works without it
     from malt.data import Dataset, Ratings, load_ratings, load_svmlight, open_ratings, open_svmlight
     from malt.launch.machine.memory import free_memory
     from malt.mapreduce import map_reduce
@@ -95,7 +96,7 @@ _LATER = {
 }
 """Names that are imported at their first use, and their modules."""
 
-_PACKAGES = ("files", "kernels", "optim")
+_PACKAGES = ("files", "kernels", "optim", "torch")
 """Public subpackages that are imported at their first use."""
 
 

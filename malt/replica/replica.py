@@ -158,6 +158,10 @@ class Replica:
         if self in self._world.replicas:
             self._world.replicas.remove(self)
 
+    def trust(self) -> None:
+        """Watch no longer whether arrays change: they are known to be those that are trained. Local."""
+        self._changes = None
+
     @property
     def has_stepped(self) -> bool:
         """Whether this rank has counted a step. Local."""

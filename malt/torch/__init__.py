@@ -1,0 +1,12 @@
+"""PyTorch: `malt.torch.Optimizer` around any optimizer of torch. It needs the extra `torch`."""
+
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    if error.name != "torch":
+        raise
+    raise ModuleNotFoundError("malt.torch needs PyTorch: pip install 'malt[torch]'", name="torch") from None
+
+from malt.torch.optimizer import Optimizer
+
+__all__ = ["Optimizer"]

@@ -1,0 +1,249 @@
+"""malt.torch: an optimizer of torch whose model simulated ranks exchange."""
+
+from __future__ import annotations
+
+import importlib.util
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+import malt
+
+HAS_TORCH = importlib.util.find_spec("torch") is not None
+pytestmark = pytest.mark.serial
+with_torch = pytest.mark.skipif(not HAS_TORCH, reason="needs the extra torch")
+
+
+def network(seed, dtype=None):
+    """A network with shared, frozen and half-precision parameters, and buffers of numbers and of integers."""
+    import torch
+    from torch import nn
+
+    torch.set_num_threads(1)
+    torch.manual_seed(seed)
+    model = nn.Sequential(nn.Linear(4, 6), nn.BatchNorm1d(6), nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False),
+                          nn.Linear(6, 2))  # fmt: skip
+    model[3].weight = model[2].weight
+    model[0].bias.requires_grad_(False)
+    if dtype is not None:
+        model.to(dtype)
+    return model
+
+
+def loss(model, rank, step):
+    """The loss of a batch of this rank's."""
+    import torch
+
+    generator = torch.Generator().manual_seed(1000 * rank + step)
+    x = torch.randn(8, 4, generator=generator).to(model[0].weight.dtype)
+    return (model(x) ** 2).mean()
+
+
+def tensors(model):
+    """All values of a model, as bytes by name."""
+    return {name: one.detach().clone().contiguous().view(-1).float().numpy().tobytes()
+            for name, one in model.state_dict().items()}  # fmt: skip
+
+
+def trained(rank, steps=6, dtype=None, kind="SGD", rate=0.1, **options):
+    import torch
+
+    model = network(rank, dtype)
+    optimizer = malt.torch.Optimizer(getattr(torch.optim, kind)(model.parameters(), lr=rate), model, **options)
+    for step in range(steps):
+        optimizer.zero_grad()
+        loss(model, rank, step).backward()
+        optimizer.step()
+    return model, optimizer
+
+
+@with_torch
+@pytest.mark.parametrize("options", [
+    dict(), dict(average="gradient"), dict(every=2, average="delta", outer=True), dict(average="delta", wire="int8"),
+    dict(average="delta", top=0.5, every=3), dict(sync="bsp"),
+], ids=str)  # fmt: skip
+@pytest.mark.parametrize("dtype", [None, "bfloat16", "float64"])
+def test_all_ranks_end_with_one_model(options, dtype):
+    import torch
+
+    kind = None if dtype is None else getattr(torch, dtype)
+
+    def train(rank):
+        outer = {"outer": malt.optim.nesterov(0.7, 0.9)} if "outer" in options else {}
+        model, optimizer = trained(rank, dtype=kind, **{**options, **outer})
+        memory = [one.data_ptr() for one in model.parameters()]
+        optimizer.finish()
+        assert memory == [one.data_ptr() for one in model.parameters()]
+        assert model[3].weight is model[2].weight
+        with pytest.raises(malt.ClosedError, match="it has left"):
+            optimizer.step()
+        return tensors(model), tensors(network(0, kind))
+
+    everyone = malt.simulate(train, 3, seed=1)
+    for ends, start in everyone:
+        assert ends == everyone[0][0]
+        assert ends["0.bias"] == start["0.bias"], "frozen: that of rank 0"
+        assert ends["0.weight"] != start["0.weight"]
+        assert np.frombuffer(ends["1.num_batches_tracked"], np.float32) == 6
+
+
+@with_torch
+def test_averaged_gradients_are_those_of_all_batches():
+    """Two backward passes before a step, of which one rank makes one alone; and a parameter without a gradient."""
+    import torch
+
+    def train(rank):
+        model = network(rank).eval()
+        plain = torch.optim.AdamW([{"params": model[0].weight}, {"params": model[2:].parameters(), "lr": 0.02}], lr=0.1)
+        optimizer = malt.torch.Optimizer(plain, model, average="gradient")
+        assert [group["lr"] for group in optimizer.param_groups] == [0.1, 0.02]
+        schedule = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.5)
+        model[4].bias.requires_grad_(True)
+        for step in range(4):
+            optimizer.zero_grad()
+            for half in range(2 - (step == 3 and rank)):
+                (loss(model, rank, 2 * step + half) / 2).backward()
+            model[4].bias.grad = None
+            optimizer.step()
+            schedule.step()
+        assert optimizer.param_groups[0]["lr"] == 0.025
+        assert model[4].bias not in optimizer.state, "no rank has a gradient of it"
+        return tensors(model)
+
+    def twin():
+        model = network(0).eval()
+        plain = torch.optim.AdamW([{"params": model[0].weight}, {"params": model[2:].parameters(), "lr": 0.02}], lr=0.1)
+        schedule = torch.optim.lr_scheduler.StepLR(plain, 2, gamma=0.5)
+        for step in range(4):
+            plain.zero_grad()
+            for rank in range(2):
+                for half in range(2 - (step == 3 and rank)):
+                    (loss(model, rank, 2 * step + half) / 4).backward()
+            model[4].bias.grad = None
+            plain.step()
+            schedule.step()
+        return tensors(model)
+
+    first, second = malt.simulate(train, 2)
+    assert first == second
+    for name, values in twin().items():
+        np.testing.assert_allclose(np.frombuffer(first[name], "f4"), np.frombuffer(values, "f4"), atol=1e-5)
+
+
+@with_torch
+def test_half_precision_keeps_small_changes():
+    """A change of a 512th of a bfloat16 is rounded off at each exchange, and counts in the end."""
+    import torch
+
+    def train(rank):
+        model = torch.nn.Linear(3, 1, bias=False).to(torch.bfloat16)
+        torch.nn.init.ones_(model.weight)
+        optimizer = malt.torch.Optimizer(
+            torch.optim.SGD(model.parameters(), lr=1.0), model, average="delta", sync="bsp"
+        )
+        for _ in range(8):
+            model.weight.grad = torch.full_like(model.weight, -(2.0**-7) if rank == 0 else 0)
+            optimizer.step()
+        return model.weight.tolist()
+
+    assert malt.simulate(train, 4) == [[[1 + 8 * 2.0**-9] * 3]] * 4
+
+
+@with_torch
+def test_a_state_dict_goes_on_where_it_was_taken(tmp_path):
+    import torch
+
+    def train(rank):
+        options = dict(average="delta", every=2, sync="bsp", kind="Adam")
+        model, optimizer = trained(rank, 4, outer=malt.optim.nesterov(0.7, 0.9), **options)
+        torch.save([model.state_dict(), optimizer.state_dict()], tmp_path / str(rank))
+        again, resumed = trained(rank, 0, outer=malt.optim.nesterov(0.7, 0.9), **options)
+        saved = torch.load(tmp_path / str(rank), weights_only=True)
+        again.load_state_dict(saved[0])
+        torch.optim.Adam(network(0).parameters()).load_state_dict(saved[1])
+        resumed.load_state_dict(saved[1])
+        for one, its in ((model, optimizer), (again, resumed)):
+            for step in range(4, 6):
+                its.zero_grad()
+                loss(one, rank, step).backward()
+                its.step()
+            its.finish()
+        return tensors(model) == tensors(again)
+
+    assert malt.simulate(train, 2) == [True, True]
+
+
+@with_torch
+def test_parameters_that_are_set_free():
+    import torch
+
+    def train(rank):
+        model, optimizer = trained(rank, 2, sync="bsp", every=2)
+        model[0].bias.requires_grad_(True)
+        with pytest.raises(ValueError, match="0.bias was frozen at the start and is trained now: call restart"):
+            optimizer.step()
+        optimizer.restart()
+        for step in range(2):
+            loss(model, rank, step).backward()
+            optimizer.step()
+        added = torch.nn.Linear(2, 2)
+        model.append(added)
+        optimizer.add_param_group({"params": added.parameters()})
+        loss(model, rank, 2).backward()
+        optimizer.step()
+        with optimizer:
+            pass
+        return tensors(model)
+
+    first, second = malt.simulate(train, 2)
+    assert first == second
+
+
+def with_buffer(torch, model):
+    model.register_buffer("odd", torch.zeros(2, dtype=torch.complex64))
+    return torch.optim.SGD(model.parameters()), model
+
+
+@with_torch
+@pytest.mark.parametrize(("make", "message"), [
+    (lambda torch, model: (torch.optim.SGD(network(1).parameters()), model), "has 7 parameters that are not"),
+    (lambda torch, model: (None, model), "optimizer must be one of torch.optim, got NoneType"),
+    (lambda torch, model: (torch.optim.SGD(model.parameters()), None), "model must be a torch.nn.Module, got NoneType"),
+    (lambda torch, model: (torch.optim.SGD(model.requires_grad_(False).parameters()), model), "no parameter that is"),
+    (lambda torch, model: (torch.optim.SGD(model.to("meta").parameters()), model), "0.weight is on the device meta: "),
+    (with_buffer, "odd is of torch.complex64, torch.strided: malt.torch exchanges dense tensors of real numbers"),
+])  # fmt: skip
+def test_wrong_models_are_refused_on_all_ranks(make, message):
+    import torch
+
+    def train(rank):
+        model = network(0)
+        right = torch.optim.SGD(model.parameters()), model
+        with pytest.raises(ValueError, match=message):
+            malt.torch.Optimizer(*(make(torch, model) if rank else right))
+
+    malt.simulate(train, 2)
+
+
+@with_torch
+@pytest.mark.parametrize(("options", "message"), [
+    (dict(average="gradient", every=2), "exchanges at every step"),
+    (dict(average="gradient", graph="ring"), 'for graph="all" and sync="bsp"'),
+    (dict(average="gradient", wire="int8"), 'wire is for changes: average="delta"'),
+    (dict(average="median"), "average 'median' is not valid"),
+])  # fmt: skip
+def test_arguments_that_do_not_go_together(options, message):
+    with pytest.raises(ValueError, match=message):
+        trained(0, 0, **options)
+    malt.finalize()
+
+
+def test_without_torch_the_extra_is_named():
+    program = (
+        "import sys, malt\nassert 'torch' not in sys.modules\nsys.modules['torch'] = None\n"
+        "try:\n    malt.torch\nexcept ModuleNotFoundError as error:\n    print(error)"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    assert done.stdout == "malt.torch needs PyTorch: pip install 'malt[torch]'\n"
