@@ -96,8 +96,8 @@ _LATER = {
 }
 """Names that are imported at their first use, and their modules."""
 
-_PACKAGES = ("files", "kernels", "optim", "torch")
-"""Public subpackages that are imported at their first use."""
+_PACKAGES = ("files", "kernels", "optim", "sklearn", "torch")
+"""Public subpackages that are imported at their first use. Those of an extra are not in `__all__`."""
 
 
 def __getattr__(name: str) -> Any:

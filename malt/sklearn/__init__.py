@@ -1,0 +1,28 @@
+"""`malt.sklearn`: scikit-learn over several ranks. It needs the extra `sklearn`, and is loaded when it is used."""
+
+from __future__ import annotations
+
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+if find_spec("sklearn") is None:
+    raise ImportError("malt.sklearn needs scikit-learn, of the extra sklearn: pip install 'malt[sklearn]'")
+
+if TYPE_CHECKING:
+    from malt.sklearn.averaged import average
+
+__all__ = ["average"]
+
+_LATER = {"average": "averaged"}
+"""Names that are imported at their first use, and their modules."""
+
+
+def __getattr__(name: str) -> Any:
+    if name in _LATER:
+        return getattr(import_module(f"malt.sklearn.{_LATER[name]}"), name)
+    raise AttributeError(f"module 'malt.sklearn' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_LATER})

@@ -1,0 +1,92 @@
+"""`malt.sklearn.average`: an estimator whose partial_fit exchanges its model with other ranks."""
+
+from __future__ import annotations
+
+from functools import wraps
+from types import new_class
+from typing import Any, Final, NoReturn
+
+from malt.sklearn.averaging import Averaging
+
+_NEWOBJ: Final = 2
+"""The first protocol of pickle that makes objects by their class alone."""
+
+
+def average(estimator: Any, every: int = 1, graph: Any = "auto", sync: str = "asp") -> Any:
+    """`estimator` with a partial_fit that exchanges its model with those of other ranks. Collective.
+
+        model = malt.sklearn.average(SGDClassifier())
+        for batch in malt.shard(batches):
+            model.partial_fit(X[batch], y[batch], classes=[0, 1])
+        model.finish()
+
+    The result is of the estimator's class too, and has its attributes and methods: what one of both learns the other
+    has learned. Every `every` calls of partial_fit it merges the models of its neighbours, as malt.Replica does with
+    average="model". `graph`, `sync`: as there. clone, copy and pickle make a plain estimator of it. `fit` is refused.
+
+    - `model.finish()`: all ranks end with one and the same model, that of the ranks that have called partial_fit; it is
+      collective. Ranks may make different numbers of calls, or none.
+    - The first call of partial_fit is collective. Where a rank calls `finish` without one, that is.
+    - Classes are those that any rank gives in its first call. Later a rank may give some of them.
+    - All ranks start from one state: coefficients of 0, the weights that the first rank draws, the centres that it has
+      after its first batch; of a fitted estimator those of rank 0. It is fitted on all ranks, or on none.
+
+    SGDClassifier, SGDRegressor, SGDOneClassSVM, Perceptron, PassiveAggressiveClassifier and -Regressor exchange
+    coefficients and intercepts, with `average` also their means over steps. MLPClassifier and MLPRegressor exchange
+    weights; what their optimizers keep stays each rank's own. MiniBatchKMeans exchanges centres, weighted by the rows
+    that were assigned to them. In `finish`, t_ and n_steps_ become the sums of all ranks. Losses and labels of the last
+    batch stay each rank's own.
+
+    ValueError, the same on all ranks: the state of `estimator` is no mean; an argument is wrong, or differs. Errors of
+    the first partial_fit come on all ranks. ClosedError: partial_fit follows finish.
+    """
+    averaging = Averaging(estimator, every, graph, sync)
+    made = object.__new__(_class_for(type(estimator)))
+    made.__dict__ = estimator.__dict__
+    made._averaging = averaging
+    return made
+
+
+class Averaged:
+    """What the result of `average` has beside the methods of its estimator, whose attributes it shares."""
+
+    __slots__ = ("_averaging",)
+    _averaging: Averaging
+
+    def fit(self, *args: Any, **kwargs: Any) -> NoReturn:
+        """RuntimeError: it would begin anew, on this rank's rows alone."""
+        raise RuntimeError(
+            "malt.sklearn.average: fit would begin anew on this rank's rows alone: call partial_fit, or fit the "
+            "estimator before average()"
+        )
+
+    def finish(self) -> None:
+        """Replace the model by that of all ranks: the same bits on all. Collective. A second call does nothing.
+
+        Errors: as of malt.Replica.finish.
+        """
+        self._averaging.finish()
+
+    def __sklearn_clone__(self) -> Any:
+        from sklearn.base import clone
+
+        return clone(self._averaging.estimator)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        _, *rest = self._averaging.estimator.__reduce_ex__(max(int(protocol), _NEWOBJ))
+        return (
+            object.__new__,
+            *rest,
+        )  # copyreg.__newobj__, which does the same, is refused for an object of another class
+
+
+def _class_for(kind: Any) -> Any:
+    """A class like `kind`, with the methods of `Averaged`."""
+
+    @wraps(kind.partial_fit)
+    def partial_fit(self: Averaged, *args: Any, **kwargs: Any) -> Averaged:
+        self._averaging.partial_fit(args, kwargs)
+        return self
+
+    own = {"__slots__": (), "__doc__": kind.__doc__, "partial_fit": partial_fit}
+    return new_class(f"Averaged{kind.__name__}", (Averaged, kind), exec_body=lambda space: space.update(own))

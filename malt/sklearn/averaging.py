@@ -1,0 +1,205 @@
+"""The partial_fit loops of all ranks: how they begin alike, exchange and end equal."""
+
+from __future__ import annotations
+
+import inspect
+import warnings
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any, Final
+
+import numpy as np
+
+from dstorm import ClosedError, parse
+from malt.mapreduce.values import joined, pack, parted
+from malt.replica.replica import Replica
+from malt.session import session
+from malt.sklearn.states import State, state_of
+from malt.world.agreement import agree, exchange, succeed
+from vol import arguments, as_graph
+from vol.update import Array
+
+_CALL: Final = "malt.sklearn.average"
+
+
+class Averaging:
+    """The estimator of this rank, and what it exchanges. Collective.
+
+    Without coefficients there is nothing to exchange. So the first partial_fit on each rank, or its finish, is
+    collective, and makes the Replica.
+    """
+
+    def __init__(self, estimator: Any, every: int, graph: Any, sync: str) -> None:
+        self._world = world = session.world()
+        self._transport = world.transport
+
+        def check() -> tuple[tuple[State, int], Mapping[str, Any]]:
+            state, every_one = state_of(estimator), arguments.whole("every", every, 1)
+            same = {"graph": as_graph(graph, world.size).name, "sync": parse(sync).name, "every": every_one}
+            classes = _listed(getattr(estimator, "classes_", None))
+            return (state, every_one), {**self._described, "fitted": bool(state.arrays), "classes": classes, **same}
+
+        self.estimator = estimator
+        (self._state, self._every), _ = agree(self._transport, _CALL, check)
+        self._options: dict[str, Any] = {"graph": graph, "sync": sync}
+        self._signature = inspect.signature(estimator.partial_fit)
+        self._counted = getattr(estimator, self._state.counter, self._state.counts_from)
+        """The estimator's own counter at the start."""
+        self._replica: Replica | None = None
+        self._finished = False
+        if self._state.arrays:
+            self._begin_replica()
+
+    def partial_fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        """Call partial_fit of the estimator, and exchange where that is due. One-sided; the first call is collective.
+
+        ClosedError: the call follows `finish`. What partial_fit raises; in the first call on all ranks.
+        """
+        if self._finished:
+            raise ClosedError(f"{_CALL}: finish was called before: average(estimator) again to go on")
+        call = self._signature.bind(*args, **kwargs)
+        if self._replica is None:
+            self._begin(call)
+        else:
+            self._narrow(call)
+            self.estimator.partial_fit(*call.args, **call.kwargs)
+        self._state.calls += 1
+        assert self._replica is not None
+        self._replica.step()
+
+    def finish(self) -> None:
+        """Replace the state by the mean of the ranks that have called partial_fit. Collective."""
+        if self._finished:
+            return
+        if self._replica is None:
+            self._begin(None)
+        if self._replica is not None:
+            self._state.is_common = self._transport.size > 1
+            self._replica.finish()
+            self._add_up()
+        self._finished = True
+
+    # -- private ----------------------------------------------------------------------------------------------
+
+    @property
+    def _described(self) -> Mapping[str, Any]:
+        return {"estimator": type(self.estimator).__name__}
+
+    def _begin(self, call: inspect.BoundArguments | None) -> None:
+        """Make the first call on all ranks, from the same state. Collective. `call`: None: this rank has no rows.
+
+        Where no rank has rows nothing is begun.
+        """
+
+        def check() -> tuple[bool, Mapping[str, Any]]:
+            classes = None if call is None else call.arguments.get("classes")
+            seed = self._state.seed() if call is not None and self._transport.size > 1 else None
+            kind = None if classes is None else np.asarray(classes).dtype.str
+            return True, {**self._described, "_calls": call is not None, "_seed": seed,
+                          "_classes": _listed(classes), "_dtype": kind}  # fmt: skip
+
+        _, reports = agree(self._transport, _CALL, check)
+        callers = [rank for rank, one in reports.items() if one["_calls"]]
+        if not callers:
+            return
+        classes, seed = _union(reports), reports[callers[0]]["_seed"]
+        if call is not None and "classes" in self._signature.parameters:
+            call.arguments["classes"] = classes
+        first, told = self._first(callers, call, seed)
+        if told is None:  # the ranks with rows have failed
+            return
+        self._together(lambda: None if first else self._follow(call, told, classes, seed))
+        self._begin_replica(trained=call is not None)
+
+    def _first(
+        self, callers: list[int], call: inspect.BoundArguments | None, seed: int | None
+    ) -> tuple[bool, Mapping[str, Any] | None]:
+        """Whether this rank was among those that were trained first, and what the lowest of them tells. Collective."""
+        told: Mapping[str, Any] | None = None
+        first = False
+        while callers and told is None:
+            first = self._transport.rank in (callers if self._state.begins_alike else callers[:1])
+            mine = self._together(partial(self._tell, call if first else None, seed))
+            everyone = self._transport.allgather(joined([pack(mine)]).tobytes())
+            found = {rank: parted(np.frombuffer(one, np.uint8))[0] for rank, one in enumerate(everyone) if one}
+            callers = [rank for rank in callers if rank in found]
+            told = next((one for one in found.values() if one is not None), None)
+        return first, told
+
+    def _tell(self, call: inspect.BoundArguments | None, seed: int | None) -> Mapping[str, Any] | None:
+        """Train this rank's first rows, and return what the others need to begin as it has. None: it comes later."""
+        if call is None:
+            return None
+        self._fit(call.args, call.kwargs, self._state.start(seed, None))
+        return self._state.tell(call.arguments.get("y"))
+
+    def _follow(
+        self, call: inspect.BoundArguments | None, told: Mapping[str, Any], classes: Array | None, seed: int | None
+    ) -> None:  # fmt: skip
+        """Train this rank's first rows from the state that another one has told of; without rows, take its shape."""
+        start = self._state.start(seed, told)
+        if call is not None:
+            return self._fit(call.args, call.kwargs, start)
+        X, y = self._state.blank(told, classes)
+        given = {} if classes is None else {"classes": classes}
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a batch that is too small
+            self._fit((X, y), given, start)
+
+    def _fit(self, args: tuple[Any, ...], kwargs: Mapping[str, Any], parameters: Mapping[str, Any]) -> None:
+        """Call partial_fit with other parameters of the estimator."""
+        before = {name: getattr(self.estimator, name) for name in parameters}
+        self.estimator.set_params(**parameters)
+        try:
+            self.estimator.partial_fit(*args, **kwargs)
+        finally:
+            self.estimator.set_params(**before)
+
+    def _together(self, work: Callable[[], Any]) -> Any:
+        """The result of work() once it has returned on all ranks. Collective. An own error keeps its type."""
+        try:
+            return succeed(self._transport, work, _CALL)
+        except RuntimeError as error:
+            own = error.__cause__
+            if own is not None and str(error) == f"{type(own).__name__}: {own}":
+                raise own from None
+            raise
+
+    def _begin_replica(self, trained: bool = False) -> None:
+        """Make the Replica. Collective. `trained`: this rank's first rows count: its state stays as it is."""
+        features, dtype = self.estimator.n_features_in_, str(self._state.arrays[0].dtype)
+        agree(self._transport, _CALL, lambda: (True, {**self._described, "n_features_in_": features, "dtype": dtype}))
+        mine = self._state.take()
+        self._replica = Replica(self._state.take, self._every, set=self._state.put, **self._options)
+        if trained:
+            self._state.put(mine)
+
+    def _narrow(self, call: inspect.BoundArguments) -> None:
+        """Leave out classes that are known: those of a rank's rows may be some of them."""
+        classes = call.arguments.get("classes")
+        if classes is not None and set(np.asarray(classes).tolist()) <= set(self.estimator.classes_.tolist()):
+            call.arguments["classes"] = None
+
+    def _add_up(self) -> None:
+        """Count what all ranks were trained on. Collective."""
+        name, calls = self._state.counter, self._state.calls
+        mine = getattr(self.estimator, name) - self._counted if calls else 0
+        reports = exchange(self._transport, [calls > 0, self._counted, mine])
+        setattr(self.estimator, name, reports[min(reports)][1] + sum(one[2] for one in reports.values()))
+        self._state.rescale(max(1, sum(one[0] for one in reports.values())))
+
+
+def _listed(classes: Any) -> list[Any] | None:
+    """`classes` as JSON can express them."""
+    found: list[Any] | None = None if classes is None else np.asarray(classes).tolist()
+    return found
+
+
+def _union(reports: Mapping[int, Mapping[str, Any]]) -> Array | None:
+    """The classes that ranks have given, ascending. None: none has given any. ValueError: numbers and texts."""
+    given = [np.asarray(one["_classes"], one["_dtype"]) for one in reports.values() if one["_classes"] is not None]
+    if not given:
+        return None
+    if len({array.dtype.kind in "biuf" for array in given}) > 1:
+        raise ValueError(f"{_CALL}: classes are numbers on some ranks, and not on others")
+    return np.unique(np.concatenate(given))

@@ -1,0 +1,194 @@
+"""What ranks exchange of an estimator, as one flat array; which estimators have no such state, and why."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from vol.update import Array
+
+_LIGHT: Final = 2.0**-20
+"""The weight of a centre to which no row was assigned, in rows: it moves only where no rank has assigned one."""
+
+_FACTORIZED: Final = "its components factorize the rows it has seen, and a mean of them does not"
+_COUNTED: Final = "its state is counts, sums or extremes of the rows it has seen, which are no mean"
+_NESTED: Final = "it holds estimators of its own"
+_NO_MEAN: Final = {
+    **dict.fromkeys(("IncrementalPCA", "MiniBatchDictionaryLearning", "MiniBatchNMF"), _FACTORIZED),
+    **dict.fromkeys(("GaussianNB", "MultinomialNB", "ComplementNB", "BernoulliNB", "CategoricalNB"), _COUNTED),
+    **dict.fromkeys(("StandardScaler", "MinMaxScaler", "MaxAbsScaler", "LatentDirichletAllocation"), _COUNTED),
+    **dict.fromkeys(("OneVsRestClassifier", "OneVsOneClassifier", "MultiOutputClassifier"), _NESTED),
+    **dict.fromkeys(("MultiOutputRegressor", "SelectFromModel"), _NESTED),
+    "Birch": "its state is a tree of the rows it has seen, and two trees have no mean",
+}
+"""Estimators with partial_fit that are refused, and why, by the name of a class of scikit-learn."""
+
+
+class State:
+    """The state of an estimator that is a mean, as one flat array of the dtype of its coefficients. Local."""
+
+    counter = "t_"
+    """The attribute that counts what the estimator was trained on."""
+    counts_from: float = 0
+    """What it is before that."""
+    begins_alike = True
+    """Whether estimators with the parameters of `start` begin at the same state, whatever their rows are."""
+
+    def __init__(self, estimator: Any) -> None:
+        self.estimator = estimator
+        self.calls = 0
+        """The calls of partial_fit on this rank."""
+        self.is_common = False
+        """Whether what is put is the state of all ranks, which each rounds as the others do."""
+        self._taken: Array | None = None
+
+    @property
+    def arrays(self) -> list[Array]:
+        """The arrays themselves; none, where the estimator is not fitted."""
+        raise NotImplementedError
+
+    def take(self) -> Array:
+        """A copy of the state. Its last element counts calls.
+
+        So it is never the same after a call, as that of a Perceptron without mistakes: a Replica would warn of that.
+        """
+        parts = self._parts()
+        calls = np.array([self.calls], parts[0].dtype)
+        self._taken = np.concatenate([*parts, calls], dtype=parts[0].dtype, casting="same_kind")
+        return self._taken.copy()
+
+    def put(self, flat: Array) -> None:
+        """Write a state into the arrays, in place: scikit-learn has several names for the same memory.
+
+        What was taken last is there already: to write it again would only round.
+        """
+        if self.is_common or self._taken is None or not np.array_equal(flat, self._taken):
+            self._write(flat)
+
+    def seed(self) -> int | None:
+        """A seed for the first call of partial_fit on all ranks. None: it needs none."""
+        return None
+
+    def start(self, seed: int | None, told: Mapping[str, Any] | None) -> dict[str, Any]:
+        """The parameters for the first call of partial_fit. `told`: what the first rank to be trained has told."""
+        return {}
+
+    def tell(self, y: Any) -> dict[str, Any]:
+        """What ranks need to begin as this one has. `y`: its labels or targets."""
+        shape = list(np.shape(y)[1:])
+        return {"features": int(self.estimator.n_features_in_), "dtype": self.arrays[0].dtype.str, "y": shape}
+
+    def blank(self, told: Mapping[str, Any], classes: Array | None) -> tuple[Array, Array | None]:
+        """Rows and labels or targets for a rank without any, which give its estimator the attributes of the others."""
+        rows = np.zeros((1, told["features"]), told["dtype"])
+        one_class = classes is not None and told["y"] in ([], [1])
+        return rows, classes[:1] if classes is not None and one_class else np.zeros((1, *told["y"]), int)
+
+    def rescale(self, ranks: int) -> None:
+        """Scale up what is the mean of `ranks` ranks and should be their sum."""
+
+    def _parts(self) -> list[Array]:
+        return [array.reshape(-1) for array in self.arrays]
+
+    def _write(self, flat: Array) -> None:
+        start = 0
+        for array in self.arrays:
+            array[...] = flat[start : start + array.size].reshape(array.shape)
+            start += array.size
+
+
+class Linear(State):
+    """Linear models trained by SGD. Coefficients begin at 0. With `average` there are means over steps, too."""
+
+    _NAMES: Final = (
+        "coef_", "intercept_", "offset_", "_standard_coef", "_standard_intercept", "_average_coef",
+        "_average_intercept",
+    )  # fmt: skip
+
+    counts_from = 1.0
+
+    @property
+    def arrays(self) -> list[Array]:
+        found = [vars(self.estimator).get(name) for name in self._NAMES]
+        return [array for array in found if array is not None]
+
+
+class Network(State):
+    """Neural networks. What their optimizers keep stays each rank's own."""
+
+    @property
+    def arrays(self) -> list[Array]:
+        return [*getattr(self.estimator, "coefs_", ()), *getattr(self.estimator, "intercepts_", ())]
+
+    def seed(self) -> int:
+        """That of the estimator where it is a number, or else one that its generator draws."""
+        from sklearn.utils import check_random_state
+
+        seed = self.estimator.random_state
+        if isinstance(seed, (int, np.integer)):
+            return int(seed)
+        return int(check_random_state(seed).randint(2**31 - 1))
+
+    def start(self, seed: int | None, told: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {} if seed is None else {"random_state": seed}
+
+
+class Clusters(State):
+    """Centres, weighted by the rows that were assigned to them: sums of rows and their weights are means."""
+
+    counter = "n_steps_"
+    begins_alike = False
+
+    @property
+    def arrays(self) -> list[Array]:
+        one = self.estimator
+        return [one.cluster_centers_, one._counts] if hasattr(one, "cluster_centers_") else []
+
+    def start(self, seed: int | None, told: Mapping[str, Any] | None) -> dict[str, Any]:
+        return {} if told is None else {"init": np.array(told["centres"]), "n_init": 1}
+
+    def tell(self, y: Any) -> dict[str, Any]:
+        return {"centres": self.estimator.cluster_centers_}
+
+    def blank(self, told: Mapping[str, Any], classes: Array | None) -> tuple[Array, Array | None]:
+        return np.array(told["centres"]), None
+
+    def rescale(self, ranks: int) -> None:
+        self.estimator._counts *= ranks
+
+    def _parts(self) -> list[Array]:
+        centres, counts = self.arrays
+        weights = counts + centres.dtype.type(_LIGHT)
+        return [(centres * weights[:, None]).reshape(-1), weights]
+
+    def _write(self, flat: Array) -> None:
+        centres, counts = self.arrays
+        sums, weights = flat[: centres.size].reshape(centres.shape), flat[centres.size : -1]
+        np.divide(sums, weights[:, None], out=centres)
+        np.maximum(weights - weights.dtype.type(_LIGHT), 0, out=counts)
+
+
+_STATES: Final[dict[str, type[State]]] = {
+    **dict.fromkeys(("SGDClassifier", "SGDRegressor", "SGDOneClassSVM", "Perceptron"), Linear),
+    **dict.fromkeys(("PassiveAggressiveClassifier", "PassiveAggressiveRegressor"), Linear),
+    **dict.fromkeys(("MLPClassifier", "MLPRegressor"), Network),
+    "MiniBatchKMeans": Clusters,
+}
+"""What is known of estimators, by the name of a class of scikit-learn."""
+
+
+def state_of(estimator: Any) -> State:
+    """The state of `estimator`. TypeError: it is no estimator. ValueError: its state is no mean."""
+    name = type(estimator).__name__
+    if isinstance(estimator, type) or not hasattr(estimator, "get_params"):
+        raise TypeError(f"estimator must be an estimator of scikit-learn, got {estimator!r}")
+    if not hasattr(estimator, "partial_fit"):
+        raise ValueError(f"{name} has no partial_fit with these parameters")
+    names = [one.__name__ for one in type(estimator).__mro__ if one.__module__.startswith("sklearn.")]
+    for one in names:
+        if one in _STATES:
+            return _STATES[one](estimator)
+    why = next((_NO_MEAN[one] for one in names if one in _NO_MEAN), "which of its state is a mean is not known")
+    raise ValueError(f"{name} cannot be averaged: {why}")
