@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 import malt
 from apps.gbdt import kernels
-from apps.gbdt.binning import Binning
+from apps.gbdt.binning import MOST_BINS, Binning
 from apps.gbdt.kernels import Scale
 from apps.gbdt.trees import Nodes, growing, joined
 from apps.harness import by_rank
@@ -38,6 +38,7 @@ class Grower:
 
     def __init__(self, bins: NDArray[np.uint8], binning: Binning, options: Namespace, rows: int) -> None:
         self._bins, self._binning, self._options, self._count = bins, binning, options, rows
+        self._columns = np.ascontiguousarray(bins.T)
         self._loss = kernels.LOSSES[options.loss]
         self._order, self._spare = np.empty(len(bins), np.int32), np.empty(len(bins), np.int32)
         self._words = np.empty((len(bins), 2), np.int64)
@@ -135,10 +136,10 @@ class Grower:
         rest = node.word - word
         # Where no value was missing, missing ones go the way of most rows; right, where both sides have as many.
         missing_left = bool(goes_left) if goes_left < 2 else word >> scale.bits > rest >> scale.bits
+        bins = self._columns[feature]
         middle = kernels.partition(
-            self._bins, self._order, node.first, node.last, feature, bin_, self._binning.missing, missing_left,
-            self._spare,
-        )  # fmt: skip
+            bins, self._order, node.first, node.last, self._left_bins(bin_, missing_left), self._spare
+        )
         left, right = len(tree), len(tree) + 1
         tree += [next(leaves), next(leaves)]
         tree[node.number] |= dict(
@@ -149,6 +150,13 @@ class Grower:
         return (
             _Node(left, node.first, middle, g, word, whole), _Node(right, middle, node.last, node.g - g, rest, whole)
         )  # fmt: skip
+
+    def _left_bins(self, bin_: int, missing_left: bool) -> NDArray[np.bool_]:
+        """Which bins go left."""
+        goes_left = np.arange(MOST_BINS + 1) <= bin_
+        if self._binning.has_missing:
+            goes_left[self._binning.missing] = missing_left
+        return goes_left
 
     def _may_split(self, pair: tuple[_Node, _Node], scale: Scale) -> bool:
         """Whether one of them has the rows for two leaves."""

@@ -211,21 +211,19 @@ def best_splits(
                         found[node, 3], found[node, 4] = left_g, left_w
 
 
-@_kernel(_U1_2, _I4, types.i8, types.i8, types.i8, types.i8, types.i8, types.b1, _I4)
-def partition(
-    bins: Any, order: Any, first: Any, last: Any, feature: Any, bin_: Any, missing: Any, goes_left: Any, spare: Any
-) -> Any:  # fmt: skip
-    """Move rows that go left before the others, each in their order. Return where the others begin."""
-    left, right = first, 0
-    for j in range(first, last):
+@_kernel(_array(types.u1), _I4, types.i8, types.i8, _array(types.b1), _I4)
+def partition(bins: Any, order: Any, first: Any, last: Any, goes_left: Any, spare: Any) -> Any:
+    """Move rows that go left before the others, each in their order. Return where the others begin.
+
+    `bins`: those of all rows, of the feature. `goes_left`: by bin.
+    """
+    left, right = np.uint64(first), np.uint64(0)
+    for j in range(np.uint64(first), np.uint64(last)):
         i = order[j]
-        b = bins[i, feature]
-        if goes_left if b == missing else b <= bin_:
-            order[left] = i
-            left += 1
-        else:
-            spare[right] = i
-            right += 1
+        order[left] = spare[right] = i  # one of them counts: a branch would be mispredicted half of the time
+        goes = np.uint64(goes_left[bins[np.uint64(i)]])
+        left += goes
+        right += np.uint64(1) - goes
     order[left:last] = spare[:right]
     return left
 

@@ -38,7 +38,7 @@ class Problem(harness.Problem):
     def memory(self) -> Need:
         options, rows = self.options, -(-self.rows // malt.size())
         features = max(self.data["train"].X.shape[1], 1)
-        nbytes = features * (rows + 3 * 16 * (options.bins + 1) * 2**options.depth) + 40 * rows
+        nbytes = features * (2 * rows + 3 * 16 * (options.bins + 1) * 2**options.depth) + 40 * rows
         path, line = paths(options)[0], self.data["train"].largest_line
         return Need(nbytes, f"{path}:{line}: {features:,} features of {self.rows:,} rows, as bins and histograms",
                     "take fewer --bins, a smaller --depth, or features that matter")  # fmt: skip
