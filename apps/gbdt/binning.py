@@ -48,11 +48,11 @@ class Binning(NamedTuple):
         return float(self.edges[place]) if place < self.ends[feature + 1] else float("inf")
 
     def bins(self, data: malt.Dataset, rows: NDArray[np.intp]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """The bins of these rows, (rows, features), and their labels. Local."""
+        """The bins of these rows, (rows, features rounded up to fours), and their labels. Local."""
         some, features = linear.examples(data.X, data.y, rows), len(self.widths)
         zeros = [np.searchsorted(self.edges[a:b], 0.0) for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
         empty = np.full(features, self.missing, np.uint8) if self.has_missing else np.array(zeros, np.uint8)
-        bins = np.empty((len(rows), features), np.uint8)
+        bins = np.zeros((len(rows), -(-features // 4) * 4), np.uint8)
         kernels.fill_bins(some.values, some.columns, some.starts, self.edges, self.ends, empty, bins)
         return bins, some.labels
 

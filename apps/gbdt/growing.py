@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from argparse import Namespace
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,9 @@ from apps.gbdt.binning import MOST_BINS, Binning
 from apps.gbdt.kernels import Scale
 from apps.gbdt.trees import Nodes, growing, joined
 from apps.harness import by_rank
+
+WORD_BITS: Final = 30
+"""The bits of a gradient or Hessian of a row, at most."""
 
 
 @dataclass
@@ -37,11 +40,11 @@ class Grower:
     """Grows trees on this rank's rows, of which `bins` are given."""
 
     def __init__(self, bins: NDArray[np.uint8], binning: Binning, options: Namespace, rows: int) -> None:
-        self._bins, self._binning, self._options, self._count = bins, binning, options, rows
-        self._columns = np.ascontiguousarray(bins.T)
+        self._binning, self._options, self._count = binning, options, rows
+        self._fours, self._columns = bins.view(np.uint32), np.ascontiguousarray(bins.T)
         self._loss = kernels.LOSSES[options.loss]
         self._order, self._spare = np.empty(len(bins), np.int32), np.empty(len(bins), np.int32)
-        self._words = np.empty((len(bins), 2), np.int64)
+        self._words = np.empty((len(bins), 2), np.int32)
         self._scratch = np.zeros(2 * bins.shape[1] * binning.width, np.int64)
 
     def grow(self, scores: NDArray[np.float64], y: NDArray[np.float32]) -> Nodes:
@@ -55,7 +58,7 @@ class Grower:
         level: list[tuple[_Node, ...]] = [(_Node(0, 0, len(y), 0, 0),)]
         ended: list[_Node] = []
         for depth in range(self._options.depth):
-            nodes = self._with_histograms(level)
+            nodes = self._with_histograms(level, scale)
             splits = self._splits(nodes, ranks, scale, is_root=depth == 0)
             level = []
             for node, split in zip(nodes, splits, strict=True):
@@ -81,20 +84,20 @@ class Grower:
         bits = self._count.bit_length()
         _, exponent = math.frexp(max(largest for largest, _ in reports.values()))
         below = 63 - bits
-        hessian = min(below - bits + 2 * (self._loss == kernels.LOGISTIC), 40)
-        scale = Scale(2.0 ** (62 - bits - exponent), 2.0**hessian, below)
+        hessian = min(below - bits, WORD_BITS) + 2 * (self._loss == kernels.LOGISTIC)
+        scale = Scale(2.0 ** (min(62 - bits, WORD_BITS) - exponent), 2.0**hessian, below)
         self._order[:] = np.arange(len(y))
         kernels.gradients(self._loss, scores, y, scale, self._words)
         return list(reports), scale
 
-    def _with_histograms(self, level: list[tuple[_Node, ...]]) -> list[_Node]:
+    def _with_histograms(self, level: list[tuple[_Node, ...]], scale: Scale) -> list[_Node]:
         """The nodes of the level, with histograms. Of a pair the smaller is counted, the other is what is left."""
         small = [min(pair, key=lambda node: node.word) for pair in level]
-        binning, features = self._binning, self._bins.shape[1]
-        counted = np.empty((features, len(small), binning.width, 2), np.int64)
+        binning, one = self._binning, 1 << scale.bits
+        counted = np.empty((len(binning.widths), len(small), binning.width, 2), np.int64)
         for slot, node in enumerate(small):
             kernels.add_histogram(
-                self._bins, self._order, node.first, node.last, self._words, counted, slot, self._scratch
+                self._fours, self._order, node.first, node.last, self._words, one, counted, slot, self._scratch
             )
         mine = malt.reduce_rows(counted, "sum")
         for slot, (node, pair) in enumerate(zip(small, level, strict=True)):
@@ -106,7 +109,7 @@ class Grower:
 
     def _splits(self, nodes: list[_Node], ranks: list[int], scale: Scale, is_root: bool) -> list[Any]:
         """The best split of each node: gain, feature, bin, missing_left, the words of its left child. Collective."""
-        place, features = ranks.index(malt.rank()), self._bins.shape[1]
+        place, features = ranks.index(malt.rank()), len(self._binning.widths)
         first, last = place * features // len(ranks), (place + 1) * features // len(ranks)
         gains, found = np.zeros(len(nodes)), np.zeros((len(nodes), 5), np.int64)
         totals: list[int] = []
