@@ -13,8 +13,8 @@ from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import numpy as np
-from llvmlite import ir
 from numba import njit, types
+from numba.core import cgutils
 from numba.extending import intrinsic
 
 LOGISTIC, SQUARED = 0, 1
@@ -135,21 +135,23 @@ def total_loss(loss: Any, scores: Any, y: Any) -> float:
     return total
 
 
-@intrinsic
-def _add_pair(_context: Any, sums: Any, place: Any, pairs: Any, row: Any) -> Any:
+def _added_pair(_context: Any, sums: Any, place: Any, pairs: Any, row: Any) -> Any:
     """sums[place:place + 2] += pairs[row:row + 2], in one instruction: Numba adds them one by one."""
+    internals: Any = cgutils
+    two_words = internals.ir.VectorType(internals.ir.IntType(64), 2).as_pointer()
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        def pair(at: int) -> Any:
-            array = context.make_array(signature.args[at])(context, builder, arguments[at])
-            first = builder.gep(array.data, [arguments[at + 1]])
-            return builder.bitcast(first, ir.VectorType(ir.IntType(64), 2).as_pointer())
-
-        sum_, added = (builder.load(pair(at), align=8) for at in (0, 2))
-        builder.store(builder.add(sum_, added), pair(0), align=8)
+        arrays = (context.make_array(signature.args[at])(context, builder, arguments[at]) for at in (0, 2))
+        places = (builder.gep(array.data, [arguments[at]]) for at, array in zip((1, 3), arrays, strict=True))
+        mine, added = (builder.bitcast(place, two_words) for place in places)
+        total = builder.add(builder.load(mine, align=8), builder.load(added, align=8))
+        builder.store(total, mine, align=8)
         return context.get_dummy_value()
 
     return types.void(sums, place, pairs, row), generate
+
+
+_add_pair: Final[Any] = intrinsic(_added_pair)
 
 
 @_kernel(_array(types.u4, 2), _I4, types.i8, types.i8, _array(types.i4, 2), types.i8, _I8_4, types.i8, _array(types.i8))
