@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import re
 import subprocess
 import sys
 from pathlib import Path
+
+import pytest
+
+import malt
+from apps.harness import checkpoints
 
 ROOT = Path(__file__).parents[1]
 
@@ -28,6 +35,37 @@ def in_process(run, capsys):
         return subprocess.CompletedProcess(arguments, 0, capsys.readouterr().out, "")
 
     return call
+
+
+def on_simulated_ranks(run, folder):
+    """A function that runs run(arguments) on simulated ranks: its report, and the model that it saves."""
+
+    def simulated(ranks, *arguments):
+        report, model = folder / "report.json", folder / "model.npz"
+        words = [str(word) for word in (*arguments, "--json", report, "--save", model)]
+        malt.simulate(lambda rank: run(words), ranks)
+        return json.loads(report.read_text()), malt.files.load_npz(model)
+
+    return simulated
+
+
+class Died(BaseException):
+    """An error in place of a kill."""
+
+
+@contextlib.contextmanager
+def dying_after(epoch):
+    """A block in which ranks of this process die, as soon as they have saved a checkpoint at the end of `epoch`."""
+    save = checkpoints.Checkpoints.save
+
+    def save_and_die(self, at, *rest, **named):
+        save(self, at, *rest, **named)
+        if at == epoch:
+            raise Died
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Died):
+        patch.setattr(checkpoints.Checkpoints, "save", save_and_die)
+        yield
 
 
 def last_line(done, shape):

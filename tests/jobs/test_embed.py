@@ -7,14 +7,13 @@ import json
 import numpy as np
 import pytest
 from failing_jobs import killed_at, needs_openmpi
-from programs import as_job, in_process, last_line
+from programs import as_job, dying_after, in_process, last_line, on_simulated_ranks
 
 pytest.importorskip("numba")
 pytest.importorskip("sklearn")
 
-import malt
 from apps.embed import planted, program
-from apps.harness import BadInput, checkpoints
+from apps.harness import BadInput
 
 pytestmark = pytest.mark.serial
 
@@ -24,14 +23,7 @@ FEW = ["--walks", 3, "--length", 20, "--dim", 10]
 @pytest.fixture
 def simulated(tmp_path):
     """simulated(ranks, *arguments): the report of a run on simulated ranks, and the model that it saves."""
-
-    def simulated(ranks, *arguments):
-        report, model = tmp_path / "report.json", tmp_path / "model.npz"
-        words = [str(word) for word in (*arguments, "--json", report, "--save", model)]
-        malt.simulate(lambda rank: program.run(words), ranks)
-        return json.loads(report.read_text()), malt.files.load_npz(model)
-
-    return simulated
+    return on_simulated_ranks(program.run, tmp_path)
 
 
 def test_the_vectors_of_several_ranks_are_those_of_one(simulated):
@@ -51,24 +43,11 @@ def test_the_vectors_of_several_ranks_are_those_of_one(simulated):
         )
 
 
-class Failed(BaseException):
-    """An error in place of a kill."""
-
-
-def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_path, monkeypatch):
+def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_path):
     whole, vectors = simulated(1, *FEW)
     keeping = [*FEW, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0]
-    save = checkpoints.Checkpoints.save
-
-    def save_and_die(self, epoch, *rest, **named):
-        save(self, epoch, *rest, **named)
-        if epoch == 2:
-            raise Failed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.Checkpoints, "save", save_and_die)
-        with pytest.raises(Failed):
-            simulated(1, *keeping)
+    with dying_after(2):
+        simulated(1, *keeping)
     rest, others = simulated(1, *keeping, "--resume")
     assert rest["resumed_from"] == 2 and rest["epochs"][-1]["loss"] == whole["epochs"][-1]["loss"]
     assert np.array_equal(others["vectors"], vectors["vectors"])

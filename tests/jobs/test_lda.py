@@ -10,12 +10,12 @@ from collections import Counter
 import numpy as np
 import pytest
 from failing_jobs import killed_at, needs_openmpi
-from programs import as_job, in_process, last_line
+from programs import as_job, dying_after, in_process, last_line, on_simulated_ranks
 
 pytest.importorskip("numba")
 
 import malt
-from apps.harness import BadInput, checkpoints
+from apps.harness import BadInput
 from apps.lda import program
 from apps.lda.corpus import planted
 from apps.lda.measuring import HeldOut
@@ -28,14 +28,7 @@ FEW = ["--epochs", 4]
 @pytest.fixture
 def simulated(tmp_path):
     """simulated(ranks, *arguments): the report of a run on simulated ranks, and the model that it saves."""
-
-    def simulated(ranks, *arguments):
-        report, model = tmp_path / "report.json", tmp_path / "model.npz"
-        words = [str(word) for word in (*arguments, "--json", report, "--save", model)]
-        malt.simulate(lambda rank: program.run(words), ranks)
-        return json.loads(report.read_text()), malt.files.load_npz(model)
-
-    return simulated
+    return on_simulated_ranks(program.run, tmp_path)
 
 
 def test_topics_are_found_on_any_number_of_ranks(simulated):
@@ -50,24 +43,11 @@ def test_topics_are_found_on_any_number_of_ranks(simulated):
         assert report["final"]["topics"][0][0] == str(np.argmax(model["counts"][:, largest]) + 1)
 
 
-class Failed(BaseException):
-    """An error in place of a kill."""
-
-
-def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_path, monkeypatch):
+def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_path):
     whole, model = simulated(2, *FEW)
     keeping = [*FEW, "--checkpoint", tmp_path / "train.ckpt", "--checkpoint-every", 0]
-    save = checkpoints.Checkpoints.save
-
-    def save_and_die(self, epoch, *rest, **named):
-        save(self, epoch, *rest, **named)
-        if epoch == 2:
-            raise Failed
-
-    with monkeypatch.context() as patch:
-        patch.setattr(checkpoints.Checkpoints, "save", save_and_die)
-        with pytest.raises(Failed):
-            simulated(2, *keeping)
+    with dying_after(2):
+        simulated(2, *keeping)
     rest, others = simulated(2, *keeping, "--resume")
     assert rest["resumed_from"] == 2 and rest["final"]["perplexity"] == whole["final"]["perplexity"]
     assert np.array_equal(others["counts"], model["counts"])
