@@ -28,11 +28,12 @@ def as_job(module, environment):
 
 
 def in_process(run, capsys):
-    """A function that runs run(arguments) here, in a world of one."""
+    """A function that runs run(arguments) here, on simulated ranks, and returns what they print."""
 
-    def call(*arguments):
-        run([str(argument) for argument in arguments])
-        return subprocess.CompletedProcess(arguments, 0, capsys.readouterr().out, "")
+    def call(*arguments, ranks=1, seed=0):
+        words = [str(argument) for argument in arguments]
+        malt.simulate(lambda rank: run(words), ranks, seed)
+        return subprocess.CompletedProcess(arguments, 0, *capsys.readouterr())
 
     return call
 

@@ -29,13 +29,15 @@ def alone(capsys):
 
 @pytest.mark.thorough
 def test_it_runs_at_once_on_four_ranks(job_environment, alone, tmp_path):
-    done = as_job("apps.autoencoder", job_environment)("--epochs", 30, "--json", tmp_path / "report", ranks=4)
+    done = as_job("apps.autoencoder", job_environment)(
+        "--patches", 1500, "--epochs", 30, "--json", tmp_path / "report", ranks=4
+    )
     loss, nbytes, model = last_line(done, FINAL)
     epochs = json.loads((tmp_path / "report").read_text())["epochs"]
     assert len(epochs) == 30 and epochs[-1]["loss"] < 0.9 * epochs[0]["loss"]
     assert {epoch["chunk_bytes"] for epoch in epochs} == {int(nbytes.replace(",", ""))}
     assert re.findall(r"model on rank (\d): ([0-9a-f]{64})", done.stdout) == [(str(rank), model) for rank in range(4)]
-    one = last_line(alone("--epochs", 30), FINAL)
+    one = last_line(alone("--patches", 1500, "--epochs", 30), FINAL)
     assert float(one[0]) == pytest.approx(float(loss), rel=1e-5) and one[1] == "0"
 
 

@@ -117,7 +117,7 @@ def test_communities_of_a_large_graph_are_recovered(job_environment, tmp_path, r
     edges, communities = planted.graph(3, 10_000, 20)
     np.savetxt(tmp_path / "edges", edges, "%d")
     np.savetxt(tmp_path / "labels", np.stack([np.arange(10_000), communities], axis=1), "%d")
-    options = ["--walks", 3, "--length", 20, "--step", 0.1, "--labels", tmp_path / "labels"]
+    options = ["--walks", 3, "--length", 20, "--dim", 32, "--step", 0.1, "--labels", tmp_path / "labels"]
     done = as_job("apps.embed", job_environment)(tmp_path / "edges", *options, ranks=ranks)
     assert float(last_line(done, r"final: loss [\d.]+ NMI ([\d.]+) model [0-9a-f]{64}")[0]) >= 0.9
 
@@ -126,7 +126,7 @@ def test_communities_of_a_large_graph_are_recovered(job_environment, tmp_path, r
 @needs_openmpi
 def test_the_others_go_on_from_a_checkpoint_where_a_rank_is_killed(start, tmp_path):
     killed = killed_at(120, "apps.embed", "apps.embed.vectors:Vectors.learn")
-    words = [killed, "--walks", "4", "--json", str(tmp_path / "report.json")]
+    words = [killed, "--walks", "4", "--dim", "16", "--json", str(tmp_path / "report.json")]
     job = start(*words, ranks=3)
     assert job.end() == 1 and "Traceback" not in job.output
     assert job.output.count("apps.embed: error: rank 1 is lost: ") == 1

@@ -123,19 +123,19 @@ def test_bad_input_is_one_line(rows, tmp_path, options, message):
     assert "\n" not in str(raised.value)
 
 
-@pytest.mark.thorough(but="0")
-@pytest.mark.parametrize("ranks", [0, 2, 4])
+@pytest.mark.thorough(but="1")
+@pytest.mark.parametrize("ranks", [1, 4])
 def test_the_embedded_data(job_environment, tmp_path, capsys, ranks):
     """As a job, twice: the same bits. The bound is that of scikit-learn's starts from ten seeds."""
     job = as_job("apps.kmeans", job_environment)
-    done = [job(ranks=ranks) if ranks else in_process(program.run, capsys)() for _ in range(2)]
+    done = [job(ranks=ranks) if ranks > 1 else in_process(program.run, capsys)() for _ in range(2)]
     (inertia, digest), again = [last_line(one, r"final: inertia ([\d.]+) model ([0-9a-f]{64})") for one in done]
     assert float(inertia) < 187_000 and again == (inertia, digest)
 
 
 @pytest.mark.thorough
 @needs_openmpi
-@pytest.mark.parametrize(("at", "options"), [(4, []), (12, []), (8, ["--batch", "5000", "--epochs", "5"])], ids=str)
+@pytest.mark.parametrize(("at", "options"), [(12, []), (8, ["--batch", "5000", "--epochs", "5"])], ids=str)
 def test_a_rank_is_killed_among_the_first_centres_or_later(start, tmp_path, at, options):
     report = tmp_path / "report.json"
     killed = killed_at(at, "apps.kmeans", "apps.kmeans.points:Dealt.some", "apps.kmeans.start:_mine")

@@ -59,11 +59,11 @@ def write_idx(folder, rows, test_rows=5, seed=0):
 
 
 class TestDigits:
-    @pytest.mark.thorough(but="4-asp")
-    @pytest.mark.parametrize(("ranks", "sync"), [(1, "asp"), (2, "bsp"), (4, "asp"), (4, "notify-ack"), (3, "ssp:2")])
-    def test_reaches_its_accuracy(self, mlp, tmp_path, ranks, sync):
+    @pytest.mark.parametrize(("ranks", "sync"), [(2, "bsp"), (4, "asp"), (4, "notify-ack"), (3, "ssp:2")])
+    def test_reaches_its_accuracy(self, mlp, alone, tmp_path, ranks, sync):
+        """Under asp as a job, else on simulated ranks."""
         report = tmp_path / "report.json"
-        done = mlp("--sync", sync, "--json", report, ranks=ranks)
+        done = (mlp if sync == "asp" else alone)("--sync", sync, "--json", report, ranks=ranks)
         loss, accuracy, model = final(done)
         assert accuracy >= 0.95 and loss < 0.2
         assert re.findall(r"model on rank (\d): ([0-9a-f]{64})", done.stdout) == [
@@ -75,23 +75,21 @@ class TestDigits:
         assert [epoch["examples"] for epoch in reports["epochs"]] == [1438 * (k + 1) for k in range(10)]
         last = reports["epochs"][-1]
         assert last["bytes_sent"] == last["bytes_dense"] and (last["bytes_sent"] > 0) == (ranks > 1)
-        assert 0 < last["seconds"] == reports["final"]["seconds"]
+        assert last["seconds"] == reports["final"]["seconds"] and (last["seconds"] > 0 or sync != "asp")
         assert last["train_loss"] < reports["epochs"][0]["train_loss"]
         if sync in ("bsp", "notify-ack"):
             assert last["overwritten"] == 0
 
-    @pytest.mark.thorough
-    def test_each_layer_is_sent_at_each_exchange(self, mlp, tmp_path):
+    def test_each_layer_is_sent_at_each_exchange(self, alone, tmp_path):
         report = tmp_path / "report.json"
-        final(mlp("--hidden", "20,10", "--sync", "bsp", "--epochs", 1, "--json", report, ranks=2))
+        final(alone("--hidden", "20,10", "--sync", "bsp", "--epochs", 1, "--json", report, ranks=2))
         layers = 4 * (65 * 20 + 21 * 10 + 11 * 10)
         exchanges = 719 // 32 // 10  # of the 23 batches of 719 rows
         last = json.loads(report.read_text())["epochs"][-1]
         assert last["bytes_sent"] == 2 * exchanges * layers and last["merged"] == 2 * exchanges * 3
 
-    @pytest.mark.thorough
-    def test_bsp_repeats_itself_bit_by_bit(self, mlp):
-        first, second = (final(mlp("--sync", "bsp", "--epochs", 2, ranks=3)) for _ in range(2))
+    def test_bsp_ends_the_same_bit_by_bit_however_ranks_take_turns(self, alone):
+        first, second = (final(alone("--sync", "bsp", "--epochs", 2, ranks=3, seed=seed)) for seed in range(2))
         assert first == second
 
     def test_another_seed_makes_another_model(self, alone):
@@ -111,31 +109,28 @@ def test_l2_shrinks_the_weights(alone, tmp_path):
     assert sizes[1] < 0.9 * sizes[0]
 
 
-@pytest.mark.thorough(but="41-bsp")
 @pytest.mark.parametrize(
     ("rows", "sync"), [(3, "asp"), (3, "ssp:1"), (3, "bsp"), (3, "notify-ack"), (41, "bsp"), (41, "notify-ack")]
 )
-def test_uneven_and_empty_shards(mlp, tmp_path, rows, sync):
+def test_uneven_and_empty_shards(alone, tmp_path, rows, sync):
     options = ["--batch", 2, "--exchange-every", 1, "--epochs", 3, "--sync", sync, "--graph", "ring"]
-    final(mlp(write_idx(tmp_path, rows), *options, ranks=4))
+    final(alone(write_idx(tmp_path, rows), *options, ranks=4))
 
 
-@pytest.mark.thorough
-def test_a_rank_without_rows_does_not_hold_the_model_back(mlp, alone, tmp_path):
+def test_a_rank_without_rows_does_not_hold_the_model_back(alone, tmp_path):
     """There is one row. The rank that has it ends with the weights of the serial program, and so does the job."""
     folder, files = write_idx(tmp_path, rows=1), [tmp_path / "alone.npz", tmp_path / "job.npz"]
     final(alone(folder, "--epochs", 5, "--save", files[0]))
-    final(mlp(folder, "--epochs", 5, "--save", files[1], ranks=3))
+    final(alone(folder, "--epochs", 5, "--save", files[1], ranks=3))
     with np.load(files[0]) as serial, np.load(files[1]) as parallel:
         for layer in ("layer_1", "layer_2"):
             assert np.allclose(serial[layer], parallel[layer], rtol=1e-5)
 
 
-@pytest.mark.thorough
-def test_no_epochs_leave_the_model_as_it_was(mlp, alone, tmp_path):
+def test_no_epochs_leave_the_model_as_it_was(alone, tmp_path):
     file = tmp_path / "model.npz"
-    trained = final(mlp("--epochs", 2, "--save", file, ranks=2))
-    assert trained == final(mlp("--epochs", 0, "--model", file, ranks=3))
+    trained = final(alone("--epochs", 2, "--save", file, ranks=2))
+    assert trained == final(alone("--epochs", 0, "--model", file, ranks=3))
     better = final(alone("--epochs", 2, "--model", file))
     assert better[0] < trained[0]
 
@@ -273,12 +268,10 @@ def test_a_pipe_or_a_device_is_not_replaced_by_a_file(tmp_path, option):
     assert pipe.is_fifo()
 
 
-@pytest.mark.thorough(but="3")
-@pytest.mark.parametrize("ranks", [1, 3])
-def test_bad_input_is_one_line_and_status_2(mlp, tmp_path, ranks):
+def test_bad_input_is_one_line_and_status_2(mlp, tmp_path):
     labels = write_idx(tmp_path, rows=20) / "train-labels-idx1-ubyte"
     labels.write_bytes(labels.read_bytes()[:-1])
-    done = mlp(tmp_path, ranks=ranks)
+    done = mlp(tmp_path, ranks=3)
     assert done.returncode == 2
     reports = [line for line in done.stderr.splitlines() if line.startswith("apps.mlp: error: ")]
     assert reports == [f"apps.mlp: error: {labels}: ends after 19 of the 20 bytes that its header tells of"]
@@ -286,19 +279,16 @@ def test_bad_input_is_one_line_and_status_2(mlp, tmp_path, ranks):
 
 
 @pytest.mark.parametrize("option", ["--json", "--save"])
-def test_an_output_that_cannot_be_written_is_reported_before_training(mlp, tmp_path, option):
-    done = mlp(option, tmp_path / "nowhere" / "out", ranks=2)
-    assert done.returncode == 2 and "epoch" not in done.stdout
-    assert f"apps.mlp: error: {tmp_path}/nowhere/out: " in done.stderr and "Traceback" not in done.stderr
+def test_an_output_that_cannot_be_written_is_reported_before_training(tmp_path, capsys, option):
+    with pytest.raises(BadInput, match=f"{tmp_path}/nowhere/out: "):
+        run([option, str(tmp_path / "nowhere" / "out")])
+    assert "epoch" not in capsys.readouterr().out
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("exchange_every", "step"), [(1, r"now [\d.]+e\+29"), (10**6, r"1e\+30 at first")])
-def test_a_step_that_is_too_large_is_named(mlp, exchange_every, step):
-    done = mlp("--step", "1e30", "--exchange-every", exchange_every, "--epochs", 1, ranks=2)
-    assert done.returncode == 2
-    assert re.search(f"the step size, {step}, is too large", done.stderr)
-    assert "Traceback" not in done.stderr and "Warning" not in done.stderr
+def test_a_step_that_is_too_large_is_named(alone, exchange_every, step):
+    with pytest.raises((BadInput, FloatingPointError), match=f"the step size, {step}, is too large"):
+        alone("--step", "1e30", "--exchange-every", exchange_every, "--epochs", 1, ranks=2)
 
 
 @pytest.mark.thorough
@@ -312,12 +302,6 @@ def test_a_folder_that_one_rank_alone_cannot_see_ends_all(job_environment, tmp_p
     environment = {**job_environment, "PYTHONPATH": str(ROOT)}
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=200)
     assert done.returncode == 2 and "apps.mlp: error: nothing: No such file" in done.stderr
-
-
-@pytest.mark.thorough
-def test_help(mlp):
-    done = mlp("--help", ranks=2)
-    assert done.returncode == 0 and done.stdout.count("batches that a rank trains on between two exchanges") == 1
 
 
 @pytest.mark.thorough
