@@ -210,7 +210,12 @@ def enter_simulation(simulated: World) -> None:
     """Make `simulated` the world of this context. Local. RuntimeError: the context has one already."""
     if in_simulation():
         raise RuntimeError("malt.simulate cannot be called inside a simulated rank")
-    _simulated.set(simulated)
+    replace_world(simulated)
+
+
+def replace_world(world: World) -> None:
+    """Make `world` the world of this context, whatever it was before. Local."""
+    _simulated.set(world)
 
 
 def in_simulation() -> bool:

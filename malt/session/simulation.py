@@ -1,11 +1,12 @@
-"""`malt.simulate`: many ranks in one process, for tests and for graphs larger than a laptop."""
+"""`malt.simulate`: many ranks in one process, for tests and for graphs larger than a laptop; a world of one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import copy_context
 from typing import TypeVar
 
-from dstorm import Group, SimulatedTransport
+from dstorm import Group, SimulatedTransport, SoloTransport
 from malt.session import session
 from malt.world.world import World
 from vol import arguments
@@ -46,3 +47,17 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
         return result
 
     return group.run(live)
+
+
+def alone(function: Callable[[], Result]) -> Result:
+    """The result of function() in a world of one, also within a simulated rank. Local.
+
+    There malt.rank() is 0, and collective calls wait for nobody.
+    """
+    context = copy_context()
+    world = World(SoloTransport())
+    context.run(session.replace_world, world)
+    try:
+        return context.run(function)
+    finally:
+        context.run(world.close)

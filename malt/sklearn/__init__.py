@@ -11,10 +11,11 @@ if find_spec("sklearn") is None:
 
 if TYPE_CHECKING:
     from malt.sklearn.averaged import average
+    from malt.sklearn.gridsearch import GridSearchCV
 
-__all__ = ["average"]
+__all__ = ["GridSearchCV", "average"]
 
-_LATER = {"average": "averaged"}
+_LATER = {"GridSearchCV": "gridsearch", "average": "averaged"}
 """Names that are imported at their first use, and their modules."""
 
 

@@ -1,0 +1,128 @@
+"""`malt.sklearn.GridSearchCV`: the fits of a grid search side by side on all ranks."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial, wraps
+from operator import add
+from typing import Any, Final
+
+import numpy as np
+import sklearn
+from sklearn import model_selection
+from sklearn.utils.parallel import Parallel
+
+from malt.mapreduce import map_reduce
+from malt.mapreduce.values import pack
+from malt.session import session
+from malt.session.simulation import alone
+from malt.world.agreement import agree
+
+_CALL: Final = "malt.sklearn.GridSearchCV"
+_SHOWN: Final = 8
+"""Digits of a hash in a message."""
+_SEEDS: Final = 2**31 - 1
+Task = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
+"""A call that joblib has delayed: the fit and the scores of one candidate on one split."""
+
+
+class GridSearchCV(model_selection.GridSearchCV):
+    """scikit-learn's GridSearchCV, whose fits are dealt to all ranks. `fit` is collective.
+
+    Parameters, attributes and errors are scikit-learn's. Every rank passes all rows. Each fit of a candidate on a split
+    is done by one rank, in a world of one, where estimators of malt train alone. Fits of a rank that fails are done by
+    others. All ranks have the same cv_results_ and best_params_. Each of them then fits best_estimator_ on all rows:
+    from the same rows and seeds, also where random_state is None. `n_jobs` counts where there is one rank.
+
+    A fit that takes longer than the deadline of the session needs malt.init(deadline_s=).
+
+    ValueError, the same on all ranks: rows, candidates or splits differ. With error_score="raise" the error of a fit
+    is raised on all ranks, as by malt.map_reduce.
+    """
+
+    def fit(self, X: Any, y: Any = None, **params: Any) -> Any:
+        """Run fit with all sets of parameters. Collective. NumPy's global generator is left as it was."""
+        state = np.random.get_state()
+        try:
+            return super().fit(X, y, **params)
+        finally:
+            if session.world().size > 1:
+                np.random.set_state(state)
+
+    @wraps(model_selection.GridSearchCV._run_search)  # scikit-learn looks at its parameters
+    def _run_search(self, evaluate_candidates: Any, **options: Any) -> None:
+        if session.world().size > 1:
+            _deal(evaluate_candidates)
+        super()._run_search(evaluate_candidates, **options)
+
+
+def _deal(evaluate_candidates: Any) -> None:
+    """Put `_over_ranks` in the place of joblib's Parallel, a variable of the function that evaluates candidates."""
+    names = evaluate_candidates.__code__.co_freevars
+    if "parallel" not in names:
+        raise RuntimeError(f"{_CALL} does not know how scikit-learn {sklearn.__version__} runs its fits")
+    evaluate_candidates.__closure__[names.index("parallel")].cell_contents = _over_ranks
+
+
+def _over_ranks(delayed: Iterable[Task]) -> list[Any]:
+    """The results of all calls, in their order, the same on all ranks. Collective."""
+    tasks, world = list(delayed), session.world()
+
+    def check() -> tuple[bool, Mapping[str, Any]]:
+        return True, {**_described(tasks), "_seed": int(np.random.randint(_SEEDS))}
+
+    _, reports = agree(world.transport, _CALL, check)
+    if not tasks:
+        return []
+    dealt = _Dealt(tasks, world.size)
+    found = map_reduce(lambda _, task: [alone(partial(_run, task))], None, dealt, reduce=add)
+    np.random.seed(reports[min(reports)]["_seed"])  # what follows is the fit of the best estimator, on each rank
+    return [result for _, result in sorted(zip(dealt.order, found, strict=True), key=lambda pair: pair[0])]
+
+
+def _run(task: Task) -> Any:
+    """The result of one call, in the configuration of scikit-learn that is current."""
+    return Parallel(n_jobs=1)([task])[0]
+
+
+class _Dealt:
+    """Calls as chunks. Ranks do about equal runs of chunks, and neighbours in the grid cost about the same.
+
+    So each run has every n-th call, for n ranks.
+    """
+
+    def __init__(self, tasks: list[Task], ranks: int) -> None:
+        self._tasks = tasks
+        self.order = sorted(range(len(tasks)), key=lambda number: (number % ranks, number))
+        """The number of each chunk's call."""
+
+    def chunks(self) -> int:
+        return len(self._tasks)
+
+    def slice(self, i: int) -> Task:
+        return self._tasks[self.order[i]]
+
+
+def _described(tasks: list[Task]) -> dict[str, str]:
+    """What must be the same on all ranks."""
+    splits, candidates = hashlib.sha256(), []
+    for _, _, given in tasks:
+        candidates.append({name: value if _is_plain(value) else "" for name, value in given["parameters"].items()})
+        for part in (given["train"], given["test"]):
+            splits.update(np.ascontiguousarray(part).data)
+    _, X, y = tasks[0][1] if tasks else (None, None, None)
+    return {"X": _fingerprint(X), "y": _fingerprint(y), "candidates": _fingerprint(repr(candidates)),
+            "splits (has cv a random_state?)": splits.hexdigest()[:_SHOWN]}  # fmt: skip
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (bool, int, float, str, np.generic))
+
+
+def _fingerprint(value: Any) -> str:
+    """A hash, or the type alone of what cannot be hashed, such as a DataFrame."""
+    try:
+        return pack(value).digest()[:_SHOWN]
+    except TypeError:
+        return type(value).__name__
