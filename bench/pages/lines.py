@@ -34,6 +34,7 @@ EXAMPLES = {
     "svm": Example("A linear SVM", "a vector of gradients, as in the MALT paper", "objective", 0.3554, 0.3553),
     "mf": Example("Matrix factorization", "a sparse vector, which sends the rows that changed", "RMSE", 0.3247, 0.3250),
     "mlp": Example("A neural network", "`malt.Replica` around a dict of layers", "accuracy", 0.996, 0.997),
+    "cnn": Example("A network of PyTorch", "`malt.torch.Optimizer` around one of torch", "accuracy", 0.999, 0.998),
 }  # fmt: skip
 SHARDED = {
     "logistic_adam": "Logistic regression by Adam on sharded vectors",
@@ -50,8 +51,8 @@ in the root of the checkout:
     python examples/svm_serial.py
     malt run -n 4 examples/svm_parallel.py
 
-The matrix factorization needs numba. With `sync="bsp"` every run has the same result, bit by bit. Without it no rank
-waits for another.
+The matrix factorization needs numba, the network of PyTorch the extra torch. With `sync="bsp"` every run has the same
+result, bit by bit. Without it no rank waits for another.
 
 {table}
 

@@ -46,6 +46,12 @@ def n_states(step: Any) -> int:
     return count
 
 
+def counts_steps(step: Any) -> bool:
+    """Whether a step counts its calls, as adam does, and so must be called for one array alone."""
+    code = getattr(step, "__code__", None)
+    return code is not None and "steps" in code.co_freevars
+
+
 def described(step: Step | None) -> str | None:
     """The name of a step and its numbers, for the comparison of arguments."""
     if step is None:

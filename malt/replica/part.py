@@ -37,11 +37,25 @@ class Way:
     outer: Step | None = None
     wire: str | None = None
     top: float | None = None
+    overlaps: bool = False
+    """Whether the loop goes on between a send and the merge that follows."""
 
     @property
     def is_narrow(self) -> bool:
         """Whether less than the whole change is sent."""
         return self.wire is not None or self.top is not None
+
+
+def divided(places: Sequence[int], arrays: Sequence[Array], count: int) -> list[list[int]]:
+    """The places of arrays in `count` lists of about as many elements, in their order. A list may be missing. Pure."""
+    whole = sum(arrays[place].size for place in places)
+    lists: dict[int, list[int]] = {}
+    before = 0
+    for place in places:
+        middle = before + arrays[place].size / 2
+        lists.setdefault(min(int(count * middle / max(whole, 1)), count - 1), []).append(place)
+        before += arrays[place].size
+    return list(lists.values())
 
 
 class Part:
@@ -51,9 +65,13 @@ class Part:
     `options`: those of the vector.
     """
 
-    def __init__(self, places: Sequence[int], arrays: Sequence[Array], way: Way, **options: Any) -> None:
+    def __init__(
+        self, places: Sequence[int], arrays: Sequence[Array], way: Way, fragment: int = 0, **options: Any
+    ) -> None:  # fmt: skip
         self._places, self._way = places, way
-        self._in_place = not way.delta and len(places) == 1
+        self.fragment = fragment
+        """The number of the fragment that it belongs to."""
+        self._in_place = not (way.delta or way.overlaps) and len(places) == 1
         self._as_sums = way.delta and not parse(options["sync"]).acknowledges
         mine = self._mine(arrays)
         self._size = sum(array.size for array in mine)
@@ -78,25 +96,41 @@ class Part:
             return []
         return self._sums.outer.state if self._as_sums else self._outer.state
 
-    def exchange(self, arrays: Sequence[Array]) -> None:
-        """Send the parameters to the peers, merge what has come from them, and write the result. One-sided."""
+    def send(self, arrays: Sequence[Array]) -> None:
+        """Send the parameters, or what has changed, to the peers. One-sided."""
         mine = self._mine(arrays)
         if self._in_place:
             assert isinstance(self.vector, DenseVector)
             if mine[0] is not self.vector.array:
                 self.vector.adopt(mine[0])
-            self._average()
-        elif self._as_sums:
+        elif not self._as_sums:
+            self._copy_in(mine)
+        if self._way.overlaps:
+            self._sent = self._flat.copy()
+        if self._way.delta and not self._as_sums:
+            np.subtract(self._flat, self._base, out=self._flat)
+        if not self._as_sums:
+            self.vector.scatter()
+        if isinstance(self.vector, SparseVector):
+            self._keep_sent(self.vector)
+
+    def merge(self, arrays: Sequence[Array]) -> None:
+        """Merge what has come from the peers since `send`, and write the result. Local.
+
+        What the loop has changed meanwhile is kept.
+        """
+        mine = self._mine(arrays)
+        if self._as_sums:
             self._sums.exchange(mine)
             self._store(self._sums.params, mine)
         elif self._way.delta:
-            self._copy_in(mine)
-            self._exchange_changes()
+            self.vector.gather(SUM)
+            self._outer.apply(self._base, self._flat / self._flat.dtype.type(1 + self.vector.in_degree))
             self._store(self._base, mine)
         else:
-            self._copy_in(mine)
-            self._average()
-            self._store(self._flat, mine)
+            self.vector.gather(AVG)
+            if not self._in_place:
+                self._store(self._flat, mine)
 
     # -- private ----------------------------------------------------------------------------------------------
 
@@ -109,24 +143,11 @@ class Part:
         table = np.zeros((blocks, BLOCK), dtype)
         return vector(table, kind="sparse", top_k=count, wire=self._way.wire, **options)
 
-    def _exchange_changes(self) -> None:
-        """Make a step of the base by the mean of changes. The vector's array holds the parameters."""
-        np.subtract(self._flat, self._base, out=self._flat)
-        self.vector.scatter()
-        if isinstance(self.vector, SparseVector):
-            self._keep_sent(self.vector)
-        self.vector.gather(SUM)
-        self._outer.apply(self._base, self._flat / self._flat.dtype.type(1 + self.vector.in_degree))
-
     def _keep_sent(self, sender: SparseVector) -> None:
         """Keep of this rank's change what others read of it, so that all ranks make the same step."""
         if sender.sent is not None:
             sender.array[:] = 0
             sender.array[sender.sent.rows] = sender.sent.values
-
-    def _average(self) -> None:
-        self.vector.scatter()
-        self.vector.gather(AVG)
 
     def _mine(self, arrays: Sequence[Array]) -> list[Array]:
         return [arrays[place] for place in self._places]
@@ -140,5 +161,9 @@ class Part:
     def _store(self, source: Array, mine: Sequence[Array]) -> None:
         start = 0
         for array in mine:
-            array[...] = source[start : start + array.size].reshape(array.shape)
+            place = slice(start, start + array.size)
+            if self._way.overlaps:
+                array += (source[place] - self._sent[place]).reshape(array.shape)
+            else:
+                array[...] = source[place].reshape(array.shape)
             start += array.size

@@ -12,9 +12,9 @@ from dstorm.turn import Turn
 from malt.replica import changes, consensus
 from malt.replica.cadence import Cadence
 from malt.replica.changes import Changes
-from malt.replica.outer import Step, described, n_states
+from malt.replica.outer import Step, counts_steps, described, n_states
 from malt.replica.parameters import Parameters
-from malt.replica.part import Part, Way
+from malt.replica.part import Part, Way, divided
 from malt.session import session
 from malt.session.creation import check_name
 from malt.session.vectors import check_wire
@@ -50,12 +50,16 @@ class Replica:
     `graph`, `sync`, `check_finite`: as for malt.vector. `name`: for messages, the same on all ranks. The default is the
     number of the Replica.
 
+    `fragments`: the arrays are divided into so many fragments, which are exchanged in turn, each every `every` counts
+    (Streaming DiLoCo, arXiv 2501.18512). What is sent at a turn is merged at the next one, and the loop goes on
+    meanwhile: no rank waits for a message that is on its way. Under "asp" and "ssp:S" what has arrived is merged.
+
     The rest goes with average="delta":
 
     `outer`: a step of malt.optim, made for this Replica alone, as malt.optim.nesterov(0.7, 0.9). The mean of the
     changes, negated, is its gradient, and its result the next base (DiLoCo, arXiv 2311.08105). Under "asp" and "ssp:S"
     each rank makes the step with its own change, and the results are averaged: for the linear steps momentum and
-    nesterov the same, but for what is under way. The parameters are of one dtype.
+    nesterov the same, but for what is under way. A step that counts, as adam, is for parameters of one dtype.
 
     `wire`: "int8" or "float16" sends changes rounded; "int8" has a scale for each 64 elements. `top`: the part, up to
     1, of these blocks that an exchange sends: those that have changed most. What was rounded off or left out is sent
@@ -71,7 +75,7 @@ class Replica:
     def __init__(
         self, params: Any, every: int = 1, average: str = "model", graph: Any = "auto", sync: str = "asp",
         check_finite: bool = False, *, set: Callable[[Any], object] | None = None, name: str | None = None,
-        outer: Step | None = None, wire: str | None = None, top: float | None = None,
+        outer: Step | None = None, wire: str | None = None, top: float | None = None, fragments: int = 1,
     ) -> None:  # fmt: skip
         self._world = world = session.world()
         self._transport = world.transport
@@ -82,18 +86,25 @@ class Replica:
             check_name(name)
             parameters = Parameters(params, set)
             same = _same(parameters, average, as_graph(graph, world.size), sync)
-            same |= _changed(parameters, average, sync, outer, wire, top)
-            return (parameters, arguments.whole("every", every, 1)), {"name": self.name, **same}
+            same["fragments"] = arguments.whole("fragments", fragments, 1)
+            same |= _changed(parameters, average, sync, outer, wire, top, fragments)
+            if arguments.whole("every", every, 1) < fragments:
+                raise ValueError(f"fragments must be at most every, {every}, got {fragments}")
+            return (parameters, int(every)), {"name": self.name, **same}
 
         (self._parameters, self._every), _ = world.notes.agree(world.transport, "malt.Replica", check)
         world.replicas_made += 1
-        self._way = Way(world.transport.rank, average == "delta", outer, wire, top)
-        self._count, self._due_at = 0, self._every
+        overlaps = fragments > 1 and parse(sync).acknowledges
+        self._way = Way(world.transport.rank, average == "delta", outer, wire, top, overlaps)
+        self._fragments, self._turns = fragments, 0
+        self._count, self._due_at = 0, -(-self._every // fragments)
         self._turn = Turn()
         self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
         self._finished = False
         self._check_finite = check_finite
         self._parts: list[Part] = []
+        self._under_way: list[Part] = []
+        """The parts that were sent and are to be merged at the next turn."""
         with self._transport.calling("malt.Replica"):
             self._begin(graph=graph, sync=sync, check_finite=check_finite)
         arrays, names = self._parameters.arrays, self._parameters.names
@@ -125,7 +136,8 @@ class Replica:
         self._count += n
         if self._count < self._due_at:
             return False
-        self._due_at = (self._count // self._every + 1) * self._every
+        turns = self._count * self._fragments // self._every + 1
+        self._due_at = -(-turns * self._every // self._fragments)
         self._exchange()
         return True
 
@@ -198,8 +210,9 @@ class Replica:
         arrays = self._parameters.arrays
         try:
             for places in self._parameters.by_dtype():
-                title = f"{self.name}, {arrays[places[0]].dtype}"
-                self._parts.append(Part(places, arrays, self._way, name=title, **options))
+                for fragment, some in enumerate(divided(places, arrays, self._fragments)):
+                    title = f"{self.name}, {arrays[places[0]].dtype}" + f", fragment {fragment}" * (self._fragments > 1)
+                    self._parts.append(Part(some, arrays, self._way, fragment, name=title, **options))
         except MemoryError:
             self.close()
             raise
@@ -231,12 +244,25 @@ class Replica:
         arrays = parameters.arrays
         if changes is not None:
             changes.check(arrays)
-        for part in self._parts:
-            part.exchange(arrays)
+        self._exchange_parts(arrays)
         if changes is not None:
             self._watch_on(changes, arrays)
         if not parameters.is_fixed:
             self._deliver()
+
+    def _exchange_parts(self, arrays: Sequence[Array]) -> None:
+        """Merge the fragment that is under way, and send the next one; or do both with one."""
+        for part in self._under_way:
+            part.merge(arrays)
+        due = [part for part in self._parts if part.fragment == self._turns % self._fragments]
+        self._under_way = []
+        self._turns += 1
+        for part in due:
+            part.send(arrays)
+            if self._way.overlaps:
+                self._under_way.append(part)
+            else:
+                part.merge(arrays)
 
     def _deliver(self) -> None:
         if self._parameters.deliver():
@@ -282,7 +308,7 @@ def _same(parameters: Parameters, average: str, mesh: Graph, sync: str) -> dict[
 
 
 def _changed(
-    parameters: Parameters, average: str, sync: str, outer: Any, wire: str | None, top: Any
+    parameters: Parameters, average: str, sync: str, outer: Any, wire: str | None, top: Any, fragments: int
 ) -> dict[str, Any]:  # fmt: skip
     """The arguments that concern changes, which must be the same on all ranks."""
     given = [name for name, value in (("outer", outer), ("wire", wire), ("top", top)) if value is not None]
@@ -290,8 +316,8 @@ def _changed(
         raise ValueError(f'{given[0]} is for changes: average="delta"')
     if outer is not None:
         n_states(outer)
-        if len(parameters.by_dtype()) > 1:
-            raise ValueError("outer is a step for parameters of one dtype, these are of several")
+        if counts_steps(outer) and (fragments > 1 or len(parameters.by_dtype()) > 1):
+            raise ValueError("outer counts its steps, so it is for one fragment, and for parameters of one dtype")
     for place in parameters.floats if wire is not None else ():
         check_wire(wire, parameters.arrays[place])
     if top is not None and not 0 < arguments.real("top", top) <= 1:

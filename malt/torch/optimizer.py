@@ -16,7 +16,7 @@ from malt.session import session
 from malt.torch.gradients import Gradients
 from malt.torch.tensors import Tensors
 from malt.world import agreement
-from vol import arguments
+from vol import Vector, arguments
 
 _KEY = "malt"
 """The entry of a state dict that the optimizer of torch does not have."""
@@ -36,9 +36,9 @@ class Optimizer(torch.optim.Optimizer):
     Tensors are on the CPU. Contiguous ones of float32 and float64 are not copied; float16 and bfloat16 are exchanged as
     float32, by way of copies. The state of `optimizer` is each rank's own.
 
-    `average`: "model", "delta", with `every`, `graph`, `sync`, `outer`, `wire`, `top` as malt.Replica has them; `every`
-    counts steps. "gradient": all ranks average their gradients before each step, and take the same steps. `sync`: by
-    default "asp"; "bsp" for gradients, `wire` and `top`.
+    `average`: "model", "delta", with `every`, `graph`, `sync`, `outer`, `wire`, `top`, `fragments` as malt.Replica has
+    them; `every` counts steps. "gradient": all ranks average their gradients before each step, and take the same steps.
+    `sync`: by default "asp"; "bsp" for gradients, `wire` and `top`.
 
     It is an optimizer itself, with the parameter groups, state and attributes of `optimizer`, for schedulers of step
     sizes and checkpoints. Its `state_dict` can be loaded by `optimizer`, too.
@@ -50,7 +50,8 @@ class Optimizer(torch.optim.Optimizer):
     def __init__(
         self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, every: int = 1, average: str = "model",
         graph: Any = "auto", sync: str | None = None, *, outer: Callable[..., None] | None = None,
-        wire: str | None = None, top: float | None = None, name: str = "malt.torch.Optimizer",
+        wire: str | None = None, top: float | None = None, fragments: int = 1,
+        name: str = "malt.torch.Optimizer",
     ) -> None:  # fmt: skip
         self.optimizer = optimizer
         """The optimizer of torch."""
@@ -58,7 +59,7 @@ class Optimizer(torch.optim.Optimizer):
         if sync is None:
             sync = "bsp" if average == "gradient" or wire is not None or top is not None else "asp"
         self._options = dict(every=every, graph=graph, sync=sync)
-        self._changed = dict(average=average, outer=outer, wire=wire, top=top)
+        self._changed = dict(average=average, outer=outer, wire=wire, top=top, fragments=fragments)
         self._replicas: list[tuple[Replica, Tensors]] = []
         self._gradients: Gradients | None = None
         self._has_stepped = self._open = False
@@ -138,6 +139,12 @@ class Optimizer(torch.optim.Optimizer):
         if self._gradients is not None:
             self._gradients.close()
         self._replicas, self._gradients, self._open = [], None, False
+
+    @property
+    def vectors(self) -> list[Vector]:
+        """The vectors that exchange parameters, gradients and buffers: for their statistics. Local."""
+        gradients = [] if self._gradients is None else [one[0] for one in self._gradients.parts]
+        return gradients + [one for replica, _ in self._replicas for one in replica.vectors]
 
     def __enter__(self) -> Optimizer:
         return self
@@ -284,3 +291,5 @@ def _check_gradients(every: Any, graph: Any, sync: Any, **changed: Any) -> None:
     for name in ("outer", "wire", "top"):
         if changed[name] is not None:
             raise ValueError(f'{name} is for changes: average="delta"')
+    if changed["fragments"] != 1:
+        raise ValueError('average="gradient" exchanges all at every step, without fragments')

@@ -120,9 +120,10 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_m
             "outer must be a step.w, .state, gradient., as malt",
         ),
         (
-            dict(params=[np.zeros(3), np.zeros(3, "f4")], average="delta", outer=malt.optim.nesterov()),
-            "outer is a step for parameters of one dtype",
+            dict(params=[np.zeros(3), np.zeros(3, "f4")], average="delta", outer=malt.optim.adam()),
+            "outer counts its steps, so it is for one fragment, and for parameters of one dtype",
         ),
+        (dict(params=np.zeros(3), fragments=0), "fragments must be a whole number from 1 up, got 0"),
         (dict(params=np.zeros(3), average="delta", wire="int8"), 'wire needs sync="bsp" or "notify-ack"'),
         (dict(params=np.zeros(3), average="delta", sync="bsp", wire="int4"), "wire 'int4' is not valid"),
         (dict(params=np.zeros(3), average="delta", sync="bsp", top=1.5), "top must be above 0, and 1 at most, got 1.5"),

@@ -13,7 +13,12 @@ from bench.pages import lines
 
 README = (ROOT / "README.md").read_text()
 FILES = sorted((ROOT / "examples").glob("*.py"))
-SHOWN = {"serial": "logistic_serial", "parallel": "logistic_parallel", "gradients": "svm_parallel"}
+SHOWN = {
+    "serial": "logistic_serial",
+    "parallel": "logistic_parallel",
+    "gradients": "svm_parallel",
+    "torch": "cnn_parallel",
+}
 MOST_LINES = 60
 CLOSE = 0.03
 pytestmark = pytest.mark.serial
@@ -37,9 +42,9 @@ def test_a_program_is_short_and_uses_what_is_public(file):
     nodes = list(ast.walk(ast.parse(text)))
     modules = {alias.name for node in nodes if isinstance(node, ast.Import) for alias in node.names}
     modules |= {node.module for node in nodes if isinstance(node, ast.ImportFrom)}
-    assert modules <= {"malt", "numpy", "numba"}
+    assert modules <= {"malt", "numpy", "numba", "torch"}
     names = {node.attr for node in nodes if isinstance(node, ast.Attribute) and ast.unparse(node.value) == "malt"}
-    assert names <= set(malt.__all__)
+    assert names <= {*malt.__all__, "torch"}
 
 
 def test_the_page_is_up_to_date():

@@ -81,3 +81,50 @@ def test_less_is_sent():
         dict(), dict(wire="int8"), dict(wire="int8", top=0.5)
     ))  # fmt: skip
     assert whole == 8 * N and int8 == 4 * (64 + 4) + 1 and part == 2 * (64 + 4 + 4)
+
+
+EVERYTHING = sum(np.mean([changes(rank, step) for rank in range(3)], axis=0) for step in range(1, 6))
+
+
+@pytest.mark.parametrize("options", [
+    dict(sync="bsp"), dict(sync="notify-ack", wire="int8"), dict(sync="asp"), dict(sync="bsp", fragments=3, every=3),
+], ids=str)  # fmt: skip
+def test_fragments_in_turn_lose_no_change(options):
+    everyone = trained(3, 400, **{"every": 2, "fragments": 2, **options}, outer=malt.optim.nesterov(**SMOOTH))
+    for seen, state, _ in everyone:
+        np.testing.assert_allclose(seen[-1], 1 + 0.7 / 0.1 * EVERYTHING, atol=1e-4)
+        assert [len(array) for array in state] == [50, 150]
+
+
+def test_a_fragment_is_merged_at_the_next_turn_with_what_the_loop_has_changed_meanwhile():
+    def train(rank):
+        a, b, seen = np.zeros(2), np.zeros(2), []
+        replica = malt.Replica([a, b], every=4, average="delta", sync="bsp", fragments=2)
+        for _ in range(6):
+            a += 1 + rank
+            b += 1 + rank
+            replica.step()
+            seen.append([a[0], b[0]])
+        replica.close()
+        return seen
+
+    first, second = malt.simulate(train, 2)
+    assert first == [[1, 1], [2, 2], [3, 3], [3 + 2, 4], [4 + 2, 5], [5 + 2, 6 + 2]]
+    assert second == [[2, 2], [4, 4], [6, 6], [3 + 4, 8], [5 + 4, 10], [7 + 4, 6 + 4]]
+
+
+def test_models_in_fragments():
+    """Means of models as they were at the last turn, and what has changed since."""
+
+    def train(rank):
+        a, b = np.full(2, 8.0 * rank), np.full(3, 8.0 * rank)
+        replica = malt.Replica([a, b], every=2, sync="bsp", fragments=2)
+        a += 4 * rank
+        b += 4 * rank
+        for _ in range(3):
+            replica.step()
+            a += 1
+        replica.close()
+        return a[0], b[0]
+
+    assert malt.simulate(train, 2) == [(2 + 3, 2.0), (2 + 3, 2.0)]

@@ -62,7 +62,7 @@ def trained(rank, steps=6, dtype=None, kind="SGD", rate=0.1, **options):
 @with_torch
 @pytest.mark.parametrize("options", [
     dict(), dict(average="gradient"), dict(every=2, average="delta", outer=True), dict(average="delta", wire="int8"),
-    dict(average="delta", top=0.5, every=3), dict(sync="bsp"),
+    dict(average="delta", top=0.5, every=3), dict(sync="bsp", every=2, fragments=2),
 ], ids=str)  # fmt: skip
 @pytest.mark.parametrize("dtype", [None, "bfloat16", "float64"])
 def test_all_ranks_end_with_one_model(options, dtype):
