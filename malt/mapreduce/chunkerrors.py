@@ -8,12 +8,13 @@ from collections.abc import Iterable
 from types import TracebackType
 from typing import Any
 
+from malt.files import values
 from malt.world.agreement import described, rebuilt
 
 ChunkError = list[Any]
 """The number of a chunk, and the error as JSON can express it, with its traceback."""
 
-_HERE = os.path.dirname(__file__)
+_OWN_FOLDERS = {os.path.dirname(file) for file in (__file__, values.__file__)}
 
 
 class _KeyError(KeyError):
@@ -37,7 +38,7 @@ def chunk_error(chunk: int, rank: int, error: Exception) -> ChunkError:
 
 def _users(frames: TracebackType | None) -> TracebackType | None:
     """The frames from the user's first on; None: there is none."""
-    while frames is not None and os.path.dirname(frames.tb_frame.f_code.co_filename) == _HERE:
+    while frames is not None and os.path.dirname(frames.tb_frame.f_code.co_filename) in _OWN_FOLDERS:
         frames = frames.tb_next
     return frames
 

@@ -13,7 +13,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from malt.data.shards import bounds
-from malt.mapreduce.values import Array, kind_of, pack
+from malt.files.values import Array, kind_of, pack
 from malt.world.shardnotes import checksum
 from vol import arguments
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 from weakref import WeakKeyDictionary
 
+from malt.files.values import pack
 from malt.mapreduce.cache import Cache
 from malt.mapreduce.call import Call
 from malt.mapreduce.chunks import Own
 from malt.mapreduce.location import claim, located
-from malt.mapreduce.values import pack
 from malt.session import session
 from malt.world.agreement import agree
 from malt.world.world import World

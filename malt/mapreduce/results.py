@@ -11,9 +11,9 @@ import numpy as np
 
 from dstorm.algorithms import Traffic
 from malt.data.shards import bounds
+from malt.files.values import NUMBERS, Array, Bytes, Packed, joined, layout, pack, parted, unpack
 from malt.mapreduce.chunkerrors import ChunkError
 from malt.mapreduce.tree import Node, insert
-from malt.mapreduce.values import NUMBERS, Array, Bytes, Packed, joined, layout, pack, parted, unpack
 
 Reduce = Callable[[Any, Any], Any]
 Values = dict[Node, Any]

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from dstorm.algorithms import Traffic
+from malt.files.values import Bytes, joined, pack, parted
 from malt.mapreduce.assignment import Travel
 from malt.mapreduce.chunkerrors import chunk_error
-from malt.mapreduce.values import Bytes, joined, pack, parted
 
 _LIKE = np.empty(0, np.uint8)
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from dstorm import ClosedError, parse
-from malt.mapreduce.values import joined, pack, parted
+from malt.files.values import joined, pack, parted
 from malt.replica.replica import Replica
 from malt.session import session
 from malt.sklearn.states import State, state_of

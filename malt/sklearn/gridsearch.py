@@ -13,8 +13,8 @@ import sklearn
 from sklearn import model_selection
 from sklearn.utils.parallel import Parallel
 
+from malt.files.values import pack
 from malt.mapreduce import map_reduce
-from malt.mapreduce.values import pack
 from malt.session import session
 from malt.session.simulation import alone
 from malt.world.agreement import agree

@@ -12,10 +12,10 @@ import scipy.sparse
 from ranks import run_failing
 
 import malt
+from malt.files.values import joined, pack, parted
 from malt.mapreduce import results
 from malt.mapreduce.assignment import assign, travels
 from malt.mapreduce.tree import covered, insert
-from malt.mapreduce.values import joined, pack, parted
 
 pytestmark = pytest.mark.serial
 

@@ -1,4 +1,4 @@
-"""Values that ranks exchange: arrays as arrays, what is around them as JSON. Nothing is pickled.
+"""Values as messages: arrays as arrays, what is around them as JSON. Nothing is pickled.
 
 A message holds, for each value, the length of its text, the text, and the bytes of its arrays. Each of these begins at
 a multiple of 64 bytes.
@@ -81,11 +81,11 @@ def joined(values: Sequence[Packed]) -> Bytes:
     return np.concatenate(parts) if parts else np.empty(0, np.uint8)
 
 
-def parted(message: Bytes) -> list[Any]:
-    """The values of a message. Their arrays are views of it, which cannot be written to."""
+def parted(message: Bytes, *, writable: bool = False) -> list[Any]:
+    """The values of a message. Their arrays are views of it, which can be written to if they are `writable`."""
     values, place = [], 0
     message = message[:]
-    message.flags.writeable = False
+    message.flags.writeable = writable
 
     def taken(nbytes: int) -> Bytes:
         nonlocal place
