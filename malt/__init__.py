@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from malt.launch.machine.memory import free_memory
     from malt.mapreduce import map_reduce
     from malt.session.checkpoint import Checkpoint
+    from malt.session.running import run
 
 __version__ = "0.1.0"
 
@@ -78,6 +79,7 @@ __all__ = [
     "rank",
     "reduce_rows",
     "reduce_scatter",
+    "run",
     "shard",
     "sharded",
     "simulate",
@@ -90,6 +92,7 @@ _LATER = {
     "Checkpoint": "malt.session.checkpoint",
     "free_memory": "malt.launch.machine.memory",
     "map_reduce": "malt.mapreduce",
+    "run": "malt.session.running",
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),

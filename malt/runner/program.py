@@ -74,7 +74,10 @@ PIPES = {1: "out", 2: "err"}
 _exit = os._exit  # the program's own calls are reported as an end inside MPI, this module's are not
 
 _POLL_S = 0.05
-_OWN_FILES = (__file__, runpy.__file__, "<frozen runpy>")
+_OWN_FILES = (
+    __file__, os.path.join(os.path.dirname(os.path.abspath(__file__)), "function.py"), runpy.__file__, "<frozen runpy>"
+)  # fmt: skip
+"""What stands above the user's program in a traceback."""
 _DRAIN_S = 0.1
 """How long output may take to get through: MPICH's process manager drops it when it is asked to abort."""
 

@@ -64,6 +64,18 @@ def test_collectives(tmp_path, job_environment):
     assert run(example("collectives"), tmp_path, job_environment, ranks=3) == "[1.  0.5] 1.667 [1 1 1] 3\n"
 
 
+@pytest.mark.thorough
+def test_a_function_on_ranks(tmp_path, job_environment):
+    (tmp_path / "program.py").write_text(example("run"))
+    done = subprocess.run(
+        [sys.executable, "program.py"], cwd=tmp_path, env={**job_environment, "PYTHONPATH": str(ROOT)},
+        capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+    *printed, first, second = done.stdout.splitlines()
+    assert sorted(printed) == ["rank 0 has 2 rows", "rank 1 has 2 rows"]
+    assert (first, second, done.stderr) == ("0 [ 4.5  8.5 14.5]", "1 [58.5 74.5 92.5]", "")
+
+
 def test_map_reduce(tmp_path, job_environment):
     [line] = run(example("map_reduce"), tmp_path, job_environment, ranks=3).splitlines()
     assert re.fullmatch(r"loss \d+\.\d{3}, converged; 1,3\d\d,\d{3} bytes of chunks", line)

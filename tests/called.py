@@ -1,0 +1,47 @@
+"""Functions that tests call on ranks by malt.run, which imports this module there."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+import numpy as np
+
+import malt
+
+
+def scaled(x, factor):
+    """What came, what this rank makes of it, and what it prints."""
+    x *= factor[0]
+    total = x.copy()
+    malt.allreduce(total, "sum")
+    print("from", malt.rank(), len(sys.stdin.read()), flush=True)
+    inherited = os.environ.get("SET_BY_MPI")
+    return {"rank": malt.rank(), "x": x, "total": total, "pair": (None, [np.float32(0.5)]), "inherited": inherited}
+
+
+def fails(rank):
+    if malt.rank() == rank:
+        raise KeyError("the reason")
+    malt.barrier()
+
+
+def fails_alone():
+    """Rank 1 fails, and the others go on."""
+    if malt.rank() == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    malt.barrier()
+    return malt.alive()
+
+
+def exits(status):
+    sys.exit(status)
+
+
+def makes_a_set():
+    return {1, 2}
+
+
+def calls_again():
+    return malt.run(fails, 1, (1,))
