@@ -81,6 +81,12 @@ def test_map_reduce(tmp_path, job_environment):
     assert re.fullmatch(r"loss \d+\.\d{3}, converged; 1,3\d\d,\d{3} bytes of chunks", line)
 
 
+@pytest.mark.thorough
+def test_a_loop_of_scikit_learn(tmp_path, job_environment):
+    printed = run(example("sklearn"), tmp_path, job_environment, ranks=2).split()
+    assert len(printed) == 4 and printed[1] == printed[3] and float(printed[1]) > 0.93
+
+
 def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     """The port with a checkpoint, killed after one epoch and after another, ends as if it had never been killed."""
     port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")

@@ -1,0 +1,99 @@
+"""malt.sklearn.average: several ranks, simulated, end with a model as good as that of one rank."""
+
+from __future__ import annotations
+
+import lzma
+
+import numpy as np
+import pytest
+
+import malt
+from malt.sklearn import average
+
+datasets = pytest.importorskip("sklearn.datasets")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.filterwarnings("ignore:Class PassiveAggressive:FutureWarning"),
+    pytest.mark.filterwarnings("ignore:Got `batch_size`:UserWarning"),
+]
+
+LOSS = 0.005
+"""What several ranks may lose of the accuracy of one."""
+LINEAR = {
+    "SGDClassifier": {},
+    "averaged SGDClassifier": dict(average=True),
+    "Perceptron": {},
+    "PassiveAggressiveClassifier": {},
+}
+CASES = [
+    *(("a9a", name, options, 3, 400) for name, options in LINEAR.items()),
+    ("a9a", "SGDRegressor", {}, 3, 400),
+    ("a9a", "PassiveAggressiveRegressor", dict(C=0.001), 3, 400),
+    ("a9a", "MLPRegressor", dict(hidden_layer_sizes=(16,), learning_rate_init=0.01), 3, 400),
+    *(("rcv1-ccat", name, options, 3, 400) for name, options in LINEAR.items()),
+    ("digits", "averaged SGDClassifier", dict(average=True), 40, 50),
+    ("digits", "MLPClassifier", dict(hidden_layer_sizes=(64,), learning_rate_init=0.01), 40, 50),
+    ("digits", "MiniBatchKMeans", dict(n_clusters=10, n_init=3), 5, 50),
+]
+
+
+def estimator(name, options):
+    from sklearn import cluster, linear_model, neural_network
+
+    kind = name.split()[-1]
+    [module] = [one for one in (cluster, linear_model, neural_network) if hasattr(one, kind)]
+    return getattr(module, kind)(random_state=0, **options)
+
+
+@pytest.fixture(scope="module")
+def read():
+    """read(name, folder): training rows and labels, test rows and labels; read once."""
+    found = {}
+
+    def read(name, folder):
+        if name not in found:
+            found[name] = digits() if name == "digits" else svmlight(folder / name)
+        return found[name]
+
+    return read
+
+
+def digits():
+    X, y = datasets.load_digits(return_X_y=True)
+    order = np.random.default_rng(0).permutation(len(y))
+    X, y = X[order] / 16, y[order]
+    return X[:1000], y[:1000], X[1000:], y[1000:]
+
+
+def svmlight(folder):
+    with lzma.open(folder / "train.svm.xz") as train, lzma.open(folder / "test.svm.xz") as test:
+        X, y = datasets.load_svmlight_file(train)
+        return X, y, *datasets.load_svmlight_file(test, n_features=X.shape[1])
+
+
+@pytest.mark.parametrize(("name", "kind", "options", "epochs", "batch"), CASES)
+def test_several_ranks_are_as_good_as_one(data, read, name, kind, options, epochs, batch):
+    X, y, X_test, y_test = read(name, data)
+
+    def live(rank):
+        model = average(estimator(kind, options))
+        known = {"classes": np.unique(y)} if known_classes else {}
+        for epoch in range(epochs):
+            mine = np.random.default_rng(epoch).permutation(len(y))[rank :: malt.size()]
+            for start in range(0, len(mine) - batch // 2, batch):
+                rows = mine[start : start + batch]
+                model.partial_fit(X[rows], y[rows], **known)
+        model.finish()
+        return model
+
+    def quality(model):
+        if kind == "MiniBatchKMeans":
+            return 1 + model.score(X_test) / (X_test**2).sum()  # of the squares, what centres explain
+        return np.mean((model.predict(X_test) if known_classes else np.sign(model.predict(X_test))) == y_test)
+
+    known_classes = kind.endswith(("Classifier", "Perceptron"))
+    alone = quality(malt.simulate(live, 1)[0])
+    for ranks in (2, 4):
+        models = malt.simulate(live, ranks)
+        assert len({model.predict(X_test).tobytes() for model in models}) == 1
+        assert quality(models[0]) > alone - LOSS
