@@ -12,10 +12,16 @@ if find_spec("sklearn") is None:
 if TYPE_CHECKING:
     from malt.sklearn.averaged import average
     from malt.sklearn.gridsearch import GridSearchCV
+    from malt.sklearn.linear import LinearSVC, LogisticRegression
 
-__all__ = ["GridSearchCV", "average"]
+__all__ = ["GridSearchCV", "LinearSVC", "LogisticRegression", "average"]
 
-_LATER = {"GridSearchCV": "gridsearch", "average": "averaged"}
+_LATER = {
+    "GridSearchCV": "gridsearch",
+    "LinearSVC": "linear",
+    "LogisticRegression": "linear",
+    "average": "averaged",
+}
 """Names that are imported at their first use, and their modules."""
 
 

@@ -24,6 +24,8 @@ class Problem:
     loss: str = "hinge"
     l2: float = 1e-4
     intercept: bool = True
+    rate: float = INTERCEPT_RATE
+    """The intercept's share of a step of stochastic gradient descent, in a model with one."""
 
     def __post_init__(self) -> None:
         if self.loss not in LOSSES:
@@ -39,7 +41,7 @@ class Problem:
     @property
     def intercept_rate(self) -> float:
         """The intercept's share of the step; 0 in a model without one."""
-        return INTERCEPT_RATE if self.intercept else 0.0
+        return self.rate if self.intercept else 0.0
 
 
 def totals(

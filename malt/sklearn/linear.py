@@ -1,0 +1,223 @@
+"""`malt.sklearn.LinearSVC` and `LogisticRegression`: linear classifiers by stochastic gradient descent."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from abc import abstractmethod
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
+from scipy.special import expit
+from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.utils.extmath import safe_sparse_dot
+from sklearn.utils.multiclass import check_classification_targets
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from malt.kernels import linear
+from malt.session.collectives import broadcast
+from malt.session.session import alive, size
+from malt.sklearn.batch import CURVATURES, Batch
+from malt.sklearn.descent import Descent, Model
+from malt.sklearn.rows import Rows, agreed, described, united
+from vol import arguments
+
+
+class LinearClassifier(ClassifierMixin, BaseEstimator):
+    """What linear classifiers have in common: fit, partial_fit, predict and decision_function."""
+
+    @abstractmethod
+    def _loss_name(self) -> str:
+        """The name of the loss in malt.kernels.linear."""
+
+    classes_: NDArray[Any]
+    coef_: NDArray[np.float64]
+    intercept_: NDArray[np.float64]
+    n_iter_: int
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Train on rows X with the labels y, from zeros. Returns self. Collective.
+
+        `X`: an array or sparse matrix of shape (rows, features). `y`: labels of any kind, of shape (rows,).
+
+        ValueError, the same on all ranks: an argument or parameter is wrong on one of them; with rows="shard" X or y
+        differ; there is one class; for "sgd" the features are out of scale. FloatingPointError: the weights diverge. A
+        ConvergenceWarning says that `max_iter` was too small.
+        """
+        self._learn("fit", X, y, None, None)
+        if self.n_iter_ >= self.max_iter:
+            warnings.warn(f"max_iter={self.max_iter} is too small to converge", ConvergenceWarning, stacklevel=2)
+        return self
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None) -> Any:
+        """Train on each row once by "sgd", from where the last call of fit or partial_fit ended. Collective.
+
+        All ranks make the same number of calls, and end each with the same model. `classes`: all labels, in the first
+        call. In the penalty 1 / (C n), n is the number of rows of all ranks in all calls. Returns self.
+
+        Errors: as `fit`.
+        """
+        self._learn("partial_fit", X, y, classes, getattr(self, "_model", None))
+        return self
+
+    def decision_function(self, X: Any) -> NDArray[np.float64]:
+        """The score of each row: w . x + b, of shape (rows,); with several classes (rows, classes). Local."""
+        check_is_fitted(self)
+        X = validate_data(self, X, accept_sparse="csr", dtype=[np.float64, np.float32], reset=False)
+        scores: NDArray[np.float64] = safe_sparse_dot(X, self.coef_.T, dense_output=True) + self.intercept_
+        return scores[:, 0] if scores.shape[1] == 1 else scores
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """The class of the highest score of each row, of shape (rows,). Local."""
+        scores = self.decision_function(X)
+        codes = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
+        return np.asarray(self.classes_[codes])
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
+
+    # -- private ----------------------------------------------------------------------------------------------
+
+    def _learn(self, what: str, X: Any, y: Any, classes: Any, before: Model | None) -> None:
+        """Train `before`, or a model of zeros, on these rows. Collective."""
+        name = f"{type(self).__name__}.{what}"
+        (X, y, own), reports = agreed(name, lambda: self._checked(what, X, y, classes, before))
+        known = united(own, reports) if before is None else self.classes_
+        if len(known) < 2:
+            raise ValueError(f"{name}: y has one class, {known[0]!r}: two are needed")
+        rows = Rows(self.rows, reports)
+        model = Model.of_zeros(len(known), X.shape[1]) if before is None else before.copy()
+        model.rows += rows.total
+        problem = linear.Problem(self._loss_name(), 1 / (self.C * model.rows), self.fit_intercept)
+        data = rows, csr_matrix(X), np.searchsorted(known, y)
+        if what == "fit" and self.solver == "lbfgs":
+            weights, self.n_iter_ = self._minimize(model, Batch(problem, len(known), *data))
+        else:
+            descent = Descent(name, model, problem, *data)
+            epochs, tol = (self.max_iter, self.tol) if what == "fit" else (1, 0.0)
+            self.n_iter_ = descent.train(epochs, tol, self.every, self.graph, self.sync)
+            weights = model.params.astype(np.float64)
+        self.classes_, self._model = known, model
+        self.coef_, self.intercept_ = weights[:, :-1].copy(), weights[:, -1].copy()
+
+    def _minimize(self, model: Model, batch: Batch) -> tuple[NDArray[np.float64], int]:
+        """The weights at the minimum, by class, which `model` takes, and the iterations. Collective."""
+        weights, result = batch.minimize(self.tol, self.max_iter)
+        weights = np.ascontiguousarray(np.atleast_2d(weights.T))
+        broadcast(weights, alive()[0])  # hosts of different kinds may round differently
+        model.params[...] = weights
+        model.trained = result.evaluations * model.rows / size()  # partial_fit goes on with small steps
+        return weights, max(result.iterations, 1)
+
+    def _checked(self, what: str, X: Any, y: Any, classes: Any, before: Model | None) -> Any:
+        """X, y and the classes that this rank knows; what ranks compare. Local."""
+        self._check_parameters()
+        X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, order="C", reset=before is None)
+        check_classification_targets(y)
+        if before is None and what == "partial_fit" and classes is None:
+            raise ValueError("classes must be passed on the first call to partial_fit.")
+        named = np.unique(y if classes is None else classes)
+        known = named if before is None else self.classes_
+        if not np.isin(y, known).all() or (classes is not None and not np.array_equal(named, known)):
+            raise ValueError(f"y or classes are not of the classes {known.tolist()}")
+        same = {name: value for name, value in self.get_params().items() if name != "random_state"}
+        return (X, y, known), {
+            "the parameters": repr(same),
+            "the rows of calls before": 0 if before is None else before.rows,
+            **described(self.rows, X, y, known, self.random_state),
+        }
+
+    def _check_parameters(self) -> None:
+        """TypeError, ValueError: a parameter is not valid."""
+        for name in ("C", "tol"):
+            value = arguments.real(name, getattr(self, name))
+            if not (0 < value < math.inf or (value == 0 and name == "tol")):
+                raise ValueError(f"{name} must be a positive number, got {value!r}")
+        for name in ("max_iter", "every"):
+            arguments.whole(name, getattr(self, name), 1)
+        if self.solver not in ("lbfgs", "sgd"):
+            raise ValueError(f"solver must be 'lbfgs' or 'sgd', got {self.solver!r}")
+        if self.solver == "lbfgs" and self._loss_name() not in CURVATURES:
+            raise ValueError("loss='hinge' has no gradient everywhere: it needs solver='sgd'")
+
+
+class LinearSVC(LinearClassifier):
+    """A linear support vector classifier, as sklearn.svm.LinearSVC, that all ranks train together.
+
+        classifier = malt.sklearn.LinearSVC().fit(X, y)
+
+        |w|^2 / 2 + C (the sum over rows of loss(y (x . w + b)))        is minimized, for each class against the rest
+
+    All ranks end with the same model, bit by bit. There are no weights of samples or classes.
+
+    `C`: the inverse of the strength of the penalty. `loss`: "squared_hinge", or "hinge", for solver="sgd".
+    `fit_intercept`: whether there is a b, which is not penalized. `rows`: "shard": all ranks pass the same rows, and
+    each trains on its shard of them; "mine": each rank passes rows of its own.
+
+    `solver`: "lbfgs": ranks add up the gradients of their rows, and end at the minimum, on any number of ranks. "sgd":
+    each rank trains on one row after the other, and averages its model with those of its peers. That takes less time
+    where rows are many and sparse, and comes to about the minimum where features are of about the same scale. `every`,
+    `graph`, `sync`: for "sgd" and partial_fit: as for malt.Replica.
+
+    `tol`, `max_iter`: `fit` ends where the norm of the gradient is `tol` of that at zeros ("lbfgs"), or after two
+    epochs that improve the objective by less than `tol` of it ("sgd"); at the latest after `max_iter` iterations or
+    epochs.
+    `random_state`: the order of rows; that of the lowest rank counts.
+
+    `coef_`: the weights, of shape (1 or classes, features), and `intercept_`, float64. `classes_`: the labels,
+    ascending. `n_iter_`: the iterations or epochs of the last call. `n_features_in_`, `feature_names_in_`: as in
+    scikit-learn.
+    """
+
+    def __init__(
+        self, C: float = 1.0, *, loss: str = "squared_hinge", fit_intercept: bool = True, tol: float = 1e-4,
+        max_iter: int = 1000, solver: str = "lbfgs", rows: str = "shard", every: int = 1000, graph: Any = "auto",
+        sync: str = "asp", random_state: Any = None,
+    ) -> None:  # fmt: skip
+        self.C, self.loss, self.fit_intercept, self.tol, self.max_iter = C, loss, fit_intercept, tol, max_iter
+        self.solver, self.rows, self.random_state = solver, rows, random_state
+        self.every, self.graph, self.sync = every, graph, sync
+
+    def _loss_name(self) -> str:
+        if self.loss not in ("squared_hinge", "hinge"):
+            raise ValueError(f"loss must be 'squared_hinge' or 'hinge', got {self.loss!r}")
+        return self.loss.replace("_", "-")
+
+
+class LogisticRegression(LinearClassifier):
+    """Logistic regression, as sklearn.linear_model.LogisticRegression, that all ranks train together.
+
+    With several classes there is a model of each against the rest. Else all is as in `LinearSVC`, with the logistic
+    loss log(1 + exp(-y (x . w + b))).
+    """
+
+    def __init__(
+        self, C: float = 1.0, *, fit_intercept: bool = True, tol: float = 1e-4, max_iter: int = 1000,
+        solver: str = "lbfgs", rows: str = "shard", every: int = 1000, graph: Any = "auto", sync: str = "asp",
+        random_state: Any = None,
+    ) -> None:  # fmt: skip
+        self.C, self.fit_intercept, self.tol, self.max_iter = C, fit_intercept, tol, max_iter
+        self.solver, self.rows, self.random_state = solver, rows, random_state
+        self.every, self.graph, self.sync = every, graph, sync
+
+    def _loss_name(self) -> str:
+        return "logistic"
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """The probability of each class, of shape (rows, classes). Local.
+
+        With several classes those of each against the rest are divided by their sum.
+        """
+        found = expit(self.decision_function(X))
+        if found.ndim == 1:
+            return np.stack([1 - found, found], axis=1)
+        return np.asarray(found / found.sum(axis=1, keepdims=True))
+
+    def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
+        """The logarithms of `predict_proba`. Local."""
+        return np.log(self.predict_proba(X))

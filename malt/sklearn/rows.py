@@ -1,0 +1,83 @@
+"""The rows that a rank trains an estimator on, and what all ranks know of all rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.utils import check_random_state
+
+from malt.data.shards import shard
+from malt.session import session
+from malt.world.agreement import Checked, Description
+from malt.world.shardnotes import checksum
+
+ROWS: Final = ("shard", "mine")
+_LARGEST_SEED: Final = 2**31 - 1
+
+
+def agreed(what: str, check: Callable[[], tuple[Checked, Description]]) -> tuple[Checked, Mapping[int, Any]]:
+    """What malt.world.agreement.agree returns; in a world of one check() alone, with its own errors. Collective."""
+    world = session.world()
+    if world.size == 1:
+        checked, description = check()
+        return checked, {world.rank: description}
+    return world.notes.agree(world.transport, what, check)
+
+
+def described(kind: str, X: Any, y: NDArray[Any], classes: Any, random_state: Any) -> Description:
+    """What ranks compare of the rows of an estimator whose `rows` is `kind`. Local. ValueError: `kind` is not valid."""
+    if kind not in ROWS:
+        raise ValueError(f"rows must be 'shard' or 'mine', got {kind!r}")
+    found: dict[str, Any] = {
+        "rows": kind,
+        "the number of features": X.shape[1],
+        "_count": X.shape[0],
+        "_classes": np.asarray(classes).tolist(),
+        "_seed": int(check_random_state(random_state).randint(_LARGEST_SEED)),
+    }
+    if kind == "shard":  # without it ranks of different rows would train on a part of theirs
+        places = np.unique(y, return_inverse=True)[1] if y.dtype.kind in "OSU" else y
+        found['X and y, as count and checksums (rows="mine": each rank has rows of its own)'] = [
+            X.shape[0], checksum(X), checksum(np.ascontiguousarray(places))
+        ]  # fmt: skip
+    return found
+
+
+def united(classes: NDArray[Any], reports: Mapping[int, Any]) -> NDArray[Any]:
+    """The classes of all ranks, ascending, with the dtype of `classes`, those of this rank. Local."""
+    if all(one["_classes"] == classes.tolist() for one in reports.values()):
+        return classes
+    names = [name for one in reports.values() for name in one["_classes"]]
+    return np.unique(np.array(names, None if classes.dtype.kind in "SU" else classes.dtype))
+
+
+class Rows:
+    """The rows that this rank was given, of which it trains on all, or on its shard. Local.
+
+    `reports`: what all ranks have `described`, by rank.
+    """
+
+    def __init__(self, kind: str, reports: Mapping[int, Any]) -> None:
+        self._count, self._deals = reports[session.rank()]["_count"], kind == "shard"
+        self.seed: int = reports[min(reports)]["_seed"]
+        """The same number on all ranks."""
+        self.total: int = self._count if self._deals else sum(one["_count"] for one in reports.values())
+        """The rows of all ranks."""
+        # A permutation, as rows may be sorted by label, and each rank needs all labels.
+        place = 0 if self._deals else session.rank()
+        self._order = np.random.default_rng([self.seed, place]).permutation(self._count)
+
+    def mine(self) -> NDArray[np.intp]:
+        """The numbers of the rows that this rank trains on, in random order; more once another rank has failed."""
+        return self._order[shard(self._count)] if self._deals else self._order
+
+    def are_all(self, count: int) -> bool:
+        """Whether `count` rows of all ranks are all that there are: not where a rank has failed with its shard."""
+        return not self._deals or count == self.total
+
+    def generator(self) -> np.random.Generator:
+        """A generator of random numbers for this rank."""
+        return np.random.default_rng([self.seed, session.rank(), 1])

@@ -1,0 +1,190 @@
+"""malt.sklearn's linear classifiers: scikit-learn's checks, the minimum that it finds, and simulated ranks."""
+
+from __future__ import annotations
+
+import pickle
+import warnings
+
+import numpy as np
+import pytest
+from ranks import run_failing
+
+pytest.importorskip("numba")
+pytest.importorskip("sklearn")
+
+from scipy.sparse import csr_array
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_iris, make_classification
+from sklearn.exceptions import ConvergenceWarning
+from sklearn.linear_model import LogisticRegression as TheirLogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.svm import LinearSVC as TheirLinearSVC
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import malt
+from malt.sklearn import LinearSVC, LogisticRegression
+
+pytestmark = [pytest.mark.serial, pytest.mark.single, pytest.mark.filterwarnings("default")]
+
+BOTH = pytest.mark.parametrize("kind", [LinearSVC, LogisticRegression])
+
+
+@pytest.mark.thorough
+@parametrize_with_checks([LinearSVC(), LogisticRegression(), LinearSVC(solver="sgd", loss="hinge")])
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@parametrize_with_checks([LogisticRegression(solver="sgd", max_iter=5, tol=0.1)])
+def test_scikit_learn_checks_of_few_epochs(estimator, check):
+    check(estimator)
+
+
+def objective(found, X, y):
+    """|w|^2 / 2 + C (the sum of the losses), for two classes."""
+    margins = np.where(y == found.classes_[1], 1, -1) * (X @ found.coef_[0] + found.intercept_[0])
+    is_svm = type(found).__name__ == "LinearSVC"
+    power = 1 if getattr(found, "loss", "") == "hinge" else 2
+    losses = np.maximum(0, 1 - margins) ** power if is_svm else np.logaddexp(0, -margins)
+    return found.coef_[0] @ found.coef_[0] / 2 + found.C * losses.sum()
+
+
+@BOTH
+def test_the_minimum_is_that_of_scikit_learn(kind):
+    X, y = load_breast_cancer(return_X_y=True)
+    X = StandardScaler().fit_transform(X)
+    theirs = TheirLinearSVC(intercept_scaling=1000, tol=1e-6, max_iter=100_000)
+    theirs = (theirs if kind is LinearSVC else TheirLogisticRegression(tol=1e-8)).fit(X, y)
+    ours = kind(tol=1e-6).fit(X, y)
+    assert objective(ours, X, y) == pytest.approx(objective(theirs, X, y), rel=1e-4)
+    assert np.mean(ours.predict(X) == theirs.predict(X)) >= 0.995
+
+
+def test_features_of_different_scales_need_no_scaling():
+    X, y = load_breast_cancer(return_X_y=True)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", ConvergenceWarning)
+        assert LogisticRegression().fit(X, y).score(X, y) >= 0.94
+
+
+def test_classes_against_the_rest():
+    X, y = load_iris(return_X_y=True)
+    names = np.array(["setosa", "versicolor", "virginica"])[y]
+    found = LogisticRegression(C=10.0).fit(X, names)
+    alone = LogisticRegression(C=10.0).fit(X, names == "virginica")
+    assert np.allclose(found.coef_[2], alone.coef_[0], rtol=0.05, atol=0.05)
+    assert found.score(X, names) >= 0.95
+    assert np.allclose(found.predict_proba(X).sum(axis=1), 1)
+
+
+@pytest.mark.parametrize("loss", ["hinge", "squared_hinge"])
+def test_descent_comes_close_to_the_minimum(loss):
+    X, y = make_classification(4000, 30, random_state=1)
+    X = csr_array(StandardScaler().fit_transform(X))
+    found = LinearSVC(C=0.01, loss=loss, solver="sgd", random_state=0).fit(X, y)
+    theirs = TheirLinearSVC(C=0.01, loss=loss, intercept_scaling=100, max_iter=10_000).fit(X, y)
+    assert objective(found, X, y) <= 1.01 * objective(theirs, X, y)
+
+
+def test_weights_that_diverge_are_an_error():
+    X, y = make_classification(4000, 5, random_state=7)
+    X[2000:] *= 1e4  # the step size is chosen on fewer rows
+    order = np.arange(4000)
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(FloatingPointError, match="diverge|not finite"):
+        patch.setattr("malt.sklearn.rows.Rows.mine", lambda rows: order)
+        LinearSVC(solver="sgd", random_state=0).fit(X, y)
+
+
+def test_partial_fit_goes_on_where_it_ended():
+    X, y = make_classification(3000, 20, random_state=2)
+    batches = np.array_split(np.arange(3000), 30)
+    found = LogisticRegression(random_state=0)
+    for batch in batches:
+        found.partial_fit(X[batch], y[batch], classes=[0, 1])
+    assert found.score(X, y) >= LogisticRegression().fit(X, y).score(X, y) - 0.02
+    fitted = LogisticRegression(random_state=0).fit(X, y)
+    before = fitted.coef_.copy()
+    fitted.partial_fit(X[:100], y[:100])
+    change = np.linalg.norm(fitted.coef_ - before) / np.linalg.norm(before)
+    assert 0 < change < 0.2
+    with pytest.raises(ValueError, match="not of the classes"):
+        fitted.partial_fit(X[:2], [0, 7])
+
+
+@BOTH
+def test_clone_pickle_pipeline_and_search(kind):
+    X, y = make_classification(200, 10, random_state=3)
+    search = GridSearchCV(make_pipeline(StandardScaler(), kind()), {f"{kind.__name__.lower()}__C": [1e-4, 1.0]}, cv=3)
+    search.fit(X, y)
+    best = search.best_estimator_[-1]
+    assert best.get_params()["C"] in (1e-4, 1.0)
+    copy = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert np.array_equal(copy.decision_function(X), search.decision_function(X))
+    assert clone(best).get_params() == best.get_params()
+    assert not hasattr(clone(best), "coef_")
+
+
+@pytest.mark.parametrize("solver", ["lbfgs", "sgd"])
+@pytest.mark.parametrize("rows", ["shard", "mine"])
+def test_simulated_ranks_end_with_one_model(solver, rows):
+    X, y = make_classification(900, 10, n_informative=6, n_classes=3, random_state=4)
+    y = np.array(["a", "bb", "ccc"])[y]
+    order = np.argsort(y, kind="stable")  # with rows="mine" ranks lack classes
+
+    def live(rank):
+        mine = np.array_split(order, 3)[rank] if rows == "mine" else order
+        return LinearSVC(C=0.1, rows=rows, solver=solver, every=50, random_state=rank).fit(X[mine], y[mine])
+
+    found = malt.simulate(live, 3)
+    alone = LinearSVC(C=0.1, random_state=0).fit(X, y)
+    for one in found:
+        assert one.classes_.tolist() == ["a", "bb", "ccc"]
+        assert one.coef_.tobytes() == found[0].coef_.tobytes()
+        assert one.intercept_.tobytes() == found[0].intercept_.tobytes()
+    if solver == "lbfgs":
+        assert np.allclose(found[0].coef_, alone.coef_, atol=2e-3)
+    elif rows == "shard":
+        assert found[0].score(X, y) >= alone.score(X, y) - 0.02
+
+
+def test_rows_of_a_rank_that_fails_count():
+    X, y = make_classification(300, 8, random_state=8)
+    order = np.argsort(y, kind="stable")
+    found, failed = run_failing(
+        3, 0, {1: 60}, lambda rank: LogisticRegression(tol=1e-6, random_state=0).fit(X[order], y[order])
+    )
+    assert failed == {1}
+    alone = LogisticRegression(tol=1e-6).fit(X, y)
+    for rank in (0, 2):
+        assert np.allclose(found[rank].coef_, alone.coef_, atol=1e-4)
+
+
+def test_arguments_that_differ_are_one_error_on_all_ranks():
+    X, y = make_classification(100, 5, random_state=5)
+    cases = {
+        "X and y": lambda rank: LinearSVC().fit(X[rank:], y[rank:]),
+        "the parameters": lambda rank: LinearSVC(C=1.0 + rank).fit(X, y),
+        "on rank 1: Unknown label type": lambda rank: LinearSVC(rows="mine").fit(X, y + 0.5 * rank),
+        "one class": lambda rank: LinearSVC(rows="mine").fit(X, np.ones(100)),
+    }
+    for message, call in cases.items():
+
+        def live(rank, call=call):
+            with pytest.raises(ValueError) as raised:
+                call(rank)
+            return str(raised.value)
+
+        errors = malt.simulate(live, 2)
+        assert message in errors[0] and errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"C": 0}, {"C": "1"}, {"tol": -1.0}, {"max_iter": 0}, {"every": 1.5}, {"rows": "all"}, {"solver": "dual"},
+    {"loss": "log"}, {"loss": "hinge"}, {"solver": "sgd", "sync": "ssp"}, {"solver": "sgd", "graph": "line"},
+])  # fmt: skip
+def test_wrong_parameters_are_refused(wrong):
+    X, y = make_classification(20, random_state=6)
+    with pytest.raises((ValueError, TypeError)):
+        LinearSVC(**wrong).fit(X, y)
