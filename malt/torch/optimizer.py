@@ -51,11 +51,13 @@ class Optimizer(torch.optim.Optimizer):
         self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, every: int = 1, average: str = "model",
         graph: Any = "auto", sync: str | None = None, *, outer: Callable[..., None] | None = None,
         wire: str | None = None, top: float | None = None, fragments: int = 1,
-        name: str = "malt.torch.Optimizer",
+        name: str | None = None,
     ) -> None:  # fmt: skip
         self.optimizer = optimizer
         """The optimizer of torch."""
-        self._model, self._average, self._name = model, average, name
+        self._model, self._average = model, average
+        made = session.world().replicas_made
+        self._name = f"malt.torch.Optimizer {made + 1}" if name is None else name
         if sync is None:
             sync = "bsp" if average == "gradient" or wire is not None or top is not None else "asp"
         self._options = dict(every=every, graph=graph, sync=sync)
@@ -181,6 +183,9 @@ class Optimizer(torch.optim.Optimizer):
 
     def __repr__(self) -> str:
         return f"malt.torch.{self.optimizer!r}"
+
+    def __getstate__(self) -> Any:
+        raise TypeError("a malt.torch.Optimizer is not copied or pickled: state_dict() is what a checkpoint holds")
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """As the optimizer of torch. Local."""

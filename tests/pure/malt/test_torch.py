@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import subprocess
 import sys
@@ -74,6 +75,8 @@ def test_all_ranks_end_with_one_model(options, dtype):
         outer = {"outer": malt.optim.nesterov(0.7, 0.9)} if "outer" in options else {}
         model, optimizer = trained(rank, dtype=kind, **{**options, **outer})
         memory = [one.data_ptr() for one in model.parameters()]
+        with pytest.raises(TypeError, match="is not copied or pickled: state_dict"):
+            copy.deepcopy(optimizer)
         optimizer.finish()
         assert memory == [one.data_ptr() for one in model.parameters()]
         assert model[3].weight is model[2].weight
