@@ -51,6 +51,12 @@ THREADS = {
 }
 """The variables that set how many threads a rank computes with. True: OMP_NUM_THREADS replaces the variable."""
 
+HEAP = {"MALLOC_MMAP_THRESHOLD_": str(1 << 25), "MALLOC_TRIM_THRESHOLD_": str(1 << 26)}
+"""The variables by which glibc keeps the memory of arrays up to 32 MB that are freed, for those that are made next.
+
+glibc sets these numbers itself once an array of 32 MB is freed. Before, each new array costs a page fault for 4 KB.
+"""
+
 RESTART = "MALT_RESTART"
 """The variable that holds the number of the restart, from 1. It is unset in the first run of a job."""
 
@@ -193,7 +199,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     placed = _placed(job)
     per_machine = min(job.ranks, max((host.slots or 0 for host in placed), default=-(-job.ranks // machine.nodes)))
     crowded = per_machine > machine.cores
-    settings = _threads(max(1, machine.cores // per_machine), environ)
+    settings = _threads(max(1, machine.cores // per_machine), environ) | HEAP
     options = ["-n", str(job.ranks)]
     is_spread = any(host.name not in _HERE for host in placed) or machine.nodes > 1
     if job.survive:
@@ -209,7 +215,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         settings |= _openmpi_settings(library, machine, crowded, job.ranks == 1)
         if not machine.terminal and "FORCE_COLOR" not in environ:
             settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
-        exported = [name for name in (*THREADS, RESTART) if name in environ or name in settings]
+        exported = [name for name in (*THREADS, *HEAP, RESTART) if name in environ or name in settings]
         options += _openmpi_options(environ) + _openmpi_hosts(placed, exported)
     elif library.family == "intel":
         options += _intel_hosts(placed)

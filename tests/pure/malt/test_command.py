@@ -7,7 +7,19 @@ import sys
 import pytest
 
 from malt.launch import command
-from malt.launch.command import RUNNER, THREADS, Host, Job, Line, Machine, check_program, compose, hosts, this_machine
+from malt.launch.command import (
+    HEAP,
+    RUNNER,
+    THREADS,
+    Host,
+    Job,
+    Line,
+    Machine,
+    check_program,
+    compose,
+    hosts,
+    this_machine,
+)  # fmt: skip
 from malt.launch.machine import network
 from malt.launch.mpi_library import LaunchError, Library
 
@@ -25,8 +37,9 @@ def line(library=OPENMPI5, ranks=4, machine=CLUSTER, environ=None, at="", progra
 
 
 def settings(*arguments, **keywords):
-    """The environment without the thread counts."""
-    return {name: value for name, value in line(*arguments, **keywords).settings.items() if name not in THREADS}
+    """The environment without the thread counts and what ranks keep of freed memory."""
+    found = line(*arguments, **keywords).settings
+    return {name: value for name, value in found.items() if name not in {*THREADS, *HEAP}}
 
 
 def options(*arguments, **keywords):
@@ -125,14 +138,20 @@ def test_the_ranks_share_the_cores(library, ranks, threads):
 
 def test_settings_of_the_user_are_kept():
     environ = {"OMPI_MCA_osc": "rdma", "PRTE_MCA_rmaps_default_mapping_policy": "node", "NUMBA_NUM_THREADS": "3",
-               "OMPI_ALLOW_RUN_AS_ROOT": "0", "MKL_NUM_THREADS": ""}  # fmt: skip
+               "OMPI_ALLOW_RUN_AS_ROOT": "0", "MKL_NUM_THREADS": "", "MALLOC_TRIM_THRESHOLD_": "4096"}  # fmt: skip
     composed = line(ranks=9, machine=Machine(8, root=True), environ=environ)
     assert not set(composed.settings) & set(environ)
     assert composed.settings["OMP_NUM_THREADS"] == "1"
 
 
 def test_openmp_of_the_user_goes_for_those_that_follow_it():
-    assert set(line(environ={"OMP_NUM_THREADS": "5"}).settings) == {"VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"}
+    found = set(line(environ={"OMP_NUM_THREADS": "5"}).settings)
+    assert found - set(HEAP) == {"VECLIB_MAXIMUM_THREADS", "NUMBA_NUM_THREADS"}
+
+
+@pytest.mark.parametrize("library", [OPENMPI5, MPICH], ids=str)
+def test_ranks_keep_the_memory_of_arrays(library):
+    assert HEAP.items() <= line(library).settings.items()
 
 
 @pytest.mark.parametrize("policy", ["PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy"])
@@ -145,7 +164,7 @@ def test_binding_of_the_user_is_kept(policy):
 )
 def test_hosts(at, expected):
     assert options(MPICH, at=at) == ["-n", "4", "-hosts", expected]
-    exported = [word for name in THREADS for word in ("-x", name)]
+    exported = [word for name in (*THREADS, *HEAP) for word in ("-x", name)]
     assert options(OPENMPI5, at=at) == ["-n", "4", "--bind-to", "none", "--host", expected, *exported]
 
 
