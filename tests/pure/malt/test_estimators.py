@@ -14,7 +14,7 @@ pytest.importorskip("sklearn")
 
 from scipy.sparse import csr_array
 from sklearn.base import clone
-from sklearn.datasets import load_breast_cancer, load_iris, make_classification
+from sklearn.datasets import load_breast_cancer, load_iris, load_wine, make_classification
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression as TheirLogisticRegression
 from sklearn.model_selection import GridSearchCV
@@ -63,10 +63,10 @@ def test_the_minimum_is_that_of_scikit_learn(kind):
 
 
 def test_features_of_different_scales_need_no_scaling():
-    X, y = load_breast_cancer(return_X_y=True)
+    X, y = load_wine(return_X_y=True)
     with warnings.catch_warnings():
         warnings.simplefilter("error", ConvergenceWarning)
-        assert LogisticRegression().fit(X, y).score(X, y) >= 0.94
+        assert LogisticRegression().fit(X, y).score(X, y) >= 0.97
 
 
 def test_classes_against_the_rest():
@@ -90,11 +90,11 @@ def test_descent_comes_close_to_the_minimum(loss):
 
 def test_weights_that_diverge_are_an_error():
     X, y = make_classification(4000, 5, random_state=7)
-    X[2000:] *= 1e4  # the step size is chosen on fewer rows
+    X[2000:] *= 100  # the step size is chosen on fewer rows
     order = np.arange(4000)
-    with pytest.MonkeyPatch.context() as patch, pytest.raises(FloatingPointError, match="diverge|not finite"):
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(FloatingPointError, match="diverge"):
         patch.setattr("malt.sklearn.rows.Rows.mine", lambda rows: order)
-        LinearSVC(solver="sgd", random_state=0).fit(X, y)
+        LogisticRegression(solver="sgd", random_state=0).fit(X, y)
 
 
 def test_partial_fit_goes_on_where_it_ended():
