@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 import malt
@@ -11,6 +9,7 @@ from apps.gbdt import kernels
 from apps.gbdt.binning import Binning
 from apps.gbdt.trees import Trees
 from apps.harness import Shares, by_rank
+from apps.linear.roc import area
 from malt.data import rows_of
 
 
@@ -48,17 +47,3 @@ class Scored:
         scores, y = (malt.allgather(np.asarray(array, np.float64)) for array in (self.scores, self.y))
         both = [np.concatenate([np.empty(0), *(one for one in some if one is not None)]) for some in (scores, y)]
         return area(*both) if len(both[0]) == len(both[1]) == self.count else None
-
-
-def area(scores: Any, y: Any) -> float:
-    """The share of pairs of a positive and a negative row in which the positive one has the larger score.
-
-    Equal ones count half. NaN without rows of both kinds.
-    """
-    _, places, counts = np.unique(scores, return_inverse=True, return_counts=True)
-    ranks = (np.cumsum(counts) - (counts - 1) / 2)[places]
-    positive = y > 0
-    here, there = int(positive.sum()), int((~positive).sum())
-    if not here * there:
-        return float("nan")
-    return float((ranks[positive].sum() - here * (here + 1) / 2) / (here * there))

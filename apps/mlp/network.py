@@ -1,7 +1,9 @@
-"""A network of dense layers with ReLU between them and softmax cross-entropy on top, and its gradient.
+"""A network of dense layers with ReLU between them and cross-entropy on top, and its gradient.
 
     a_0 = x,   z_k = [a_(k-1), 1] W_k,   a_k = max(z_k, 0)
     loss = mean over rows of  log(sum of exp(z)) - z[label],   z the last layer's,   + l2/2 |W without bias rows|^2
+
+A last layer of one neuron has the logistic loss, log(1 + exp(z)) - z label: its label is 0 or 1.
 
 The weights of layer k are one array W_k of shape (inputs + 1, outputs), whose last row is the bias. All arrays are
 float32, or all are float64. Results go into arrays that are allocated once. All functions are *Local.*
@@ -34,8 +36,12 @@ def first_weights(sizes: Sequence[int], generator: np.random.Generator) -> list[
 def cross_entropy(logits: Weights, labels: Labels) -> float:
     """The sum over rows of log(sum of exp(z)) - z[label]. `logits`, (rows, classes), are not changed.
 
-    The largest logit of a row is subtracted before exp. So no finite logits overflow, and none give log(0).
+    The largest logit of a row is subtracted before exp. So no finite logits overflow, and none give log(0). With one
+    column it is the sum of log(1 + exp(z)) - z label.
     """
+    if logits.shape[1] == 1:
+        z = logits[:, 0].astype(np.float64)
+        return float((np.logaddexp(0, z) - labels * z).sum())
     shifted = logits - logits.max(axis=1, keepdims=True)
     losses = np.log(np.exp(shifted).sum(axis=1)) - shifted[np.arange(len(labels)), labels]
     return float(losses.sum(dtype=np.float64))
@@ -53,6 +59,14 @@ def softmax(logits: Weights, scratch: Weights) -> None:
     np.divide(logits, scratch, out=logits)
 
 
+def logistic(logits: Weights) -> None:
+    """logits <- 1 / (1 + exp(-z)), in place. No logits overflow."""
+    np.multiply(logits, logits.dtype.type(0.5), out=logits)
+    np.tanh(logits, out=logits)
+    np.add(logits, 1, out=logits)
+    np.multiply(logits, logits.dtype.type(0.5), out=logits)
+
+
 class Network:
     """A network with the layers `weights`, its forward and backward pass.
 
@@ -61,11 +75,12 @@ class Network:
         for layer in network.backward(labels):
             weights[layer] -= step * network.gradients[layer]
 
-    `weights` are used in place and not copied: a change of the arrays changes the network.
+    `weights` are used in place and not copied: a change of the arrays changes the network. With `upper` the inputs are
+    what neurons below put out, whose derivatives the backward pass finds too.
     """
 
-    def __init__(self, weights: Sequence[Weights], l2: float = 0.0) -> None:
-        self.weights = weights
+    def __init__(self, weights: Sequence[Weights], l2: float = 0.0, upper: bool = False) -> None:
+        self.weights, self._lowest = weights, 0 if upper else 1
         self.gradients = [np.empty_like(layer) for layer in weights]
         """The gradients of the last backward pass, a layer each. The caller may overwrite them."""
         self._l2 = weights[0].dtype.type(l2)
@@ -77,7 +92,7 @@ class Network:
         return self._pass(rows).outer[0]
 
     def forward(self, rows: int) -> Weights:
-        """The last layer's z of the rows in `inputs(rows)`, (rows, classes): a view, valid until the next such pass."""
+        """The last layer's z of the rows in `inputs(rows)`, (rows, outputs): a view, valid until the next such pass."""
         now = self._pass(rows)
         for layer, weights in enumerate(self.weights[:-1]):
             outer = now.outer[layer + 1]
@@ -93,23 +108,31 @@ class Network:
         """
         now = self._pass(len(labels))
         delta = now.deltas[-1]
-        softmax(delta, now.scratch)
-        delta[now.rows, labels] -= 1
+        if delta.shape[1] == 1:
+            logistic(delta)
+            delta[:, 0] -= labels
+        else:
+            softmax(delta, now.scratch)
+            delta[now.rows, labels] -= 1
         delta /= len(labels)
         for layer in range(len(self.weights) - 1, -1, -1):
-            np.matmul(now.inputs[layer].T, now.deltas[layer], out=self.gradients[layer])
-            if layer:
+            np.matmul(now.inputs[layer].T, now.deltas[layer + 1], out=self.gradients[layer])
+            if layer >= self._lowest:
                 self._descend(now, layer)
             if self._l2:
                 self._shrink(layer)
             yield layer
 
+    def below(self, rows: int) -> Weights:
+        """The derivative with respect to the z of the neurons below, after `backward`: a view. For `upper`."""
+        return self._pass(rows).deltas[0]
+
     def _descend(self, now: _Pass, layer: int) -> None:
-        """deltas[layer - 1] <- (deltas[layer] W^T) where the neuron below was active, else 0."""
-        below = now.deltas[layer - 1]
-        np.matmul(now.deltas[layer], self.weights[layer][:-1].T, out=below)
-        np.greater(now.outer[layer], 0, out=now.active[layer - 1])
-        np.multiply(below, now.active[layer - 1], out=below)
+        """deltas[layer] <- (deltas[layer + 1] W^T) where the neuron below was active, else 0."""
+        below = now.deltas[layer]
+        np.matmul(now.deltas[layer + 1], self.weights[layer][:-1].T, out=below)
+        np.greater(now.outer[layer], 0, out=now.active[layer])
+        np.multiply(below, now.active[layer], out=below)
 
     def _shrink(self, layer: int) -> None:
         shrunk = np.multiply(self.weights[layer][:-1], self._l2, out=self._shrunk[layer])
@@ -117,21 +140,22 @@ class Network:
 
     def _pass(self, rows: int) -> _Pass:
         if rows not in self._passes:
-            self._passes[rows] = _Pass(rows, self.weights)
+            self._passes[rows] = _Pass(rows, self.weights, self._lowest)
         return self._passes[rows]
 
 
 class _Pass:
     """The arrays of a pass over `rows` rows."""
 
-    def __init__(self, rows: int, weights: Sequence[Weights]) -> None:
+    def __init__(self, rows: int, weights: Sequence[Weights], lowest: int) -> None:
         dtype = weights[0].dtype
         self.inputs = [np.ones((rows, len(layer)), dtype) for layer in weights]
         """The input of each layer, with a last column of ones for the bias."""
         self.outer = [array[:, :-1] for array in self.inputs]
         """Views of `inputs` without that column: x, and the outputs of all layers but the last."""
-        self.deltas = [np.empty((rows, layer.shape[1]), dtype) for layer in weights]
-        """The derivative with respect to each layer's z. The last one first holds z itself."""
-        self.active = [np.empty((rows, layer.shape[1]), np.bool_) for layer in weights[:-1]]
+        under = [(rows if layer >= lowest else 0, len(one) - 1) for layer, one in enumerate(weights)]
+        self.deltas = [*(np.empty(shape, dtype) for shape in under), np.empty((rows, weights[-1].shape[1]), dtype)]
+        """The derivative with respect to the z below each layer, and to the last one's, which first holds z itself."""
+        self.active = [np.empty(shape, np.bool_) for shape in under]
         self.rows = np.arange(rows)
         self.scratch = np.empty((rows, 1), dtype)

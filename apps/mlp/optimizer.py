@@ -1,4 +1,4 @@
-"""Optimizers of one layer: momentum and Adam. They work in place, in arrays that are allocated once. *Local.*"""
+"""Optimizers of one layer: momentum, Adam and AdaGrad. They work in place, in arrays allocated once. *Local.*"""
 
 from __future__ import annotations
 
@@ -103,6 +103,32 @@ class Adam:
         self._mean[:], self._square[:], self._updates = state["mean"], state["square"], int(state["updates"])
 
 
+class Adagrad:
+    """n <- n + g^2;  w <- w - step g / (sqrt(n) + eps), with eps = 1e-10 (Duchi et al. 2011)."""
+
+    EPSILON = 1e-10
+
+    def __init__(self, weights: Weights) -> None:
+        self._weights = weights
+        self._squares = np.zeros_like(weights)
+        self._scratch = np.empty_like(weights)
+
+    def update(self, gradient: Weights, step: float) -> None:
+        np.multiply(gradient, gradient, out=self._scratch)
+        np.add(self._squares, self._scratch, out=self._squares)
+        np.sqrt(self._squares, out=self._scratch)
+        np.add(self._scratch, gradient.dtype.type(self.EPSILON), out=self._scratch)
+        np.divide(gradient, self._scratch, out=gradient)
+        np.multiply(gradient, gradient.dtype.type(step), out=gradient)
+        np.subtract(self._weights, gradient, out=self._weights)
+
+    def state(self) -> dict[str, Any]:
+        return {"squares": self._squares}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._squares[:] = state["squares"]
+
+
 class Kind(NamedTuple):
     """An optimizer, and its default step size."""
 
@@ -111,7 +137,7 @@ class Kind(NamedTuple):
     """A first step size that suits most networks."""
 
 
-OPTIMIZERS: Final = {"momentum": Kind(Momentum, 0.1), "adam": Kind(Adam, 0.005)}
+OPTIMIZERS: Final = {"momentum": Kind(Momentum, 0.1), "adam": Kind(Adam, 0.005), "adagrad": Kind(Adagrad, 0.05)}
 
 
 def step_at(step: float, progress: float) -> float:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
+from apps.mlp.network import Network
 from apps.pictures import idx
 
 NAMES: Final = ("train", "t10k")
@@ -34,6 +35,11 @@ class Pictures:
     def chosen(self, rows: NDArray[np.int64]) -> Pictures:
         """The pictures in `rows`, in that order: a copy."""
         return Pictures(self.pixels[rows], self.labels[rows], self.white)
+
+    def show(self, network: Network, order: NDArray[np.integer[Any]]) -> None:
+        """Copy the pictures in `order` into the network, with pixels scaled to 0..1."""
+        chosen = np.take(self.pixels, order, axis=0, mode="clip")
+        np.multiply(chosen, np.float32(1 / self.white), out=network.inputs(len(order)), dtype=np.float32)
 
 
 def load(folder: str | None, seed: int) -> tuple[Pictures, Pictures]:

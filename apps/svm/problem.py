@@ -11,7 +11,7 @@ import numpy as np
 import malt
 from apps import harness
 from apps.harness import Array, Need, Report
-from apps.linear.reading import paths
+from apps.linear.reading import widest
 from malt import files
 from malt.kernels import linear
 
@@ -29,12 +29,8 @@ class Problem(harness.Problem):
         self.linear = linear.Problem(options.loss, options.l2, options.intercept)
 
     def need(self, nbytes: int) -> Need:
-        """The need names the line with the largest index: one stray index makes a wide model."""
-        path, widest = paths(self.options)[0], self.train
-        if self.test is not None and self.test.X.shape[1] > widest.X.shape[1]:
-            path, widest = str(paths(self.options)[1]), self.test
-        feature = widest.X.shape[1] - widest.zero_based
-        what = f"{path}:{widest.largest_line}: feature {feature:,} makes a wide model"
+        """The need names the line with the largest index."""
+        what = widest(self.options, self.train, self.test)
         return Need(nbytes, what, "correct the line, or take fewer ranks or epochs")
 
     def match(self) -> dict[str, Any]:

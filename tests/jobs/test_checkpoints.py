@@ -24,6 +24,7 @@ from apps.gbdt import program as gbdt
 from apps.harness import BadInput, checkpoints
 from apps.kmeans import program as kmeans
 from apps.mf import program as mf
+from apps.mlp import problem as mlp_problem
 from apps.mlp import program as mlp
 from apps.svm import program as svm
 from malt.files import checkpoint
@@ -260,7 +261,7 @@ def test_a_model_that_is_not_finite_does_not_take_the_place_of_one_that_is(alone
     options = ["--checkpoint", file, "--checkpoint-every", 0, "--exchange-every", 10**6]
     alone("apps.mlp", "--epochs", 1, *options)
     before = file.read_bytes()
-    monkeypatch.setattr(mlp, "step_at", lambda step, progress: 1e30)
+    monkeypatch.setattr(mlp_problem, "step_at", lambda step, progress: 1e30)
     with pytest.raises(BadInput, match="the training loss is not finite"):
         alone("apps.mlp", "--epochs", 3, *options, "--resume")
     assert file.read_bytes() == before
@@ -318,10 +319,14 @@ def test_kills_of_all_ranks(job_environment, file, tmp_path, name, more, bound):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(("name", "epochs"), [("apps.embed", "--walks"), ("apps.lda", "--epochs")])
-def test_a_job_whose_ranks_are_all_killed_is_resumed(job_environment, file, tmp_path, name, epochs):
+@pytest.mark.parametrize(("name", "epochs", "data"), [
+    ("apps.embed", "--walks", []),
+    ("apps.lda", "--epochs", []),
+    ("apps.mlp", "--epochs", ["apps/linear/data/a9a/train.svm.xz", "--hidden", 4]),
+])  # fmt: skip
+def test_a_job_whose_ranks_are_all_killed_is_resumed(job_environment, file, tmp_path, name, epochs, data):
     report = tmp_path / "report.json"
-    options = ["--checkpoint", file, "--checkpoint-every", 0, "--resume", "--json", report]
+    options = [*data, "--checkpoint", file, "--checkpoint-every", 0, "--resume", "--json", report]
     command = [sys.executable, "-m", "malt", "run", "-n", "2", "-m", name, epochs, str(10**6), *map(str, options)]
     launcher = subprocess.Popen(command, cwd=ROOT, env=job_environment, stdout=subprocess.DEVNULL)
     kill_when(launcher, file.exists, 0)

@@ -14,8 +14,8 @@ pytest.importorskip("numba")
 
 import malt
 from apps.gbdt import program
-from apps.gbdt.rows import area
 from apps.harness import BadInput
+from apps.linear.roc import area
 
 pytestmark = pytest.mark.serial
 

@@ -236,7 +236,7 @@ class TestSaveNpz:
 
 BAD = {
     "no such folder": (["nothing"], "nothing: No such file or directory"),
-    "a file": (["README.md"], "README.md: Not a directory"),
+    "a file": (["README.md"], "README.md:3: label 'MALT' is not a number"),
     "a folder without the files": (["apps"], "apps: there is no file train-images-idx3-ubyte"),
     "a model that is none": (["--model", "README.md"], "README.md: not a model of apps.mlp"),
     "no such model": (["--model", "nothing.npz"], "nothing.npz: No such file or directory"),

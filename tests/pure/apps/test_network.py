@@ -7,11 +7,11 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from apps.mlp.network import Network, cross_entropy, first_weights, softmax
+from apps.mlp.network import Network, cross_entropy, first_weights, logistic, softmax
 
 pytestmark = pytest.mark.serial
 
-SIZES = ([5, 3], [5, 7, 3], [5, 7, 4, 3])
+SIZES = ([5, 3], [5, 7, 3], [5, 7, 4, 3], [5, 7, 1])
 
 
 @pytest.fixture
@@ -22,7 +22,7 @@ def generator():
 def some_network(sizes, generator, l2=0.0):
     """A network in float64 with random biases, six inputs and their labels."""
     weights = [generator.standard_normal((n + 1, m)) for n, m in pairwise(sizes)]
-    return Network(weights, l2), generator.standard_normal((6, sizes[0])), generator.integers(0, sizes[-1], 6)
+    return Network(weights, l2), generator.standard_normal((6, sizes[0])), generator.integers(0, max(sizes[-1], 2), 6)
 
 
 def loss_of(weights, x, labels, l2=0.0):
@@ -33,6 +33,7 @@ def loss_of(weights, x, labels, l2=0.0):
             row = np.append(row, 1.0) @ layer
             if place < len(weights) - 1:
                 row = np.where(row > 0, row, 0)
+        row = row if len(row) > 1 else np.append(0, row)  # one output: that of the second of two classes
         total += np.log(np.sum(np.exp(row))) - row[label]
     return total / len(labels) + l2 / 2 * sum((layer[:-1] ** 2).sum() for layer in weights)
 
@@ -59,9 +60,10 @@ def test_gradients_are_the_differences_of_the_loss(sizes, l2, generator):
 
 
 def test_forward_equals_its_slow_twin(generator):
-    network, x, labels = some_network([5, 7, 4, 3], generator)
-    network.inputs(6)[:] = x
-    assert cross_entropy(network.forward(6), labels) / 6 == pytest.approx(loss_of(network.weights, x, labels))
+    for sizes in SIZES:
+        network, x, labels = some_network(sizes, generator)
+        network.inputs(6)[:] = x
+        assert cross_entropy(network.forward(6), labels) / 6 == pytest.approx(loss_of(network.weights, x, labels))
 
 
 def test_layers_come_from_the_last_to_the_first_and_may_change_at_once(generator):
@@ -101,6 +103,10 @@ def test_softmax_and_loss_at_their_limits(dtype):
     assert cross_entropy(logits[:1], np.array([0])) == 0
     softmax(logits, np.empty((3, 1), dtype))
     assert np.allclose(logits, [[1, 0, 0], [1 / 3] * 3, [0, 0.5, 0.5]], atol=1e-30)
+    logits = np.array([[1e30], [0], [-1e30], [3]], dtype)
+    assert cross_entropy(logits, np.array([1, 0, 0, 0])) == pytest.approx(np.log(2) + np.log1p(np.exp(3)))
+    logistic(logits)
+    assert np.allclose(logits[:, 0], [1, 0.5, 0, 1 / (1 + np.exp(-3))])
 
 
 def test_first_weights():

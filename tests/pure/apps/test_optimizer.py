@@ -33,7 +33,18 @@ def adam_slowly(w, gradients, steps):
     return w
 
 
-@pytest.mark.parametrize(("name", "twin"), [("momentum", momentum_slowly), ("adam", adam_slowly)])
+def adagrad_slowly(w, gradients, steps):
+    n = np.zeros_like(w)
+    for g, step in zip(gradients, steps, strict=True):
+        n = n + g**2
+        w = w - step * g / (np.sqrt(n) + 1e-10)
+    return w
+
+
+TWINS = [("momentum", momentum_slowly), ("adam", adam_slowly), ("adagrad", adagrad_slowly)]
+
+
+@pytest.mark.parametrize(("name", "twin"), TWINS)
 @pytest.mark.parametrize(("dtype", "tolerance"), [(np.float64, 1e-12), (np.float32, 1e-5)])
 def test_an_optimizer_equals_its_slow_twin(name, twin, dtype, tolerance, generator):
     first, steps = generator.standard_normal((4, 3)), np.linspace(0.1, 0, 2 * SWEEP_EVERY)

@@ -1,0 +1,81 @@
+"""What apps.mlp trains of sparse rows: a network of one logistic output, whose first layer is a sparse vector."""
+
+from __future__ import annotations
+
+import math
+from argparse import Namespace
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from apps.harness import Array, Measures, Need, Start, memory
+from apps.linear import reading
+from apps.linear.roc import area
+from apps.mlp import kernels, modelfile, problem
+from apps.mlp.network import Weights, cross_entropy
+from apps.mlp.rows import Rows, load
+from apps.mlp.sparse import DEPTH, SparseLearner, SparseNetwork
+from malt.kernels import linear
+
+
+class Problem(problem.Problem):
+    """The rows to train and to test on, and the number of neurons of each layer."""
+
+    unit, network = "rows", SparseNetwork
+
+    def __init__(self, options: Namespace) -> None:
+        self.sets, features = load(options)
+        train, *test = (Rows(data.X, data.y > 0) for data in self.sets)
+        super().__init__(options, train, test[0] if test else None, [features, *options.hidden, 1])
+        longest = int(np.diff(self.sets[0].X.indptr).max())
+        self._capacity = 1 + min(options.exchange_every * options.batch * longest, features)
+        """The most rows of weights that are touched between two exchanges."""
+
+    def memory(self) -> Need:
+        options = self.options
+        message = self._capacity * (1 + options.hidden[0]) * np.dtype(np.float32).itemsize
+        nbytes = (problem.COPIES + memory.snapshots(options.epochs)) * self.nbytes
+        return Need(
+            nbytes + memory.queues_nbytes(options.graph, message, DEPTH),
+            super().memory().what if options.problem else reading.widest(options, *self.sets),
+            "correct the line, or take fewer neurons, ranks or epochs",
+        )
+
+    def match(self) -> dict[str, Any]:
+        return {**super().match(), "non-zeros": self.sets[0].X.nnz, "labels": list(self.sets[0].labels)}
+
+    def compile(self) -> None:
+        linear.compile_kernels()
+        kernels.compile_kernels()
+
+    def trainer(self, start: Start) -> Trainer:
+        return Trainer(self, start)
+
+    def learner(self, weights: Sequence[Weights], mine: Any) -> SparseLearner:
+        return SparseLearner(weights, mine, self.options, self._capacity)
+
+    def described(self) -> str:
+        train, *test = self.sets
+        more = "".join(f"; {len(data.y):,} test rows" for data in test)
+        return f"{self.rows:,} rows, {train.X.shape[1]:,} features, {train.X.nnz:,} non-zeros{more}"
+
+
+class Trainer(problem.Trainer):
+    """One rank's rows, and its learner."""
+
+    def __init__(self, of: Problem, start: Start) -> None:
+        super().__init__(of, start, of.weights())
+        self._rows = of
+
+    def order(self) -> Array:
+        return linear.visiting_order(len(self._mine), self._generator)
+
+    def tested(self, found: Weights, labels: Array) -> Measures:
+        curve = area(found[:, 0], labels)
+        logloss = cross_entropy(found, labels) / len(labels)
+        return {"test_logloss": logloss, "test_auc": None if math.isnan(curve) else curve}
+
+    def save(self, path: str) -> None:
+        train = self._rows.sets[0]
+        modelfile.save(path, self._learner.weights, labels=np.array(train.labels), zero_based=train.zero_based)

@@ -1,0 +1,149 @@
+"""What apps.mlp trains: pictures, and a network that tells them apart. `clicks` has sparse rows in their place."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from argparse import Namespace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+import malt
+from apps import harness
+from apps.harness import Array, Measures, Need, Start, memory
+from apps.mlp import modelfile
+from apps.mlp.learner import Data, Learner, logits, too_large
+from apps.mlp.network import Network, Weights, cross_entropy, first_weights
+from apps.mlp.optimizer import OPTIMIZERS, step_at
+
+COPIES = 5
+"""Arrays of the weights' size on a rank: weights, gradients, the state of the optimizer, one to merge."""
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """A context without NumPy's warnings of overflow. A loss that is not finite is raised as an error instead."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        yield
+
+
+class Problem(harness.Problem):
+    """The examples to train and to test on, and the number of neurons of each layer."""
+
+    unit = "pictures"
+    """The word for examples."""
+    network: Callable[..., Any] = Network
+
+    def __init__(self, options: Namespace, train: Data, test: Data | None, sizes: Sequence[int]) -> None:
+        self.options, self.train, self.test, self.rows, self.sizes = options, train, test, len(train), list(sizes)
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of all weights."""
+        return np.dtype(np.float32).itemsize * sum((inputs + 1) * outputs for inputs, outputs in pairwise(self.sizes))
+
+    def memory(self) -> Need:
+        options, copies = self.options, COPIES + memory.snapshots(self.options.epochs)
+        return Need(
+            copies * self.nbytes + memory.queues_nbytes(options.graph, self.nbytes),
+            f"--hidden {','.join(map(str, options.hidden))} makes a network of {self.nbytes // 4:,} weights",
+            "take fewer neurons, ranks or epochs",
+        )
+
+    def match(self) -> dict[str, Any]:
+        same = {name: getattr(self.options, name) for name in ("optimizer", "step", "l2", "seed")}
+        check = harness.fingerprint(self.train.labels)
+        return {"neurons": self.sizes, **same, self.unit: self.rows, "CRC-32 of labels": check}
+
+    def trainer(self, start: Start) -> Trainer:
+        return Trainer(self, start, self.weights())
+
+    def weights(self) -> list[Weights]:
+        """The weights to begin with, the same on all ranks. Collective."""
+        weights = malt.together(self._first_weights)
+        harness.same_start(weights)
+        return weights
+
+    def _first_weights(self) -> list[Weights]:
+        if self.options.model is not None:
+            return modelfile.load(self.options.model, self.sizes)
+        return first_weights(self.sizes, np.random.default_rng(self.options.seed))
+
+    def learner(self, weights: Sequence[Weights], mine: Any) -> Learner:
+        """What this rank learns with. Collective."""
+        return Learner(weights, mine, self.options)
+
+    def introduction(self, trainer: Trainer) -> str:
+        options = self.options
+        return (
+            f"{self.described()}\n"
+            f"{'-'.join(map(str, self.sizes))} neurons, {options.optimizer}, first step {trainer.first_step:g}, "
+            f"l2 {options.l2:g}, batches of {options.batch:,}, averaging every {options.exchange_every:,} batches"
+        )
+
+    def described(self) -> str:
+        """The line of the introduction about the examples."""
+        return f"{self.rows:,} pictures of {self.sizes[0]:,} pixels; {len(self.test or ()):,} to test on"
+
+
+class Trainer(harness.Trainer):
+    """One rank's examples, and its learner."""
+
+    def __init__(self, problem: Problem, start: Start, weights: Sequence[Weights]) -> None:
+        options = problem.options
+        self._problem, self._options, self._generator = problem, options, start.generator
+        self._dealt = np.random.default_rng(options.seed).permutation(problem.rows)
+        self._mine = self._dealt_to_me()
+        self.first_step = OPTIMIZERS[options.optimizer].step if options.step is None else options.step
+        """The first step size."""
+        self._learner = problem.learner(weights, self._mine)
+        self.vectors = self._learner.vectors
+        if start.state:
+            self._learner.restore(start.state, start.epoch)
+
+    def _dealt_to_me(self) -> Data:
+        return self._problem.train.chosen(malt.shard(self._dealt))
+
+    def take(self) -> None:
+        self._mine = self._dealt_to_me()
+        self._learner.take(self._mine)
+
+    def order(self) -> Array:
+        return self._generator.permutation(len(self._mine))
+
+    @_quiet()
+    def train(self, epoch: int, order: Array) -> int:
+        for start in range(0, len(order), self._options.batch):
+            done = (epoch - 1) * len(order) + start
+            step = step_at(self.first_step, done / (len(order) * self._options.epochs))
+            self._learner.learn(order[start : start + self._options.batch], step)
+        return len(order)
+
+    def model(self) -> Mapping[str, Array]:
+        return {str(place): layer for place, layer in enumerate(self._learner.current(), 1)}
+
+    @_quiet()
+    def measures(self, model: Mapping[str, Array]) -> Measures:
+        """The mean cross-entropy over the training examples, and how good the model is on the test examples."""
+        network, train, test = self._problem.network(list(model.values())), self._problem.train, self._problem.test
+        loss = cross_entropy(logits(network, train), train.labels) / len(train)
+        if not math.isfinite(loss):
+            raise FloatingPointError(too_large(f"{self.first_step:.3g} at first"))
+        return {"train_loss": loss, **({} if test is None else self.tested(logits(network, test), test.labels))}
+
+    def tested(self, found: Weights, labels: Array) -> Measures:
+        """How good logits are for examples of these labels."""
+        return {"test_accuracy": float((found.argmax(axis=1) == labels).mean())}
+
+    def state(self) -> Mapping[str, Any]:
+        return self._learner.state()
+
+    @_quiet()
+    def finish(self) -> None:
+        self._learner.finish()
+
+    def save(self, path: str) -> None:
+        modelfile.save(path, self._learner.weights)

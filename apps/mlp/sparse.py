@@ -1,0 +1,137 @@
+"""A network whose first layer reads sparse rows: what a rank learns, and the rows of weights that it sends."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+
+import malt
+from apps.harness import Array
+from apps.mlp import kernels
+from apps.mlp.learner import Learner
+from apps.mlp.network import Labels, Network, Weights
+from apps.mlp.optimizer import OPTIMIZERS, Optimizer
+from malt.kernels.linear import Examples, Order
+
+DEPTH: Final = 8
+"""Slots for each sender of the first layer. An overwritten message would lose rows that may not be sent again soon."""
+
+
+class Touched(NamedTuple):
+    """The gradient of the weights that a batch touches: `values` of the given rows, the last of which is the bias."""
+
+    rows: Order
+    values: Weights
+
+
+class SparseNetwork:
+    """A network as `Network`, of rows of `linear.Examples`. The gradient of its first layer is a `Touched`.
+
+    network.read(examples, order)
+    logits = network.forward(len(order))
+    for layer in network.backward(labels): ...
+    """
+
+    def __init__(self, weights: Sequence[Weights], l2: float = 0.0) -> None:
+        self.weights = weights
+        self._upper = Network(weights[1:], l2, upper=True)
+        self.gradients: list[Any] = [None, *self._upper.gradients]
+        self._places = np.full(len(weights[0]), -1, np.int32)
+        self._touched = Touched(np.empty(0, np.int32), np.empty((0, weights[0].shape[1]), np.float32))
+        """Memory for the gradient, which grows with the batches."""
+
+    def read(self, data: Examples, order: Order) -> None:
+        """Find what the first layer makes of the rows in `order`."""
+        self._data, self._order = data, order
+        z = np.empty((len(order), self.weights[0].shape[1]), np.float32)
+        kernels.forward(data, order, self.weights[0], z)
+        np.maximum(z, 0, out=self._upper.inputs(len(order)))
+
+    def forward(self, rows: int) -> Weights:
+        """The logits of the rows that were read, (rows, 1): a view, as in `Network.forward`."""
+        return self._upper.forward(rows)
+
+    def backward(self, labels: Labels) -> Iterator[int]:
+        """As `Network.backward`."""
+        for layer in self._upper.backward(labels):
+            yield layer + 1
+        self.gradients[0] = self._gradient(self._upper.below(len(labels)))
+        yield 0
+
+    def _gradient(self, deltas: Weights) -> Touched:
+        starts = self._data.starts
+        most = 1 + int((starts[self._order + 1] - starts[self._order]).sum())
+        if most > len(self._touched.rows):
+            self._touched = Touched(np.empty(2 * most, np.int32), np.empty((2 * most, deltas.shape[1]), np.float32))
+        count = kernels.backward(self._data, self._order, deltas, self._places, *self._touched)
+        return Touched(self._touched.rows[:count], self._touched.values[:count])
+
+
+class SparseAdagrad:
+    """`optimizer.Adagrad` of a first layer: it changes the rows that the gradient names, with their l2, and no others.
+
+    What it adds to the weights it adds to `changes` too.
+    """
+
+    def __init__(self, weights: Weights, changes: Weights, l2: float) -> None:
+        self._weights, self._changes, self._l2 = weights, changes, np.float32(l2)
+        self._squares = np.zeros_like(weights)
+
+    def update(self, gradient: Any, step: float) -> None:
+        rows, values = gradient
+        arrays = self._weights, self._squares, self._changes
+        kernels.adagrad(*arrays, rows, values, np.float32(step), self._l2)
+
+    def state(self) -> dict[str, Any]:
+        return {"squares": self._squares}
+
+    def restore(self, state: Mapping[str, Any]) -> None:
+        self._squares[:] = state["squares"]
+
+
+class SparseLearner(Learner):
+    """A learner whose first layer sends what it has changed since the last exchange. Ranks add up their changes.
+
+    The array of the first vector holds changes, of rows of weights. In rows that were touched since the last exchange
+    they are this rank's, and are in its weights already. In others they are what came, and are moved into the weights
+    when a batch touches them next. `capacity`: the most rows that are touched between two exchanges.
+    """
+
+    def __init__(self, weights: Sequence[Weights], mine: Any, options: Namespace, capacity: int) -> None:
+        self._changes = np.zeros_like(weights[0])
+        self._marks, self._touched, self._count = np.zeros(len(weights[0]), np.uint8), np.empty(capacity, np.int32), 0
+        """A mark for each row that was touched since the last exchange, and these rows."""
+        super().__init__(weights, mine, options)
+
+    def _connect(self, weights: Sequence[Weights], options: Namespace) -> None:
+        self._network = SparseNetwork(weights, options.l2)
+        self._optimizers: list[Optimizer] = [
+            SparseAdagrad(weights[0], self._changes, options.l2),
+            *(OPTIMIZERS[options.optimizer].make(layer) for layer in weights[1:]),
+        ]
+        capacity = len(self._touched)
+        first = self._vector(options, 1, self._changes, kind="sparse", track=False, depth=DEPTH, capacity=capacity)
+        self.vectors = [first, *(self._vector(options, place, layer) for place, layer in enumerate(weights[1:], 2))]
+
+    def learn(self, order: Array, step: float) -> None:
+        touched = self._changes, self.weights[0], self._marks, self._touched, self._count
+        self._count = kernels.begin(self._mine.examples, order, *touched)
+        super().learn(order, step)
+
+    def _send(self, layer: int) -> None:
+        if layer:
+            return super()._send(layer)
+        rows, self._count = self._touched[: self._count], 0
+        self.vectors[0].scatter(rows)
+        self._changes[rows] = 0
+        self._marks[rows] = 0
+
+    def _gather(self, layer: int) -> None:
+        self.vectors[layer].gather(malt.AVG if layer else malt.SUM)
+
+    def current(self) -> Sequence[Weights]:
+        kernels.settle(self._changes, self.weights[0], self._marks)
+        return super().current()

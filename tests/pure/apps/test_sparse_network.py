@@ -1,0 +1,83 @@
+"""Tests of apps.mlp.sparse: sparse rows against the same rows as dense ones."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+pytest.importorskip("numba")
+
+from apps.mlp.network import Network
+from apps.mlp.rows import Rows
+from apps.mlp.sparse import SparseAdagrad, SparseNetwork
+
+pytestmark = pytest.mark.serial
+
+FEATURES, ROWS = 40, 9
+
+
+@pytest.fixture
+def generator():
+    return np.random.default_rng(0)
+
+
+@pytest.fixture
+def made(generator):
+    """Rows, the same as a dense matrix, and labels. One row is empty; many features are in none."""
+    X = generator.standard_normal((ROWS, FEATURES)).astype(np.float32)
+    X[generator.random(X.shape) < 0.9] = 0
+    X[3] = 0
+    labels = generator.integers(0, 2, ROWS)
+    return Rows(scipy.sparse.csr_array(X), labels), X, labels
+
+
+def weights_of(sizes, generator):
+    return [generator.standard_normal((n + 1, m)).astype(np.float32) for n, m in pairwise(sizes)]
+
+
+@pytest.mark.parametrize("sizes", [[FEATURES, 6, 1], [FEATURES, 6, 3, 1]], ids=str)
+def test_logits_and_gradients_are_those_of_dense_rows(sizes, made, generator):
+    rows, X, labels = made
+    weights = weights_of(sizes, generator)
+    sparse, dense = SparseNetwork(weights), Network(weights)
+    for order in (np.arange(ROWS), np.array([3, 7]), np.array([5, 5, 0]), np.arange(ROWS)[::-1]):
+        order = np.ascontiguousarray(order, np.int32)
+        rows.show(sparse, order)
+        dense.inputs(len(order))[:] = X[order]
+        assert sparse.forward(len(order)) == pytest.approx(dense.forward(len(order)), abs=1e-5)
+        assert list(sparse.backward(labels[order])) == list(dense.backward(labels[order]))
+        for found, expected in zip(sparse.gradients[1:], dense.gradients[1:], strict=True):
+            assert found == pytest.approx(expected, abs=1e-5)
+        touched, values = sparse.gradients[0]
+        assert sorted(touched) == [*np.flatnonzero(X[order].any(axis=0)), FEATURES] and touched[-1] == FEATURES
+        whole = np.zeros_like(weights[0])
+        whole[touched] = values
+        assert whole == pytest.approx(dense.gradients[0], abs=1e-5)
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.1])
+def test_adagrad_changes_the_touched_rows_alone(l2, made, generator):
+    rows, _, labels = made
+    weights = weights_of([FEATURES, 6, 1], generator)
+    w, n = weights[0].astype(float), np.zeros(weights[0].shape)
+    first, changes = weights[0].copy(), np.zeros_like(weights[0])
+    network, optimizer = SparseNetwork(weights), SparseAdagrad(weights[0], changes, l2)
+    for step in (0.5, 0.2, 0.1):
+        order = generator.permutation(ROWS)[:3].astype(np.int32)
+        rows.show(network, order)
+        network.forward(3)
+        assert list(network.backward(labels[order])) == [1, 0]
+        touched, values = network.gradients[0]
+        others, before = np.setdiff1d(np.arange(FEATURES + 1), touched), weights[0].copy()
+        shrink = np.where(touched == FEATURES, 0, l2)[:, np.newaxis]
+        gradient = values + shrink * w[touched]
+        n[touched] += gradient**2
+        w[touched] -= step * gradient / (np.sqrt(n[touched]) + 1e-10)
+        optimizer.update(network.gradients[0], step)
+        assert weights[0] == pytest.approx(w, abs=1e-5)
+        assert np.array_equal(weights[0][others], before[others])
+    assert changes == pytest.approx(weights[0] - first, abs=1e-5)
+    assert optimizer.state()["squares"] == pytest.approx(n, abs=1e-4)
