@@ -8,14 +8,14 @@ gradients, and the count of rows above that of Hessians. They are the same in an
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from functools import cache
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
+
+from malt.kernels import Kernels
 
 LOGISTIC, SQUARED = 0, 1
 LOSSES: Final = {"logistic": LOGISTIC, "squared": SQUARED}
@@ -24,8 +24,6 @@ _TINY: Final = 1e-15
 """As in scikit-learn: the least sum of Hessians of a leaf, and what is added where it divides."""
 _BLOCK_ROWS: Final = 512
 """Rows whose bins and words are gathered at once."""
-KERNELS: Final[list[tuple[Any, tuple[Any, ...]]]] = []
-Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 def _array(kind: Any, dimensions: int = 1, readonly: bool = False) -> Any:
@@ -51,27 +49,11 @@ class Scale(NamedTuple):
 _SCALE: Final[Any] = cast(Any, types).NamedTuple((types.f8, types.f8, types.i8), Scale)
 
 
-def _kernel(*signature: Any) -> Callable[[Function], Function]:
-    """A decorator that compiles a kernel for `signature` in `compile_kernels`, or on first use if there is none."""
-
-    def compiled(function: Function) -> Function:
-        dispatcher = njit(nogil=True, cache=True, error_model="numpy")(function)
-        if signature:
-            KERNELS.append((dispatcher, signature))
-        return cast(Function, dispatcher)
-
-    return compiled
+kernel = Kernels()
+compile_kernels = kernel.compile
 
 
-@cache
-def compile_kernels() -> None:
-    """Compile every kernel, or load it from numba's cache. After it an argument of a wrong type is a TypeError."""
-    for dispatcher, signature in KERNELS:
-        dispatcher.compile(signature)
-        dispatcher.disable_compile()
-
-
-@_kernel(_READ_F4, _READ_I4, _READ_I8, _F8, _READ_I8, _array(types.u1), _U1_2)
+@kernel(_READ_F4, _READ_I4, _READ_I8, _F8, _READ_I8, _array(types.u1), _U1_2)
 def fill_bins(values: Any, columns: Any, starts: Any, edges: Any, ends: Any, empty: Any, bins: Any) -> None:
     """bins[i, f] = the number of edges of feature f below the value of row i; empty[f] where the row has none.
 
@@ -93,7 +75,7 @@ def fill_bins(values: Any, columns: Any, starts: Any, edges: Any, ends: Any, emp
             bins[i, f] = low - ends[f]
 
 
-@_kernel(types.i8, _F8, _READ_F4)
+@kernel(types.i8, _F8, _READ_F4)
 def largest_gradient(loss: Any, scores: Any, y: Any) -> float:
     """The largest |gradient|: 1 of the logistic loss."""
     if loss == LOGISTIC:
@@ -104,7 +86,7 @@ def largest_gradient(loss: Any, scores: Any, y: Any) -> float:
     return largest
 
 
-@_kernel(types.i8, _F8, _READ_F4, _SCALE, _array(types.i4, 2))
+@kernel(types.i8, _F8, _READ_F4, _SCALE, _array(types.i4, 2))
 def gradients(loss: Any, scores: Any, y: Any, scale: Any, words: Any) -> None:
     """The words of each row.
 
@@ -120,7 +102,7 @@ def gradients(loss: Any, scores: Any, y: Any, scale: Any, words: Any) -> None:
             words[i, 1] = np.int32(scale.hessian)
 
 
-@_kernel(types.i8, _F8, _READ_F4)
+@kernel(types.i8, _F8, _READ_F4)
 def total_loss(loss: Any, scores: Any, y: Any) -> float:
     """The sum of log(1 + exp(-y score)), or of (score - y)^2."""
     total = 0.0
@@ -154,7 +136,7 @@ def _added_pair(_context: Any, sums: Any, place: Any, pairs: Any, row: Any) -> A
 _add_pair: Final[Any] = intrinsic(_added_pair)
 
 
-@_kernel(_array(types.u4, 2), _I4, types.i8, types.i8, _array(types.i4, 2), types.i8, _I8_4, types.i8, _array(types.i8))
+@kernel(_array(types.u4, 2), _I4, types.i8, types.i8, _array(types.i4, 2), types.i8, _I8_4, types.i8, _array(types.i8))
 def add_histogram(
     bins: Any, order: Any, first: Any, last: Any, words: Any, one: Any, out: Any, slot: Any, scratch: Any
 ) -> None:  # fmt: skip
@@ -191,28 +173,28 @@ def add_histogram(
     scratch[:] = 0
 
 
-@_kernel()
+@kernel()
 def _count(word: Any, bits: Any) -> Any:
     return word >> bits
 
 
-@_kernel()
+@kernel()
 def _hessian(word: Any, scale: Any) -> Any:
     return np.float64(word & ((np.int64(1) << scale.bits) - 1)) / scale.hessian
 
 
-@_kernel(types.i8, types.i8, _SCALE, types.f8)
+@kernel(types.i8, types.i8, _SCALE, types.f8)
 def score(g: Any, word: Any, scale: Any, l2: Any) -> Any:
     """The value of a leaf that minimizes its loss, of these sums of words, before the learning rate."""
     return -(np.float64(g) / scale.gradient) / (_hessian(word, scale) + l2 + _TINY)
 
 
-@_kernel()
+@kernel()
 def _gained(g: Any, word: Any, scale: Any, l2: Any) -> Any:
     return -(np.float64(g) / scale.gradient) * score(g, word, scale, l2)
 
 
-@_kernel(_I8_4, _I8_2, _array(types.i8), types.b1, _SCALE, types.f8, types.i8, _F8, _I8_2)
+@kernel(_I8_4, _I8_2, _array(types.i8), types.b1, _SCALE, types.f8, types.i8, _F8, _I8_2)
 def best_splits(
     histograms: Any, totals: Any, widths: Any, has_missing: Any, scale: Any, l2: Any, least: Any, gains: Any, found: Any
 ) -> None:  # fmt: skip
@@ -249,7 +231,7 @@ def best_splits(
                         found[node, 3], found[node, 4] = left_g, left_w
 
 
-@_kernel(_array(types.u1), _I4, types.i8, types.i8, _array(types.b1), _I4)
+@kernel(_array(types.u1), _I4, types.i8, types.i8, _array(types.b1), _I4)
 def partition(bins: Any, order: Any, first: Any, last: Any, goes_left: Any, spare: Any) -> Any:
     """Move rows that go left before the others, each in their order. Return where the others begin.
 
@@ -266,14 +248,14 @@ def partition(bins: Any, order: Any, first: Any, last: Any, goes_left: Any, spar
     return left
 
 
-@_kernel(_F8, _I4, types.i8, types.i8, types.f8)
+@kernel(_F8, _I4, types.i8, types.i8, types.f8)
 def add_value(scores: Any, order: Any, first: Any, last: Any, value: Any) -> None:
     """Add `value` to the scores of the rows order[first:last]."""
     for j in range(first, last):
         scores[order[j]] += value
 
 
-@_kernel(_U1_2, _I4, _I4, _array(types.b1), _I4, _I4, _F8, types.i8, types.i8, _F8)
+@kernel(_U1_2, _I4, _I4, _array(types.b1), _I4, _I4, _F8, types.i8, types.i8, _F8)
 def add_tree(
     bins: Any, feature: Any, bin_: Any, missing_left: Any, left: Any, right: Any, value: Any, root: Any, missing: Any,
     scores: Any,
