@@ -1,8 +1,6 @@
-"""Compares apps.gbdt on one rank and on two with scikit-learn's and XGBoost's histogram trees on two threads, in turns.
+"""Compares apps.gbdt with scikit-learn's and XGBoost's histogram trees on two threads; writes docs/boosting.md.
 
-python -m bench.pages.boosting [--rows 1000000]       the census data a9a, or so many rows made of a seed
-
-Trees, depth and bins are the same. Seconds are those of the trees after the first: bins are found before.
+python -m bench.pages.boosting [--write docs/boosting.md]
 """
 
 from __future__ import annotations
@@ -12,10 +10,10 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,12 +21,36 @@ import malt
 from apps.linear.reading import EMBEDDED
 from bench import jobs
 
-TREES, DEPTH, BINS, RATE, THREADS, ROUNDS, FEATURES = 100, 6, 255, 0.1, 2, 3, 28
+DEPTH, BINS, RATE, THREADS, ROUNDS, FEATURES = 6, 255, 0.1, 2, 3, 28
+ROWS, TESTED = 1_000_000, 100_000
+RANKS = (1, 2, 4)
+PAGE = """# Gradient-boosted trees beside scikit-learn and XGBoost
+
+apps.gbdt on 1, 2 and 4 ranks of a machine of 2 cores, and scikit-learn's HistGradientBoostingClassifier and XGBoost's
+hist on {threads} threads: as many trees, depth {depth}, {bins} bins and learning rate {rate}. Seconds are those of the
+trees after the first, as bins are found before: medians of {rounds} runs in turns. It is made by
+
+    python -m bench.pages.boosting --write docs/boosting.md
+
+{tables}
+The trees of apps.gbdt are the same on any number of ranks, bit by bit: gradients are added up as whole numbers of 64
+bits. Ranks hold rows, histograms are summed by reduce-scatter, and each rank splits its own features. Rows of the
+second table are made of a seed: {features} features, {rows:,} rows to train and {tested:,} to test on.
+"""
 
 
-def planted(rows: int, path: Path) -> Path:
+class Set(NamedTuple):
+    """Rows to train and to test on, as files, and how many trees are made of them."""
+
+    title: str
+    train: Path
+    test: Path
+    trees: int
+
+
+def planted(rows: int, path: Path, seed: int) -> Path:
     """Write rows of two classes, which a sum of products, squares and steps of features tells apart."""
-    draw = np.random.default_rng(0)
+    draw = np.random.default_rng(seed)
     with open(path, "w") as file:
         for first in range(0, rows, 10_000):
             X = np.rint(1000 * draw.standard_normal((min(10_000, rows - first), FEATURES))).astype(int)
@@ -40,14 +62,18 @@ def planted(rows: int, path: Path) -> Path:
     return path
 
 
-def ours(path: Path, ranks: int, trees: int) -> float:
+def words(rows: Set) -> list[object]:
+    """The arguments of apps.gbdt."""
+    return [rows.train, "--trees", rows.trees, "--depth", DEPTH, "--bins", BINS, "--learning-rate", RATE]
+
+
+def ours(rows: Set, ranks: int) -> float:
     """Seconds of apps.gbdt."""
-    words = [path, "--trees", trees, "--depth", DEPTH, "--bins", BINS, "--learning-rate", RATE]
-    epochs = jobs.report(ranks, "apps.gbdt", *words)["epochs"]
+    epochs = jobs.report(ranks, "apps.gbdt", *words(rows))["epochs"]
     return float(epochs[-1]["seconds"] - epochs[0]["seconds"])
 
 
-def scikit_learn(X: Any, y: Any) -> Callable[[int], object]:
+def scikit_learn(X: Any, y: Any) -> Callable[[int], Any]:
     """fit(trees) of scikit-learn."""
     from sklearn.ensemble import HistGradientBoostingClassifier
 
@@ -55,7 +81,7 @@ def scikit_learn(X: Any, y: Any) -> Callable[[int], object]:
     return lambda trees: HistGradientBoostingClassifier(max_iter=trees, early_stopping=False, **options).fit(X, y)
 
 
-def xgboost(X: Any, y: Any) -> Callable[[int], object]:
+def xgboost(X: Any, y: Any) -> Callable[[int], Any]:
     """fit(trees) of XGBoost."""
     import xgboost
 
@@ -65,7 +91,7 @@ def xgboost(X: Any, y: Any) -> Callable[[int], object]:
     return lambda trees: xgboost.train(options, data, trees)
 
 
-def seconds(fit: Callable[[int], object], trees: int) -> float:
+def seconds(fit: Callable[[int], Any], trees: int) -> float:
     """The seconds of the trees after the first."""
     times = []
     for count in (1, trees):
@@ -75,27 +101,60 @@ def seconds(fit: Callable[[int], object], trees: int) -> float:
     return times[1] - times[0]
 
 
+def good(y: Any, chances: Any) -> str:
+    """Log-loss and AUC as two cells."""
+    from sklearn.metrics import log_loss, roc_auc_score
+
+    return f"{log_loss(y > 0, chances):.4f} | {roc_auc_score(y > 0, chances):.4f}"
+
+
+def table(rows: Set) -> str:
+    """A table in Markdown, with a line for each contender."""
+    import xgboost as xgb
+
+    data, test = malt.open_svmlight(rows.train), malt.open_svmlight(rows.test)
+    X, X_test = data.X.toarray(), np.zeros((len(test.y), data.X.shape[1]), np.float32)
+    X_test[:, : test.X.shape[1]] = test.X.toarray()[:, : X_test.shape[1]]
+    fits = {"HistGradientBoostingClassifier": scikit_learn(X, data.y), "XGBoost hist": xgboost(X, data.y)}
+    contenders: dict[str, Callable[[], float]] = {
+        **{f"apps.gbdt, {ranks} rank{'s' * (ranks > 1)}": partial(ours, rows, ranks) for ranks in RANKS},
+        **{name: partial(seconds, fit, rows.trees) for name, fit in fits.items()},
+    }
+    taken: Mapping[str, list[float]] = {name: [] for name in contenders}
+    for _ in range(ROUNDS):
+        for name, train in contenders.items():
+            taken[name].append(train())
+    final = jobs.report(2, "apps.gbdt", *words(rows), "--test", rows.test)["final"]
+    own = f"{final['test_logloss']:.4f} | {final['test_auc']:.4f}"
+    histogram, boosted = (fit(rows.trees) for fit in fits.values())
+    quality = dict.fromkeys(contenders, own)
+    quality["HistGradientBoostingClassifier"] = good(test.y, histogram.predict_proba(X_test)[:, 1])
+    quality["XGBoost hist"] = good(test.y, boosted.predict(xgb.DMatrix(X_test)))
+    lines = [f"| {rows.title} | s | from, to | test log-loss | test AUC |", "|---|---|---|---|---|"]
+    for name, found in taken.items():
+        middle = f"{statistics.median(found):.2f} | {min(found):.2f}, {max(found):.2f}"
+        lines.append(f"| {name} | {middle} | {quality[name]} |")
+    return "\n".join(lines) + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--rows", type=int, help="rows made of a seed (a9a)")
-    parser.add_argument("--trees", type=int, default=TREES)
+    parser.add_argument("--write", type=Path)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        path = planted(options.rows, Path(folder, "rows.svm")) if options.rows else EMBEDDED / "train.svm.xz"
-        data = malt.open_svmlight(path)
-        X, y, trees = data.X.toarray(), data.y, options.trees
-        contenders: dict[str, Callable[[], float]] = {
-            "apps.gbdt, 1 rank": partial(ours, path, 1, trees),
-            "apps.gbdt, 2 ranks": partial(ours, path, 2, trees),
-            "HistGradientBoostingClassifier": partial(seconds, scikit_learn(X, y), trees),
-            "XGBoost hist": partial(seconds, xgboost(X, y), trees),
-        }
-        taken: dict[str, list[float]] = {name: [] for name in contenders}
-        for _ in range(ROUNDS):
-            for name, train in contenders.items():
-                taken[name].append(train())
-    for name, found in taken.items():
-        print(f"{name:32} {statistics.median(found):8.3f} s    {min(found):.3f} to {max(found):.3f}")
+        large = [planted(rows, Path(folder, f"{seed}.svm"), seed) for seed, rows in enumerate((ROWS, TESTED))]
+        sets = (
+            Set("a9a, 32,561 rows, 100 trees", EMBEDDED / "train.svm.xz", EMBEDDED / "test.svm.xz", 100),
+            Set(f"{ROWS:,} rows, 20 trees", large[0], large[1], 20),
+        )
+        tables = "\n".join(table(rows) for rows in sets)
+    page = PAGE.format(
+        threads=THREADS, depth=DEPTH, bins=BINS, rate=RATE, rounds=ROUNDS, features=FEATURES, rows=ROWS, tested=TESTED,
+        tables=tables,
+    )  # fmt: skip
+    print(page)
+    if options.write:
+        options.write.write_text(page)
 
 
 if __name__ == "__main__":
