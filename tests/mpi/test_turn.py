@@ -106,7 +106,7 @@ def test_an_exchange_over_another_is_refused(monkeypatch):
         entered.set()
         assert going_on.wait(5)
 
-    monkeypatch.setattr(replica._parts[0], "exchange", slow)
+    monkeypatch.setattr(replica._parts[0], "send", slow)
     stepping = in_thread(lambda: replica.step(2))
     assert entered.wait(5)
     assert replica.step() is False
