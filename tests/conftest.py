@@ -3,7 +3,7 @@
 A test's folder says what it needs. tests/mpi runs on the ranks there are: its tests marked `serial` in a world of one
 only, those marked `parallel` on several ranks only. Under mpiexec rank 0 runs tests/pure alone while the others wait;
 then all ranks run the same tests of tests/mpi, in the same order, and meet after each. What starts jobs, tests/jobs
-and tests/faults, is skipped there. Tests marked `thorough`, and those for a `seed` of 2 or more, run with --all or
+and tests/faults, is skipped there. Tests marked `thorough`, and those for a `seed` of 1 or more, run with --all or
 where a test is named by `::`.
 
 A test that fails on one rank fails on all, and rank 0 reports what the others said. Where a failure leaves other
@@ -42,7 +42,7 @@ GRAPHS = [
 ]  # fmt: skip
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 ORDERLY = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
-FEW_SEEDS, FEW_EXAMPLES = 2, 30
+FEW_SEEDS, FEW_EXAMPLES = 1, 25
 AFTER_FAILURE_S, LONGEST_TEST_S = 10.0, 200.0
 
 # Ranks must draw the same examples, or their collective calls differ.

@@ -43,6 +43,7 @@ MINIMUM = 0.149090
 """The loss of the logistic regression where its gradient is zeros."""
 
 
+@pytest.mark.thorough
 def test_the_examples_on_sharded_vectors_come_to_the_minimum(job_environment):
     job = ["-m", "malt", "run", "-n", "2"]
     [line] = printed([*job, "examples/logistic_adam.py"], job_environment)

@@ -59,6 +59,7 @@ class TestPlanted:
         train, test, _ = final(alone())
         assert train < test < 1.2 * NOISE
 
+    @pytest.mark.thorough(but="rotate")
     @pytest.mark.parametrize("mix", ["rotate", "average"])
     def test_four_ranks(self, mf, alone, tmp_path, mix):
         """Blocks that are passed on as a job, means on simulated ranks."""

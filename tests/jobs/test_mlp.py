@@ -59,6 +59,7 @@ def write_idx(folder, rows, test_rows=5, seed=0):
 
 
 class TestDigits:
+    @pytest.mark.thorough(but="3-ssp:2")
     @pytest.mark.parametrize(("ranks", "sync"), [(2, "bsp"), (4, "asp"), (4, "notify-ack"), (3, "ssp:2")])
     def test_reaches_its_accuracy(self, mlp, alone, tmp_path, ranks, sync):
         """Under asp as a job, else on simulated ranks."""

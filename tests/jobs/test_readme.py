@@ -76,6 +76,7 @@ def test_a_function_on_ranks(tmp_path, job_environment):
     assert (first, second, done.stderr) == ("0 [ 4.5  8.5 14.5]", "1 [58.5 74.5 92.5]", "")
 
 
+@pytest.mark.thorough
 def test_estimators(tmp_path, job_environment):
     pytest.importorskip("sklearn")
     assert run(example("estimators"), tmp_path, job_environment, ranks=2) == "0.988\n" * 2

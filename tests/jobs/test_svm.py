@@ -225,7 +225,7 @@ def test_bad_input_is_one_line_and_status_2(svm):
     assert done.stderr == f"apps.svm: error: {message}\n"
 
 
-@pytest.mark.thorough(but="no-such-folder/out---save")
+@pytest.mark.thorough
 @pytest.mark.parametrize(("path", "option"), [("no-such-folder/out", "--save"), (".", "--json")])
 def test_an_output_that_cannot_be_written_is_reported_before_training(svm, tiny, tmp_path, path, option):
     done = svm(tiny, option, tmp_path / path, ranks=2)

@@ -359,6 +359,7 @@ def shuffled(X, y, generator):
 
 
 @pytest.mark.serial
+@pytest.mark.thorough
 def test_rcv1_reaches_its_target(generator):
     data = shuffled(*real_data("rcv1-ccat", "train", 47_236), generator)
     test = linear.examples(*real_data("rcv1-ccat", "test", 47_236))

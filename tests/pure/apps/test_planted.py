@@ -20,6 +20,7 @@ def test_planted_ratings_are_low_rank_and_noise():
     assert 0.8 < train.ratings.std() < 1.6 > 4 * NOISE
 
 
+@pytest.mark.thorough
 def test_ratings_like_a_film_sites():
     train, test = film(3)
     again, _ = film(3)

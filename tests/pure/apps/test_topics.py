@@ -18,6 +18,7 @@ from apps.lda.measuring import HeldOut
 pytestmark = pytest.mark.serial
 
 
+@pytest.mark.thorough(but="3")
 @pytest.mark.parametrize("topics", [3, 40])
 def test_a_token_takes_each_topic_as_often_as_its_weight_says(topics):
     """p(topic) = (tokens of the document + alpha) (tokens of the word + beta) / (tokens of all + words beta)."""
