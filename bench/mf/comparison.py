@@ -21,18 +21,20 @@ CLOSE = 1.005
 """Several ranks are timed until the test RMSE is that of one rank in the end, times this."""
 
 
-def rows(quick: bool) -> list[Row]:
-    """All rows of this module. Those that lack their data or their peer are not measured, with a note.
+def several_ranks(quick: bool) -> list[Row]:
+    """Rows of apps.mf on several ranks against one, on film ratings."""
+    with tempfile.TemporaryDirectory() as folder:
+        return _scaling(ratings.film(Path(folder)), 1 if quick else 5)
+
+
+def against_libmf(quick: bool) -> list[Row]:
+    """Rows of apps.mf against LIBMF. Those that lack their data or their peer are not measured, with a note.
 
     A quick run leaves epinions and jester out.
     """
     with tempfile.TemporaryDirectory() as folder:
-        film = ratings.film(Path(folder))
-        made = _scaling(film, 1 if quick else 5)
-        sources = [film] if quick else [film, *map(ratings.shared, ("epinions", "jester"))]
-        for source in sources:
-            made += _against_libmf(source, quick)
-    return made
+        sources = [ratings.film(Path(folder)), *([] if quick else map(ratings.shared, ("epinions", "jester")))]
+        return [row for source in sources for row in _against_libmf(source, quick)]
 
 
 def _scaling(source: Source, rounds: int) -> list[Row]:
