@@ -8,7 +8,7 @@ import re
 import numpy as np
 import pytest
 from failing_jobs import killed_at, needs_openmpi
-from programs import ROOT, as_job
+from programs import ROOT, as_job, on_simulated_ranks
 
 pytest.importorskip("numba")
 
@@ -59,14 +59,8 @@ def planted(tmp_path):
 @pytest.fixture
 def report(tmp_path):
     """report(ranks, *arguments): what a run on simulated ranks reports. It saves model.npz."""
-
-    def report(ranks, *arguments):
-        file = tmp_path / "report.json"
-        words = [str(word) for word in (*arguments, "--json", file, "--save", tmp_path / "model.npz")]
-        malt.simulate(lambda rank: program.run(words), ranks)
-        return json.loads(file.read_text())
-
-    return report
+    run = on_simulated_ranks(program.run, tmp_path)
+    return lambda *arguments: run(*arguments)[0]
 
 
 def scikit_learn(loss, X, y):

@@ -78,6 +78,7 @@ class SimulatedWindow:
         destination[half:] = self.memory[offset + half : offset + destination.nbytes]
 
     def free(self) -> None:
+        """As `Window.free`: a rank that has freed it waits for the others. Collective."""
         if self._parts:
             self._parts = []
             self._group.gather(self._rank, "the end of a window", None)
@@ -101,6 +102,7 @@ class SimulatedTransport:
         """Nothing: the ranks of one process need no connections. Local."""
 
     def window(self, nbytes: int) -> SimulatedWindow:
+        """As `Transport.window`. Collective."""
         return SimulatedWindow(self._group, self.rank, nbytes)
 
     def find_failed(self) -> Sequence[int]:
