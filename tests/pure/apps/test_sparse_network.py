@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import Namespace
 from itertools import pairwise
 
 import numpy as np
@@ -10,9 +11,10 @@ import scipy.sparse
 
 pytest.importorskip("numba")
 
+import malt
 from apps.mlp.network import Network
 from apps.mlp.rows import Rows
-from apps.mlp.sparse import SparseAdagrad, SparseNetwork
+from apps.mlp.sparse import SparseAdagrad, SparseLearner, SparseNetwork
 
 pytestmark = pytest.mark.serial
 
@@ -81,3 +83,23 @@ def test_adagrad_changes_the_touched_rows_alone(l2, made, generator):
         assert np.array_equal(weights[0][others], before[others])
     assert changes == pytest.approx(weights[0] - first, abs=1e-5)
     assert optimizer.state()["squares"] == pytest.approx(n, abs=1e-4)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_a_change_of_a_rank_comes_to_each_other_once(made, every):
+    """After an exchange all have the same first layer, also in rows of weights that one rank alone has touched."""
+    rows, _, _ = made
+    options = Namespace(exchange_every=every, batch=2, optimizer="adagrad", l2=0.0, graph="all", sync="bsp")
+
+    def live(rank):
+        weights = weights_of([FEATURES, 6, 1], np.random.default_rng(1))
+        first = weights[0].copy()
+        learner = SparseLearner(weights, rows.chosen(np.arange(ROWS)[rank::3]), options, FEATURES + 1)
+        for step in range(3 * every):
+            learner.learn(np.array([step % 3, (step + 1) % 3], np.int32), 0.1)
+        return learner.current()[0] - first
+
+    changes = malt.simulate(live, 3)
+    assert np.abs(changes[0]).max() > 0.1
+    for other in changes[1:]:
+        assert other == pytest.approx(changes[0], abs=1e-5)

@@ -61,6 +61,21 @@ def trained(rank, steps=6, dtype=None, kind="SGD", rate=0.1, **options):
 
 
 @with_torch
+def test_a_change_of_a_half_precision_tensor_counts_once_however_often_it_is_read():
+    import torch
+
+    from malt.torch.tensors import Tensors
+
+    tensor = torch.ones(2, dtype=torch.bfloat16)
+    seen = Tensors({"w": tensor})
+    seen.arrays()["w"][:] = 1.0035  # bfloat16 has 1.0
+    seen.write()
+    tensor -= 0.5  # where bfloat16 has numbers twice as close
+    for _ in range(3):
+        assert seen.arrays()["w"] == pytest.approx(0.5035)
+
+
+@with_torch
 @pytest.mark.parametrize("options", [
     dict(), dict(average="gradient"), dict(every=2, average="delta", outer=True), dict(average="delta", wire="int8"),
     dict(average="delta", top=0.5, every=3), dict(sync="bsp", every=2, fragments=2),
