@@ -15,21 +15,22 @@ from numpy.typing import NDArray
 
 import malt
 from apps import harness
-from apps.mf.factors import Numbers, Rows
-from apps.mf.learner import Learner
 from apps.mf.ratings import DealtRatings
+from malt.kernels.factors import Learner, Numbers, Rows, Settings
 
 
 class Averaging(Learner):
     """A learner that exchanges rows of items every --exchange-every ratings. ValueError: --graph or --sync is wrong."""
 
     def __init__(
-        self, ratings: DealtRatings, options: Namespace, generator: np.random.Generator, state: Mapping[str, Any]
+        self, ratings: DealtRatings, settings: Settings, generator: np.random.Generator, state: Mapping[str, Any]
     ) -> None:  # fmt: skip
+        options: Namespace = ratings.options
+        self._exchange_every: int = options.exchange_every
         self.places = np.arange(len(ratings.item_counts), dtype=np.int32)
         self.how = f"rows of items exchanged every {options.exchange_every:,} ratings"
         self.sizes, self.travelling = [len(self.places)], self.places[:0]
-        super().__init__(ratings, options, generator, state)
+        super().__init__(ratings, settings, generator, state)
         self.items = malt.vector(
             self.first_items(), kind="sparse", track=False, graph=options.graph, sync=options.sync, check_finite=True,
             capacity=min(len(ratings.item_counts), options.exchange_every + int(ratings.user_counts.max())),
@@ -44,7 +45,7 @@ class Averaging(Learner):
 
     def present(self) -> tuple[int, ...]:
         """As `Learner.present`. With a checkpoint ranks must know of the same failures, and it is collective."""
-        return malt.alive() if self._options.checkpoint is None else tuple(harness.by_rank(None))
+        return tuple(harness.by_rank(None)) if self._settings.meets else malt.alive()
 
     def _exchanges_of_an_epoch(self) -> int:
         """The number of exchanges in an epoch, one about every --exchange-every ratings.
@@ -54,8 +55,8 @@ class Averaging(Learner):
         already waits for the checkpoint.
         """
         ratings = self.ratings.ratings_of_ranks()
-        most = ratings[malt.rank()] if self._options.checkpoint is None else ratings.max()
-        return int(-(-most // self._options.exchange_every))
+        most = ratings.max() if self._settings.meets else ratings[malt.rank()]
+        return int(-(-most // self._exchange_every))
 
     def order(self) -> list[Numbers]:
         """The places of the users in a new random order, cut into parts. An exchange is due after each part."""
@@ -65,7 +66,7 @@ class Averaging(Learner):
         totals = np.cumsum(self.counts[order])
         whole = int(self.counts.sum())
         cuts = np.searchsorted(totals, whole * np.arange(1, self._exchanges) / self._exchanges)
-        return [part for part in np.split(order, cuts) if len(part) or self._options.checkpoint is not None]
+        return [part for part in np.split(order, cuts) if len(part) or self._settings.meets]
 
     def learn(self, epoch: int, order: Iterable[Numbers]) -> int:
         steps, trained = self._steps(epoch), 0

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from argparse import Namespace
+from collections.abc import Mapping
 from typing import Any, Final
+
+import numpy as np
 
 from apps import harness
 from apps.harness import Parser, memory
 from apps.mf.averaging import Averaging
-from apps.mf.learner import Learner
 from apps.mf.ratings import DealtRatings
-from apps.mf.rotation import Rotation
+from malt.kernels.factors import Learner, Rotation, Settings
 
 _AVERAGE: Final[dict[str, Any]] = {"exchange_every": 50_000, "graph": "all", "sync": "asp"}
 """The options of --mix average, and their defaults."""
@@ -37,10 +39,13 @@ def settle(options: Namespace) -> None:
             raise ValueError(f"--{name.replace('_', '-')} is for --mix average: blocks are passed on without it")
 
 
-def learner(ratings: DealtRatings, *arguments: Any) -> Learner:
+def learner(ratings: DealtRatings, generator: np.random.Generator, state: Mapping[str, Any]) -> Learner:
     """The learner of --mix. Collective. The arguments are those of `Learner`."""
-    made: type[Learner] = Rotation if ratings.options.mix == "rotate" else Averaging
-    return made(ratings, *arguments)
+    options = ratings.options
+    settings = Settings(options.l2, options.step, options.epochs, meets=options.checkpoint is not None)
+    if options.mix == "rotate":
+        return Rotation(ratings, settings, generator, state)
+    return Averaging(ratings, settings, generator, state)
 
 
 def nbytes(ratings: DealtRatings) -> int:

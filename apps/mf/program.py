@@ -16,11 +16,11 @@ from typing import Any
 import malt
 from apps import harness
 from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need, Parser, Start
-from apps.mf import kernels, mix, reading
-from apps.mf.factors import Rows
-from apps.mf.model import Model
+from apps.mf import mix, modelfile, reading
 from apps.mf.ratings import RANK, DealtRatings, UserShares
 from apps.mf.snapshots import Snapshots
+from malt.kernels import factors
+from malt.kernels.factors import Model, Rows
 
 SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 4
@@ -56,7 +56,7 @@ class Problem(harness.Problem):
         return {"rank": ratings.rank, "biases": ratings.biases, **same, **data, **scale, "CRC-32 of ids": check}
 
     def compile(self) -> None:
-        kernels.kernels(self.ratings.rank)
+        factors.kernels(self.ratings.rank)
 
     def shares(self) -> UserShares:
         return self.user_shares
@@ -83,10 +83,10 @@ class Trainer(harness.Trainer):
         self._ratings, self._shares = problem.ratings, problem.user_shares
         self._epochs, self._done = range(start.epoch, problem.options.epochs), start.epoch
         """The epochs of this run, from 0, and the number of epochs that are done."""
-        self.learner = mix.learner(problem.ratings, problem.options, start.generator, start.state)
+        self.learner = mix.learner(problem.ratings, start.generator, start.state)
         self._shares.ranks = self.learner.present
         self.vectors = [self.learner.items]
-        self._snapshots = Snapshots(self.learner, self._epochs)
+        self._snapshots = Snapshots(self.learner, self._ratings, self._epochs)
         self._model: Model | None = None
         """The final model, after `finish` or `restore`."""
 
@@ -94,7 +94,7 @@ class Trainer(harness.Trainer):
         """Take the users that this rank owns now. New ones are trained for the past epochs, without changing items."""
         self._ratings.deal(self._shares.failed)
         new = self.learner.take()
-        self._snapshots = Snapshots(self.learner, self._epochs)
+        self._snapshots = Snapshots(self.learner, self._ratings, self._epochs)
         self.learner.catch_up(new, range(self._epochs.start, self._done))
 
     def order(self) -> Any:
@@ -153,7 +153,7 @@ class Trainer(harness.Trainer):
 
     def save(self, path: str) -> None:
         assert self._model is not None, "there is none before `finish`"
-        self._model.save(path)
+        modelfile.save(self._model, path)
 
 
 class Program(harness.Program):

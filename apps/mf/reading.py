@@ -9,10 +9,10 @@ import numpy as np
 
 import malt
 from apps.harness import Measured
-from apps.mf import factors, kernels, model
-from apps.mf.model import Model
+from apps.mf import modelfile
 from apps.mf.planted import film, planted
-from malt.kernels import compile_first
+from malt.kernels import compile_first, factors
+from malt.kernels.factors import Model
 
 PROBLEMS: Final = {"small": planted, "film": film}
 """The problems that are made of the seed, by the names of --problem."""
@@ -29,7 +29,7 @@ def start(options: Namespace) -> Model | None:
         raise ValueError("--problem is a problem made of the seed: it goes without RATINGS and without --model")
     if options.model is None:
         return None
-    found = model.load(options.model)
+    found = modelfile.load(options.model)
     if options.rank not in (None, found.rank):
         raise ValueError(f"{options.model} has rank {found.rank}, so --rank {options.rank} does not go with it")
     if options.train is None and options.test is None:
@@ -50,7 +50,7 @@ def ratings(options: Namespace) -> tuple[malt.Ratings, malt.Ratings | None]:
 def measured(options: Namespace, model: Model) -> Measured:
     """The saved model, and its error on the test ratings. Collective."""
     test = malt.open_ratings(options.test)
-    compile_first(lambda: kernels.kernels(model.rank))
+    compile_first(lambda: factors.kernels(model.rank))
     predicted = model.predict(test.user_ids[test.users], test.item_ids[test.items])
     rmse = float(np.sqrt(np.mean(np.square(predicted - test.ratings))))
     return Measured([model.users, model.items], {"train_rmse": None, "test_rmse": rmse})

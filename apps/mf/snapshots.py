@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 
 import malt
 from apps.harness import Measures, by_rank
-from apps.mf import kernels
-from apps.mf.factors import Numbers, Rows
-from apps.mf.learner import Learner
+from apps.mf.ratings import DealtRatings
+from malt.kernels import factors
+from malt.kernels.factors import Learner, Numbers, Rows
 
 NBYTES: Final = 1 << 29
 """The most bytes that a rank keeps. If they do not suffice, only some epochs are measured, the last among them."""
@@ -26,9 +26,9 @@ NBYTES: Final = 1 << 29
 class Snapshots:
     """The rows of one rank at the end of each of `epochs`, counted from 0. Methods are local, except `measures`."""
 
-    def __init__(self, learner: Learner, epochs: range) -> None:
-        self._ratings, self._kernels, self._epochs = learner.ratings, learner.kernels, epochs
-        ratings, places = learner.ratings, learner.places
+    def __init__(self, learner: Learner, ratings: DealtRatings, epochs: range) -> None:
+        self._ratings, self._kernels, self._epochs = ratings, learner.kernels, epochs
+        places = learner.places
         self._newest = learner.newest
         self._trained = learner.trained()
         tests = ratings.tests(learner.mine, malt.rank())
@@ -78,7 +78,7 @@ class Snapshots:
         """The sums of squared errors of this rank's users, on training and test ratings. Collective."""
         items, (low, high) = self._completed(items, newest), self._ratings.bounds
         trained, tested = (
-            kernels.squares(
+            factors.squares(
                 self._kernels, users, items, pairs.users, self._places(pairs.items), pairs.ratings, low, high
             )
             for pairs in (self._trained, self._tests)

@@ -1,6 +1,7 @@
 """Compiled kernels that programs and estimators share, and how kernels are compiled. Nothing imports it by itself.
 
-`malt.kernels.linear`: linear models. It needs numba: pip install 'malt[apps]'.
+`malt.kernels.linear`: linear models. `malt.kernels.factors`: matrix factorization. They need numba: pip install
+'malt[apps]'.
 """
 
 from malt.kernels.compiling import FAST, Kernels, compile_first

@@ -11,10 +11,10 @@ from programs import as_job, in_process, last_line
 
 import malt
 from apps.harness import BadInput, Start, job
-from apps.mf import mix, rotation
-from apps.mf import model as factormodel
+from apps.mf import mix, modelfile
 from apps.mf.planted import NOISE, planted
 from apps.mf.program import Problem, Program, Trainer, run
+from malt.kernels.factors import Model, numbered, rotation
 
 pytestmark = pytest.mark.serial
 
@@ -265,7 +265,7 @@ def test_no_epochs_predict_the_mean(alone, tiny):
 def test_biases(alone, tiny, tmp_path, option):
     file = tmp_path / "model.npz"
     final(alone(tiny, option, "--save", file))
-    model = factormodel.load(str(file))
+    model = modelfile.load(str(file))
     assert model.biases == bool(model.items[:, -1].any()) == bool(model.users[:, -1].any()) == (option == "--biases")
 
 
@@ -273,7 +273,7 @@ def test_who_is_not_in_training_gets_the_bias(alone, tiny, tmp_path):
     file, test = tmp_path / "model.npz", tmp_path / "test.txt"
     test.write_text("100 b 3\n100 new 3\n999 b 3\nnew new 3\n")
     trained = final(alone(tiny, "--test", test, "--save", file, "--step", 0.1, "--l2", 0))
-    model = factormodel.load(str(file))
+    model = modelfile.load(str(file))
     u, i = model.users[0].astype(float), model.items[1].astype(float)
     scaled = [u[:-1] @ i[:-1] + u[-1] + i[-1], u[-1], i[-1], 0.0]
     expected = np.clip(model.mean + model.spread * np.array(scaled), model.low, model.high)
@@ -286,7 +286,7 @@ def test_who_is_not_in_training_gets_the_bias(alone, tiny, tmp_path):
 
 def test_predictions_are_held_in_the_range_of_the_ratings():
     users, items = np.array([[3, 0]], np.float32), np.array([[2, 0], [-2, 0]], np.float32)
-    model = factormodel.Model(users, items, np.array([7]), np.array([1, 2]), 3.0, 1.0, 1.0, 5.0, True)
+    model = Model(users, items, np.array([7]), np.array([1, 2]), 3.0, 1.0, 1.0, 5.0, True)
     assert model.predict(np.array([7, 7, 8]), np.array([1, 2, 1])).tolist() == [5, 1, 3]
 
 
@@ -295,9 +295,9 @@ def test_predictions_are_held_in_the_range_of_the_ratings():
 def test_where_ids_stand(known, kind):
     """Ids may be numbers or text: 9 is before 10, b"10" before b"9"."""
     ids = np.sort(np.array([9, 10, 100]).astype(known))
-    found = factormodel.numbered(ids, np.array([100, 9, 11, 10, 9]).astype(kind))
+    found = numbered(ids, np.array([100, 9, 11, 10, 9]).astype(kind))
     assert [int(ids[place]) if place >= 0 else -1 for place in found] == [100, 9, -1, 10, 9]
-    assert factormodel.numbered(ids[:0], ids).tolist() == [-1, -1, -1]
+    assert numbered(ids[:0], ids).tolist() == [-1, -1, -1]
 
 
 class TestSavedModel:

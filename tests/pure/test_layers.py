@@ -69,7 +69,15 @@ def test_imports_within_a_layer_point_left(file):
 
 PUBLIC = {
     name: import_module(name)
-    for name in ("malt", "malt.data", "malt.files", "malt.kernels", "malt.kernels.linear", "malt.optim")
+    for name in (
+        "malt",
+        "malt.data",
+        "malt.files",
+        "malt.kernels",
+        "malt.kernels.factors",
+        "malt.kernels.linear",
+        "malt.optim",
+    )
 }
 
 

@@ -1,4 +1,4 @@
-"""The compiled kernels of apps.mf against slow twins."""
+"""The compiled kernels of malt.kernels.factors against slow twins."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 from few_ratings import few_ratings
 
-from apps.mf import factors, kernels
+from malt.kernels.factors import compiled as kernels
+from malt.kernels.factors import problem
 
 pytestmark = pytest.mark.serial
 RANK = 3
@@ -56,13 +57,13 @@ def test_the_pieces_of_a_row_cover_it(rank):
 @pytest.mark.parametrize("rank", [1, RANK, 19])
 @pytest.mark.parametrize("biases", [True, False])
 def test_train_equals_its_slow_twin(small, generator, rank, biases):
-    data = factors.shard(*small, 6, generator)
+    data = problem.shard(*small, 6, generator)
     users, items = rows(6, generator, rank), rows(7, generator, rank)
-    l2 = factors.penalties(np.bincount(small[0], minlength=6), 0.3), factors.penalties(np.full(7, 4), 0.3)
+    l2 = problem.penalties(np.bincount(small[0], minlength=6), 0.3), problem.penalties(np.full(7, 4), 0.3)
     order = np.array([4, 2, 0, 5], np.int32)
     expected = twin(data, order, users, items, l2, 0.1, biases)
     touched = np.zeros(7, bool)
-    kept = tuple(factors.keeps(part, 0.1) for part in l2)
+    kept = tuple(problem.keeps(part, 0.1) for part in l2)
     kernels.train(kernels.kernels(rank), data, order, users, items, kept, 0.1, touched, biases)
     np.testing.assert_allclose(users, expected[0], rtol=2e-5, atol=1e-6)
     np.testing.assert_allclose(items, expected[1], rtol=2e-5, atol=1e-6)
@@ -89,7 +90,7 @@ def test_squares_and_predict_equal_their_slow_twins(generator):
 
 def test_an_empty_shard(generator):
     nothing = np.empty(0, np.int32)
-    data = factors.shard(nothing, nothing, nothing.astype(np.float32), 0, generator)
+    data = problem.shard(nothing, nothing, nothing.astype(np.float32), 0, generator)
     users, items, touched = rows(0, generator), rows(2, generator), np.zeros(2, bool)
     before = items.copy()
     kept = np.empty(0, np.float32), np.ones(2, np.float32)
@@ -100,7 +101,9 @@ def test_an_empty_shard(generator):
 def test_compiled_factor_kernels_are_cached(job_environment):
     """A second process finds all kernels in numba's cache."""
     kernels.kernels(RANK)
-    program = f"from apps.mf.kernels import kernels; print([len(one.stats.cache_misses) for one in kernels({RANK})])"
+    program = (
+        f"from malt.kernels.factors import kernels; print([len(one.stats.cache_misses) for one in kernels({RANK})])"
+    )
     done = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=100
     )
@@ -108,7 +111,7 @@ def test_compiled_factor_kernels_are_cached(job_environment):
 
 
 def test_divergence_names_the_step(small, generator):
-    data = factors.shard(*small, 6, generator)
+    data = problem.shard(*small, 6, generator)
     kept = np.ones(6, np.float32), np.ones(5, np.float32)
     order = np.tile(np.arange(6, dtype=np.int32), 20)
     with pytest.raises(FloatingPointError, match=r"step size, 1e\+20, is too large"):

@@ -1,4 +1,4 @@
-"""--mix rotate: the rows of items are cut into blocks, each of which one rank holds at a time and passes on.
+"""Rotation: the rows of items are cut into blocks, each of which one rank holds at a time and passes on.
 
 Nothing is averaged, so the rows are as good as if one rank had trained all ratings (Gemulla et al., KDD 2011; Yun et
 al., NOMAD, VLDB 2014). In an epoch each rank trains each block on the ratings of its own users.
@@ -7,18 +7,18 @@ al., NOMAD, VLDB 2014). In an epoch each rank trains each block on the ratings o
 from __future__ import annotations
 
 import math
-from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-import malt
-from apps.mf.factors import Numbers, Rows
-from apps.mf.learner import Learner
-from apps.mf.ratings import DealtRatings
 from malt.data import deal
+from malt.kernels.factors.dealt import DealtRatings
+from malt.kernels.factors.learner import Learner, Settings
+from malt.kernels.factors.problem import Numbers, Rows
+from malt.session.blocks import blocks
+from malt.session.session import size
 
 BLOCKS: Final = 2
 """The most blocks for each rank. While one is on its way there is another one to train."""
@@ -34,7 +34,7 @@ class Rotation(Learner):
     """A learner that holds some blocks of items at a time."""
 
     def __init__(
-        self, ratings: DealtRatings, options: Namespace, generator: np.random.Generator, state: Mapping[str, Any]
+        self, ratings: DealtRatings, settings: Settings, generator: np.random.Generator, state: Mapping[str, Any]
     ) -> None:  # fmt: skip
         block_of = deal(ratings.item_counts, count_of_blocks(ratings))
         lone_ranks = ratings.lone_ranks()
@@ -45,8 +45,8 @@ class Rotation(Learner):
         self.how = f"items in {len(self.sizes)} block{'s'[: len(self.sizes) > 1]} of rows"
         self.travelling = np.sort(self.places)
         self._rounds = rounds_of_an_epoch(ratings)
-        super().__init__(ratings, options, generator, state)
-        self.items = malt.blocks(self.first_items(), self.sizes, lone_ranks[order], name="the items")
+        super().__init__(ratings, settings, generator, state)
+        self.items = blocks(self.first_items(), self.sizes, lone_ranks[order], name="the items")
 
     def present(self) -> tuple[int, ...]:
         return tuple(self.items.ranks)
@@ -61,7 +61,7 @@ class Rotation(Learner):
             for visit in self.items.round():
                 self._train(self.data[visit.block], users, self.items.array, *steps)
         self.rows_sent = self.items.statistics().bytes_sent // self.items.array[0].nbytes
-        if self._options.checkpoint is not None:  # the ranks synchronize: none may still wait for a block then
+        if self._settings.meets:  # none may still wait for a block then
             self.items.barrier()
         return int(self.counts.sum())
 
@@ -82,12 +82,12 @@ class Rotation(Learner):
 
 def count_of_blocks(ratings: DealtRatings) -> int:
     """The number of blocks: BLOCKS for each rank, or fewer where users have few ratings; one in a world of one."""
-    ranks, users = malt.size(), len(ratings.user_counts)
+    ranks, users = size(), len(ratings.user_counts)
     for_each = min(BLOCKS, max(1, len(ratings.train.ratings) // (RUN * users * ranks)))
     return 1 if ranks == 1 else min(ranks * for_each, len(ratings.item_counts))
 
 
 def rounds_of_an_epoch(ratings: DealtRatings) -> int:
     """The number of rounds in which the blocks go to all ranks once, each with another part of the users."""
-    updates = len(ratings.train.ratings) / (len(ratings.item_counts) * malt.size())
-    return 1 if malt.size() == 1 else math.ceil(updates / UPDATES)
+    updates = len(ratings.train.ratings) / (len(ratings.item_counts) * size())
+    return 1 if size() == 1 else math.ceil(updates / UPDATES)

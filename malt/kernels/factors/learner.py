@@ -3,25 +3,47 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from argparse import Namespace
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-import malt
-from apps.mf import factors, kernels
-from apps.mf.factors import Numbers, Rows, Shard
-from apps.mf.ratings import DealtRatings, Pairs
+from malt.kernels.factors import compiled, problem
+from malt.kernels.factors.dealt import DealtRatings
+from malt.kernels.factors.problem import Numbers, Rows, Shard
+from malt.session.collectives import allgather
+from malt.session.session import heartbeat, rank
+
+
+@dataclass(frozen=True)
+class Settings:
+    """How a factorization is trained."""
+
+    l2: float
+    """The weight of the squares of rows."""
+    step: float
+    """The first step size."""
+    epochs: int
+    meets: bool = False
+    """Whether ranks wait for each other after each epoch, for a collective call."""
+
+
+class Pairs(NamedTuple):
+    """Ratings, in units of the spread around the mean, with the rows of their users and items; -1 for no row."""
+
+    users: Numbers
+    items: Numbers
+    ratings: Rows
 
 
 class Learner(ABC):
     """The rows of this rank's users, which no other rank needs, and a replica of all items' rows.
 
-    A subclass says how the rows of items come to other ranks: apps/mf/rotation.py, averaging.py. The constructor is
-    collective. `state` has the rows of all users and items to resume from, the same on all ranks. It is empty if
-    training starts from the beginning.
+    A subclass says how the rows of items come to other ranks, as `Rotation`. The constructor is collective. `state` has
+    the rows of all users and items to resume from, the same on all ranks. It is empty if training starts from the
+    beginning.
     """
 
     items: Any
@@ -36,12 +58,12 @@ class Learner(ABC):
     """How rows of items come to other ranks, in words."""
 
     def __init__(
-        self, ratings: DealtRatings, options: Namespace, generator: np.random.Generator, state: Mapping[str, Any]
+        self, ratings: DealtRatings, settings: Settings, generator: np.random.Generator, state: Mapping[str, Any]
     ) -> None:  # fmt: skip
         self.ratings = ratings
         """The ratings and their owners, the same on all ranks."""
-        self._options, self._generator, self._state = options, generator, state
-        self.kernels = kernels.kernels(ratings.rank)
+        self._settings, self._generator, self._state = settings, generator, state
+        self.kernels = compiled.kernels(ratings.rank)
         self.mine = np.empty(0, np.intp)
         """The indices of this rank's users, ascending."""
         self.users: Rows = np.empty((0, ratings.rank + 1), np.float32)
@@ -57,7 +79,7 @@ class Learner(ABC):
         are random.
         """
         ratings, had, rows = self.ratings, self.mine, self.users
-        self.mine = np.flatnonzero(ratings.owners == malt.rank())
+        self.mine = np.flatnonzero(ratings.owners == rank())
         self.counts = ratings.user_counts[self.mine]
         """The number of ratings of each of `mine`."""
         self.data = self._shards()
@@ -68,18 +90,18 @@ class Learner(ABC):
         self.users[np.searchsorted(self.mine, had)] = rows
         item_counts = np.empty_like(ratings.item_counts)
         item_counts[self.places] = ratings.item_counts
-        self._l2 = [factors.penalties(counts, self._options.l2) for counts in (self.counts, item_counts)]
+        self._l2 = [problem.penalties(counts, self._settings.l2) for counts in (self.counts, item_counts)]
         return np.flatnonzero(~np.isin(self.mine, had)).astype(np.int32)
 
     def _shards(self) -> list[Shard]:
         train, ratings = self.ratings.train, self.ratings
-        mine = ratings.owners[train.users] == malt.rank()
+        mine = ratings.owners[train.users] == rank()
         users = np.searchsorted(self.mine, train.users[mine]).astype(np.int32)
         items, values = self.places[train.items[mine]], ratings.scaled(train.ratings[mine])
         blocks = np.repeat(np.arange(len(self.sizes)), self.sizes)[items]
         parts = [blocks == block for block in range(len(self.sizes))]
         return [
-            factors.shard(users[part], items[part], values[part], len(self.mine), self._generator) for part in parts
+            problem.shard(users[part], items[part], values[part], len(self.mine), self._generator) for part in parts
         ]
 
     def first_items(self) -> Rows:
@@ -132,16 +154,16 @@ class Learner(ABC):
             items = self.items.array.copy()
             for data in self.data:
                 self._train(data, self._generator.permutation(users), items, *self._steps(epoch))
-            malt.heartbeat()
+            heartbeat()
         self._touched[:] = False
 
     def _steps(self, epoch: int) -> tuple[tuple[Rows, Rows], float]:
         """The `keeps` of users and of items, and the step size."""
-        step = factors.step_size(self._options.step, epoch, self._options.epochs)
-        return (factors.keeps(self._l2[0], step), factors.keeps(self._l2[1], step)), step
+        step = problem.step_size(self._settings.step, epoch, self._settings.epochs)
+        return (problem.keeps(self._l2[0], step), problem.keeps(self._l2[1], step)), step
 
     def _train(self, data: Shard, users: Numbers, items: Rows, kept: tuple[Rows, Rows], step: float) -> None:
-        kernels.train(
+        compiled.train(
             self.kernels, data, users, self.users, items, kept, step, self._touched, self.ratings.biases
         )  # fmt: skip
 
@@ -152,11 +174,13 @@ class Learner(ABC):
         """
         items = self._common_items()[self.places]
         if not np.isfinite(items).all():
-            raise FloatingPointError(f"the factors are not finite: the step size, {self._options.step:g}, is too large")
+            raise FloatingPointError(
+                f"the factors are not finite: the step size, {self._settings.step:g}, is too large"
+            )
         users = np.zeros((len(self.ratings.owners), self.ratings.rank + 1), np.float32)
-        for rank, theirs in enumerate(malt.allgather(self.users)):
+        for number, theirs in enumerate(allgather(self.users)):
             if theirs is not None:
-                users[self.ratings.owners == rank] = theirs
+                users[self.ratings.owners == number] = theirs
         return users, items
 
     def put(self, users: Rows, items: Rows) -> None:

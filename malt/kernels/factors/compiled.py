@@ -12,8 +12,9 @@ from numba.core import cgutils
 from numba.extending import intrinsic
 from numpy.typing import NDArray
 
-from apps.mf.factors import Numbers, Rows, Shard
-from malt.kernels import FAST, Kernels
+from malt.kernels import compiling
+from malt.kernels.compiling import FAST
+from malt.kernels.factors.problem import Numbers, Rows, Shard
 
 _AHEAD: Final = 16
 """The row of an item is prefetched so many ratings early: 1.5 times as fast if rows do not fit in the cache."""
@@ -24,7 +25,7 @@ _LANES: Final = 16
 """The number of floats in a vector. LLVM splits it for processors with shorter vectors."""
 
 _FLAGS: Final = tuple(sorted(FAST))
-_compiled: Final = Kernels(fast=True)()
+_compiled: Final = compiling.Kernels(fast=True)()
 _TABLE: Final = types.Array(types.f4, 2, "C")
 _READ_TABLE: Final = types.Array(types.f4, 2, "C", readonly=True)
 _MARKS: Final = types.Array(types.b1, 1, "C")
