@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from malt.doctor import command
-from malt.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
-from malt.doctor.probe import MARK, Examination, read
+from malt.commands.doctor import command
+from malt.commands.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
+from malt.commands.doctor.probe import MARK, Examination, read
 from malt.launch.mpi_library import INSTALL, Library
 
 pytestmark = pytest.mark.serial
@@ -54,7 +54,12 @@ FALLS_SHORT = [
     ({"shm_free_nbytes": 64_000_000}, WARN, "/dev/shm", "64 MB free of 8,000 MB — .*docker run --shm-size"),
     ({"cores": 1}, WARN, "cores", "1 usable, 4 processors"),
     ({"cores": 1}, WARN, "ranks", "2 ranks take turns on 1 core — -n 1 at most"),
-    (ended(None), FAIL, "job", "did not come back within 60 s and was ended — malt run -n 2 -m malt.doctor.probe"),
+    (
+        ended(None),
+        FAIL,
+        "job",
+        "did not come back within 60 s and was ended — malt run -n 2 -m malt.commands.doctor.probe",
+    ),
     (ended(7, "A (signal 7)\nadvice\n-----"), FAIL, "job", r"ended with status 7: A \(signal 7\) — malt run"),
     (ended(1), FAIL, "job", "ended with status 1: it printed nothing — malt run"),
     (ended(0, "x"), FAIL, "job", "ended with status 0: x"),

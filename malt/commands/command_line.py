@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import NoReturn
 
 from malt import __version__
-from malt.doctor import command
+from malt.commands.doctor import command
 from malt.launch import job, restarts
 from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
 from malt.launch.environment import outside

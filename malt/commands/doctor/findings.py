@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 
-from malt.doctor.probe import COMPUTE_S, DEADLINE_S, Examination
+from malt.commands.doctor.probe import COMPUTE_S, DEADLINE_S, Examination
 from malt.launch.mpi_library import INSTALL, Library
 
 OK, WARN, FAIL = "ok", "warn", "fail"
@@ -211,7 +211,7 @@ def _messages(facts: Facts) -> Finding | None:
 
 
 def _by_hand(facts: Facts) -> str:
-    return f"malt run -n {facts.ranks} -m malt.doctor.probe shows what it prints"
+    return f"malt run -n {facts.ranks} -m malt.commands.doctor.probe shows what it prints"
 
 
 def _first_line(messages: str) -> str:

@@ -1,6 +1,6 @@
 """The program of `malt doctor`'s job: its ranks measure one-sided transfers, over the windows that vectors use.
 
-    malt run -n N -m malt.doctor.probe
+    malt run -n N -m malt.commands.doctor.probe
 
 Rank 0 prints one line, which `read` finds in the output of the job. Importing this module loads no MPI.
 """

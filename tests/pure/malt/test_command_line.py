@@ -10,7 +10,7 @@ import pytest
 
 import malt
 from dstorm.membership.children import RANK_PROCESS, RANKS
-from malt import cli
+from malt.commands import command_line
 from malt.launch.command import RUNNER, Host, Line
 from malt.launch.job import End
 from malt.launch.mpi_library import Library
@@ -49,14 +49,14 @@ def openmpi(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in (RANK_PROCESS, *RANKS):  # as if these tests were no rank
         monkeypatch.delenv(name, raising=False)
-    monkeypatch.setattr(cli, "bound_library", lambda: Library("openmpi", (5, 0)))
-    monkeypatch.setattr(cli, "find_mpiexec", lambda library, environ: "/opt/bin/mpiexec")
+    monkeypatch.setattr(command_line, "bound_library", lambda: Library("openmpi", (5, 0)))
+    monkeypatch.setattr(command_line, "find_mpiexec", lambda library, environ: "/opt/bin/mpiexec")
 
 
 def status(words):
     """What the process would end with."""
     try:
-        return cli.main(words)
+        return command_line.main(words)
     except SystemExit as ended:
         return ended.code
 
@@ -108,7 +108,9 @@ def test_version(capsys):
 )  # fmt: skip
 def test_survive_may_be_asked_for_by_the_environment(environment, option, asked, monkeypatch):
     seen = []
-    monkeypatch.setattr(cli.restarts.job, "run", lambda line, environ, grace_s: seen.append((line, environ)) or End(0))
+    monkeypatch.setattr(
+        command_line.restarts.job, "run", lambda line, environ, grace_s: seen.append((line, environ)) or End(0)
+    )
     monkeypatch.setenv("MALT_SURVIVE", environment)
     assert status(["run", "-n", "2", *option, "x.py"]) == 0
     ((line, environ),) = seen
@@ -129,7 +131,7 @@ def test_ends_with_the_status_of_the_job(monkeypatch):
         seen.append((line, grace_s))
         return End(7)
 
-    monkeypatch.setattr(cli.restarts.job, "run", run)
+    monkeypatch.setattr(command_line.restarts.job, "run", run)
     assert status(["run", "-n", "3", "--hosts", "a:1,b", "--grace", "0.5", "x.py", "--dry-run"]) == 7
     ((line, grace_s),) = seen
     assert grace_s == 0.5

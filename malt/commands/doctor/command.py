@@ -24,15 +24,15 @@ from typing import IO
 import numpy as np
 
 from malt import __version__
-from malt.doctor.findings import Facts, Outcome, can_run, judge, record, text
-from malt.doctor.probe import DEADLINE_S, MARK, Examination, read
+from malt.commands.doctor.findings import Facts, Outcome, can_run, judge, record, text
+from malt.commands.doctor.probe import DEADLINE_S, MARK, Examination, read
 from malt.launch.command import Job, compose, this_machine
 from malt.launch.environment import outside
 from malt.launch.job import GRACE_S
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import PROBE_TIMEOUT_S, LaunchError, Library, bound_library, find_mpiexec
 
-PROGRAM = ("-m", "malt.doctor.probe")
+PROGRAM = ("-m", "malt.commands.doctor.probe")
 
 _MESSAGES = 20_000
 """The number of characters that are kept of the output of the job: the last ones."""
@@ -113,7 +113,7 @@ def _other_mpiexec(mpiexec: str, environ: Mapping[str, str]) -> str | None:
 
 
 def run_job(ranks: int, environ: Mapping[str, str], deadline_s: float) -> tuple[Outcome, Examination | None]:
-    """Run a job of malt.doctor.probe. Returns how it ended, and what it measured, or None. Local."""
+    """Run a job of malt.commands.doctor.probe. Returns how it ended, and what it measured, or None. Local."""
     start = time.monotonic()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
         status = _supervise(ranks, environ, deadline_s, output, errors)

@@ -1,0 +1,1 @@
+"""The commands of `malt`: the command line, and what `malt doctor` does."""
