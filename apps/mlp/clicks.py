@@ -13,10 +13,10 @@ from apps.harness import Array, Measures, Need, Start, memory
 from apps.linear import reading
 from apps.linear.roc import area
 from apps.mlp import kernels, modelfile, problem
-from apps.mlp.network import Weights, cross_entropy
 from apps.mlp.rows import Rows, load
 from apps.mlp.sparse import DEPTH, SparseLearner, SparseNetwork
 from malt.kernels import linear
+from malt.kernels.networks import Weights, cross_entropy
 
 
 class Problem(problem.Problem):

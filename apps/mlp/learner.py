@@ -11,8 +11,7 @@ import numpy as np
 
 import malt
 from apps.harness import Array, common_mean
-from apps.mlp.network import Labels, Network, Weights, cross_entropy
-from apps.mlp.optimizer import OPTIMIZERS, Optimizer
+from malt.kernels.networks import OPTIMIZERS, Labels, Network, Optimizer, Weights, cross_entropy
 
 EVALUATED_ROWS: Final = 1000
 """The number of rows that are evaluated at once."""

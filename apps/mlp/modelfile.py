@@ -11,8 +11,8 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.lib import format as npy
 
-from apps.mlp.network import Weights
 from malt.files import save_npz
+from malt.kernels.networks import Weights
 
 FORMAT: Final = 1
 PROGRAM: Final = "apps.mlp"

@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from apps import harness
 from apps.harness import Parser
-from apps.mlp.optimizer import OPTIMIZERS
+from malt.kernels.networks import OPTIMIZERS
 
 _PICTURES: Final[dict[str, Any]] = {"hidden": [128], "batch": 32, "optimizer": "momentum", "epochs": 10}
 _ROWS: Final[dict[str, Any]] = {"hidden": [16], "batch": 100, "optimizer": "adagrad", "epochs": 2}

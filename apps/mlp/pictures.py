@@ -9,8 +9,8 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.mlp.network import Network
 from apps.pictures import idx
+from malt.kernels.networks import Network
 
 NAMES: Final = ("train", "t10k")
 _IMAGES, _LABELS, _ENDINGS = "images-idx3-ubyte", "labels-idx1-ubyte", ("", ".gz")

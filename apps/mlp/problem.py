@@ -16,8 +16,7 @@ from apps import harness
 from apps.harness import Array, Measures, Need, Start, memory
 from apps.mlp import modelfile
 from apps.mlp.learner import Data, Learner, logits, too_large
-from apps.mlp.network import Network, Weights, cross_entropy, first_weights
-from apps.mlp.optimizer import OPTIMIZERS, step_at
+from malt.kernels.networks import OPTIMIZERS, Network, Weights, cross_entropy, first_weights, step_at
 
 COPIES = 5
 """Arrays of the weights' size on a rank: weights, gradients, the state of the optimizer, one to merge."""

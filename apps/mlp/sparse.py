@@ -12,9 +12,8 @@ import malt
 from apps.harness import Array
 from apps.mlp import kernels
 from apps.mlp.learner import Learner
-from apps.mlp.network import Labels, Network, Weights
-from apps.mlp.optimizer import OPTIMIZERS, Optimizer
 from malt.kernels.linear import Examples, Order
+from malt.kernels.networks import OPTIMIZERS, Labels, Network, Optimizer, Weights
 
 DEPTH: Final = 8
 """Slots for each sender of the first layer. An overwritten message would lose rows that may not be sent again soon."""

@@ -1,4 +1,4 @@
-"""Tests of apps.mlp.network: gradients against differences of the loss, and the softmax at its limits."""
+"""Tests of malt.kernels.networks.network: gradients against differences of the loss, and the softmax at its limits."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from apps.mlp.network import Network, cross_entropy, first_weights, logistic, softmax
+from malt.kernels.networks import Network, cross_entropy, first_weights, logistic, softmax
 
 pytestmark = pytest.mark.serial
 

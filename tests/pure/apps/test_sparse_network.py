@@ -12,9 +12,9 @@ import scipy.sparse
 pytest.importorskip("numba")
 
 import malt
-from apps.mlp.network import Network
 from apps.mlp.rows import Rows
 from apps.mlp.sparse import SparseAdagrad, SparseLearner, SparseNetwork
+from malt.kernels.networks import Network
 
 pytestmark = pytest.mark.serial
 

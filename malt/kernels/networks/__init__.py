@@ -1,0 +1,33 @@
+"""Networks of dense layers: their gradients, and optimizers of a layer. NumPy is all they need. *Local.*
+
+network = Network(weights)
+optimizers = [OPTIMIZERS["adam"].make(layer) for layer in weights]
+network.inputs(rows)[:] = x
+network.forward(rows)
+for layer in network.backward(labels):
+    optimizers[layer].update(network.gradients[layer], step)
+"""
+
+from malt.kernels.networks.network import (
+    Labels,
+    Network,
+    Weights,
+    cross_entropy,
+    first_weights,
+    logistic,
+    softmax,
+)
+from malt.kernels.networks.optimizer import OPTIMIZERS, Optimizer, step_at
+
+__all__ = [
+    "OPTIMIZERS",
+    "Labels",
+    "Network",
+    "Optimizer",
+    "Weights",
+    "cross_entropy",
+    "first_weights",
+    "logistic",
+    "softmax",
+    "step_at",
+]
