@@ -38,7 +38,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
 
 TESTS = Path(__file__).parent
 GRAPHS = [
-    "all", "ring", "halton", "chord", "exponential", "one-peer", "hypercube", "torus", "random", "star", "auto",
+    "all", "ring", "halton", "chord", "exponential", "one-peer", "pairs", "hypercube", "torus", "random", "star",
+    "auto",
 ]  # fmt: skip
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 ORDERLY = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)

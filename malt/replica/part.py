@@ -6,6 +6,7 @@ What is sent depends on `average` and `sync`:
     "delta", "asp" or "ssp:S"            sums of changes: a message may be overwritten (changesums.py)
     "delta", "bsp" or "notify-ack"       the change since the last exchange
     the same, with a wire or top         blocks of that change, rounded; what is left out waits (vol/sparse)
+    "delta", outer, some peers alone     the parameters, whose mean the outer step moves to (NoLoCo)
 """
 
 from __future__ import annotations
@@ -39,6 +40,8 @@ class Way:
     top: float | None = None
     overlaps: bool = False
     """Whether the loop goes on between a send and the merge that follows."""
+    gossips: bool = False
+    """Whether an outer step is one of ranks that do not hear of all others. So it must bring them together, too."""
 
     @property
     def is_narrow(self) -> bool:
@@ -72,7 +75,7 @@ class Part:
         self.fragment = fragment
         """The number of the fragment that it belongs to."""
         self._in_place = not (way.delta or way.overlaps) and len(places) == 1
-        self._as_sums = way.delta and not parse(options["sync"]).acknowledges
+        self._as_sums = way.delta and not way.gossips and not parse(options["sync"]).acknowledges
         mine = self._mine(arrays)
         self._size = sum(array.size for array in mine)
         self.vector = self._narrow(mine[0].dtype, **options) if way.is_narrow else self._whole(mine, **options)
@@ -107,7 +110,7 @@ class Part:
             self._copy_in(mine)
         if self._way.overlaps:
             self._sent = self._flat.copy()
-        if self._way.delta and not self._as_sums:
+        if self._way.delta and not (self._as_sums or self._way.gossips):
             np.subtract(self._flat, self._base, out=self._flat)
         if not self._as_sums:
             self.vector.scatter()
@@ -123,6 +126,10 @@ class Part:
         if self._as_sums:
             self._sums.exchange(mine)
             self._store(self._sums.params, mine)
+        elif self._way.gossips:
+            self.vector.gather(AVG)
+            self._outer.apply(self._base, self._flat - self._base)
+            self._store(self._base, mine)
         elif self._way.delta:
             self.vector.gather(SUM)
             self._outer.apply(self._base, self._flat / self._flat.dtype.type(1 + self.vector.in_degree))

@@ -60,6 +60,10 @@ class Replica:
     changes, negated, is its gradient, and its result the next base (DiLoCo, arXiv 2311.08105). Under "asp" and "ssp:S"
     each rank makes the step with its own change, and the results are averaged: for the linear steps momentum and
     nesterov the same, but for what is under way. A step that counts, as adam, is for parameters of one dtype.
+    Along a graph that is not complete, as "pairs", no rank hears of all changes, and the step brings ranks together,
+    too: they send models, and -(mean of own and received - own base) is the gradient. Of the rank's pair that is the
+    outer step of NoLoCo (arXiv 2506.10911, 3.2) with its gamma equal to beta, `rate`. As there, `decay` must be below
+    `rate`, or ranks may drift apart: malt.optim.nesterov(0.7, 0.5), graph="pairs".
 
     `wire`: "int8" or "float16" sends changes rounded; "int8" has a scale for each 64 elements. `top`: the part, up to
     1, of these blocks that an exchange sends: those that have changed most. What was rounded off or left out is sent
@@ -82,20 +86,23 @@ class Replica:
         self.name = f"Replica {world.replicas_made + 1}" if name is None else name
         """The name in messages."""
 
-        def check() -> tuple[tuple[Parameters, int], Mapping[str, Any]]:
+        def check() -> tuple[tuple[Parameters, int, bool], Mapping[str, Any]]:
             check_name(name)
-            parameters = Parameters(params, set)
-            same = _same(parameters, average, as_graph(graph, world.size), sync)
+            parameters, mesh = Parameters(params, set), as_graph(graph, world.size)
+            same = _same(parameters, average, mesh, sync)
             same["fragments"] = arguments.whole("fragments", fragments, 1)
             same |= _changed(parameters, average, sync, outer, wire, top, fragments)
+            gossips = outer is not None and not mesh.is_complete()
+            if gossips and (wire is not None or top is not None):
+                raise ValueError(f"outer along the graph {mesh.name!r} sends models, and wire and top are for changes")
             if arguments.whole("every", every, 1) < fragments:
                 raise ValueError(f"fragments must be at most every, {every}, got {fragments}")
-            return (parameters, int(every)), {"name": self.name, **same}
+            return (parameters, int(every), gossips), {"name": self.name, **same}
 
-        (self._parameters, self._every), _ = world.notes.agree(world.transport, "malt.Replica", check)
+        (self._parameters, self._every, gossips), _ = world.notes.agree(world.transport, "malt.Replica", check)
         world.replicas_made += 1
         overlaps = fragments > 1 and parse(sync).acknowledges
-        self._way = Way(world.transport.rank, average == "delta", outer, wire, top, overlaps)
+        self._way = Way(world.transport.rank, average == "delta", outer, wire, top, overlaps, gossips)
         self._fragments, self._turns = fragments, 0
         self._count, self._due_at = 0, -(-self._every // fragments)
         self._turn = Turn()

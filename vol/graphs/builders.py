@@ -144,6 +144,23 @@ def one_peer(size: int) -> Phases:
     return tuple(Circulant(size, [o]) for o in exponential_offsets(size)) or (((),),)
 
 
+def pairs(size: int, seed: int) -> Phases:
+    """Return tables of pairs that send to each other, each pair of ranks from random rings. No table comes twice.
+
+    Each of ceil(log2 size) random rings through all ranks gives two tables: every other edge, and then the edges
+    between these. With an odd number of ranks one has no peer in a table.
+    """
+    rng = np.random.default_rng(seed)
+    tables: dict[Table, None] = {}
+    for _ in range(log2_ceil(size)):
+        ring = rng.permutation(size).tolist()
+        for first in (0, 1):
+            ends = ring[first:] + ring[:first]
+            peer = {a: (b,) for pair in zip(ends[::2], ends[1::2], strict=False) for a, b in (pair, pair[::-1])}
+            tables[tuple(peer.get(rank, ()) for rank in range(size))] = None
+    return tuple(tables) or (((),),)
+
+
 def star(size: int, members: Sequence[int]) -> Table:
     """Return the table where the first of `members` sends to the others, and they to it. Other ranks have no peers."""
     hub, leaves = members[0], tuple(members[1:])

@@ -30,6 +30,7 @@ from vol.graphs.builders import (
     joined,
     log2_ceil,
     one_peer,
+    pairs,
     random_regular,
     reverse,
     star,
@@ -129,6 +130,10 @@ class Graph:
         """Whether a period has a path from every remaining rank to every other. Local."""
         return len(components(self._targets, self.remaining)) == 1
 
+    def is_complete(self) -> bool:
+        """Whether every rank sends to every other at each step. Local."""
+        return all(len(peers) == self.size - 1 for table in self.phases for peers in table)
+
     def spectral_gap(self) -> float:
         """Return 1 - |lambda2| of uniform averaging with in-neighbours over the remaining ranks. Local.
 
@@ -215,6 +220,8 @@ def graph(name: str, size: int, degree: int | None = None, seed: int = 0) -> Gra
     chord        offsets N/2, N/4, ..., 1
     exponential  offsets 1, 2, 4, ... below N
     one-peer     one of the exponential graph's offsets at a time, in turn: period ceil(log2 N)
+    pairs        one random peer at a time, both ways, from `seed`: every other edge of a random ring, then the others;
+                 period 2 ceil(log2 N), less where pairs would come again; N odd: one rank in turn has no peer
     hypercube    r to r with one bit flipped, if there is such a rank; both ways
     torus        four neighbours in a grid that wraps, as square as the factors of N allow; N prime: a ring both ways
     random       regular in and out, from `seed`; contains a random ring through all ranks
@@ -288,6 +295,7 @@ _BUILDERS: dict[str, Callable[[int, int, int], Phases]] = {
     "chord": lambda size, degree, seed: (Circulant(size, chord_offsets(size)[:degree]),),
     "exponential": lambda size, degree, seed: (Circulant(size, exponential_offsets(size)[:degree]),),
     "one-peer": lambda size, degree, seed: one_peer(size),
+    "pairs": lambda size, degree, seed: pairs(size, seed),
     "hypercube": lambda size, degree, seed: (Hypercube(size),),
     "torus": lambda size, degree, seed: (Torus(size),),
     "random": lambda size, degree, seed: (random_regular(size, degree, seed),),

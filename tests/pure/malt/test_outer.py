@@ -23,7 +23,7 @@ def trained(ranks, exchanges, start=1.0, **options):
 
     def train(rank):
         w, seen = np.full(N, start), []
-        replica = malt.Replica([w[:50], w[50:]], average="delta", graph="all", **options)
+        replica = malt.Replica([w[:50], w[50:]], average="delta", **{"graph": "all", **options})
         for step in range(1, exchanges + 1):
             w += changes(rank, step)
             replica.step()
@@ -36,13 +36,13 @@ def trained(ranks, exchanges, start=1.0, **options):
     return malt.simulate(train, ranks, seed=1)
 
 
-def twin(ranks, exchanges):
+def twin(ranks, exchanges, decay=0.9):
     """DiLoCo with Nesterov momentum, as it is written: the parameters after each exchange, and the velocity."""
     base, velocity, seen = np.full(N, 1.0), np.zeros(N), []
     for step in range(1, exchanges + 1):
         gradient = -np.mean([changes(rank, step) for rank in range(ranks)], axis=0)
-        velocity = 0.9 * velocity - 0.7 * gradient
-        base = base + 0.9 * velocity - 0.7 * gradient
+        velocity = decay * velocity - 0.7 * gradient
+        base = base + decay * velocity - 0.7 * gradient
         seen.append(base)
     return seen, velocity
 
@@ -64,6 +64,59 @@ def test_under_asp_no_change_and_no_momentum_is_lost():
     for seen, _, _ in everyone:
         assert not np.allclose(seen[4], expected[4], atol=1e-3), "messages are under way"
         np.testing.assert_allclose(seen[-1], expected[-1])
+
+
+@pytest.mark.thorough(but="4-1")
+@pytest.mark.parametrize("fragments", [1, 2])
+@pytest.mark.parametrize("ranks", [4, 5, 8])
+def test_pairs_make_the_outer_step_together_and_come_together(ranks, fragments):
+    """The mean over ranks moves as if all had heard of all changes."""
+    exchanges = 80
+    everyone = trained(ranks, exchanges * fragments, sync="bsp", graph="pairs", every=fragments, fragments=fragments,
+                       outer=malt.optim.nesterov(0.7, 0.5))  # fmt: skip
+    seen, expected = np.array([one[0] for one in everyone]), twin(ranks, exchanges, decay=0.5)[0]
+    np.testing.assert_allclose(seen.mean(0)[-1], expected[-1], atol=1e-6)
+    if fragments == 1:  # else ranks have also what they have changed since they sent
+        np.testing.assert_allclose(seen.mean(0), expected)
+    assert 0.3 < seen.std(0)[4].max() <= seen.std(0).max() < 4, "ranks stay near each other"
+    assert seen.std(0)[-1].max() < 1e-4, "and come together once nothing changes"
+    if ranks % 2 == 0 and fragments == 1:
+        assert all(sent == 8 * N * exchanges for _, _, sent in everyone), "one message a round"
+
+
+@pytest.mark.thorough(but="4-bsp")
+@pytest.mark.parametrize("sync", ["bsp", "asp"])
+@pytest.mark.parametrize("ranks", [2, 4, 8])
+def test_pairs_minimize_what_all_ranks_have_examples_of(ranks, sync):
+    """Each rank has examples of its own of one least-squares problem, and goes 5 steps along their gradients alone."""
+    draw = np.random.default_rng(ranks)
+    truth, x = draw.standard_normal(6), draw.standard_normal((ranks, 40, 6))
+    y = x @ truth + 0.1 * draw.standard_normal((ranks, 40))
+    best = np.linalg.lstsq(x.reshape(-1, 6), y.reshape(-1), rcond=None)[0]
+
+    def train(rank):
+        w = np.zeros(6)
+        outer = malt.optim.nesterov(0.7, 0.5)
+        replica = malt.Replica(w, every=5, average="delta", graph="pairs", sync=sync, outer=outer)
+        for _ in range(5 * 60):
+            w -= 0.05 * x[rank].T @ (x[rank] @ w - y[rank]) / 40
+            replica.step()
+        alone = w.copy()
+        replica.finish()
+        return alone, w
+
+    for alone, common in malt.simulate(train, ranks, seed=2):
+        np.testing.assert_allclose(alone, best, atol=0.05)
+        np.testing.assert_allclose(common, best, atol=0.01)
+
+
+def test_an_outer_step_of_pairs_sends_models():
+    def refused(rank):
+        options = dict(average="delta", sync="bsp", graph="pairs", outer=malt.optim.nesterov(0.7, 0.5))
+        with pytest.raises(ValueError, match="outer along the graph 'pairs' sends models, and wire and top are for"):
+            malt.Replica(np.zeros(2), wire="int8", **options)
+
+    malt.simulate(refused, 3)
 
 
 @pytest.mark.parametrize(("wire", "top"), [("int8", None), (None, 0.5), ("int8", 0.5), ("float16", 0.3)])

@@ -136,6 +136,20 @@ def test_one_peer_takes_the_exponential_offsets_in_turn() -> None:
     assert one_peer.edges == graph("exponential", 10).edges
 
 
+def test_pairs_are_random_matchings() -> None:
+    for size, seed in itertools.product(range(2, 20), range(3)):
+        pairs = graph("pairs", size, seed=seed)
+        assert len(set(pairs.phases)) == pairs.period <= 2 * math.ceil(math.log2(size))
+        for step in range(1, pairs.period + 1):
+            met = [pairs.out(r, step) for r in range(size)]
+            assert all(met[peer] == (r,) for r in range(size) for peer in met[r]), "both ways"
+            assert sum(map(len, met)) == size - size % 2 and max(map(len, met)) == 1
+    assert graph("pairs", 2) == graph("all", 2)
+    assert graph("pairs", 16, seed=1) != graph("pairs", 16, seed=2)
+    assert len(graph("pairs", 64).targets(0)) > 6, "a peer seldom comes again"
+    assert graph("pairs", 64).spectral_gap() > 0.2
+
+
 def test_random_is_regular_at_every_degree() -> None:
     for size in (2, 3, 4, 5, 6, 9, 16):
         for degree, seed in itertools.product(range(1, size), range(4)):
@@ -143,6 +157,12 @@ def test_random_is_regular_at_every_degree() -> None:
             check_graph(built)
             assert {len(built.out(r)) for r in range(size)} == {len(built.into(r)) for r in range(size)} == {degree}
     assert graph("random", 16, seed=1) != graph("random", 16, seed=2)
+
+
+def test_in_a_complete_graph_every_rank_hears_of_all() -> None:
+    assert {name for name in NAMES if graph(name, 5).is_complete()} == {"all"}
+    assert all(graph(name, size).is_complete() for name in NAMES for size in (1, 2))
+    assert graph("random", 5, degree=4).is_complete() and not graph("pairs", 4).is_complete()
 
 
 def test_degree_limits_the_offsets() -> None:
