@@ -8,13 +8,10 @@ from collections.abc import Callable
 
 import malt
 from apps import harness
-from apps.gbdt.binning import MOST_BINS
-from apps.gbdt.kernels import LOSSES
 from apps.harness import Parser, Path
 from apps.linear.reading import paths
+from malt.kernels.trees import LOSSES, MOST_BINS, MOST_DEPTH, MOST_ROWS
 
-MOST_DEPTH, MOST_ROWS = 12, 1 << 24
-"""Sums of more rows would leave too few bits for a Hessian."""
 PATIENCE = 10
 
 

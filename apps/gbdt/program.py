@@ -18,13 +18,12 @@ import numpy as np
 
 import malt
 from apps import harness
-from apps.gbdt import binning, kernels
-from apps.gbdt.growing import Grower
 from apps.gbdt.options import add_options, inputs, load
 from apps.gbdt.rows import Scored
-from apps.gbdt.trees import PROGRAM, Trees
 from apps.harness import TRAFFIC, Array, Column, CommonShares, Counted, Measures, Need, Parser, Start
 from apps.linear.reading import paths
+from malt.kernels import trees
+from malt.kernels.trees import Grower, Growth, Trees
 
 SUMMARY = str(__doc__).splitlines()[0]
 
@@ -50,7 +49,7 @@ class Problem(harness.Problem):
         return {**same, **size, "CRC-32 of labels": harness.fingerprint(train.y)}
 
     def compile(self) -> None:
-        kernels.compile_kernels()
+        trees.compile_kernels()
 
     def shares(self) -> CommonShares:
         return CommonShares(self.rows)
@@ -75,7 +74,10 @@ class Trainer(harness.Trainer):
     def __init__(self, problem: Problem, start: Start) -> None:
         self._problem, self._options, self._shares = problem, problem.options, start.shares
         options, train = problem.options, problem.data["train"]
-        self._binning = binning.found(train, options.bins, options.missing, options.seed)
+        self._growth = Growth(
+            options.loss, options.depth, options.learning_rate, options.l2, options.min_rows
+        )  # fmt: skip
+        self._binning = trees.bins_of(train.X, options.bins, options.missing, options.seed)
         share = float(np.mean(train.y > 0))
         baseline = math.log(share / (1 - share)) if options.loss == "logistic" else float(np.mean(train.y, dtype=float))
         self._trees = Trees(baseline, start.state)
@@ -90,7 +92,7 @@ class Trainer(harness.Trainer):
         self._grower = self._new_grower()
 
     def _new_grower(self) -> Grower:
-        return Grower(self._sets["train"].bins, self._binning, self._options, self._problem.rows)
+        return Grower(self._sets["train"].bins, self._binning, self._growth, self._problem.rows)
 
     def take(self) -> None:
         for one in self._sets.values():
@@ -168,13 +170,13 @@ class Trainer(harness.Trainer):
 
     def save(self, path: str) -> None:
         train, options = self._problem.data["train"], self._options
-        self._trees.save(path, loss=options.loss, missing=options.missing, zero_based=train.zero_based)
+        self._trees.save(path, Program.name, loss=options.loss, missing=options.missing, zero_based=train.zero_based)
 
 
 class Program(harness.Program):
     """The command line."""
 
-    name, summary = PROGRAM, SUMMARY
+    name, summary = "apps.gbdt", SUMMARY
     measures = (
         Column("train_loss", "training loss", ".5f"), Column("valid_loss", "valid. loss", ".5f"),
         Column("test_logloss", "test log-loss", ".5f"), Column("test_auc", "test AUC", ".5f"),

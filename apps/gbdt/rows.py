@@ -5,26 +5,25 @@ from __future__ import annotations
 import numpy as np
 
 import malt
-from apps.gbdt import kernels
-from apps.gbdt.binning import Binning
-from apps.gbdt.trees import Trees
 from apps.harness import Shares, by_rank
 from apps.linear.roc import area
 from malt.data import rows_of
+from malt.kernels import trees
+from malt.kernels.trees import Binning, Trees
 
 
 class Scored:
     """This rank's rows of `data`, and what the trees say of them."""
 
-    def __init__(self, data: malt.Dataset, binning: Binning, trees: Trees, shares: Shares, loss: str) -> None:
-        self._data, self._binning, self._trees, self._shares = data, binning, trees, shares
-        self._loss, self.count = kernels.LOSSES[loss], len(data.y)
+    def __init__(self, data: malt.Dataset, binning: Binning, made: Trees, shares: Shares, loss: str) -> None:
+        self._data, self._binning, self._trees, self._shares = data, binning, made, shares
+        self._loss, self.count = trees.LOSSES[loss], len(data.y)
         self.take()
 
     def take(self) -> None:
         """Take the rows that this rank has from here on, and let all trees score them. Local."""
         self._rows = rows_of(self.count, malt.rank(), self._shares.failed)
-        self.bins, self.y = self._binning.bins(self._data, self._rows)
+        self.bins, self.y = self._binning.bins(self._data.X[self._rows]), self._data.y[self._rows]
         self.score_again()
 
     def score_again(self) -> None:
@@ -38,7 +37,7 @@ class Scored:
 
     def loss(self) -> float | None:
         """The mean loss of the rows of all ranks; None if a rank has failed, whose rows are missing. Collective."""
-        reports = by_rank([kernels.total_loss(self._loss, self.scores, self.y), len(self.y)]).values()
+        reports = by_rank([trees.total_loss(self._loss, self.scores, self.y), len(self.y)]).values()
         whole = sum(rows for _, rows in reports) == self.count
         return float(sum(total for total, _ in reports)) / self.count if whole else None
 

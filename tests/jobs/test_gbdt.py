@@ -170,7 +170,8 @@ def test_the_embedded_data_as_jobs(job_environment, tmp_path, ranks):
 
 
 PLACES = (
-    "malt:reduce_rows", "apps.gbdt.growing:Grower._splits", "apps.gbdt.growing:Grower._begin",
+    "malt.kernels.trees.growing:reduce_rows", "malt.kernels.trees.growing:Grower._splits",
+    "malt.kernels.trees.growing:Grower._begin",
     "apps.gbdt.rows:Scored.loss",
 )  # fmt: skip
 

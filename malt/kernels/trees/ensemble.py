@@ -8,10 +8,8 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from apps.gbdt import kernels
 from malt import files
-
-PROGRAM: Final = "apps.gbdt"
+from malt.kernels.trees import compiled
 
 
 class Nodes(NamedTuple):
@@ -74,18 +72,18 @@ class Trees:
         """Add to the scores of rows, by their bins, what the trees from number `first` on say."""
         nodes = self.nodes
         for root in self.roots[first:]:
-            kernels.add_tree(
+            compiled.add_tree(
                 bins, nodes.feature, nodes.bin, nodes.missing_left, nodes.left, nodes.right, nodes.value, int(root),
                 missing, scores,
             )  # fmt: skip
 
-    def save(self, path: str, **more: Any) -> None:
+    def save(self, path: str, program: str, **more: Any) -> None:
         """Write the trees as .npz, complete or not at all. OSError: it cannot be written.
 
-        docs/gbdt.md has a program that reads it.
+        `program`: who writes them. docs/gbdt.md has a program that reads them.
         """
         arrays = {name: array for name, array in self.state().items() if name != "bin"}
-        files.save_npz(path, format=1, program=PROGRAM, baseline=self.baseline, **arrays, **more)
+        files.save_npz(path, format=1, program=program, baseline=self.baseline, **arrays, **more)
 
 
 def growing() -> Iterator[dict[str, Any]]:

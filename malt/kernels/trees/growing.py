@@ -3,22 +3,39 @@
 from __future__ import annotations
 
 import math
-from argparse import Namespace
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-import malt
-from apps.gbdt import kernels
-from apps.gbdt.binning import MOST_BINS, Binning
-from apps.gbdt.kernels import Scale
-from apps.gbdt.trees import Nodes, growing, joined
-from apps.harness import by_rank
+from dstorm import PeerLost
+from malt.kernels.trees import compiled
+from malt.kernels.trees.binning import MOST_BINS, Binning
+from malt.kernels.trees.compiled import Scale
+from malt.kernels.trees.ensemble import Nodes, growing, joined
+from malt.session import session
+from malt.session.collectives import allgather, reduce_rows
 
+MOST_DEPTH: Final = 12
+MOST_ROWS: Final = 1 << 24
+"""Sums of more rows would leave too few bits for a Hessian."""
 WORD_BITS: Final = 30
 """The bits of a gradient or Hessian of a row, at most."""
+
+
+@dataclass(frozen=True)
+class Growth:
+    """How trees grow."""
+
+    loss: str = "logistic"
+    """A name in LOSSES."""
+    depth: int = 6
+    learning_rate: float = 0.1
+    l2: float = 0.0
+    """What shrinks leaves."""
+    min_rows: int = 20
+    """Of a leaf, at least."""
 
 
 @dataclass
@@ -37,12 +54,12 @@ class _Node:
 
 
 class Grower:
-    """Grows trees on this rank's rows, of which `bins` are given."""
+    """Grows trees on this rank's rows, of which `bins` are given. `rows`: those of all ranks."""
 
-    def __init__(self, bins: NDArray[np.uint8], binning: Binning, options: Namespace, rows: int) -> None:
-        self._binning, self._options, self._count = binning, options, rows
+    def __init__(self, bins: NDArray[np.uint8], binning: Binning, growth: Growth, rows: int) -> None:
+        self._binning, self._growth, self._count = binning, growth, rows
         self._fours, self._columns = bins.view(np.uint32), np.ascontiguousarray(bins.T)
-        self._loss = kernels.LOSSES[options.loss]
+        self._loss = compiled.LOSSES[growth.loss]
         self._order, self._spare = np.empty(len(bins), np.int32), np.empty(len(bins), np.int32)
         self._words = np.empty((len(bins), 2), np.int32)
         self._scratch = np.zeros(2 * bins.shape[1] * binning.width, np.int64)
@@ -57,7 +74,7 @@ class Grower:
         tree = [next(leaves)]
         level: list[tuple[_Node, ...]] = [(_Node(0, 0, len(y), 0, 0),)]
         ended: list[_Node] = []
-        for depth in range(self._options.depth):
+        for depth in range(self._growth.depth):
             nodes = self._with_histograms(level, scale)
             splits = self._splits(nodes, ranks, scale, is_root=depth == 0)
             level = []
@@ -66,28 +83,28 @@ class Grower:
                     ended.append(node)
                     continue
                 pair = self._divide(node, split, tree, leaves, scale)
-                level += [pair] if depth + 1 < self._options.depth and self._may_split(pair, scale) else []
+                level += [pair] if depth + 1 < self._growth.depth and self._may_split(pair, scale) else []
                 ended += [] if level and level[-1] is pair else pair
             if not level:
                 break
         for node in ended:
-            value = self._options.learning_rate * kernels.score(node.g, node.word, scale, self._options.l2)
+            value = self._growth.learning_rate * compiled.score(node.g, node.word, scale, self._growth.l2)
             tree[node.number]["value"] = value
-            kernels.add_value(scores, self._order, node.first, node.last, value)
+            compiled.add_value(scores, self._order, node.first, node.last, value)
         return joined(tree)
 
     def _begin(self, scores: Any, y: Any) -> tuple[list[int], Scale]:
         """Let all rows be in the root, and find their words. Return the ranks that grow the tree. Collective."""
-        reports = by_rank([kernels.largest_gradient(self._loss, scores, y), len(y)])
+        reports = _by_rank([compiled.largest_gradient(self._loss, scores, y), len(y)])
         if sum(rows for _, rows in reports.values()) != self._count:
-            raise malt.PeerLost(_missing(reports), "its rows are missing")
+            raise PeerLost(_missing(reports), "its rows are missing")
         bits = self._count.bit_length()
         _, exponent = math.frexp(max(largest for largest, _ in reports.values()))
         below = 63 - bits
-        hessian = min(below - bits, WORD_BITS) + 2 * (self._loss == kernels.LOGISTIC)
+        hessian = min(below - bits, WORD_BITS) + 2 * (self._loss == compiled.LOGISTIC)
         scale = Scale(2.0 ** (min(62 - bits, WORD_BITS) - exponent), 2.0**hessian, below)
         self._order[:] = np.arange(len(y))
-        kernels.gradients(self._loss, scores, y, scale, self._words)
+        compiled.gradients(self._loss, scores, y, scale, self._words)
         return list(reports), scale
 
     def _with_histograms(self, level: list[tuple[_Node, ...]], scale: Scale) -> list[_Node]:
@@ -96,10 +113,10 @@ class Grower:
         binning, one = self._binning, 1 << scale.bits
         counted = np.empty((len(binning.widths), len(small), binning.width, 2), np.int64)
         for slot, node in enumerate(small):
-            kernels.add_histogram(
+            compiled.add_histogram(
                 self._fours, self._order, node.first, node.last, self._words, one, counted, slot, self._scratch
             )
-        mine = malt.reduce_rows(counted, "sum")
+        mine = reduce_rows(counted, "sum")
         for slot, (node, pair) in enumerate(zip(small, level, strict=True)):
             node.histogram, whole = mine[:, slot].copy(), node.histogram
             for other in pair:
@@ -109,7 +126,7 @@ class Grower:
 
     def _splits(self, nodes: list[_Node], ranks: list[int], scale: Scale, is_root: bool) -> list[Any]:
         """The best split of each node: gain, feature, bin, missing_left, the words of its left child. Collective."""
-        place, features = ranks.index(malt.rank()), len(self._binning.widths)
+        place, features = ranks.index(session.rank()), len(self._binning.widths)
         first, last = place * features // len(ranks), (place + 1) * features // len(ranks)
         gains, found = np.zeros(len(nodes)), np.zeros((len(nodes), 5), np.int64)
         totals: list[int] = []
@@ -119,14 +136,14 @@ class Grower:
                 totals = histograms[0, 0].sum(axis=0).tolist()
                 nodes[0].g, nodes[0].word = totals
             words = np.array([(node.g, node.word) for node in nodes], np.int64)
-            kernels.best_splits(
+            compiled.best_splits(
                 histograms, words, self._binning.widths[first:last], self._binning.has_missing, scale,
-                self._options.l2, self._options.min_rows, gains, found,
+                self._growth.l2, self._growth.min_rows, gains, found,
             )  # fmt: skip
             found[:, 0] += first
-        reports = by_rank([totals, gains.tolist(), found.tolist()])
+        reports = _by_rank([totals, gains.tolist(), found.tolist()])
         if list(reports) != ranks:
-            raise malt.PeerLost(_missing(reports), "it failed as a tree grew")
+            raise PeerLost(_missing(reports), "it failed as a tree grew")
         if is_root:
             nodes[0].g, nodes[0].word = next(sums for sums, _, _ in reports.values() if sums)
         best = np.argmax([theirs for _, theirs, _ in reports.values()], axis=0)  # the first of equal ones
@@ -140,7 +157,7 @@ class Grower:
         # Where no value was missing, missing ones go the way of most rows; right, where both sides have as many.
         missing_left = bool(goes_left) if goes_left < 2 else word >> scale.bits > rest >> scale.bits
         bins = self._columns[feature]
-        middle = kernels.partition(
+        middle = compiled.partition(
             bins, self._order, node.first, node.last, self._left_bins(bin_, missing_left), self._spare
         )
         left, right = len(tree), len(tree) + 1
@@ -163,8 +180,13 @@ class Grower:
 
     def _may_split(self, pair: tuple[_Node, _Node], scale: Scale) -> bool:
         """Whether one of them has the rows for two leaves."""
-        return any(node.word >> scale.bits >= 2 * self._options.min_rows for node in pair)
+        return any(node.word >> scale.bits >= 2 * self._growth.min_rows for node in pair)
+
+
+def _by_rank(value: Any) -> dict[int, Any]:
+    """The `value` of each live rank, by rank, ascending. Collective."""
+    return {rank: one for rank, one in enumerate(allgather(value)) if one is not None}
 
 
 def _missing(reports: Any) -> int:
-    return min(set(range(malt.size())) - set(reports), default=0)
+    return min(set(range(session.size())) - set(reports), default=0)

@@ -7,10 +7,10 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-import malt
-from apps.gbdt import kernels
-from apps.harness import Array, by_rank
-from malt.kernels import linear
+from malt.kernels.linear import examples
+from malt.kernels.trees import compiled
+from malt.session import session
+from malt.session.collectives import allgather
 
 SAMPLE_ROWS: Final = 200_000
 """Edges are found of so many rows at most."""
@@ -47,40 +47,41 @@ class Binning(NamedTuple):
         place = self.ends[feature] + bin_
         return float(self.edges[place]) if place < self.ends[feature + 1] else float("inf")
 
-    def bins(self, data: malt.Dataset, rows: NDArray[np.intp]) -> tuple[NDArray[np.uint8], NDArray[np.float32]]:
-        """The bins of these rows, (rows, features rounded up to fours), and their labels. Local."""
-        some, features = linear.examples(data.X, data.y, rows), len(self.widths)
+    def bins(self, X: Any) -> NDArray[np.uint8]:
+        """The bins of the rows of a CSR matrix, of shape (rows, features rounded up to fours). Local."""
+        some, features = examples(X, np.zeros(X.shape[0], np.float32)), len(self.widths)
         zeros = [np.searchsorted(self.edges[a:b], 0.0) for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
         empty = np.full(features, self.missing, np.uint8) if self.has_missing else np.array(zeros, np.uint8)
-        bins = np.zeros((len(rows), -(-features // 4) * 4), np.uint8)
-        kernels.fill_bins(some.values, some.columns, some.starts, self.edges, self.ends, empty, bins)
-        return bins, some.labels
+        bins = np.zeros((X.shape[0], -(-features // 4) * 4), np.uint8)
+        compiled.fill_bins(some.values, some.columns, some.starts, self.edges, self.ends, empty, bins)
+        return bins
 
 
-def found(data: malt.Dataset, most: int, has_missing: bool, seed: int) -> Binning:
+def bins_of(X: Any, most: int, has_missing: bool, seed: int) -> Binning:
     """The bins: `most` of a feature, of equal counts, or one for each value where there are no more. Collective.
 
-    They are those of scikit-learn's HistGradientBoosting, of a sample of the rows where these are many.
+    `X`: a CSR matrix, the same on all ranks. `has_missing`: absent entries are missing values; else they are 0. The
+    bins are those of scikit-learn's HistGradientBoosting, of a sample of the rows where these are many.
     """
-    count, features = data.X.shape
+    count, features = X.shape
     rows = np.arange(count)
     if count > SAMPLE_ROWS:
         rows = np.sort(np.random.default_rng(seed).choice(count, SAMPLE_ROWS, replace=False))
-    sample: Any = data.X[rows] if count > SAMPLE_ROWS else data.X
+    sample: Any = X[rows] if count > SAMPLE_ROWS else X
     while True:
-        ranks = list(by_rank(None))
-        first, last = (place * features // len(ranks) for place in np.arange(2) + ranks.index(malt.rank()))
+        ranks = [one for one, report in enumerate(allgather([])) if report is not None]
+        first, last = (place * features // len(ranks) for place in np.arange(2) + ranks.index(session.rank()))
         columns = sample[:, first:last].tocsc()
         mine = [_edges(columns.data[a:b], 0 if has_missing else len(rows) - (b - a), most)
                 for a, b in zip(columns.indptr[:-1], columns.indptr[1:], strict=True)]  # fmt: skip
-        lengths = by_rank([len(edges) for edges in mine])
-        edges = malt.allgather(np.concatenate([np.empty(0), *mine]))
-        if list(lengths) == ranks and all(edges[rank] is not None for rank in ranks):
-            ends = np.cumsum([0, *(length for theirs in lengths.values() for length in theirs)])
+        lengths = allgather([len(edges) for edges in mine])
+        edges = allgather(np.concatenate([np.empty(0), *mine]))
+        if all(lengths[rank] is not None and edges[rank] is not None for rank in ranks):
+            ends = np.cumsum([0, *(length for rank in ranks for length in lengths[rank])])
             return Binning(np.concatenate([edges[rank] for rank in ranks]), ends.astype(np.int64), has_missing)
 
 
-def _edges(values: Array, zeros: int, most: int) -> Array:
+def _edges(values: NDArray[Any], zeros: int, most: int) -> NDArray[Any]:
     """The edges between bins of these values, and of so many zeros. Local."""
     distinct = np.unique(np.append(values, np.zeros(int(zeros > 0), values.dtype)))
     if len(distinct) <= most:
