@@ -1,99 +1,122 @@
-"""The tokens of each topic, by word: a sharded vector of shape (words, topics), of which ranks visit part after part.
+"""The tokens of each topic, by word: a sharded vector of shape (words, topics), whose parts go round the ranks.
 
 The words of a part follow each other. Words are dealt to parts by how often they are there, so that parts have about as
-many tokens. At each moment each rank has another part: it pulls the part, changes the copy and pushes the change.
+many tokens. A rank has memory for two parts: at each moment it changes the one, while the rank before it may still read
+the other. In a visit of all parts each goes once round, and comes home.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 import malt
-from apps.harness import Array
+from apps.harness import Array, Counted
 from apps.lda.kernels import Doubles, Floats
-
-
-class Counted(NamedTuple):
-    """Traffic, as the harness counts that of a vector."""
-
-    statistics: Any
-    array: Array
 
 
 class Counts:
     """The counts, zeros at first. The constructor is collective. `frequencies`: the tokens of each word."""
 
     def __init__(self, frequencies: NDArray[np.int64], topics: int) -> None:
-        words = len(frequencies)
-        self._rows = malt.sharded((words, topics))
-        parts = len(self._rows.owners)
-        self.bounds = np.arange(parts + 1) * words // parts
+        self._changes = malt.sharded((2 * malt.size(), topics + 1), "float64")
+        """Two rows of each rank: what it has changed of the totals, and what its work returned, in steps by turns."""
+        owners = self._changes.owners
+        self._parts, self._home = len(owners), owners.index(malt.rank())
+        self._size = -(-len(frequencies) // self._parts)
+        """The words of a part; the last row of some parts has none."""
+        self.bounds = np.arange(self._parts + 1) * self._size
         """Where parts begin, and the last ends."""
         self.places = _dealt(frequencies, self.bounds)
         """The row of each word."""
         self.totals = np.zeros(topics)
         """The tokens of each topic."""
-        self.counted = Counted(self._rows.statistics, np.empty(0))
+        self._rows = malt.sharded((2 * int(self.bounds[-1]), topics))
+        malt.barrier()  # raises PeerLost where a rank has failed that has no part of these rows
+        self._half = 0
+        """The half of each rank's memory where its part is."""
+        self.counted = Counted(self._statistics)
+
+    def _statistics(self) -> malt.Statistics:
+        """The bytes that this rank has read of others, which is what they have sent."""
+        return malt.Statistics(bytes_sent=sum(one.statistics().bytes_read for one in (self._rows, self._changes)))
 
     @property
     def local(self) -> Floats:
         """The rows of this rank: a view. Local."""
-        rows: Floats = self._rows.local
+        rows: Floats = self._held()[: len(self.words)]
         return rows
 
     @property
     def words(self) -> NDArray[np.int64]:
         """The words of these rows. Local."""
-        words: NDArray[np.int64] = np.argsort(self.places)[self._rows.range]
-        return words
+        mine = np.flatnonzero(self.places // self._size == self._home)
+        return mine[np.argsort(self.places[mine])]
 
     def visit(self, work: Callable[[int, int, Floats, Doubles], float]) -> float:
         """Call work(part, its first row, its rows, totals) for each part; return the sum over ranks. Collective.
 
         It changes rows and totals in place. PeerLost, on all ranks: a rank has failed with its rows.
         """
-        parts, found = len(self._rows.owners), 0.0
-        first = self._rows.owners.index(malt.rank())
-        for step in range(parts):
-            found += self._visit((first + step) % parts, work)
-        return found
+        return sum(self._visit((self._home + step) % self._parts, work) for step in range(1, self._parts + 1))
 
     def _visit(self, part: int, work: Callable[[int, int, Floats, Doubles], float]) -> float:
-        rows = slice(int(self.bounds[part]), int(self.bounds[part + 1]))
-        numbers = np.append(self.totals, 0.0)
+        """Work on a part, which the next rank has held until now. NaN: a rank has failed, as the next barrier says."""
+        changes, found = np.append(self.totals, 0.0), math.nan
         with suppress(malt.PeerLost):  # on this rank alone: the barrier raises it on all
-            held = self._rows.pull(rows)
-            old = held.copy()
-            numbers[-1] = work(part, rows.start, held, numbers[:-1])
-            self._rows.push(np.subtract(held, old, out=held), rows)
-        numbers[:-1] -= self.totals
-        malt.allreduce(numbers, "sum")
+            held = self._taken()
+            changes[-1] = work(part, int(self.bounds[part]), held, changes[:-1])
+            changes[:-1] -= self.totals
+            self._changes.local[self._half] = changes
         malt.barrier()
-        self.totals += numbers[:-1]
-        return float(numbers[-1])
+        with suppress(malt.PeerLost):
+            firsts = np.arange(self._parts) * 2 * malt.size() // self._parts
+            *totals, found = self._changes.pull()[firsts + self._half].sum(axis=0)
+            self.totals += totals
+        return float(found)
+
+    def _taken(self) -> Floats:
+        """The part that the next rank holds, now in this rank's memory. PeerLost: that rank has failed."""
+        if self._parts > 1:
+            there = (2 * ((self._home + 1) % self._parts) + self._half) * self._size
+            self._half = 1 - self._half
+            self._rows.pull(slice(there, there + self._size), self._held())
+        return self._held()
+
+    def _held(self) -> Floats:
+        """The memory of this rank where its part is: a view."""
+        start = self._half * self._size
+        rows: Floats = self._rows.local[start : start + self._size]
+        return rows
 
     def of_words(self, words: NDArray[Any]) -> Floats:
         """The counts of some words. Collective. PeerLost, on all ranks: a rank has failed with its rows."""
         rows = np.empty((len(words), len(self.totals)), np.float32)
         with suppress(malt.PeerLost):
-            self._rows.pull(self.places[words], rows)
+            self._rows.pull(self._at(words), rows)
         malt.barrier()
         return rows
 
     def whole(self) -> Floats:
         """All counts, by word. One-sided."""
-        rows: Floats = self._rows.pull(self.places)
+        rows: Floats = self._rows.pull(self._at(slice(None)))
+        return rows
+
+    def _at(self, words: Any) -> NDArray[np.int64]:
+        """The rows of the sharded vector where the counts of some words are."""
+        places = self.places[words]
+        rows: NDArray[np.int64] = places + (places // self._size + self._half) * self._size
         return rows
 
     def compared(self) -> Mapping[str, Array]:
         """The hash of each part, which is the same on all ranks. Collective."""
-        digest = hashlib.sha256(self._rows.local.tobytes()).digest()
+        digest = hashlib.sha256(self._held().tobytes()).digest()
         parts = malt.allgather(np.frombuffer(digest, np.uint8))
         malt.barrier()  # raises PeerLost where a part is missing
         return {"parts": np.stack([parts[rank] for rank in self._rows.owners])}
@@ -105,5 +128,5 @@ def _dealt(frequencies: NDArray[np.int64], bounds: NDArray[Any]) -> NDArray[np.i
     depth = np.arange(bounds[-1]) - bounds[part]
     rows = np.lexsort((np.where(depth % 2, -part, part), depth))
     places = np.empty(len(frequencies), np.int64)
-    places[np.argsort(-frequencies, kind="stable")] = rows
+    places[np.argsort(-frequencies, kind="stable")] = rows[: len(places)]
     return places

@@ -47,12 +47,13 @@ class Documents:
 
     def sweep(self, seed: list[int]) -> float:
         """Draw the topics of all tokens anew. Returns the sum of log p(word) over all ranks. Collective."""
+        generator = np.random.default_rng([*seed, malt.rank()])
 
         def draw(part: int, first: int, rows: Floats, totals: Doubles) -> float:
             return float(
                 kernels.sweep(
                     self._ends, part, self._places, self._assigned, first, rows, totals, self._alpha, self._beta,
-                    self._vocabulary, np.random.default_rng([*seed, malt.rank(), part]),
+                    self._vocabulary, generator,
                 )
             )  # fmt: skip
 

@@ -29,8 +29,8 @@ from malt import files
 from malt.kernels import compile_first
 
 SUMMARY = str(__doc__).splitlines()[0]
-_COPIES = 4
-"""Of a part on a rank: its own, one that it visits, what that was, messages."""
+_COPIES = 2
+"""Of a part on a rank: one that it visits, and one that another rank may still read."""
 
 
 class Shares(CommonShares):

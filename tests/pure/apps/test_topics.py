@@ -53,7 +53,7 @@ def test_counts_stay_those_of_the_tokens(everywhere):
         counts = Counts(np.bincount(train.words, minlength=40), 5)
         documents = Documents(train, mine, counts, 0.1, 0.1)
         documents.begin(np.random.default_rng(0).integers(5, size=len(train.words)).astype(np.int32))
-        logs = [documents.sweep([epoch]) for epoch in range(3)]
+        logs = [documents.sweep([epoch]) for epoch in range(2)]  # parts of 5 ranks end in the second half
         topics, found = documents.topics(len(train.words)), counts.whole()
         expected = np.zeros((40, 5))
         np.add.at(expected, (train.words, topics), 1)
