@@ -164,6 +164,10 @@ class Transport(Protocol):
     def heard_at(self, rank: int) -> float:
         """When `rank` last gave a heartbeat, by this rank's clock, as far as this rank knows. Local."""
 
+    @property
+    def waiting(self) -> Wait | None:
+        """The wait that `poll_wait` was last called for, if it has not ended. Local; any thread may read it."""
+
     def poll_wait(self, wait: Wait) -> bool:
         """Whether the deadline of `wait` has passed. One-sided. To be called whenever the wait is due.
 

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from malt.mapreduce import map_reduce
     from malt.session.checkpoint import Checkpoint
     from malt.session.running import run
+    from malt.watch.reports import on_report, progress, report
 
 __version__ = "0.1.0"
 
@@ -73,12 +74,15 @@ __all__ = [
     "lowest",
     "map_reduce",
     "on_death",
+    "on_report",
     "open_ratings",
     "open_svmlight",
     "optim",
+    "progress",
     "rank",
     "reduce_rows",
     "reduce_scatter",
+    "report",
     "run",
     "shard",
     "sharded",
@@ -93,6 +97,7 @@ _LATER = {
     "free_memory": "malt.launch.machine.memory",
     "map_reduce": "malt.mapreduce",
     "run": "malt.session.running",
+    **dict.fromkeys(("on_report", "progress", "report"), "malt.watch.reports"),
     **dict.fromkeys(
         ("Dataset", "Ratings", "load_ratings", "load_svmlight", "open_ratings", "open_svmlight"), "malt.data"
     ),
@@ -107,7 +112,7 @@ def __getattr__(name: str) -> Any:
     if name in _PACKAGES:
         return import_module(f"malt.{name}")
     if name in _LATER:
-        return getattr(import_module(_LATER[name]), name)
+        return globals().setdefault(name, getattr(import_module(_LATER[name]), name))
     raise AttributeError(f"module 'malt' has no attribute {name!r}")
 
 

@@ -80,6 +80,7 @@ class Training:
         self._trained += examples
         self._epoch = epoch
         self._note_epoch(epoch - 1 - self._checkpoints.epoch)
+        malt.report(epoch=epoch, epochs=self._options.epochs, examples=self._trained)
         if time.monotonic() - self._progress_at > PROGRESS_EVERY_S:
             self._progress_at = time.monotonic()
             print_once(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")
@@ -106,6 +107,7 @@ class Training:
         decision, models = False, [*self._resumed, *self.snapshots]
         if keeps_snapshots() and len(models) > 1:
             before, now = (self.trainer.objective(model) for model in models[-2:])
+            malt.report(loss=now)
             # A NaN ends the training too: no later epoch would be better.
             decision = not before - now >= self._tolerance * abs(before)
         return bool(of_lowest(decision))

@@ -47,6 +47,7 @@ class Batch:
 
         def after(result: malt.optim.Result) -> bool:
             self.value = result.value
+            malt.report(loss=result.value)
             self.has_converged = result.gradient_norm <= self._options.gradient_tolerance * self.first_norm
             return ended() and self.has_converged  # else the optimizer counts to the same end
 

@@ -37,6 +37,11 @@ class BarrierTransport:
         """As `Transport.heard_at`. Local."""
         return self._barrier.heard_at(rank)
 
+    @property
+    def waiting(self) -> Wait | None:
+        """As `Transport.waiting`. Local."""
+        return self._barrier.waiting
+
     def poll_wait(self, wait: Wait) -> bool:
         """As `Transport.poll_wait`. One-sided."""
         return self._barrier.poll_wait(wait)

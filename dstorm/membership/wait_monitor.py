@@ -28,6 +28,8 @@ class WaitMonitor(ABC):
     """The period, in seconds, in which steps and heartbeats are published."""
     _evicted_at: dict[int, float]
     """The ranks that it has evicted, and when."""
+    waiting: Wait | None = None
+    """As `Transport.waiting`."""
 
     @abstractmethod
     def check(self) -> None:
@@ -43,6 +45,7 @@ class WaitMonitor(ABC):
 
     def poll_wait(self, wait: Wait) -> bool:
         """As `Transport.poll_wait`. One-sided."""
+        self.waiting = wait
         self.check()
         now = self._clock()
         awaited = mask(wait.ranks)
@@ -58,6 +61,7 @@ class WaitMonitor(ABC):
 
     def end_wait(self, in_vain: bool = False) -> None:
         """As `Transport.end_wait`. One-sided."""
+        self.waiting = None
         was_published, self._awaited = self._awaited, 0
         if was_published and not in_vain:
             self._publish()

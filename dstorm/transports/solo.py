@@ -62,6 +62,7 @@ class SoloTransport:
     """One rank without peers, in real time. All methods are those of `Transport`."""
 
     rank, size = 0, 1
+    waiting = None
     local_peers: frozenset[int] = frozenset()
 
     def __init__(self, library: str = "no MPI") -> None:

@@ -24,7 +24,7 @@ from dstorm.transports.endpoints import own_addresses
 from dstorm.transports.server import AuthenticatedServer
 from malt.runner import reporting
 
-_NAME = re.compile(r"(finished|left|status|ready|lost|calls|begun)-\d+|rank-\d+\.txt")
+_NAME = re.compile(r"(finished|left|status|ready|lost|calls|begun|shown)-\d+|rank-\d+\.txt")
 _LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0
 """How long `close` waits for reports that have arrived to be written."""

@@ -27,6 +27,8 @@ _LONGEST_TEXT = 100_000
 
 _sending = threading.RLock()
 _folder: str | None = None
+_process = 0
+"""The process that is the rank. A fork of it is not."""
 _has_traceback = False
 
 
@@ -36,7 +38,8 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
 
     `endpoint`: the words of CONTROL_SERVER. If the connection fails, the launcher knows nothing of this rank.
     """
-    global _folder
+    global _folder, _process
+    _process = os.getpid()
     os.environ.pop(CALL, None)
     is_elsewhere = bool(endpoint) and endpoint[0] != os.uname().nodename
     _folder = None if is_elsewhere else folder
@@ -63,6 +66,16 @@ def _connect(endpoint: Sequence[str]) -> None:
 def rank() -> str:
     """The number that mpiexec gave this process, or "?" if it is no rank. Local."""
     return next((os.environ[name] for name in _RANKS if name in os.environ), "?")
+
+
+def folder() -> str | None:
+    """The folder of the job. None: this process is no rank that a launcher has started on its host. Local."""
+    return _folder if os.getpid() == _process else None
+
+
+def is_connected() -> bool:
+    """Whether this process is a rank with a connection to a launcher on another host. Local."""
+    return CALL in os.environ and os.getpid() == _process
 
 
 def report(name: str, text: str) -> None:

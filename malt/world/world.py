@@ -40,6 +40,9 @@ class OpenVector(Protocol):
     def free(self) -> None:
         """Free its memory. Collective."""
 
+    def statistics(self) -> Statistics:
+        """Its traffic so far. Local; any thread may call it at any time."""
+
 
 class OpenReplica(Protocol):
     """A Replica, as the end of a session sees it."""

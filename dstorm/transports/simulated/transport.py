@@ -87,6 +87,8 @@ class SimulatedWindow:
 class SimulatedTransport:
     """One rank of a `Group`. All methods are those of `Transport`."""
 
+    waiting: Wait | None = None
+
     def __init__(self, group: Group, rank: int) -> None:
         self._group = group
         self.rank = rank
@@ -166,10 +168,11 @@ class SimulatedTransport:
         return self._group.heard_at[rank]
 
     def poll_wait(self, wait: Wait) -> bool:
+        self.waiting = wait
         return wait.judge(self.clock(), self.heard_at, lambda rank: ()).is_over
 
     def end_wait(self, in_vain: bool = False) -> None:
-        pass
+        self.waiting = None
 
     def opened(self) -> None:
         pass

@@ -52,6 +52,22 @@ def test_the_missing_are_named():
     run(3, 0, live)
 
 
+def test_a_wait_can_be_seen_while_it_lasts():
+    seen = []
+
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(80):
+                transport.pause(30)
+        transport.duties.append(lambda: mine.waiting and seen.append((rank, mine.waiting.what, *mine.waiting.ranks)))
+        with mine.calling("its call"):
+            mine.enter("a test")
+        assert mine.waiting is None
+
+    run(2, 0, live)
+    assert set(seen) == {(0, "its call", 1)}
+
+
 def test_who_makes_steps_is_waited_for():
     def live(rank, mine, transport):
         if rank == 1:

@@ -1,0 +1,69 @@
+"""`malt run --metrics`: each report of a rank as a line of JSON, or in the event files of TensorBoard."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import time
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from malt.runner import reporting
+
+METRICS = "MALT_METRICS"
+"""The variable that names the file of JSON lines, or the folder of TensorBoard."""
+SUFFIX = ".jsonl"
+WRITERS = ("tensorboard", "tensorboardX")
+"""The packages that write event files. One of them is enough."""
+
+Sink = Callable[[Mapping[str, float]], object]
+
+
+def sink(path: str) -> Sink:
+    """A function that writes the numbers of a report to `path`, on behalf of this rank. Local.
+
+    `path` ends in .jsonl: a line {"rank", "time", "numbers"...} is added to that file, which all ranks share. Else it
+    is a folder, in which each rank has a run of TensorBoard, rank-<r>.
+
+    OSError: it cannot be written. ModuleNotFoundError: neither tensorboard nor tensorboardX is installed.
+    """
+    rank = int(reporting.rank()) if reporting.rank() != "?" else 0
+    return _lines(path, rank) if path.endswith(SUFFIX) else _events(os.path.join(path, f"rank-{rank}"))
+
+
+def _lines(path: str, rank: int) -> Sink:
+    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
+
+    def write(numbers: Mapping[str, float]) -> None:
+        finite = {name: one if math.isfinite(one) else None for name, one in numbers.items()}  # JSON has no NaN
+        line = json.dumps({"rank": rank, "time": round(time.time(), 3), **finite})
+        os.write(file, f"{line}\n".encode())  # one write: lines of several ranks are not mixed
+
+    return write
+
+
+def _events(folder: str) -> Sink:
+    writer, count = _writer(folder), 0
+
+    def write(numbers: Mapping[str, float]) -> None:
+        nonlocal count
+        count += 1
+        step = int(numbers.get("step", count))
+        for name, number in numbers.items():
+            if name != "step":
+                writer.add_scalar(name, number, step)
+        writer.flush()
+
+    return write
+
+
+def _writer(folder: str) -> Any:
+    with contextlib.suppress(ImportError):
+        from tensorboard.summary import Writer
+
+        return Writer(folder)
+    from tensorboardX import SummaryWriter
+
+    return SummaryWriter(folder)

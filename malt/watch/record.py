@@ -1,0 +1,62 @@
+"""What one rank shows of itself at one moment, as a line of JSON. Pure."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Counters:
+    """What a rank knows of its exchanges. Numbers are totals of this session."""
+
+    sent: dict[int, int] = field(default_factory=dict)
+    """Bytes sent, by receiver."""
+    read: int = 0
+    """Bytes read from the memory of other ranks."""
+    merged: int = 0
+    """Messages merged."""
+    overwritten: int = 0
+    """Messages that were never merged, as a newer one took their place."""
+    lag: int = 0
+    """How many steps behind the update was that was merged last, of the sender that is furthest behind."""
+    waited_s: float = 0.0
+    """Seconds spent waiting for peers, by vectors."""
+    waits_for: tuple[int, ...] = ()
+    """The ranks that it waits for now."""
+    call: str = ""
+    """The call that waits."""
+    wait_s: float = 0.0
+    """How long it has waited."""
+
+
+@dataclass(frozen=True)
+class Record(Counters):
+    """What a rank shows of itself."""
+
+    numbers: dict[str, float] = field(default_factory=dict)
+    """The newest of each number that malt.report was given, by name."""
+    progress: float | None = None
+    """The part of the work that is done, 0 to 1. None: not known."""
+    left_s: float | None = None
+    """Seconds that the rest will take. None: not known."""
+    done: int = 0
+    """The number of items that the outermost malt.progress has done."""
+    examples_per_s: float | None = None
+    """Examples a second. None: malt.report was given none."""
+
+    def text(self) -> str:
+        """The record as one line of JSON, which `parsed` reads."""
+        return json.dumps(asdict(self))
+
+
+def parsed(text: str) -> Record | None:
+    """The record that `Record.text` has written. None: it is none."""
+    try:
+        fields: dict[str, Any] = json.loads(text)
+        fields["sent"] = {int(rank): int(nbytes) for rank, nbytes in fields["sent"].items()}
+        fields["waits_for"] = tuple(fields["waits_for"])
+        return Record(**fields)
+    except (ValueError, TypeError, KeyError, AttributeError):
+        return None

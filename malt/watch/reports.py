@@ -1,0 +1,133 @@
+"""`malt.report`, `malt.progress`, `malt.on_report`: what the program of a rank shows of itself.
+
+A report changes a few numbers in memory. They leave the process only when somebody asks for them (answers.py), or where
+the program, or `malt run --metrics`, has asked for each report.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
+from typing import Any, TypeVar
+
+from malt.watch import answers
+from malt.watch.metrics import METRICS, sink
+from malt.watch.progress import Loop, Loops, Pace, Progress
+from malt.watch.record import Counters, Record
+from vol import arguments
+
+_Item = TypeVar("_Item")
+Callback = Callable[[Mapping[str, float]], object]
+
+
+class Reports:
+    """What the program of this process has reported."""
+
+    def __init__(self) -> None:
+        self.numbers: dict[str, float] = {}
+        self.loops, self.epochs, self.examples = Loops(), Pace(), Pace()
+
+    def note(self, numbers: Mapping[str, float], now: float) -> None:
+        """Note the numbers of one report."""
+        self.numbers = {**self.numbers, **numbers}
+        if "epoch" in numbers:
+            self.epochs.note(now, numbers["epoch"])
+        if "examples" in numbers:
+            self.examples.note(now, numbers["examples"])
+
+    def record(self, counters: Counters, now: float) -> Record:
+        """What this rank shows at `now`."""
+        part, left_s, done = self.loops.progress(now) or self._of_epochs(now)
+        return Record(
+            **vars(counters), numbers=self.numbers, progress=part, left_s=left_s, done=done,
+            examples_per_s=self.examples.per_s(),
+        )  # fmt: skip
+
+    def _of_epochs(self, now: float) -> Progress:
+        epoch, epochs = self.numbers.get("epoch"), self.numbers.get("epochs")
+        if epoch is None or not epochs:
+            return Progress()
+        return Progress(min(1.0, epoch / epochs), self.epochs.left_s(now, epochs), int(epoch))
+
+
+_reports = Reports()
+_callbacks: list[Callback] = []
+_has_begun = False
+
+
+def report(**numbers: float) -> None:
+    """Show `numbers` as the newest of this rank: in `malt run --view`, in `malt status`. Local.
+
+    Any name will do. Some have a meaning: `loss`; `epoch` and `epochs`, how many there are, which make the progress
+    where no malt.progress does; `examples`, how many this rank has trained on, whose rise is its speed; `step`, the
+    place of the numbers in TensorBoard. A number stays until another report names it. A report takes some
+    microseconds; without a launcher nothing is shown. Functions of malt.on_report are called before it returns.
+
+    TypeError: a value is not a number. Nothing of the report is shown.
+    """
+    checked = {name: one if type(one) in (int, float) else _checked(name, one) for name, one in numbers.items()}
+    if not _has_begun:
+        _begin()
+    _reports.note(checked, time.monotonic())
+    for callback in tuple(_callbacks):
+        callback(checked)
+
+
+def progress(iterable: Iterable[_Item], total: int | None = None) -> Iterator[_Item]:
+    """The items of `iterable`, one after the other; how many are done is shown as the progress of this rank. Local.
+
+    `total`: how many there are; by default len(iterable), if it has one. Where a loop is within another one, it counts
+    for one item of that one.
+
+    TypeError: `iterable` is none, or `total` is not a whole number. ValueError: `total` is negative.
+    """
+    items = iter(iterable)
+    if total is None:
+        total = len(iterable) if isinstance(iterable, Sized) else None
+    else:
+        total = arguments.whole("malt.progress: total", total, 0)
+    return _shown(items, total)
+
+
+def on_report(callback: Callback) -> None:
+    """Call callback(numbers) at each malt.report of this process from now on, with a dict of its numbers. Local.
+
+    So `malt.on_report(wandb.log)` passes them on. It is called in the thread of the report, which raises its errors.
+
+    TypeError: `callback` is not callable.
+    """
+    if not callable(callback):
+        raise TypeError(f"malt.on_report takes a function of a dict of numbers, got {callback!r}")
+    _callbacks.append(callback)
+
+
+def record(counters: Counters) -> Record:
+    """What this rank shows now. Local."""
+    return _reports.record(counters, time.monotonic())
+
+
+def _shown(items: Iterator[_Item], total: int | None) -> Iterator[_Item]:
+    if not _has_begun:
+        _begin()
+    loop = Loop(total, time.monotonic())
+    _reports.loops.begin(loop)
+    try:
+        for item in items:
+            yield item
+            loop.done += 1
+    finally:
+        _reports.loops.end(loop)
+
+
+def _begin() -> None:
+    """Begin to answer, in a program that has no session so far, and to write metrics, where they are asked for."""
+    global _has_begun
+    answers.start()
+    if path := os.environ.get(METRICS):
+        _callbacks.insert(0, sink(path))
+    _has_begun = True
+
+
+def _checked(name: str, number: Any) -> float:
+    return arguments.real(f"malt.report: {name}", number)

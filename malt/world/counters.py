@@ -1,0 +1,34 @@
+"""What a rank shows of its exchanges while it runs: totals of what it holds open, and for whom it waits."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from malt.watch.record import Counters
+from malt.world.world import World
+
+
+def counters(world: World, members: Sequence[int]) -> Counters:
+    """The counters of this rank. Local; any thread may call it at any time.
+
+    `members`: the number that mpiexec has given each rank.
+    """
+    totals = [vector.statistics() for vector in tuple(world.vectors)]
+    totals += [world.statistics(), world.chunk_statistics()]
+    edges = [(members[peer], edge) for one in totals for peer, edge in one.peers.items()]
+    sent: Counter[int] = Counter()
+    for peer, edge in edges:
+        sent[peer] += edge.bytes_sent
+    wait = world.transport.waiting
+    return Counters(
+        sent=dict(sent),
+        read=sum(one.bytes_read for one in totals),
+        merged=sum(one.gathered for one in totals),
+        overwritten=sum(one.overwritten for one in totals),
+        lag=max((edge.lag.last for _, edge in edges if edge.lag.count), default=0),
+        waited_s=sum(one.waited_s for one in totals),
+        waits_for=tuple(members[rank] for rank in wait.ranks) if wait else (),
+        call=wait.what if wait else "",
+        wait_s=world.transport.clock() - wait.since if wait else 0.0,
+    )

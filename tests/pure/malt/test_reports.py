@@ -1,0 +1,155 @@
+"""What the program of a rank shows of itself: numbers, progress, the time that is left; and where reports go."""
+
+from __future__ import annotations
+
+import json
+import sys
+from types import ModuleType
+
+import pytest
+
+import malt
+from malt.watch import metrics, reports
+from malt.watch.progress import Loop, Loops, Pace
+from malt.watch.record import Counters, Record, parsed
+
+pytestmark = pytest.mark.serial
+COUNTERS = Counters(sent={1: 20}, merged=3, waits_for=(2, 3), call="w.gather", wait_s=1.5)
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch):
+    """As if nothing had been reported."""
+    monkeypatch.setattr(reports, "_reports", reports.Reports())
+    monkeypatch.setattr(reports, "_callbacks", [])
+    monkeypatch.setattr(reports, "_has_begun", False)
+    monkeypatch.delenv(metrics.METRICS, raising=False)
+
+
+def shown() -> Record:
+    found = parsed(reports.record(COUNTERS).text())
+    assert found is not None
+    return found
+
+
+def test_the_newest_numbers_are_shown_beside_the_counters():
+    malt.report(loss=0.5, epoch=1)
+    malt.report(loss=0.25, examples=10)
+    assert shown().numbers == {"loss": 0.25, "epoch": 1, "examples": 10}
+    assert Counters(**{name: getattr(shown(), name) for name in vars(COUNTERS)}) == COUNTERS
+    assert (shown().progress, shown().left_s) == (None, None)
+
+
+@pytest.mark.parametrize("number", ["1", True, None, [1]])
+def test_what_is_no_number_is_refused(number):
+    with pytest.raises(TypeError, match=r"malt.report: loss must be a number"):
+        malt.report(epoch=1, loss=number)
+    assert shown().numbers == {}
+
+
+@pytest.mark.parametrize("text", ["", "{}", "[1]", '{"sent": 3}', '{"sent": {}, "waits_for": [], "more": 1}'])
+def test_what_is_no_record_is_none(text):
+    assert parsed(text) is None
+
+
+def test_a_loop_within_another_counts_for_one_of_its_items():
+    parts, done = [], []
+    for _ in malt.progress(range(2)):
+        for _ in malt.progress(iter("abcd"), total=4):
+            parts.append(shown().progress)
+            done.append(shown().done)
+    assert parts == [0, 1 / 8, 2 / 8, 3 / 8, 4 / 8, 5 / 8, 6 / 8, 7 / 8]
+    assert done == [0] * 4 + [1] * 4
+    assert (shown().progress, shown().left_s) == (1, 0)
+    for _ in malt.progress(iter("ab")):  # nobody knows how many: the loop before is no longer shown
+        assert shown().progress is None
+    assert shown().done == 2
+
+
+def test_a_loop_that_is_left_early_is_not_done():
+    for _ in malt.progress(range(4)):
+        break
+    assert list(malt.progress([])) == []
+    with pytest.raises(TypeError, match="not iterable"):
+        malt.progress(3)
+    with pytest.raises(ValueError, match=r"malt.progress: total must be a whole number from 0 up, got -1"):
+        malt.progress("ab", -1)
+
+
+def test_the_time_left():
+    loops = Loops()
+    outer = Loop(4, began=10.0)
+    loops.begin(outer)
+    assert loops.progress(11.0).left_s is None
+    outer.done = 1
+    assert loops.progress(12.0).left_s == 6.0
+    epochs = Pace()
+    epochs.note(10.0, 1)
+    assert epochs.left_s(10.0, 5) is None and epochs.per_s() is None
+    epochs.note(12.0, 2)
+    assert epochs.left_s(13.0, 5) == 5.0
+    assert epochs.left_s(99.0, 5) == 0.0
+
+
+def test_epochs_are_the_progress_where_there_is_no_loop():
+    malt.report(epoch=1, epochs=4)
+    assert shown().progress == 0.25 and shown().left_s is None
+    malt.report(epoch=2)
+    assert shown().progress == 0.5 and shown().left_s is not None
+
+
+def test_the_speed_is_that_of_late():
+    pace = Pace()
+    for second in range(10):
+        pace.note(second, 100 * second)
+    for second in range(10, 20):
+        pace.note(second, 900 + 10 * (second - 9))
+    assert pace.per_s() == 10
+    pace.note(20, 0)  # another training
+    pace.note(21, 30)
+    assert pace.per_s() == 30
+
+
+def test_functions_are_given_each_report():
+    seen = []
+    malt.on_report(seen.append)
+    malt.report(loss=0.5, epoch=1)
+    malt.report(loss=0.25)
+    assert seen == [{"loss": 0.5, "epoch": 1}, {"loss": 0.25}]
+    with pytest.raises(TypeError, match=r"malt.on_report takes a function"):
+        malt.on_report("print")
+
+
+def test_reports_as_lines_of_json(tmp_path, monkeypatch):
+    path = tmp_path / "run.jsonl"
+    monkeypatch.setenv(metrics.METRICS, str(path))
+    malt.report(loss=0.5, epoch=1)
+    malt.report(loss=float("nan"))
+    first, second = map(json.loads, path.read_text().splitlines())
+    assert first.pop("time") <= second.pop("time")
+    assert (first, second) == ({"rank": 0, "loss": 0.5, "epoch": 1}, {"rank": 0, "loss": None})
+
+
+def test_reports_in_event_files(tmp_path, monkeypatch):
+    written = []
+
+    class SummaryWriter:
+        def __init__(self, folder):
+            self.folder = folder
+
+        def add_scalar(self, *numbers):
+            written.append((self.folder, *numbers))
+
+        def flush(self):
+            written.append("flush")
+
+    module = ModuleType("tensorboardX")
+    module.SummaryWriter = SummaryWriter
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    monkeypatch.setitem(sys.modules, "tensorboard.summary", None)
+    monkeypatch.setitem(sys.modules, "tensorboardX", module)
+    monkeypatch.setenv(metrics.METRICS, str(tmp_path))
+    malt.report(loss=0.5)
+    malt.report(loss=0.25, step=7)
+    run = str(tmp_path / "rank-0")
+    assert written == [(run, "loss", 0.5, 1), "flush", (run, "loss", 0.25, 7), "flush"]
