@@ -20,7 +20,7 @@ from apps.mf import mix, modelfile, reading
 from apps.mf.ratings import RANK, DealtRatings, UserShares
 from apps.mf.snapshots import Snapshots
 from malt.kernels import factors
-from malt.kernels.factors import Model, Rows
+from malt.kernels.factors import Model
 
 SUMMARY = str(__doc__).splitlines()[0]
 _COPIES = 4
@@ -125,17 +125,8 @@ class Trainer(harness.Trainer):
     def state(self) -> Mapping[str, Any]:
         if self._model is not None:
             return self.model()
-        users, items = self._common()
+        users, items = self.learner.common(self._deal)
         return {"users": users, "items": items}
-
-    def _common(self) -> tuple[Rows, Rows]:
-        """The rows of all users and items. Collective. FloatingPointError: a row is not finite."""
-        while True:
-            alive = tuple(harness.by_rank(None))
-            self._deal(alive)
-            found = self.learner.common()
-            if tuple(harness.by_rank(None)) == alive:  # otherwise a rank failed, and its users may be missing
-                return found
 
     def _deal(self, alive: tuple[int, ...]) -> None:
         if self._shares.changed(alive):
@@ -143,7 +134,7 @@ class Trainer(harness.Trainer):
 
     def finish(self) -> None:
         self.learner.end()
-        users, items = self._common()
+        users, items = self.learner.common(self._deal)
         self.learner.items.close()
         self.restore({"users": users, "items": items})
 

@@ -24,7 +24,7 @@ class DealtRatings(factors.DealtRatings):
     def __init__(self, options: Namespace, train: malt.Ratings, test: malt.Ratings | None, start: Model | None) -> None:
         rank = options.rank or (start.rank if start else RANK)
         biases = options.biases if options.biases is not None else (start.biases if start else True)
-        super().__init__(train, rank, biases, options.seed, start)
+        super().__init__(train, rank, biases, [options.seed], start)
         self.options, self.test = options, test
 
     def tests(self, users: NDArray[np.intp], rank: int) -> Pairs:

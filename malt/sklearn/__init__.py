@@ -11,15 +11,17 @@ if find_spec("sklearn") is None:
 
 if TYPE_CHECKING:
     from malt.sklearn.averaged import average
+    from malt.sklearn.factorization import MatrixFactorization
     from malt.sklearn.gridsearch import GridSearchCV
     from malt.sklearn.linear import LinearSVC, LogisticRegression
 
-__all__ = ["GridSearchCV", "LinearSVC", "LogisticRegression", "average"]
+__all__ = ["GridSearchCV", "LinearSVC", "LogisticRegression", "MatrixFactorization", "average"]
 
 _LATER = {
     "GridSearchCV": "gridsearch",
     "LinearSVC": "linear",
     "LogisticRegression": "linear",
+    "MatrixFactorization": "factorization",
     "average": "averaged",
 }
 """Names that are imported at their first use, and their modules."""

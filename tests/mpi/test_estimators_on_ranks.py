@@ -1,4 +1,4 @@
-"""malt.sklearn's linear classifiers on the ranks there are: one model on all, as good as that of one rank."""
+"""malt.sklearn's estimators on the ranks there are: one model on all, as good as that of one rank."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ pytest.importorskip("sklearn")
 from scipy.sparse import csr_array
 
 import malt
-from malt.sklearn import GridSearchCV, LinearSVC, LogisticRegression
+from apps.mf.planted import planted
+from malt.sklearn import GridSearchCV, LinearSVC, LogisticRegression, MatrixFactorization
 
 A9A = "apps/linear/data/a9a"
 
@@ -63,6 +64,17 @@ def test_a_search_over_ranks_finds_what_one_rank_finds(data):
     assert search.best_params_ == {"C": 1.0}
     assert np.allclose(search.best_estimator_.coef_, alone.coef_, atol=0.05)
     assert len(set(malt.allgather(hashlib.sha256(search.best_estimator_.coef_.tobytes()).hexdigest()))) == 1
+
+
+def test_ratings_of_a_user_may_lie_on_several_ranks():
+    train, test = planted(0)
+    X, test_X = (np.stack([one.users, one.items], axis=1) for one in (train, test))
+    mine = slice(malt.rank(), None, malt.size())
+    found = MatrixFactorization(rows="mine", random_state=malt.rank()).fit(X[mine], train.ratings[mine])
+    predicted = found.predict(test_X)
+    assert len(set(malt.allgather(hashlib.sha256(predicted.tobytes()).hexdigest()))) == 1
+    (alone,) = malt.simulate(lambda _: MatrixFactorization(random_state=0).fit(X, train.ratings), 1)
+    assert found.score(test_X, test.ratings) == pytest.approx(alone.score(test_X, test.ratings), abs=0.005)
 
 
 @pytest.mark.parallel

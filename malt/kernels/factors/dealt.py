@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,9 @@ class DealtRatings:
     `start`: a model to go on from, whose scale is kept. `seed`: of the first rows of items.
     """
 
-    def __init__(self, train: Ratings, rank: int, biases: bool, seed: int, start: Model | None = None) -> None:
+    def __init__(
+        self, train: Ratings, rank: int, biases: bool, seed: Sequence[int], start: Model | None = None
+    ) -> None:
         self.train, self.rank, self.biases, self.start = train, rank, biases, start
         self._seed = seed
         self.mean = start.mean if start else float(train.ratings.mean(dtype=np.float64))
@@ -32,6 +34,8 @@ class DealtRatings:
         """The rank that owns each user."""
         self.user_counts = np.bincount(train.users, minlength=train.user_ids.size)
         self.item_counts = np.bincount(train.items, minlength=train.item_ids.size)
+        self.totals = self.user_counts, self.item_counts
+        """The ratings of each user and of each item that rows are trained on, here and before."""
 
     @property
     def row_nbytes(self) -> int:
@@ -67,7 +71,7 @@ class DealtRatings:
 
     def first_items(self) -> Rows:
         """The first rows of all items, the same on all ranks."""
-        rows = first_rows(len(self.item_counts), self.rank, np.random.default_rng([self._seed, 0, 1]))
+        rows = first_rows(len(self.item_counts), self.rank, np.random.default_rng([*self._seed, 0, 1]))
         start = (self.start.item_ids, self.start.items) if self.start else None
         return self._go_on(rows, self.train.item_ids, start)
 

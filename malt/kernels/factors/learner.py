@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -88,9 +88,9 @@ class Learner(ABC):
         if self._state:
             self.users[:] = self._state["users"][self.mine]
         self.users[np.searchsorted(self.mine, had)] = rows
-        item_counts = np.empty_like(ratings.item_counts)
-        item_counts[self.places] = ratings.item_counts
-        self._l2 = [problem.penalties(counts, self._settings.l2) for counts in (self.counts, item_counts)]
+        user_totals, item_totals = ratings.totals
+        totals = user_totals[self.mine], item_totals[np.argsort(self.places)]
+        self._l2 = [problem.penalties(counts, self._settings.l2) for counts in totals]
         return np.flatnonzero(~np.isin(self.mine, had)).astype(np.int32)
 
     def _shards(self) -> list[Shard]:
@@ -167,16 +167,26 @@ class Learner(ABC):
             self.kernels, data, users, self.users, items, kept, step, self._touched, self.ratings.biases
         )  # fmt: skip
 
-    def common(self) -> tuple[Rows, Rows]:
-        """The rows of all users, each from its owner, and of all items. Collective.
+    def common(self, deal: Callable[[tuple[int, ...]], None]) -> tuple[Rows, Rows]:
+        """The rows of all users, each from its owner, and of all items: the same on all ranks. Collective.
 
-        Users whose owner has failed in the meantime have rows of zeros. FloatingPointError: a row is not finite.
+        deal(ranks) deals the users to the ranks that take part, where others have failed. It is called until no rank
+        fails in the meantime. FloatingPointError, on all ranks: a row is not finite.
         """
+        while True:
+            ranks = _ranks()
+            deal(ranks)
+            users, items = self._gathered()
+            if _ranks() == ranks:  # otherwise rows of users may be missing
+                break
+        if not (np.isfinite(items).all() and np.isfinite(users).all()):
+            step = self._settings.step
+            raise FloatingPointError(f"the factors are not finite: the step size, {step:g}, is too large")
+        return users, items
+
+    def _gathered(self) -> tuple[Rows, Rows]:
+        """The rows of all users and items. Those of users whose owner has failed are zeros. Collective."""
         items = self._common_items()[self.places]
-        if not np.isfinite(items).all():
-            raise FloatingPointError(
-                f"the factors are not finite: the step size, {self._settings.step:g}, is too large"
-            )
         users = np.zeros((len(self.ratings.owners), self.ratings.rank + 1), np.float32)
         for number, theirs in enumerate(allgather(self.users)):
             if theirs is not None:
@@ -186,3 +196,8 @@ class Learner(ABC):
     def put(self, users: Rows, items: Rows) -> None:
         """Replace the rows by those given for all users and items. Local."""
         self.users, self.items.array[self.places] = users[self.mine], items
+
+
+def _ranks() -> tuple[int, ...]:
+    """The ranks that take part in this call, ascending. Collective."""
+    return tuple(number for number, one in enumerate(allgather([])) if one is not None)
