@@ -350,6 +350,10 @@ def _blend(table: Any, target: Any, count: int, divisor: Any) -> None:
             other |= _payload(table, k)
         result, own, values = _pointer(target, divisor), _pointer(array, divisor), _pointer(other, divisor)
         factor = divisor / divisor / divisor
+        if target == array:  # by one pointer: of two that are equal the compiler must expect any overlap, so no SIMD
+            for j in range(size):
+                own[j] = (own[j] + values[j]) * factor
+            return
         for j in range(size):
             result[j] = (own[j] + values[j]) * factor
         return
