@@ -89,11 +89,12 @@ def play(graph, sync, seed, size=5, depth=2, steps=None):
         raise Broken(f"waited for ever: {error}") from error
 
 
+@pytest.mark.parametrize("seed", range(0, len(SEEDS), 5))
 @pytest.mark.parametrize("sync", MODES)
 @pytest.mark.parametrize("graph", GRAPHS)
-def test_promises_hold_on_every_graph(graph, sync):
-    for seed in SEEDS:
-        play(graph, sync, seed)
+def test_promises_hold_on_every_graph(graph, sync, seed):
+    for each in SEEDS[seed : seed + 5]:
+        play(graph, sync, each)
 
 
 @pytest.mark.parametrize("sync", MODES)

@@ -13,7 +13,7 @@ from vol.graphs.graph import NAMES, Graph, _built, as_graph, graph
 
 pytestmark = pytest.mark.serial
 
-SIZES = range(1, 65)
+SIZES = (*range(1, 34), 47, 63, 64)
 CIRCULANT_OFFSETS = {  # at 16 ranks
     "ring": {1},
     "halton": {1, 9, 5, 13},
