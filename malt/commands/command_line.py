@@ -7,14 +7,17 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import NoReturn
 
 from malt import __version__
+from malt.commands import graph
 from malt.commands.doctor import command
 from malt.launch import job, restarts
 from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
 from malt.launch.environment import outside
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
+from vol.graphs.graph import NAMES as NAMES_OF_GRAPHS
 
 
 class _Parser(argparse.ArgumentParser):
@@ -37,6 +40,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise LaunchError(f"unknown arguments: {' '.join(unknown)} (see malt {options.command} --help)")
         if options.command == "doctor":
             return command.main(options.n, options.json)
+        if options.command == "graph":
+            return graph.main(options.name, options.n, options.degree, options.seed, options.json, options.plot)
         return _run(options, program)
     except LaunchError as error:
         print(f"malt {options.command}: {error}", file=sys.stderr)
@@ -59,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
     _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
     _add_doctor(commands.add_parser("doctor", help="report what works on this machine", allow_abbrev=False))
+    _add_graph(commands.add_parser("graph", help="what a communication graph costs; a drawing", allow_abbrev=False))
     return parser
 
 
@@ -91,6 +97,21 @@ def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.description = "Run a small job and report what works on this machine, with a remedy for what does not."
     parser.add_argument("-n", type=_number_of("ranks", 1), default=2, metavar="N", help="how many ranks (2)")
     parser.add_argument("--json", action="store_true", help="print the facts and findings as one JSON object")
+
+
+def _add_graph(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Print the degree of a graph, the messages of one exchange, the rounds after which news has reached all ranks, "
+        "and the spectral gap: the larger, the faster ranks agree."
+    )
+    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(NAMES_OF_GRAPHS)}")
+    parser.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
+    parser.add_argument("--degree", type=_number_of("peers", 1), metavar="K", help="peers of a rank, at most")
+    parser.add_argument("--seed", type=_number_of("seeds", 0), default=0, metavar="S", help="of random graphs (0)")
+    parser.add_argument(
+        "--plot", type=Path, metavar="FILE", help="draw it into a .png, .svg or .pdf (needs matplotlib)"
+    )
+    parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

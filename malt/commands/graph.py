@@ -1,0 +1,103 @@
+"""The command `malt graph`: what a communication graph costs, how fast ranks agree along it, and a drawing of it."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any
+
+from malt.launch.mpi_library import LaunchError
+from vol.graphs.graph import Graph, graph
+
+KINDS = (".png", ".svg", ".pdf")
+"""The files that a drawing can be written to."""
+_PANELS = 12
+"""The most phases that are drawn."""
+_EDGES = 5000
+"""The most edges that are drawn: more are a black disk, and take minutes."""
+_COLUMNS = 4
+
+
+def main(name: str, size: int, degree: int | None, seed: int, as_json: bool, plot: Path | None) -> int:
+    """Print the facts of a graph, and draw it into the file `plot`. Returns 0. Local.
+
+    LaunchError: there is no such graph, or the drawing cannot be made or written.
+    """
+    try:
+        built = graph(name, size, degree, seed)
+    except ValueError as error:
+        raise LaunchError(str(error)) from None
+    if plot is not None:
+        draw(built, plot)
+    found = facts(built)
+    width = max(map(len, found))
+    print(
+        json.dumps(found)
+        if as_json
+        else "\n".join(f"{what.replace('_', ' '):{width}}  {found[what]}" for what in found)
+    )
+    return 0
+
+
+def facts(built: Graph) -> dict[str, Any]:
+    """What `malt graph` prints. Local. `messages`: those of one exchange of all ranks, over the steps the mean."""
+    messages = sum(len(peers) for table in built.phases for peers in table) / built.period
+    return {
+        "graph": built.name,
+        "ranks": built.size,
+        "degree": built.degree,
+        "period": built.period,
+        "messages": round(messages, 2),
+        "rounds": built.rounds(),
+        "spectral_gap": round(built.spectral_gap(), 4),
+    }
+
+
+def draw(built: Graph, path: Path) -> None:
+    """Draw the ranks on a circle and an arrow for each edge, a panel for each phase. Local. LaunchError: as `main`."""
+    if path.suffix.lower() not in KINDS:
+        raise LaunchError(f"--plot {path}: the name of a drawing ends in {', '.join(KINDS)}")
+    try:
+        from matplotlib.figure import Figure
+    except ImportError:
+        raise LaunchError("--plot needs matplotlib: pip install 'malt[plot]'") from None
+    if len(built.edges) > _EDGES:
+        raise LaunchError(
+            f"--plot: {len(built.edges):,} edges are too many to be seen, {_EDGES:,} at most: take fewer ranks"
+        )
+    shown = min(built.period, _PANELS)
+    columns = min(shown, _COLUMNS)
+    figure = Figure(figsize=(4 * columns, 4.2 * math.ceil(shown / columns)), layout="constrained")
+    places = [(math.sin(turn), math.cos(turn)) for turn in (2 * math.pi * r / built.size for r in range(built.size))]
+    for phase in range(shown):
+        axes = figure.add_subplot(math.ceil(shown / columns), columns, phase + 1)
+        _draw_phase(axes, built, phase, places)
+    figure.suptitle(f"{built.name}, {built.size} ranks")
+    try:
+        figure.savefig(path)
+    except OSError as error:
+        raise LaunchError(f"--plot {path}: {error.strerror}") from None
+
+
+def _draw_phase(axes: Any, built: Graph, phase: int, places: list[tuple[float, float]]) -> None:
+    axes.set(aspect="equal", xlim=(-1.2, 1.2), ylim=(-1.2, 1.2))
+    axes.axis("off")
+    if built.period > 1:
+        axes.set_title(f"step {phase + 1} of {built.period}", fontsize=10)
+    margin = max(4.0, min(10.0, 100 / built.size))
+    arrow = {
+        "arrowstyle": "-|>",
+        "color": "#31688e",
+        "alpha": 0.6,
+        "shrinkA": margin,
+        "shrinkB": margin,
+        "linewidth": 0.8,
+    }
+    for rank, peers in enumerate(built.phases[phase]):
+        for peer in peers:
+            # Bent, so that an edge and the one back are two lines.
+            axes.annotate("", places[peer], places[rank], arrowprops={**arrow, "connectionstyle": "arc3,rad=0.12"})
+    for rank, (x, y) in enumerate(places):
+        axes.plot([x], [y], "o", color="#fde725", markeredgecolor="#440154", markersize=2 * margin)
+        axes.text(x, y, str(rank), ha="center", va="center", fontsize=max(4.0, margin))
