@@ -12,6 +12,7 @@ VENV := .venv-$(MPI)
 READY := $(VENV)/ready
 BENCH_READY := $(VENV)/bench-ready
 TORCH_READY := $(VENV)/torch-ready
+DOCS_READY := $(VENV)/docs-ready
 MALT := $(VENV)/bin/python -m malt
 
 define HELP
@@ -20,6 +21,7 @@ make test      the tests that a change must pass, in five minutes
 make test-all  all tests, with PyTorch; make test-7: those of the transport on seven ranks
 make check     ruff and mypy --strict
 make faults    kill ranks of real jobs at random moments, many times: an hour
+make docs      the pages of docs/ as a site: build/docs/index.html
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
 make env       only the environment: .venv-openmpi or .venv-mpich
 make clean     remove both environments, caches and build leftovers
@@ -42,7 +44,7 @@ endef
 export CHECK_PYTHON
 
 .NOTPARALLEL:
-.PHONY: help run test test-all check env clean faults bench bench-quick
+.PHONY: help run test test-all check env clean faults docs bench bench-quick
 
 help:
 	@echo "$$HELP"
@@ -73,6 +75,9 @@ faults: $(READY)
 	@MALT_FAULTS=long MALT_TEST_KILLS=20 $(VENV)/bin/python -m pytest -q -rs --all \
 		tests/faults/test_random_failures.py tests/jobs/test_checkpoints.py::test_kills_of_all_ranks $(ARGS)
 
+docs: $(DOCS_READY)
+	@$(VENV)/bin/python -m zensical build --clean --strict
+
 bench: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --json bench/results.json --page docs/benchmarks.md $(ARGS)
 
@@ -84,6 +89,11 @@ $(TORCH_READY): $(READY)
 	@echo "adding PyTorch, for its tests, once"
 	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check torch==2.13.0
 	@touch $(TORCH_READY)
+
+$(DOCS_READY): $(READY)
+	@echo "adding what makes the pages of the documentation, once"
+	@$(VENV)/bin/python -m pip install -qq --no-input --disable-pip-version-check --editable ".[docs]"
+	@touch $(DOCS_READY)
 
 # The peers to measure against. PyTorch is the build for CPUs, where there is one.
 $(BENCH_READY): $(READY)
