@@ -10,9 +10,10 @@ import malt
 from apps import harness
 from apps.harness import Parser, Path
 from apps.linear.reading import paths
-from malt.kernels.trees import LOSSES, MOST_BINS, MOST_DEPTH, MOST_ROWS
+from malt.kernels.trees import MOST_BINS, MOST_DEPTH, MOST_ROWS
 
 PATIENCE = 10
+LOSSES = "logistic", "squared"
 
 
 def add_options(parser: Parser) -> None:
@@ -29,7 +30,7 @@ def add_options(parser: Parser) -> None:
     add("--bins", type=whole_number(2, MOST_BINS), default=MOST_BINS, metavar="N", help="of a feature (%(default)s)")
     add("--learning-rate", type=harness.positive_number, default=0.1, metavar="X",
         help="the share of a tree that is added (%(default)s)")  # fmt: skip
-    add("--loss", choices=sorted(LOSSES), default="logistic", help="of two classes, or of numbers (%(default)s)")
+    add("--loss", choices=LOSSES, default="logistic", help="of two classes, or of numbers (%(default)s)")
     add("--l2", type=harness.real_number(0), default=0.0, metavar="X", help="what shrinks leaves (%(default)g)")
     add("--min-rows", type=harness.whole_number(1), default=20, metavar="N", help="of a leaf, at least (%(default)s)")
     add("--missing", action="store_true", help="absent entries are missing values (they are 0)")

@@ -28,8 +28,7 @@ class Scored:
 
     def score_again(self) -> None:
         """Let all trees score the rows. Local."""
-        self.scores = np.full(len(self.y), self._trees.baseline)
-        self._trees.add(self.bins, self._binning.missing, self.scores)
+        self.scores = self._trees.scores(self.bins, self._binning.missing)
 
     def add_last(self) -> None:
         """Add what the last tree says. Local."""

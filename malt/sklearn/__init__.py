@@ -11,14 +11,25 @@ if find_spec("sklearn") is None:
 
 if TYPE_CHECKING:
     from malt.sklearn.averaged import average
+    from malt.sklearn.boosting import HistGradientBoostingClassifier, HistGradientBoostingRegressor
     from malt.sklearn.factorization import MatrixFactorization
     from malt.sklearn.gridsearch import GridSearchCV
     from malt.sklearn.linear import LinearSVC, LogisticRegression
 
-__all__ = ["GridSearchCV", "LinearSVC", "LogisticRegression", "MatrixFactorization", "average"]
+__all__ = [
+    "GridSearchCV",
+    "HistGradientBoostingClassifier",
+    "HistGradientBoostingRegressor",
+    "LinearSVC",
+    "LogisticRegression",
+    "MatrixFactorization",
+    "average",
+]
 
 _LATER = {
     "GridSearchCV": "gridsearch",
+    "HistGradientBoostingClassifier": "boosting",
+    "HistGradientBoostingRegressor": "boosting",
     "LinearSVC": "linear",
     "LogisticRegression": "linear",
     "MatrixFactorization": "factorization",

@@ -11,6 +11,7 @@ from sklearn.utils import check_random_state
 
 from malt.data.shards import shard
 from malt.session import session
+from malt.session.collectives import allgather, allreduce
 from malt.world.agreement import Checked, Description
 from malt.world.shardnotes import checksum
 
@@ -73,6 +74,21 @@ class Rows:
     def mine(self) -> NDArray[np.intp]:
         """The numbers of the rows that this rank trains on, in random order; more once another rank has failed."""
         return self._order[shard(self._count)] if self._deals else self._order
+
+    def summed(self, sums: NDArray[np.float64]) -> NDArray[np.float64]:
+        """The sums over the rows of all ranks, of those over the rows that this rank was given. Collective."""
+        if not self._deals:
+            allreduce(sums, "sum")
+        return sums
+
+    def sample(self, X: NDArray[Any], most: int) -> NDArray[Any]:
+        """Rows that are the same on all ranks: all of them for "shard"; else at most so many, at random. Collective."""
+        if self._deals:
+            return X
+        share = min(most * self._count // self.total, self._count)
+        return np.concatenate(
+            [some for some in allgather(X[self._order[:share]].astype(np.float64)) if some is not None]
+        )
 
     def are_all(self, count: int) -> bool:
         """Whether `count` rows of all ranks are all that there are: not where a rank has failed with its shard."""

@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from malt.kernels import compiling
 from malt.kernels.compiling import FAST
 from malt.kernels.factors.problem import Numbers, Rows, Shard
+from malt.kernels.prefetching import prefetched
 
 _AHEAD: Final = 16
 """The row of an item is prefetched so many ratings early: 1.5 times as fast if rows do not fit in the cache."""
@@ -91,34 +92,13 @@ def predict(made: Kernels, users: Rows, items: Rows, whose: Numbers, which: Numb
 @intrinsic
 def _prefetch(_context: Any, table: Any, row: Any, column: Any) -> Any:
     """Prefetch the memory of table[row, column] for writing."""
-    return types.void(table, row, column), _prefetched(1)
+    return types.void(table, row, column), prefetched(1)
 
 
 @intrinsic
 def _prefetch_read(_context: Any, array: Any, index: Any) -> Any:
     """Prefetch the memory of array[index] for reading."""
-    return types.void(array, index), _prefetched(0)
-
-
-def _prefetched(to_write: int) -> Callable[..., Any]:
-    """What generates a prefetch of an element, of an array and its indices."""
-
-    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
-        kind = signature.args[0]
-        array = context.make_array(kind)(context, builder, arguments[0])
-        indices = [
-            context.cast(builder, value, given, types.intp)
-            for value, given in zip(arguments[1:], signature.args[1:], strict=True)
-        ]
-        address = cgutils.get_item_pointer(context, builder, kind, array, indices, wraparound=False)
-        pointer, number = cgutils.voidptr_t, cgutils.int32_t
-        shape = cgutils.ir.FunctionType(cgutils.ir.VoidType(), [pointer, number, number, number])
-        called = cgutils.get_or_insert_function(builder.module, shape, "llvm.prefetch.p0i8")
-        keep_close, data = 3, 1
-        builder.call(called, [builder.bitcast(address, pointer), *map(number, (to_write, keep_close, data))])
-        return context.get_dummy_value()
-
-    return generate
+    return types.void(array, index), prefetched(0)
 
 
 @intrinsic(prefer_literal=True)

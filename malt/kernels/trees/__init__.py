@@ -9,8 +9,8 @@ the best of all. Gradients are summed in fixed point, and equal gains go to the 
 trees are the same on any number of ranks.
 """
 
-from malt.kernels.trees.binning import MOST_BINS, Binning, bins_of
-from malt.kernels.trees.compiled import LOSSES, compile_kernels, total_loss
+from malt.kernels.trees.binning import MOST_BINS, SAMPLE_ROWS, Binning, bins_of
+from malt.kernels.trees.compiled import LOSSES, compile_kernels, softmax, total_loss
 from malt.kernels.trees.ensemble import Nodes, Trees
 from malt.kernels.trees.growing import MOST_DEPTH, MOST_ROWS, Grower, Growth
 
@@ -19,6 +19,7 @@ __all__ = [
     "MOST_BINS",
     "MOST_DEPTH",
     "MOST_ROWS",
+    "SAMPLE_ROWS",
     "Binning",
     "Grower",
     "Growth",
@@ -26,5 +27,6 @@ __all__ = [
     "Trees",
     "bins_of",
     "compile_kernels",
+    "softmax",
     "total_loss",
 ]

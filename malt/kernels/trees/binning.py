@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -42,17 +43,23 @@ class Binning(NamedTuple):
         """The bin of missing values, or a number that is none."""
         return self.width - 1 if self.has_missing else -1
 
-    def threshold(self, feature: int, bin_: int) -> float:
-        """The largest value in this bin and those below it."""
-        place = self.ends[feature] + bin_
-        return float(self.edges[place]) if place < self.ends[feature + 1] else float("inf")
+    def thresholds(self, features: NDArray[np.int64], bins: NDArray[np.int64]) -> NDArray[np.float64]:
+        """The largest value of each of these features in its bin and those below it."""
+        places = self.ends[features] + bins
+        return np.asarray(np.append(self.edges, np.inf)[np.where(places < self.ends[features + 1], places, -1)])
 
     def bins(self, X: Any) -> NDArray[np.uint8]:
-        """The bins of the rows of a CSR matrix, of shape (rows, features rounded up to fours). Local."""
-        some, features = examples(X, np.zeros(X.shape[0], np.float32)), len(self.widths)
-        zeros = [np.searchsorted(self.edges[a:b], 0.0) for a, b in zip(self.ends[:-1], self.ends[1:], strict=True)]
-        empty = np.full(features, self.missing, np.uint8) if self.has_missing else np.array(zeros, np.uint8)
+        """The bins of the rows of `X`, as for `bins_of`, of shape (rows, features rounded up to fours). Local."""
+        features = len(self.widths)
         bins = np.zeros((X.shape[0], -(-features // 4) * 4), np.uint8)
+        if isinstance(X, np.ndarray):
+            for feature, (a, b) in enumerate(pairwise(self.ends)):
+                bins[:, feature] = np.searchsorted(self.edges[a:b], X[:, feature])
+            bins[:, :features][np.isnan(X)] = self.missing
+            return bins
+        some = examples(X, np.zeros(X.shape[0], np.float32))
+        zeros = [np.searchsorted(self.edges[a:b], 0.0) for a, b in pairwise(self.ends)]
+        empty = np.full(features, self.missing, np.uint8) if self.has_missing else np.array(zeros, np.uint8)
         compiled.fill_bins(some.values, some.columns, some.starts, self.edges, self.ends, empty, bins)
         return bins
 
@@ -60,8 +67,9 @@ class Binning(NamedTuple):
 def bins_of(X: Any, most: int, has_missing: bool, seed: int) -> Binning:
     """The bins: `most` of a feature, of equal counts, or one for each value where there are no more. Collective.
 
-    `X`: a CSR matrix, the same on all ranks. `has_missing`: absent entries are missing values; else they are 0. The
-    bins are those of scikit-learn's HistGradientBoosting, of a sample of the rows where these are many.
+    `X`: the same on all ranks: a CSR matrix, float32, or an array, in which NaN is a missing value. `has_missing`:
+    absent entries are missing values; else they are 0. The bins are those of scikit-learn's HistGradientBoosting, of a
+    sample of the rows where these are many.
     """
     count, features = X.shape
     rows = np.arange(count)
@@ -71,14 +79,21 @@ def bins_of(X: Any, most: int, has_missing: bool, seed: int) -> Binning:
     while True:
         ranks = [one for one, report in enumerate(allgather([])) if report is not None]
         first, last = (place * features // len(ranks) for place in np.arange(2) + ranks.index(session.rank()))
-        columns = sample[:, first:last].tocsc()
-        mine = [_edges(columns.data[a:b], 0 if has_missing else len(rows) - (b - a), most)
-                for a, b in zip(columns.indptr[:-1], columns.indptr[1:], strict=True)]  # fmt: skip
+        columns = [values[~np.isnan(values)] for values in _columns(sample[:, first:last])]
+        mine = [_edges(values, 0 if has_missing else len(rows) - len(values), most) for values in columns]
         lengths = allgather([len(edges) for edges in mine])
         edges = allgather(np.concatenate([np.empty(0), *mine]))
         if all(lengths[rank] is not None and edges[rank] is not None for rank in ranks):
             ends = np.cumsum([0, *(length for rank in ranks for length in lengths[rank])])
             return Binning(np.concatenate([edges[rank] for rank in ranks]), ends.astype(np.int64), has_missing)
+
+
+def _columns(X: Any) -> list[NDArray[Any]]:
+    """The entries of each column. Local."""
+    if isinstance(X, np.ndarray):
+        return list(X.T)
+    columns = X.tocsc()
+    return [columns.data[a:b] for a, b in pairwise(columns.indptr)]
 
 
 def _edges(values: NDArray[Any], zeros: int, most: int) -> NDArray[Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -68,6 +68,12 @@ class Trees:
             self.nodes = Nodes(*(array[: self.roots[count]].copy() for array in nodes))
             self.roots = self.roots[:count].copy()
 
+    def scores(self, bins: Any, missing: int) -> NDArray[np.float64]:
+        """The scores of rows, by their bins."""
+        scores = np.full(len(bins), self.baseline)
+        self.add(bins, missing, scores)
+        return scores
+
     def add(self, bins: Any, missing: int, scores: Any, first: int = 0) -> None:
         """Add to the scores of rows, by their bins, what the trees from number `first` on say."""
         nodes = self.nodes
@@ -86,16 +92,9 @@ class Trees:
         files.save_npz(path, format=1, program=program, baseline=self.baseline, **arrays, **more)
 
 
-def growing() -> Iterator[dict[str, Any]]:
-    """Endless leaves of value 0, to be made nodes of a tree."""
-    number = 0
-    while True:
-        yield dict(feature=0, bin=0, threshold=0.0, missing_left=False, left=number, right=number, value=0.0)
-        number += 1
-
-
-def joined(nodes: list[dict[str, Any]]) -> Nodes:
-    """The nodes of a tree, as arrays."""
-    return Nodes(
-        *(np.array([node[name] for node in nodes], kind) for name, kind in zip(Nodes._fields, DTYPES, strict=True))
-    )
+def leaves(count: int) -> Nodes:
+    """Leaves of value 0, to be made nodes of a tree."""
+    arrays: Any = (np.zeros(count, kind) for kind in DTYPES)
+    made = Nodes(*arrays)
+    made.left[:] = made.right[:] = np.arange(count)
+    return made

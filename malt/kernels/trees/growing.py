@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -11,9 +11,9 @@ from numpy.typing import NDArray
 
 from dstorm import PeerLost
 from malt.kernels.trees import compiled
-from malt.kernels.trees.binning import MOST_BINS, Binning
+from malt.kernels.trees.binning import Binning
 from malt.kernels.trees.compiled import Scale
-from malt.kernels.trees.ensemble import Nodes, growing, joined
+from malt.kernels.trees.ensemble import Nodes, leaves
 from malt.session import session
 from malt.session.collectives import allgather, reduce_rows
 
@@ -38,19 +38,34 @@ class Growth:
     """Of a leaf, at least."""
 
 
-@dataclass
-class _Node:
-    """A node that may be split."""
+class _Tree:
+    """A tree that grows, and which rows its nodes have. All arrays are by the number of a node."""
 
-    number: int
-    first: int
-    last: int
-    """The rows of this rank that are in it: order[first:last]."""
-    g: int
-    word: int
-    """The sums of words of the rows of all ranks."""
-    histogram: Any = field(default=None)
-    """That of this rank's features, over the rows of all ranks."""
+    def __init__(self, depth: int, rows: int) -> None:
+        self.count = 1
+        self.nodes = leaves(2 ** (depth + 1) - 1)
+        self.spans = np.zeros((len(self.nodes.value), 2), np.int64)
+        """The rows of this rank that are in it: order[first:last]."""
+        self.sums = np.zeros((len(self.nodes.value), 2), np.int64)
+        """The sums of words of the rows of all ranks."""
+        self.spans[0, 1] = rows
+
+    def finished(self) -> Nodes:
+        """Its nodes."""
+        nodes: Any = self.nodes
+        return Nodes(*(array[: self.count].copy() for array in nodes))
+
+
+class _Level:
+    """The nodes of a level that may be split: the root, or pairs of children."""
+
+    def __init__(self, numbers: NDArray[np.int64], parents: NDArray[np.int64], sums: NDArray[np.int64]) -> None:
+        self.numbers, self.parents = numbers, parents
+        """`parents`: the place in the level above, of each pair."""
+        pairs = sums[numbers, 1].reshape(len(parents), -1)
+        self.counted = pairs.argmin(axis=1)
+        """Which of each pair is counted: the smaller. The other is what is left."""
+        self.small = numbers.reshape(pairs.shape)[np.arange(len(parents)), self.counted]
 
 
 class Grower:
@@ -58,40 +73,40 @@ class Grower:
 
     def __init__(self, bins: NDArray[np.uint8], binning: Binning, growth: Growth, rows: int) -> None:
         self._binning, self._growth, self._count = binning, growth, rows
+        self._widths, self._width = binning.widths, binning.width
         self._fours, self._columns = bins.view(np.uint32), np.ascontiguousarray(bins.T)
         self._loss = compiled.LOSSES[growth.loss]
         self._order, self._spare = np.empty(len(bins), np.int32), np.empty(len(bins), np.int32)
         self._words = np.empty((len(bins), 2), np.int32)
-        self._scratch = np.zeros(2 * bins.shape[1] * binning.width, np.int64)
+        self._scratch = np.zeros(2 * bins.shape[1] * self._width, np.int64)
 
-    def grow(self, scores: NDArray[np.float64], y: NDArray[np.float32]) -> Nodes:
+    def grow(
+        self, scores: NDArray[np.float64], y: NDArray[np.float32], chances: NDArray[np.float64] | None = None
+    ) -> Nodes:  # fmt: skip
         """The next tree, the same on all ranks; its values are added to the scores. Collective.
+
+        `y`: numbers, or +1 and -1 of two classes. `chances`: for the softmax, the probabilities of y = 1.
 
         PeerLost, on all ranks: a rank has failed. The scores are as before.
         """
-        ranks, scale = self._begin(scores, y)
-        leaves = growing()
-        tree = [next(leaves)]
-        level: list[tuple[_Node, ...]] = [(_Node(0, 0, len(y), 0, 0),)]
-        ended: list[_Node] = []
-        for depth in range(self._growth.depth):
-            nodes = self._with_histograms(level, scale)
-            splits = self._splits(nodes, ranks, scale, is_root=depth == 0)
-            level = []
-            for node, split in zip(nodes, splits, strict=True):
-                if split is None:
-                    ended.append(node)
-                    continue
-                pair = self._divide(node, split, tree, leaves, scale)
-                level += [pair] if depth + 1 < self._growth.depth and self._may_split(pair, scale) else []
-                ended += [] if level and level[-1] is pair else pair
-            if not level:
+        growth = self._growth
+        ranks, scale = self._begin(scores if chances is None else chances, y)
+        tree, histograms = _Tree(growth.depth, len(y)), None
+        level = _Level(np.zeros(1, np.int64), np.zeros(1, np.int64), tree.sums)
+        for _ in range(growth.depth):
+            histograms = self._histograms(tree, level, histograms, scale)
+            splits = self._splits(tree, level, histograms, ranks, scale)
+            children = self._divide(tree, level, splits, scale)
+            may_split = (tree.sums[children, 1] >> scale.bits >= 2 * growth.min_rows).any(axis=1)
+            if not may_split.any():
                 break
-        for node in ended:
-            value = self._growth.learning_rate * compiled.score(node.g, node.word, scale, self._growth.l2)
-            tree[node.number]["value"] = value
-            compiled.add_value(scores, self._order, node.first, node.last, value)
-        return joined(tree)
+            parents = np.flatnonzero(splits["gain"] > 0)[may_split]
+            level = _Level(children[may_split].reshape(-1), parents, tree.sums)
+        compiled.add_leaves(
+            scores, self._order, tree.spans, tree.sums, tree.nodes.left, scale, growth.l2, growth.learning_rate,
+            tree.nodes.value[: tree.count],
+        )  # fmt: skip
+        return tree.finished()
 
     def _begin(self, scores: Any, y: Any) -> tuple[list[int], Scale]:
         """Let all rows be in the root, and find their words. Return the ranks that grow the tree. Collective."""
@@ -101,86 +116,73 @@ class Grower:
         bits = self._count.bit_length()
         _, exponent = math.frexp(max(largest for largest, _ in reports.values()))
         below = 63 - bits
-        hessian = min(below - bits, WORD_BITS) + 2 * (self._loss == compiled.LOGISTIC)
+        hessian = min(below - bits, WORD_BITS) + 2 * (self._loss != compiled.SQUARED)
         scale = Scale(2.0 ** (min(62 - bits, WORD_BITS) - exponent), 2.0**hessian, below)
         self._order[:] = np.arange(len(y))
         compiled.gradients(self._loss, scores, y, scale, self._words)
         return list(reports), scale
 
-    def _with_histograms(self, level: list[tuple[_Node, ...]], scale: Scale) -> list[_Node]:
-        """The nodes of the level, with histograms. Of a pair the smaller is counted, the other is what is left."""
-        small = [min(pair, key=lambda node: node.word) for pair in level]
-        binning, one = self._binning, 1 << scale.bits
-        counted = np.empty((len(binning.widths), len(small), binning.width, 2), np.int64)
-        for slot, node in enumerate(small):
-            compiled.add_histogram(
-                self._fours, self._order, node.first, node.last, self._words, one, counted, slot, self._scratch
-            )
-        mine = reduce_rows(counted, "sum")
-        for slot, (node, pair) in enumerate(zip(small, level, strict=True)):
-            node.histogram, whole = mine[:, slot].copy(), node.histogram
-            for other in pair:
-                if other is not node and whole.shape == node.histogram.shape:
-                    other.histogram = whole - node.histogram
-        return [node for pair in level for node in pair]
+    def _histograms(self, tree: _Tree, level: _Level, above: Any, scale: Scale) -> NDArray[np.int64]:
+        """Those of the nodes of the level, of this rank's features, over the rows of all ranks. Collective.
 
-    def _splits(self, nodes: list[_Node], ranks: list[int], scale: Scale, is_root: bool) -> list[Any]:
-        """The best split of each node: gain, feature, bin, missing_left, the words of its left child. Collective."""
-        place, features = ranks.index(session.rank()), len(self._binning.widths)
+        `above`: those of the level above, from which the larger node of each pair is found.
+        """
+        counted = np.empty((len(self._widths), len(level.small), self._width, 2), np.int64)
+        compiled.add_histograms(
+            self._fours, self._order, tree.spans, level.small, self._words, 1 << scale.bits, counted, self._scratch
+        )
+        mine = reduce_rows(counted, "sum")
+        if above is None:
+            return np.ascontiguousarray(mine.swapaxes(0, 1))
+        histograms = np.empty((len(level.numbers), *above.shape[1:]), np.int64)
+        if len(mine) == above.shape[1]:  # else a rank has failed, as all will see
+            compiled.complete(mine, above, level.parents, level.counted, histograms)
+        return histograms
+
+    def _splits(self, tree: _Tree, level: _Level, histograms: Any, ranks: list[int], scale: Scale) -> Any:
+        """The best split of each node, as records of SPLIT; of gain 0 where there is none. Collective."""
+        place, features = ranks.index(session.rank()), len(self._widths)
         first, last = place * features // len(ranks), (place + 1) * features // len(ranks)
-        gains, found = np.zeros(len(nodes)), np.zeros((len(nodes), 5), np.int64)
-        totals: list[int] = []
-        histograms = np.array([node.histogram for node in nodes])
+        found, totals = np.zeros(len(level.numbers), compiled.SPLIT), np.zeros(2, np.int64)
         if first < last and histograms.shape[1] == last - first:  # else a rank has failed, as all will see
-            if is_root:
-                totals = histograms[0, 0].sum(axis=0).tolist()
-                nodes[0].g, nodes[0].word = totals
-            words = np.array([(node.g, node.word) for node in nodes], np.int64)
+            totals = histograms[0, 0].sum(axis=0)
+            if tree.count == 1:
+                tree.sums[0] = totals
             compiled.best_splits(
-                histograms, words, self._binning.widths[first:last], self._binning.has_missing, scale,
-                self._growth.l2, self._growth.min_rows, gains, found,
+                histograms, tree.sums[level.numbers], self._widths[first:last], self._binning.has_missing,
+                scale, self._growth.l2, self._growth.min_rows, first, found,
             )  # fmt: skip
-            found[:, 0] += first
-        reports = _by_rank([totals, gains.tolist(), found.tolist()])
+        # As text: a list of numbers takes far longer, and an array two exchanges.
+        reports = _by_rank((totals.tobytes() + found.tobytes()).hex())
         if list(reports) != ranks:
             raise PeerLost(_missing(reports), "it failed as a tree grew")
-        if is_root:
-            nodes[0].g, nodes[0].word = next(sums for sums, _, _ in reports.values() if sums)
-        best = np.argmax([theirs for _, theirs, _ in reports.values()], axis=0)  # the first of equal ones
-        everyone = list(reports.values())
-        return [everyone[rank][2][place] if everyone[rank][1][place] > 0 else None for place, rank in enumerate(best)]
+        everything = [bytes.fromhex(text) for text in reports.values()]
+        if tree.count == 1:  # a rank without features has no sums
+            tree.sums[0] = max((np.frombuffer(one[:16], np.int64) for one in everything), key=lambda sums: sums[1])
+        splits = np.array([np.frombuffer(one[16:], compiled.SPLIT) for one in everything])
+        best = splits["gain"].argmax(axis=0)  # the first of equal ones
+        return splits[best, np.arange(len(found))]
 
-    def _divide(self, node: _Node, split: list[int], tree: list[Any], leaves: Any, scale: Scale) -> tuple[_Node, _Node]:
-        """Make two of a node, and of its rows on this rank. The larger has its histogram. Local."""
-        feature, bin_, goes_left, g, word = split
-        rest = node.word - word
+    def _divide(self, tree: _Tree, level: _Level, splits: Any, scale: Scale) -> NDArray[np.int64]:
+        """Make two of each node that has a split, and of its rows on this rank. Return the pairs' numbers. Local."""
+        parents, splits = level.numbers[splits["gain"] > 0], splits[splits["gain"] > 0]
+        pairs = tree.count + np.arange(2 * len(parents)).reshape(-1, 2)
+        tree.count += pairs.size
+        tree.sums[pairs[:, 0]] = np.stack([splits["g"], splits["word"]], axis=1)
+        tree.sums[pairs[:, 1]] = tree.sums[parents] - tree.sums[pairs[:, 0]]
+        counts = tree.sums[pairs, 1] >> scale.bits
         # Where no value was missing, missing ones go the way of most rows; right, where both sides have as many.
-        missing_left = bool(goes_left) if goes_left < 2 else word >> scale.bits > rest >> scale.bits
-        bins = self._columns[feature]
-        middle = compiled.partition(
-            bins, self._order, node.first, node.last, self._left_bins(bin_, missing_left), self._spare
-        )
-        left, right = len(tree), len(tree) + 1
-        tree += [next(leaves), next(leaves)]
-        tree[node.number] |= dict(
-            feature=feature, bin=bin_, threshold=self._binning.threshold(feature, bin_), missing_left=missing_left,
-            left=left, right=right,
+        missing_left = np.where(splits["goes_left"] < 2, splits["goes_left"] == 1, counts[:, 0] > counts[:, 1])
+        thresholds = self._binning.thresholds(splits["feature"], splits["bin"])
+        made = splits["feature"], splits["bin"], thresholds, missing_left, pairs[:, 0], pairs[:, 1]
+        nodes: Any = tree.nodes
+        for array, values in zip(nodes, made, strict=False):
+            array[parents] = values
+        compiled.divide(
+            self._columns, self._order, parents, nodes.feature, nodes.bin, nodes.missing_left, nodes.left, nodes.right,
+            self._binning.missing, tree.spans, self._spare,
         )  # fmt: skip
-        whole = node.histogram
-        return (
-            _Node(left, node.first, middle, g, word, whole), _Node(right, middle, node.last, node.g - g, rest, whole)
-        )  # fmt: skip
-
-    def _left_bins(self, bin_: int, missing_left: bool) -> NDArray[np.bool_]:
-        """Which bins go left."""
-        goes_left = np.arange(MOST_BINS + 1) <= bin_
-        if self._binning.has_missing:
-            goes_left[self._binning.missing] = missing_left
-        return goes_left
-
-    def _may_split(self, pair: tuple[_Node, _Node], scale: Scale) -> bool:
-        """Whether one of them has the rows for two leaves."""
-        return any(node.word >> scale.bits >= 2 * self._growth.min_rows for node in pair)
+        return pairs
 
 
 def _by_rank(value: Any) -> dict[int, Any]:

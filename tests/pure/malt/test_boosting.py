@@ -1,0 +1,139 @@
+"""malt.sklearn's boosted trees: scikit-learn's checks, the trees that it grows, and simulated ranks."""
+
+from __future__ import annotations
+
+import pickle
+
+import numpy as np
+import pytest
+from ranks import run_failing
+
+pytest.importorskip("numba")
+pytest.importorskip("sklearn")
+
+from sklearn import ensemble
+from sklearn.base import clone
+from sklearn.datasets import load_breast_cancer, load_diabetes, load_digits, make_classification
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import parametrize_with_checks
+
+import malt
+from malt.sklearn import HistGradientBoostingClassifier, HistGradientBoostingRegressor
+
+pytestmark = [pytest.mark.serial, pytest.mark.single, pytest.mark.filterwarnings("default")]
+
+ALIKE = {"max_iter": 10, "max_depth": 5, "min_samples_leaf": 5}
+
+
+@pytest.mark.thorough
+@parametrize_with_checks([
+    HistGradientBoostingClassifier(max_iter=10, min_samples_leaf=5),
+    HistGradientBoostingRegressor(max_iter=10, min_samples_leaf=5),
+])  # fmt: skip
+def test_scikit_learn_checks(estimator, check):
+    check(estimator)
+
+
+@pytest.mark.parametrize(("kind", "load"), [
+    (HistGradientBoostingClassifier, load_breast_cancer), (HistGradientBoostingClassifier, load_digits),
+    (HistGradientBoostingRegressor, load_diabetes),
+])  # fmt: skip
+def test_predictions_are_those_of_scikit_learn(kind, load):
+    X, y = load(return_X_y=True)
+    X[::7, 2] = np.nan
+    same = {"max_iter": 10, "max_depth": 4}
+    theirs = getattr(ensemble, kind.__name__)(max_leaf_nodes=None, early_stopping=False, **same).fit(X, y)
+    ours = kind(**same).fit(X, y)
+    assert ours.score(X, y) == pytest.approx(theirs.score(X, y), rel=0.005)
+    if load is not load_digits:  # of which many splits are equal, and the one or the other is taken
+        what = "predict" if kind is HistGradientBoostingRegressor else "predict_proba"
+        assert np.allclose(getattr(ours, what)(X), getattr(theirs, what)(X), rtol=1e-6)
+
+
+def blobs(classes):
+    """Rows with missing values, and labels as text."""
+    X, y = make_classification(400, 6, n_informative=5, n_redundant=0, n_classes=classes, random_state=4)
+    X[np.random.default_rng(0).random(X.shape) < 0.1] = np.nan
+    return X, np.array(["a", "bb", "ccc"])[y]
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+@pytest.mark.parametrize("rows", ["shard", "mine"])
+def test_simulated_ranks_end_with_one_model(rows, classes):
+    X, y = blobs(classes)
+    order = np.argsort(y, kind="stable")  # with rows="mine" ranks lack classes
+
+    def live(rank):
+        mine = np.array_split(order, 3)[rank] if rows == "mine" else order
+        found = HistGradientBoostingClassifier(rows=rows, random_state=rank, **ALIKE).fit(X[mine], y[mine])
+        return found.classes_.tolist(), found.decision_function(X)
+
+    alone = HistGradientBoostingClassifier(**ALIKE).fit(X, y).decision_function(X)
+    for known, scores in malt.simulate(live, 3):
+        assert known == ["a", "bb", "ccc"][:classes]
+        assert scores.tobytes() == alone.tobytes()  # all rows are in the sample of "mine"
+
+
+def test_numbers_of_simulated_ranks():
+    X, y = load_diabetes(return_X_y=True)
+
+    def live(rank):
+        some = np.array_split(np.arange(len(y)), 3)[rank]
+        mine = HistGradientBoostingRegressor(rows="mine", **ALIKE).fit(X[some], y[some] + 1e6)
+        return HistGradientBoostingRegressor(**ALIKE).fit(X, y).predict(X), mine.predict(X) - 1e6
+
+    alone = HistGradientBoostingRegressor(**ALIKE).fit(X, y).predict(X)
+    for shard, mine in malt.simulate(live, 3):
+        assert shard.tobytes() == alone.tobytes()
+        assert np.allclose(mine, alone, atol=1e-3)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("at", [20, 60, 146, 170])  # the last two in the midst of a round
+def test_rows_of_a_rank_that_fails_count(at):
+    X, y = blobs(3)
+    found, failed = run_failing(3, 0, {1: at}, lambda rank: HistGradientBoostingClassifier(**ALIKE).fit(X, y))
+    assert failed == {1}
+    alone = HistGradientBoostingClassifier(**ALIKE).fit(X, y).decision_function(X)
+    for rank in (0, 2):
+        assert found[rank].decision_function(X).tobytes() == alone.tobytes()
+
+
+def test_clone_pickle_pipeline_and_search():
+    X, y = blobs(2)
+    steps = make_pipeline(StandardScaler(), HistGradientBoostingClassifier(max_iter=3))
+    search = GridSearchCV(steps, {"histgradientboostingclassifier__max_depth": [1, 3]}, cv=2).fit(X, y)
+    copy = pickle.loads(pickle.dumps(search.best_estimator_))
+    assert np.array_equal(copy.predict_proba(X), search.predict_proba(X))
+    assert clone(copy[-1]).get_params() == copy[-1].get_params()
+    assert not hasattr(clone(copy[-1]), "classes_")
+
+
+def test_arguments_that_differ_are_one_error_on_all_ranks():
+    X, y = blobs(2)
+    cases = {
+        "X and y": lambda rank: HistGradientBoostingClassifier().fit(X[rank:], y[rank:]),
+        "the parameters": lambda rank: HistGradientBoostingClassifier(max_iter=1 + rank).fit(X, y),
+        "one class": lambda rank: HistGradientBoostingClassifier(rows="mine").fit(X, np.ones(400)),
+    }
+    for message, call in cases.items():
+
+        def live(rank, call=call):
+            with pytest.raises(ValueError) as raised:
+                call(rank)
+            return str(raised.value)
+
+        errors = malt.simulate(live, 2)
+        assert message in errors[0] and errors[0] == errors[1]
+
+
+@pytest.mark.parametrize("wrong", [
+    {"learning_rate": 0}, {"max_iter": 0}, {"max_depth": 13}, {"max_bins": 256}, {"max_bins": 1},
+    {"min_samples_leaf": 0}, {"l2_regularization": -1.0}, {"rows": "all"},
+])  # fmt: skip
+def test_wrong_parameters_are_refused(wrong):
+    X, y = blobs(2)
+    with pytest.raises((ValueError, TypeError)):
+        HistGradientBoostingClassifier(**wrong).fit(X, y)
