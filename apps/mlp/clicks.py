@@ -14,19 +14,19 @@ from apps.linear import reading
 from apps.linear.roc import area
 from apps.mlp import kernels, modelfile, problem
 from apps.mlp.rows import Rows, load
-from apps.mlp.sparse import DEPTH, SparseLearner, SparseNetwork
+from apps.mlp.sparse import DEPTH, SparseLearner, TouchedNetwork
 from malt.kernels import linear
-from malt.kernels.networks import Weights, cross_entropy
+from malt.kernels.networks import Weights, cross_entropy, sparse
 
 
 class Problem(problem.Problem):
     """The rows to train and to test on, and the number of neurons of each layer."""
 
-    unit, network = "rows", SparseNetwork
+    unit, network = "rows", TouchedNetwork
 
     def __init__(self, options: Namespace) -> None:
         self.sets, features = load(options)
-        train, *test = (Rows(data.X, data.y > 0) for data in self.sets)
+        train, *test = (Rows(data.X, np.float32(data.y > 0)) for data in self.sets)
         super().__init__(options, train, test[0] if test else None, [features, *options.hidden, 1])
         longest = int(np.diff(self.sets[0].X.indptr).max())
         self._capacity = 1 + min(options.exchange_every * options.batch * longest, features)
@@ -47,13 +47,14 @@ class Problem(problem.Problem):
 
     def compile(self) -> None:
         linear.compile_kernels()
+        sparse.compile_kernels()
         kernels.compile_kernels()
 
     def trainer(self, start: Start) -> Trainer:
         return Trainer(self, start)
 
     def learner(self, weights: Sequence[Weights], mine: Any) -> SparseLearner:
-        return SparseLearner(weights, mine, self.options, self._capacity)
+        return SparseLearner(self.network(weights, self.options.l2), mine, self.options, self._capacity)
 
     def described(self) -> str:
         train, *test = self.sets

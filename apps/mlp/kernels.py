@@ -26,19 +26,6 @@ kernel = Kernels(fast=True)
 compile_kernels = kernel.compile
 
 
-@kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2)
-def forward(data: Any, order: Any, weights: Any, z: Any) -> None:
-    """z[i] = [x, 1] W, where x is row order[i]. `z`: (rows, neurons)."""
-    bias, neurons = weights[len(weights) - 1], weights.shape[1]
-    for i in range(order.size):
-        for h in range(neurons):
-            z[i, h] = bias[h]
-        for j in range(data.starts[order[i]], data.starts[order[i] + 1]):
-            value, row = data.values[j], weights[data.columns[j]]
-            for h in range(neurons):
-                z[i, h] += value * row[h]
-
-
 @kernel(_ROWS, _READ_I4, _READ_F4_2, _I4, _I4, _F4_2)
 def backward(data: Any, order: Any, deltas: Any, places: Any, rows: Any, gradient: Any) -> int:
     """Find the gradient of the weights that the rows in `order` touch. Return how many there are.

@@ -11,7 +11,7 @@ import numpy as np
 
 import malt
 from apps.harness import Array, common_mean
-from malt.kernels.networks import OPTIMIZERS, Labels, Network, Optimizer, Weights, cross_entropy
+from malt.kernels.networks import OPTIMIZERS, Kind, Labels, Optimizer, Weights, cross_entropy
 
 EVALUATED_ROWS: Final = 1000
 """The number of rows that are evaluated at once."""
@@ -50,20 +50,21 @@ class Data(Protocol):
 class Learner:
     """One rank's replica of the network. Each of `vectors` carries one layer."""
 
-    _network: Any
     _optimizers: list[Optimizer]
     vectors: list[Any]
 
-    def __init__(self, weights: Sequence[Weights], mine: Any, options: Namespace) -> None:
-        self.weights, self._every, self._batch = weights, options.exchange_every, options.batch
-        self._mine, self._batches = mine, 0
-        self._connect(weights, options)
+    def __init__(
+        self, network: Any, mine: Any, options: Namespace, optimizers: Mapping[str, Kind] = OPTIMIZERS
+    ) -> None:  # fmt: skip
+        self._network, self._mine, self._batches = network, mine, 0
+        self.weights: Sequence[Weights] = network.weights
+        self._every, self._batch = options.exchange_every, options.batch
+        self._connect(options, optimizers)
 
-    def _connect(self, weights: Sequence[Weights], options: Namespace) -> None:
-        """Make the network, its optimizers and its vectors, a layer each. Collective."""
-        self._network = Network(weights, options.l2)
-        self._optimizers = [OPTIMIZERS[options.optimizer].make(layer) for layer in weights]
-        self.vectors = [self._vector(options, place, layer) for place, layer in enumerate(weights, 1)]
+    def _connect(self, options: Namespace, optimizers: Mapping[str, Kind]) -> None:
+        """Make the optimizers and the vectors, a layer each. Collective."""
+        self._optimizers = [optimizers[options.optimizer].make(layer) for layer in self.weights]
+        self.vectors = [self._vector(options, place, layer) for place, layer in enumerate(self.weights, 1)]
 
     @staticmethod
     def _vector(options: Namespace, place: int, array: Weights, **more: Any) -> Any:

@@ -18,6 +18,10 @@ TEST_SHARE: Final = 0.2
 """The share of test pictures in the digits of scikit-learn, which come in one set."""
 
 
+MOSTLY_ZEROS: Final = 0.7
+"""The share of pixels that are 0 from which on it takes less time to skip them."""
+
+
 @dataclass(frozen=True)
 class Pictures:
     """Pictures, a row each, and their labels."""
@@ -31,6 +35,11 @@ class Pictures:
 
     def __len__(self) -> int:
         return len(self.labels)
+
+    @property
+    def share_of_zeros(self) -> float:
+        """The share of pixels that are 0."""
+        return 1 - np.count_nonzero(self.pixels) / self.pixels.size
 
     def chosen(self, rows: NDArray[np.int64]) -> Pictures:
         """The pictures in `rows`, in that order: a copy."""

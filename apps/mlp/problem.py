@@ -16,7 +16,7 @@ from apps import harness
 from apps.harness import Array, Measures, Need, Start, memory
 from apps.mlp import modelfile
 from apps.mlp.learner import Data, Learner, logits, too_large
-from malt.kernels.networks import OPTIMIZERS, Network, Weights, cross_entropy, first_weights, step_at
+from malt.kernels.networks import OPTIMIZERS, Kind, Network, Weights, cross_entropy, first_weights, step_at
 
 COPIES = 5
 """Arrays of the weights' size on a rank: weights, gradients, the state of the optimizer, one to merge."""
@@ -35,6 +35,7 @@ class Problem(harness.Problem):
     unit = "pictures"
     """The word for examples."""
     network: Callable[..., Any] = Network
+    optimizers: Mapping[str, Kind] = OPTIMIZERS
 
     def __init__(self, options: Namespace, train: Data, test: Data | None, sizes: Sequence[int]) -> None:
         self.options, self.train, self.test, self.rows, self.sizes = options, train, test, len(train), list(sizes)
@@ -73,7 +74,7 @@ class Problem(harness.Problem):
 
     def learner(self, weights: Sequence[Weights], mine: Any) -> Learner:
         """What this rank learns with. Collective."""
-        return Learner(weights, mine, self.options)
+        return Learner(self.network(weights, self.options.l2), mine, self.options, self.optimizers)
 
     def introduction(self, trainer: Trainer) -> str:
         options = self.options

@@ -51,8 +51,12 @@ class Program(harness.Program):
 
             return clicks.Problem(options)
         train, test = malt.together(lambda: pictures.load(options.train, options.seed))
-        classes = 1 + int(max(train.labels.max(), test.labels.max()))
-        return Problem(options, train, test, [train.pixels.shape[1], *options.hidden, classes])
+        sizes = [train.pixels.shape[1], *options.hidden, 1 + int(max(train.labels.max(), test.labels.max()))]
+        if train.share_of_zeros >= pictures.MOSTLY_ZEROS:
+            from apps.mlp import strokes
+
+            return strokes.Problem(options, train, test, sizes)
+        return Problem(options, train, test, sizes)
 
 
 def run(arguments: Sequence[str]) -> None:

@@ -10,20 +10,20 @@ import numpy as np
 import malt
 from apps.linear import reading
 from apps.mlp import modelfile, planted
-from apps.mlp.sparse import SparseNetwork
 from malt.kernels import linear
 from malt.kernels.linear import Order
+from malt.kernels.networks.sparse import SparseNetwork
 
 PROBLEMS = {"clicks": planted.clicks}
 """The problems that are made of the seed, by the names of --problem."""
 
 
 class Rows:
-    """Rows of a CSR matrix of float32, and their labels, 0 or 1. All is local."""
+    """Rows of a CSR matrix of float32, and their labels, the numbers of their classes. All is local."""
 
     def __init__(self, X: Any, labels: Any) -> None:
-        self._X, self.labels = X, np.asarray(labels, np.float32)
-        self.examples = linear.examples(X, self.labels)
+        self._X, self.labels = X, labels
+        self.examples = linear.examples(X, labels)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -34,7 +34,7 @@ class Rows:
 
     def show(self, network: SparseNetwork, order: Order) -> None:
         """Let the network read the rows in `order`."""
-        network.read(self.examples, order)
+        network.read(self.examples, np.asarray(order, np.int32))
 
 
 def load(options: Namespace) -> tuple[list[malt.Dataset], int]:

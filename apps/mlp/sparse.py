@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -12,8 +12,9 @@ import malt
 from apps.harness import Array
 from apps.mlp import kernels
 from apps.mlp.learner import Learner
-from malt.kernels.linear import Examples, Order
-from malt.kernels.networks import OPTIMIZERS, Labels, Network, Optimizer, Weights
+from malt.kernels.linear import Order
+from malt.kernels.networks import Kind, Optimizer, Weights
+from malt.kernels.networks.sparse import SparseNetwork
 
 DEPTH: Final = 8
 """Slots for each sender of the first layer. An overwritten message would lose rows that may not be sent again soon."""
@@ -26,47 +27,25 @@ class Touched(NamedTuple):
     values: Weights
 
 
-class SparseNetwork:
-    """A network as `Network`, of rows of `linear.Examples`. The gradient of its first layer is a `Touched`.
+class TouchedNetwork(SparseNetwork):
+    """A `SparseNetwork` whose gradient of the first layer is a `Touched`."""
 
-    network.read(examples, order)
-    logits = network.forward(len(order))
-    for layer in network.backward(labels): ...
-    """
-
-    def __init__(self, weights: Sequence[Weights], l2: float = 0.0) -> None:
-        self.weights = weights
-        self._upper = Network(weights[1:], l2, upper=True)
-        self.gradients: list[Any] = [None, *self._upper.gradients]
-        self._places = np.full(len(weights[0]), -1, np.int32)
-        self._touched = Touched(np.empty(0, np.int32), np.empty((0, weights[0].shape[1]), np.float32))
+    def _first_gradient(self) -> Touched:
+        self._places = np.full(len(self.weights[0]), -1, np.int32)
+        self._touched = self._memory(0)
         """Memory for the gradient, which grows with the batches."""
+        return self._touched
 
-    def read(self, data: Examples, order: Order) -> None:
-        """Find what the first layer makes of the rows in `order`."""
-        self._data, self._order = data, order
-        z = np.empty((len(order), self.weights[0].shape[1]), np.float32)
-        kernels.forward(data, order, self.weights[0], z)
-        np.maximum(z, 0, out=self._upper.inputs(len(order)))
+    def _memory(self, rows: int) -> Touched:
+        return Touched(np.empty(rows, np.int32), np.empty((rows, self.weights[0].shape[1]), np.float32))
 
-    def forward(self, rows: int) -> Weights:
-        """The logits of the rows that were read, (rows, 1): a view, as in `Network.forward`."""
-        return self._upper.forward(rows)
-
-    def backward(self, labels: Labels) -> Iterator[int]:
-        """As `Network.backward`."""
-        for layer in self._upper.backward(labels):
-            yield layer + 1
-        self.gradients[0] = self._gradient(self._upper.below(len(labels)))
-        yield 0
-
-    def _gradient(self, deltas: Weights) -> Touched:
+    def _descend(self, deltas: Weights) -> None:
         starts = self._data.starts
         most = 1 + int((starts[self._order + 1] - starts[self._order]).sum())
         if most > len(self._touched.rows):
-            self._touched = Touched(np.empty(2 * most, np.int32), np.empty((2 * most, deltas.shape[1]), np.float32))
+            self._touched = self._memory(2 * most)
         count = kernels.backward(self._data, self._order, deltas, self._places, *self._touched)
-        return Touched(self._touched.rows[:count], self._touched.values[:count])
+        self.gradients[0] = Touched(self._touched.rows[:count], self._touched.values[:count])
 
 
 class SparseAdagrad:
@@ -99,17 +78,18 @@ class SparseLearner(Learner):
     when a batch touches them next. `capacity`: the most rows that are touched between two exchanges.
     """
 
-    def __init__(self, weights: Sequence[Weights], mine: Any, options: Namespace, capacity: int) -> None:
-        self._changes = np.zeros_like(weights[0])
-        self._marks, self._touched, self._count = np.zeros(len(weights[0]), np.uint8), np.empty(capacity, np.int32), 0
+    def __init__(self, network: TouchedNetwork, mine: Any, options: Namespace, capacity: int) -> None:
+        first = network.weights[0]
+        self._changes = np.zeros_like(first)
+        self._marks, self._touched, self._count = np.zeros(len(first), np.uint8), np.empty(capacity, np.int32), 0
         """A mark for each row that was touched since the last exchange, and these rows."""
-        super().__init__(weights, mine, options)
+        super().__init__(network, mine, options)
 
-    def _connect(self, weights: Sequence[Weights], options: Namespace) -> None:
-        self._network = SparseNetwork(weights, options.l2)
+    def _connect(self, options: Namespace, optimizers: Mapping[str, Kind]) -> None:
+        weights = self.weights
         self._optimizers: list[Optimizer] = [
             SparseAdagrad(weights[0], self._changes, options.l2),
-            *(OPTIMIZERS[options.optimizer].make(layer) for layer in weights[1:]),
+            *(optimizers[options.optimizer].make(layer) for layer in weights[1:]),
         ]
         capacity = len(self._touched)
         first = self._vector(options, 1, self._changes, kind="sparse", track=False, depth=DEPTH, capacity=capacity)

@@ -1,5 +1,7 @@
 """Networks of dense layers: their gradients, and optimizers of a layer. NumPy is all they need. *Local.*
 
+`malt.kernels.networks.sparse`: the same of sparse rows. It needs numba.
+
 network = Network(weights)
 optimizers = [OPTIMIZERS["adam"].make(layer) for layer in weights]
 network.inputs(rows)[:] = x
@@ -17,10 +19,11 @@ from malt.kernels.networks.network import (
     logistic,
     softmax,
 )
-from malt.kernels.networks.optimizer import OPTIMIZERS, Optimizer, step_at
+from malt.kernels.networks.optimizer import OPTIMIZERS, Kind, Optimizer, step_at
 
 __all__ = [
     "OPTIMIZERS",
+    "Kind",
     "Labels",
     "Network",
     "Optimizer",

@@ -45,13 +45,16 @@ class Momentum:
         self._updates = 0
 
     def update(self, gradient: Weights, step: float) -> None:
+        self._step(gradient, step)
+        self._updates += 1
+        if self._updates % SWEEP_EVERY == 0:
+            _sweep(self._velocity)
+
+    def _step(self, gradient: Weights, step: float) -> None:
         np.multiply(self._velocity, self._rate, out=self._velocity)
         np.multiply(gradient, gradient.dtype.type(step), out=gradient)
         np.subtract(self._velocity, gradient, out=self._velocity)
         np.add(self._weights, self._velocity, out=self._weights)
-        self._updates += 1
-        if self._updates % SWEEP_EVERY == 0:
-            _sweep(self._velocity)
 
     def state(self) -> dict[str, Any]:
         return {"velocity": self._velocity, "updates": self._updates}

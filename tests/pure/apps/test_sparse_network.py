@@ -1,4 +1,4 @@
-"""Tests of apps.mlp.sparse: sparse rows against the same rows as dense ones."""
+"""Tests of malt.kernels.networks.sparse and apps.mlp.sparse: sparse rows against the same rows as dense ones."""
 
 from __future__ import annotations
 
@@ -12,9 +12,12 @@ import scipy.sparse
 pytest.importorskip("numba")
 
 import malt
+from apps.mlp import strokes
+from apps.mlp.pictures import Pictures
 from apps.mlp.rows import Rows
-from apps.mlp.sparse import SparseAdagrad, SparseLearner, SparseNetwork
-from malt.kernels.networks import Network
+from apps.mlp.sparse import SparseAdagrad, SparseLearner, TouchedNetwork
+from malt.kernels.networks import OPTIMIZERS, Network
+from malt.kernels.networks import sparse as kernels
 
 pytestmark = pytest.mark.serial
 
@@ -44,7 +47,7 @@ def weights_of(sizes, generator):
 def test_logits_and_gradients_are_those_of_dense_rows(sizes, made, generator):
     rows, X, labels = made
     weights = weights_of(sizes, generator)
-    sparse, dense = SparseNetwork(weights), Network(weights)
+    sparse, dense = TouchedNetwork(weights), Network(weights)
     for order in (np.arange(ROWS), np.array([3, 7]), np.array([5, 5, 0]), np.arange(ROWS)[::-1]):
         order = np.ascontiguousarray(order, np.int32)
         rows.show(sparse, order)
@@ -61,12 +64,40 @@ def test_logits_and_gradients_are_those_of_dense_rows(sizes, made, generator):
 
 
 @pytest.mark.parametrize("l2", [0.0, 0.1])
+def test_a_dense_gradient_is_that_of_dense_rows(l2, made, generator):
+    rows, X, _ = made
+    weights = weights_of([FEATURES, 6, 3], generator)
+    labels = generator.integers(0, 3, ROWS)
+    sparse, dense = kernels.SparseNetwork(weights, l2), Network(weights, l2)
+    for order in (np.arange(ROWS), np.array([3, 7])):
+        rows.show(sparse, order)
+        dense.inputs(len(order))[:] = X[order]
+        assert sparse.forward(len(order)) == pytest.approx(dense.forward(len(order)), abs=1e-5)
+        assert list(sparse.backward(labels[order])) == list(dense.backward(labels[order]))
+        for found, expected in zip(sparse.gradients, dense.gradients, strict=True):
+            assert found == pytest.approx(expected, abs=1e-5)
+
+
+def test_compiled_momentum_has_the_bits_of_numpy(generator):
+    weights = [generator.standard_normal((7, 3)).astype(np.float32)] * 2
+    ours, theirs = (
+        some["momentum"].make(one.copy()) for some, one in zip((kernels.OPTIMIZERS, OPTIMIZERS), weights, strict=True)
+    )
+    for step in generator.random(100):
+        gradient = generator.standard_normal((7, 3)).astype(np.float32)
+        for optimizer in (ours, theirs):
+            optimizer.update(gradient.copy(), step)
+    assert np.array_equal(ours.state()["velocity"], theirs.state()["velocity"])
+    assert np.array_equal(ours._weights, theirs._weights)
+
+
+@pytest.mark.parametrize("l2", [0.0, 0.1])
 def test_adagrad_changes_the_touched_rows_alone(l2, made, generator):
     rows, _, labels = made
     weights = weights_of([FEATURES, 6, 1], generator)
     w, n = weights[0].astype(float), np.zeros(weights[0].shape)
     first, changes = weights[0].copy(), np.zeros_like(weights[0])
-    network, optimizer = SparseNetwork(weights), SparseAdagrad(weights[0], changes, l2)
+    network, optimizer = TouchedNetwork(weights), SparseAdagrad(weights[0], changes, l2)
     for step in (0.5, 0.2, 0.1):
         order = generator.permutation(ROWS)[:3].astype(np.int32)
         rows.show(network, order)
@@ -94,7 +125,7 @@ def test_a_change_of_a_rank_comes_to_each_other_once(made, every):
     def live(rank):
         weights = weights_of([FEATURES, 6, 1], np.random.default_rng(1))
         first = weights[0].copy()
-        learner = SparseLearner(weights, rows.chosen(np.arange(ROWS)[rank::3]), options, FEATURES + 1)
+        learner = SparseLearner(TouchedNetwork(weights), rows.chosen(np.arange(ROWS)[rank::3]), options, FEATURES + 1)
         for step in range(3 * every):
             learner.learn(np.array([step % 3, (step + 1) % 3], np.int32), 0.1)
         return learner.current()[0] - first
@@ -103,3 +134,14 @@ def test_a_change_of_a_rank_comes_to_each_other_once(made, every):
     assert np.abs(changes[0]).max() > 0.1
     for other in changes[1:]:
         assert other == pytest.approx(changes[0], abs=1e-5)
+
+
+def test_pictures_give_the_logits_of_dense_ones(generator):
+    pixels = generator.integers(0, 256, (ROWS, 30)).astype(np.uint8)
+    pixels[generator.random(pixels.shape) < 0.8] = 0
+    some = Pictures(pixels, generator.integers(0, 3, ROWS), 255)
+    weights, order = weights_of([30, 5, 3], generator), np.arange(ROWS, dtype=np.int64)
+    sparse, dense = kernels.SparseNetwork(weights), Network(weights)
+    strokes._rows(some).show(sparse, order)
+    some.show(dense, order)
+    assert sparse.forward(ROWS) == pytest.approx(dense.forward(ROWS), rel=1e-4, abs=1e-4)

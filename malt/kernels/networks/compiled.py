@@ -1,0 +1,70 @@
+"""The compiled kernels of networks: a first layer that reads sparse rows, and momentum in one pass over memory.
+
+The kernels release the GIL, allocate nothing and check nothing. Numba caches them on disk, and looks at the time
+of one file: all are in this one.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, cast
+
+from numba import types
+
+from malt.kernels.compiling import Kernels
+from malt.kernels.linear import Examples
+
+_F4, _F4_2, _READ_F4_2 = types.Array(types.f4, 1, "C"), *(types.Array(types.f4, 2, "C", read) for read in (False, True))
+_READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", True) for kind in (types.f4, types.i4, types.i8))
+_ROWS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
+kernel, exact = Kernels(fast=True), Kernels()
+
+
+def compile_kernels() -> None:
+    """Compile all kernels, or load them from numba's cache."""
+    kernel.compile()
+    exact.compile()
+
+
+@kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2)
+def forward(data: Any, order: Any, weights: Any, z: Any) -> None:
+    """z[i] = [x, 1] W, where x is row order[i]. `z`: (rows, neurons).
+
+    Two non-zeros are read at a time, so that z is stored half as often.
+    """
+    bias, neurons = weights[len(weights) - 1], weights.shape[1]
+    for i in range(order.size):
+        for h in range(neurons):
+            z[i, h] = bias[h]
+        first, last = data.starts[order[i]], data.starts[order[i] + 1]
+        if (last - first) % 2:
+            value, row = data.values[first], weights[data.columns[first]]
+            for h in range(neurons):
+                z[i, h] += value * row[h]
+            first += 1
+        for j in range(first, last, 2):
+            value, row = data.values[j], weights[data.columns[j]]
+            other, below = data.values[j + 1], weights[data.columns[j + 1]]
+            for h in range(neurons):
+                z[i, h] += value * row[h] + other * below[h]
+
+
+@kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2)
+def backward(data: Any, order: Any, deltas: Any, gradient: Any) -> None:
+    """gradient = the sum of [x, 1] deltas[i], where x is row order[i]. `gradient`: (features + 1, neurons)."""
+    neurons, bias = deltas.shape[1], gradient[len(gradient) - 1]
+    gradient[:] = 0
+    for i in range(order.size):
+        for h in range(neurons):
+            bias[h] += deltas[i, h]
+        for j in range(data.starts[order[i]], data.starts[order[i] + 1]):
+            value, row = data.values[j], gradient[data.columns[j]]
+            for h in range(neurons):
+                row[h] += value * deltas[i, h]
+
+
+@exact(_F4, _F4, _F4, types.f4, types.f4)
+def momentum(weights: Any, velocity: Any, gradient: Any, rate: Any, step: Any) -> None:
+    """v <- rate v - step g, w <- w + v, rounded as NumPy rounds."""
+    for i in range(weights.size):
+        velocity[i] = velocity[i] * rate - gradient[i] * step
+        weights[i] += velocity[i]

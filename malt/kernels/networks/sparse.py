@@ -1,0 +1,73 @@
+"""A network whose first layer reads sparse rows, and momentum in one pass. They need numba. *Local.*"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from malt.kernels.linear import Examples, Order
+from malt.kernels.networks import compiled, optimizer
+from malt.kernels.networks.compiled import compile_kernels
+from malt.kernels.networks.network import Labels, Network, Weights
+
+__all__ = ["OPTIMIZERS", "SparseNetwork", "compile_kernels"]
+
+
+class SparseNetwork:
+    """A network as `Network`, of float32, for rows of `linear.Examples`. It skips their zeros.
+
+    network.read(examples, order)
+    logits = network.forward(len(order))
+    for layer in network.backward(labels): ...
+    """
+
+    def __init__(self, weights: Sequence[Weights], l2: float = 0.0) -> None:
+        self.weights, self._l2 = weights, np.float32(l2)
+        self._upper = Network(weights[1:], l2, upper=True)
+        self.gradients: list[Any] = [self._first_gradient(), *self._upper.gradients]
+        """The gradients of the last backward pass, a layer each. The caller may overwrite them."""
+
+    def read(self, data: Examples, order: Order) -> None:
+        """Find what the first layer makes of the rows in `order`."""
+        self._data, self._order = data, order
+        z = np.empty((len(order), self.weights[0].shape[1]), np.float32)
+        compiled.forward(data, order, self.weights[0], z)
+        np.maximum(z, 0, out=self._upper.inputs(len(order)))
+
+    def forward(self, rows: int) -> Weights:
+        """The logits of the rows that were read, (rows, outputs): a view, as in `Network.forward`."""
+        return self._upper.forward(rows)
+
+    def backward(self, labels: Labels) -> Iterator[int]:
+        """As `Network.backward`."""
+        for layer in self._upper.backward(labels):
+            yield layer + 1
+        self._descend(self._upper.below(len(labels)))
+        yield 0
+
+    def _first_gradient(self) -> Any:
+        """Memory for the gradient of the first layer."""
+        return np.empty_like(self.weights[0])
+
+    def _descend(self, deltas: Weights) -> None:
+        """Find the gradient of the first layer. `deltas`: the derivatives with respect to its z."""
+        compiled.backward(self._data, self._order, deltas, self.gradients[0])
+        if self._l2:
+            self.gradients[0][:-1] += self._l2 * self.weights[0][:-1]
+
+
+class CompiledMomentum(optimizer.Momentum):
+    """`optimizer.Momentum` of float32, to the same bits."""
+
+    def _step(self, gradient: Weights, step: float) -> None:
+        weights, velocity, flat = (array.reshape(-1) for array in (self._weights, self._velocity, gradient))
+        compiled.momentum(weights, velocity, flat, self._rate, np.float32(step))
+
+
+OPTIMIZERS: Final = {
+    **optimizer.OPTIMIZERS,
+    "momentum": optimizer.OPTIMIZERS["momentum"]._replace(make=CompiledMomentum),
+}
+"""Optimizers of such networks."""
