@@ -67,14 +67,15 @@ def test_a_search_over_ranks_finds_what_one_rank_finds(data):
 
 
 def test_ratings_of_a_user_may_lie_on_several_ranks():
-    train, test = planted(0)
-    X, test_X = (np.stack([one.users, one.items], axis=1) for one in (train, test))
+    few = [(one, one.users < 400) for one in planted(0)]
+    X, test_X = (np.stack([one.users, one.items], axis=1)[chosen] for one, chosen in few)
+    y, test_y = (one.ratings[chosen] for one, chosen in few)
     mine = slice(malt.rank(), None, malt.size())
-    found = MatrixFactorization(rows="mine", random_state=malt.rank()).fit(X[mine], train.ratings[mine])
+    found = MatrixFactorization(rows="mine", random_state=malt.rank()).fit(X[mine], y[mine])
     predicted = found.predict(test_X)
     assert len(set(malt.allgather(hashlib.sha256(predicted.tobytes()).hexdigest()))) == 1
-    (alone,) = malt.simulate(lambda _: MatrixFactorization(random_state=0).fit(X, train.ratings), 1)
-    assert found.score(test_X, test.ratings) == pytest.approx(alone.score(test_X, test.ratings), abs=0.005)
+    (alone,) = malt.simulate(lambda _: MatrixFactorization(random_state=0).fit(X, y), 1)
+    assert found.score(test_X, test_y) == pytest.approx(alone.score(test_X, test_y), abs=0.01)
 
 
 @pytest.mark.parallel
