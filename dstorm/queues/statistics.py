@@ -105,6 +105,15 @@ def total(peers: Mapping[int, EdgeStatistics], waited_s: float) -> Statistics:
     )
 
 
+def added(one: Statistics, other: Statistics) -> Statistics:
+    """The totals of two vectors together."""
+    peers: dict[int, EdgeStatistics] = {}
+    for peer in {*one.peers, *other.peers}:
+        edges = [each.peers[peer] for each in (one, other) if peer in each.peers]
+        peers[peer] = total(dict(enumerate(edges)), sum(edge.waited_s for edge in edges))
+    return total(peers, one.waited_s + other.waited_s)
+
+
 def _pooled(lags: Iterable[Lag]) -> Lag:
     lags = list(lags)
     if not lags:

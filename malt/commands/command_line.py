@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from malt import __version__
-from malt.commands import graph
+from malt.commands import graph, watching
 from malt.commands.doctor import command
 from malt.launch import job, restarts
 from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
@@ -42,6 +42,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return command.main(options.n, options.json)
         if options.command == "graph":
             return graph.main(options.name, options.n, options.degree, options.seed, options.json, options.plot)
+        if options.command in watching.COMMANDS:
+            return watching.COMMANDS[options.command](options.job)
         return _run(options, program)
     except LaunchError as error:
         print(f"malt {options.command}: {error}", file=sys.stderr)
@@ -65,6 +67,10 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
     _add_doctor(commands.add_parser("doctor", help="report what works on this machine", allow_abbrev=False))
     _add_graph(commands.add_parser("graph", help="what a communication graph costs; a drawing", allow_abbrev=False))
+    status = commands.add_parser("status", help="show how far a running job is", allow_abbrev=False)
+    _add_watching(status, "Show a line a rank of a running job: how far it is, what it exchanges, for whom it waits.")
+    stacks = commands.add_parser("stacks", help="print the Python stacks of a running job", allow_abbrev=False)
+    _add_watching(stacks, "Print the Python stacks of all threads of all ranks of a job, also where they hang.")
     return parser
 
 
@@ -112,6 +118,12 @@ def _add_graph(parser: argparse.ArgumentParser) -> None:
         "--plot", type=Path, metavar="FILE", help="draw it into a .png, .svg or .pdf (needs matplotlib)"
     )
     parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
+
+
+def _add_watching(parser: argparse.ArgumentParser, description: str) -> None:
+    parser.description = description
+    parser.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
+                        help="the number of the process of malt run; not needed where one job runs")  # fmt: skip
 
 
 def _split(words: list[str]) -> tuple[list[str], list[str]]:

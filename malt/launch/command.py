@@ -123,6 +123,8 @@ class Line:
     """The number of ranks, if live ranks go on when one fails; else 0."""
     is_spread: bool = False
     """Whether some ranks may be on other hosts."""
+    program: tuple[str, ...] = ()
+    """PROGRAM ARGS..., as in `Job`."""
 
     def __str__(self) -> str:
         """The line in the syntax of a shell."""
@@ -225,7 +227,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
     fault_tolerant_ranks = job.ranks if job.survive else 0
     forwards_signals = library.family != "openmpi"
-    return Line(added, command, job.ranks, forwards_signals, job.label, fault_tolerant_ranks, is_spread)
+    return Line(added, command, job.ranks, forwards_signals, job.label, fault_tolerant_ranks, is_spread, job.program)
 
 
 def _labelling(library: Library) -> list[str]:

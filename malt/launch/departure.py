@@ -24,8 +24,8 @@ from pathlib import Path
 from dstorm.membership.processes import Process, has_ended
 from dstorm.transports import shm_space
 from malt.launch.control import ControlServer
-from malt.launch.job_state import ranks_with, started
 from malt.runner import leaving
+from malt.watch.ranks import ranks_with, started
 
 _FINALIZES_S = 1.0
 """A rank that finished longer ago than this waits in MPI_Finalize, where no signal handler runs."""

@@ -13,12 +13,14 @@ from typing import NamedTuple
 from malt.launch.command import Line
 from malt.launch.control import ControlServer
 from malt.launch.departure import Departure
-from malt.launch.job_state import JobState, failed_with, ranks_with, report_ends_inside_mpi
+from malt.launch.job_state import JobState, failed_with, report_ends_inside_mpi
 from malt.launch.signals import Signals
 from malt.launch.streams.output import Output
 from malt.launch.supervisor import Supervised
 from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 from malt.runner.reporting import CONTROL_SERVER
+from malt.watch import jobs
+from malt.watch.ranks import ranks_with
 
 GRACE_S = 10.0
 """How long ranks may take to leave after a signal to the launcher."""
@@ -53,6 +55,7 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
         if control_server is not None:
             ours[CONTROL_SERVER] = control_server.endpoint
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
+        jobs.publish(folder, line.ranks, line.program)
         output = Output(folder, line.ranks, line.label)
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output)
         output.start()

@@ -39,6 +39,7 @@ from typing import Final
 from dstorm.membership import processes as system
 from dstorm.membership.processes import SUSPECT_AFTER_S, Process, ProcessMonitor
 from dstorm.transports import shm_space
+from malt.watch.ranks import ranks_with
 
 BAD_INPUT: Final = 2
 """The status of a program whose arguments or input are wrong. A restart would end alike."""
@@ -62,16 +63,6 @@ def failed_with(folder: Path) -> int | None:
     """Return the lowest status that a rank has failed with, or None if none has. Local."""
     statuses = (path.name.removeprefix("status-") for path in folder.glob("status-*"))
     return min((int(status) for status in statuses if status.isdecimal()), default=None)
-
-
-def started(folder: Path) -> dict[int, Process]:
-    """Return the processes of the ranks that have started. Local."""
-    found = {}
-    for rank in ranks_with(folder, "started"):
-        with contextlib.suppress(OSError):  # removed, as old files of /tmp are
-            number, began = (folder / f"started-{rank}").read_text().split()
-            found[rank] = system.process(int(number), int(began))
-    return found
 
 
 def report_ends_inside_mpi(folder: Path, status: int) -> tuple[int, bool]:
@@ -267,9 +258,3 @@ def _publish(ranks: Set[int], what: str) -> None:
     if ranks:
         s = "s" if len(ranks) > 1 else ""
         print(f"malt run: rank{s} {', '.join(map(str, sorted(ranks)))} {what}", file=sys.stderr, flush=True)
-
-
-def ranks_with(folder: Path, kind: str) -> set[int]:
-    """Return the ranks with a file of this kind in `folder`. Local."""
-    words = (path.name.rpartition("-")[2] for path in folder.glob(f"{kind}-*"))
-    return {int(word) for word in words if word.isdecimal()}

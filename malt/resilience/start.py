@@ -19,7 +19,6 @@ from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
-from malt.launch import job_state
 from malt.launch.command import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
 from malt.launch.mpi_library import LaunchError
 from malt.resilience import hosts
@@ -28,6 +27,7 @@ from malt.runner import exits
 from malt.runner.leaving import HOST_COUNTS, is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import report_to
+from malt.watch.ranks import started
 from malt.world.endings import TolerantEnding
 from malt.world.world import World
 
@@ -179,7 +179,7 @@ def _of_one_host(
 
     members = mpi.members(comm)
     place = OneHost(comm.rank, comm.size, mpi.library())
-    processes = job_state.started(folder)
+    processes = started(folder)
     others = {rank: processes[member] for rank, member in enumerate(members) if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s)
     nbytes = shm_space.share_nbytes(place.size)

@@ -73,6 +73,9 @@ PIPES = {1: "out", 2: "err"}
 
 _exit = os._exit  # the program's own calls are reported as an end inside MPI, this module's are not
 
+STACKS, STACKS_SIGNAL = "stacks-{}", signal.SIGRTMAX - 4
+"""The file in that folder to which a rank adds its Python stacks, and the signal at which it does so."""
+
 _POLL_S = 0.05
 _OWN_FILES = (
     __file__, os.path.join(os.path.dirname(os.path.abspath(__file__)), "function.py"), runpy.__file__, "<frozen runpy>"
@@ -107,6 +110,7 @@ def main() -> None:
     _print_to_the_launcher()
     _write_whole_lines()
     _take_input()
+    _write_stacks_when_asked()
     leaving.take_signals(_folder, reporting.rank(), reporting.report)
     if reporting.CALL in os.environ:
         threading.Thread(target=leaving.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
@@ -199,6 +203,17 @@ def _take_input() -> None:
         source = os.open(given, os.O_RDONLY)
         os.dup2(source, 0)
         os.close(source)
+
+
+def _write_stacks_when_asked() -> None:
+    """Have the stacks of all threads written at each STACKS_SIGNAL, also while C code runs (malt/watch/stacks.py)."""
+    if _folder is not None and reporting.rank() != "?":
+        with contextlib.suppress(OSError, ImportError):
+            import faulthandler
+
+            path = os.path.join(_folder, STACKS.format(reporting.rank()))
+            file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+            faulthandler.register(STACKS_SIGNAL, file)
 
 
 def _report_when_mpi_has_begun() -> None:

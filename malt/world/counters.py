@@ -15,7 +15,7 @@ def counters(world: World, members: Sequence[int]) -> Counters:
     `members`: the number that mpiexec has given each rank.
     """
     totals = [vector.statistics() for vector in tuple(world.vectors)]
-    totals += [world.statistics(), world.chunk_statistics()]
+    totals += [world.freed, world.statistics(), world.chunk_statistics()]
     edges = [(members[peer], edge) for one in totals for peer, edge in one.peers.items()]
     sent: Counter[int] = Counter()
     for peer, edge in edges:

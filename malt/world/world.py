@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
 from dstorm.algorithms import Traffic
-from dstorm.queues.statistics import total
+from dstorm.queues.statistics import added, total
 from malt.world.agreement import exchange
 from malt.world.endings import Ending
 from malt.world.pace import Pace
@@ -72,6 +72,8 @@ class World:
         """The deadline of a wait, in seconds."""
         self.vectors: list[OpenVector] = []
         """Vectors and blocks that are not freed yet, in the order in which all ranks made them."""
+        self.freed = Statistics()
+        """The totals of those that are freed."""
         self.lost: dict[int, float] = {}
         """Ranks that have failed, and when: the time at which that was found, or at which the rank was first seen to be
         stopped, in seconds since 1970."""
@@ -165,6 +167,7 @@ class World:
         """Free the vectors whose places are in all of `reports`, the `free_places` of the ranks. Collective."""
         places = set.intersection(*map(set, reports))
         for place in sorted(places):
+            self.freed = added(self.freed, self.vectors[place].statistics())
             self.vectors[place].free()
         self.vectors = [vector for place, vector in enumerate(self.vectors) if place not in places]
 

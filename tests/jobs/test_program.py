@@ -89,7 +89,7 @@ def test_the_traceback_is_reported_to_the_launcher(tmp_path, run, end):
     left.mkdir()
     text = f"def f():\n    raise ValueError('caf\\u00e9 \\udcff')\n{end}\n"
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
-    file, _, status = sorted(left.iterdir())  # the second: started-3
+    file, _, _, status = sorted(left.iterdir())  # between them: stacks-3, started-3
     assert status.name == "status-1"
     reports = file.read_text(encoding="utf-8")
     assert file.name == "rank-3.txt" and reports.startswith("Traceback") and "ValueError: café" in reports
@@ -107,7 +107,7 @@ def test_a_fork_that_fails_reports_nothing(tmp_path, run):
     left.mkdir()
     done = run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
     assert done.returncode == 0 and "ValueError" in done.stderr
-    assert sorted(path.name for path in left.iterdir()) == ["finished-3", "started-3"]
+    assert sorted(path.name for path in left.iterdir()) == ["finished-3", "stacks-3", "started-3"]
 
 
 @pytest.mark.parametrize(

@@ -9,9 +9,11 @@ from types import ModuleType
 import pytest
 
 import malt
+from malt.session import session
 from malt.watch import metrics, reports
 from malt.watch.progress import Loop, Loops, Pace
 from malt.watch.record import Counters, Record, parsed
+from malt.world.counters import counters
 
 pytestmark = pytest.mark.serial
 COUNTERS = Counters(sent={1: 20}, merged=3, waits_for=(2, 3), call="w.gather", wait_s=1.5)
@@ -153,3 +155,23 @@ def test_reports_in_event_files(tmp_path, monkeypatch):
     malt.report(loss=0.25, step=7)
     run = str(tmp_path / "rank-0")
     assert written == [(run, "loss", 0.5, 1), "flush", (run, "loss", 0.25, 7), "flush"]
+
+
+def test_the_totals_keep_what_freed_vectors_have_sent():
+    def program(rank):
+        found = []
+        for _ in range(3):
+            vector = malt.vector(4, sync="bsp")
+            vector.scatter()
+            vector.gather()
+            malt.barrier()
+            found.append(counters(session.world(), range(2)))
+            vector.close()
+        malt.vector(4)
+        return [*found, counters(session.world(), range(2))], len(session.world().vectors)
+
+    for (found, kept), other in zip(malt.simulate(program, 2), (1, 0), strict=True):
+        first = found[0].sent[other]
+        assert kept == 1 and first > 0
+        assert [one.sent for one in found] == [{other: n * first} for n in (1, 2, 3, 3)]
+        assert [one.merged for one in found] == [1, 2, 3, 3]

@@ -1,0 +1,38 @@
+"""`malt status` and `malt stacks`: a running job of this user, seen from another terminal."""
+
+from __future__ import annotations
+
+import time
+
+from malt.launch.mpi_library import LaunchError
+from malt.watch.jobs import RunningJob, chosen
+from malt.watch.ranks import look_anew
+from malt.watch.stacks import printed, stacks
+from malt.watch.table import lines, rows
+
+_PATIENCE_S = 1.0
+"""How long ranks may take to answer."""
+
+
+def _status(number: int | None) -> int:
+    job = _chosen(number)
+    print(f"job {job.number}, {time.time() - job.began:.0f} s: {job.ranks} ranks of {job.program}")
+    print(lines(rows(look_anew(job.folder, job.ranks, _PATIENCE_S))), end="")
+    return 0
+
+
+def _stacks(number: int | None) -> int:
+    job = _chosen(number)
+    print(printed(stacks(job.folder, job.ranks)), end="")
+    return 0
+
+
+def _chosen(number: int | None) -> RunningJob:
+    try:
+        return chosen(number)
+    except LookupError as error:
+        raise LaunchError(str(error)) from None
+
+
+COMMANDS = {"status": _status, "stacks": _stacks}
+"""The commands, by name. Each takes the number of a job, or None, and returns its exit status."""

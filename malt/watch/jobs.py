@@ -1,0 +1,77 @@
+"""The jobs of this user that run on this machine: each has a folder, whose file `job` says what it is."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+import tempfile
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from dstorm.membership.processes import has_ended, process, this_process
+from malt.runner import reporting
+
+_FILE, _MOST_SHOWN = "job", 100
+
+
+class RunningJob(NamedTuple):
+    """A job that runs."""
+
+    folder: Path
+    number: int
+    """The number of the launcher's process, by which users name the job."""
+    ranks: int
+    program: str
+    """The beginning of PROGRAM ARGS..., on one line."""
+    began: float
+    """In seconds since 1970."""
+
+
+def publish(folder: Path, ranks: int, program: Sequence[str]) -> None:
+    """Write down which job `folder` belongs to. The launcher calls it. Local."""
+    own, words = this_process(), " ".join(" ".join(program).split())  # -c takes a text of many lines
+    shown = words.encode(errors="replace").decode()[:_MOST_SHOWN]
+    with contextlib.suppress(OSError):  # a full disk: the job is not found, but runs
+        reporting.write(folder / _FILE, json.dumps([own.number, own.started, ranks, shown, round(time.time())]))
+
+
+def running() -> list[RunningJob]:
+    """The jobs of this user that run on this machine, the newest last. Local.
+
+    A folder of another user, or one that others may write to, is no job.
+    """
+    found = [_job(path) for path in Path(tempfile.gettempdir()).glob("malt-*") if _is_own(path)]
+    return sorted((job for job in found if job is not None), key=lambda job: job.began)
+
+
+def chosen(number: int | None) -> RunningJob:
+    """The job of that number; without one the only job that runs. Local. LookupError: there is none, or several."""
+    jobs = [job for job in running() if number in (None, job.number)]
+    if len(jobs) == 1:
+        return jobs[0]
+    if not jobs:
+        which = f"no job {number} of this user runs" if number is not None else "no job of this user runs"
+        raise LookupError(f"{which} on this machine, with its folder in {tempfile.gettempdir()}")
+    listed = "".join(f"\n  {job.number}  {job.ranks} ranks  {job.program}" for job in jobs)
+    raise LookupError(f"{len(jobs)} jobs run: name one by its number{listed}")
+
+
+def _is_own(path: Path) -> bool:
+    """Whether `path` is a folder of this user, closed to all others."""
+    with contextlib.suppress(OSError):
+        found = path.lstat()
+        return stat.S_ISDIR(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & 0o077
+    return False
+
+
+def _job(folder: Path) -> RunningJob | None:
+    """The job of a folder. None: it has none, or it has ended."""
+    try:
+        number, started, ranks, program, began = json.loads((folder / _FILE).read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return None if has_ended(process(number, started)) else RunningJob(folder, number, ranks, program, began)

@@ -1,0 +1,98 @@
+"""`malt status` and `malt stacks`: what another terminal shows of a job."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import pytest
+
+from dstorm.membership.processes import this_process
+from malt.commands import command_line
+from malt.watch import jobs, ranks, stacks
+
+pytestmark = pytest.mark.serial
+
+HANGING = """
+import threading, malt
+malt.init()
+malt.report(loss=0.5)
+def hang():
+    lock = threading.Lock()
+    lock.acquire()
+    print("hangs", flush=True)
+    lock.acquire()
+if malt.rank() == 1:
+    hang()
+malt.barrier()
+"""
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """An empty folder, in which the folders of jobs are looked for."""
+    made = tmp_path / "jobs"
+    made.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(made))
+    return made
+
+
+def test_a_rank_that_hangs_in_a_lock_shows_where(tmp_path, folder, job_environment, capsys):
+    program = tmp_path / "hanging.py"
+    program.write_text(HANGING)
+    environment = job_environment | {"TMPDIR": str(folder)}
+    command = [sys.executable, "-m", "malt", "run", "-n", "2", str(program)]
+    with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
+        try:
+            assert job.stdout.readline() == b"hangs\n"
+            assert command_line.main(["stacks", str(job.pid)]) == 0
+            zero, one = capsys.readouterr().out.split("rank 1:")
+            assert re.search(rf'^rank 0:(?s:.*)"{program}", line \d+ in <module>', zero)
+            assert re.search(rf'"{program}", line 9 in hang\n.*"{program}", line 11 in <module>', one)
+            assert "answers.py" not in zero + one
+            while "waits for rank 1 in malt.barrier" not in (status := shown(capsys)):
+                assert job.poll() is None
+        finally:
+            job.send_signal(signal.SIGTERM)
+    assert re.match(rf"job {job.pid}, \d+ s: 2 ranks of {program}\n", status)
+    assert status.splitlines()[3].split()[:2] == ["1", "0.5"]
+    assert command_line.main(["status"]) == 2
+    assert "malt status: no job of this user runs on this machine" in capsys.readouterr().err
+
+
+def shown(capsys):
+    assert command_line.main(["status"]) == 0
+    return capsys.readouterr().out
+
+
+def test_one_of_several_jobs_must_be_named(folder, monkeypatch):
+    for name in ("malt-a", "malt-b"):
+        (folder / name).mkdir(mode=0o700)
+        jobs.publish(folder / name, 2, ["-c", f"print(1)\nprint('{name}\udcff')"])
+    with pytest.raises(LookupError, match=r"2 jobs run: name one by its number\n.* 2 ranks  -c print\(1\) print"):
+        jobs.chosen(None)
+    (folder / "malt-b").chmod(0o755)  # others could have written it
+    assert jobs.chosen(os.getpid()).folder == folder / "malt-a"
+    own = this_process()
+    (folder / "malt-a" / "job").write_text(json.dumps([own.number, own.started - 1, 2, "x", 0]))
+    with pytest.raises(LookupError, match="no job of this user runs"):  # a later process has its number
+        jobs.chosen(None)
+
+
+def test_a_process_that_would_die_of_the_signal_is_not_asked(folder):
+    with subprocess.Popen(["sleep", "100"]) as other:
+        try:
+            start = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
+            (folder / "started-0").write_text(f"{other.pid} {start}")
+            found = stacks.stacks(folder, 2)
+            assert other.poll() is None
+        finally:
+            other.kill()
+    assert "runs no Python program" in found[0] and "not started" in found[1]
+    assert [one.state for one in ranks.look(folder, 2)] == ["failed", "not started"]
