@@ -10,6 +10,7 @@ import pytest
 
 from bench import __main__ as program
 from bench import jobs, rows
+from bench.pages import torch
 from bench.rows import Row, rated, timed
 from bench.svm import planted
 from bench.svm.task import PROBLEM, Task
@@ -119,3 +120,27 @@ def test_descend_leaves_the_shrinking_to_the_caller(few_rows):
     linear.compiled.train(data, order, whole, *arguments)
     scale = descend(data, order, parts, *arguments)
     assert 0 < scale < 1 and np.allclose(parts * np.float32(scale), whole) and whole.any()
+
+
+def test_rounds_are_completed_in_parts_and_become_tables():
+    """A run that comes too late ends the part. What is there is not run again, and half a round is on no page."""
+    rounds, ran = [], []
+
+    def measured(who, seed):
+        if len(ran) in (2, 9):
+            ran.append(None)
+            return None
+        ran.append((who, seed))
+        seconds = 10.0 if who == "DDP, gloo" else 4.0
+        return [
+            {"seconds": seconds / 2, "sent": 50e6, "accuracy": 0.97},
+            {"seconds": seconds, "sent": 1e8, "accuracy": 0.99},
+        ]
+
+    for _ in range(3):
+        torch.complete(rounds, 2, torch.OVER_LINK, measured)
+    assert [who for who in ran if who] == [(who, seed) for seed in range(2) for who in torch.OVER_LINK]
+    page = torch.page([dict.fromkeys(torch.CONTENDERS, rounds[0]["DDP, gloo"])], [*rounds, {"DDP, gloo": []}])
+    assert "medians of 2 rounds" in page
+    assert "| DDP, gloo | 0.9900 | 10.0 | 1.00 | 100.00 | 1 | 50.00 | 100.00 |" in page
+    assert "| changes, every 78 batches | 0.9900 | 4.0 | 0.40 | 100.00 | 1 | 2.0 | 4.0 |" in page
