@@ -33,8 +33,8 @@ class Optimizer(torch.optim.Optimizer):
     All ranks start from the model of rank 0, with all its parameters and buffers. Parameters that `optimizer` trains
     are exchanged. A parameter that is shared by layers is one. Frozen parameters are not exchanged. Buffers of
     floating-point numbers are averaged; those of integers stay each rank's own, and end as those of the lowest rank.
-    Tensors are on the CPU. Contiguous ones of float32 and float64 are not copied; float16 and bfloat16 are exchanged as
-    float32, by way of copies. The state of `optimizer` is each rank's own.
+    Contiguous tensors of float32 and float64 on the CPU are not copied; float16 and bfloat16 are exchanged as float32,
+    by way of copies, and tensors of CUDA by way of pinned memory. The state of `optimizer` is each rank's own.
 
     `average`: "model", "delta", with `every`, `graph`, `sync`, `outer`, `wire`, `top`, `fragments` as malt.Replica has
     them; `every` counts steps. "gradient": all ranks average their gradients before each step, and take the same steps.

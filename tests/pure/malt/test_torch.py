@@ -150,6 +150,51 @@ def test_averaged_gradients_are_those_of_all_batches():
         np.testing.assert_allclose(np.frombuffer(first[name], "f4"), np.frombuffer(values, "f4"), atol=1e-5)
 
 
+class Gpu:
+    """Parameters pass for tensors of a GPU: copies that do not block are done when they are waited for."""
+
+    def __init__(self, monkeypatch):
+        import torch
+
+        from malt.torch import staging, tensors
+
+        self.begun, self._copy = {}, torch.Tensor.copy_
+        for module in (staging, tensors):
+            monkeypatch.setattr(module, "is_far", lambda tensor: isinstance(tensor, torch.nn.Parameter))
+        monkeypatch.setattr(staging, "host_zeros", lambda shape, dtype: torch.zeros(shape, dtype=dtype))
+        monkeypatch.setattr(staging, "begun", lambda tensors: [self.wait])
+        monkeypatch.setattr(torch.Tensor, "copy_", lambda *words, **options: self.copy(*words, **options))
+
+    def copy(self, to, source, non_blocking=False):
+        if not non_blocking:
+            return self._copy(to, source)
+        self.begun.setdefault(malt.rank(), []).append((to, source))
+        return to
+
+    def wait(self):
+        for to, source in self.begun.pop(malt.rank(), []):
+            self._copy(to, source)
+
+
+@with_torch
+@pytest.mark.parametrize("dtype", [None, "bfloat16"])
+@pytest.mark.parametrize("options", [
+    dict(average="gradient"), dict(every=2, sync="bsp", fragments=2), dict(every=2, average="delta", wire="int8"),
+], ids=str)  # fmt: skip
+def test_tensors_on_a_gpu_go_by_way_of_the_host(options, dtype, monkeypatch):
+    import torch
+
+    def train(rank):
+        model, optimizer = trained(rank, dtype=None if dtype is None else getattr(torch, dtype), **options)
+        optimizer.finish()
+        return tensors(model)
+
+    near = malt.simulate(train, 2)
+    gpu = Gpu(monkeypatch)
+    assert malt.simulate(train, 2) == near
+    assert not any(gpu.begun.values()), "all that was begun was waited for"
+
+
 @with_torch
 def test_half_precision_keeps_small_changes():
     """A change of a 512th of a bfloat16 is rounded off at each exchange, and counts in the end."""
