@@ -17,6 +17,7 @@ from malt.launch import job, restarts
 from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
 from malt.launch.environment import outside
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
+from malt.launch.streams.display import Display, make_files, ranks_of
 from vol.graphs.graph import NAMES as NAMES_OF_GRAPHS
 
 
@@ -74,14 +75,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace")
+_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace", "--output", "--filter")
 """The options of `malt run` that take the next word."""
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
         "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--label] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
+        "[--label] [--filter RANKS] [--output DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
@@ -94,6 +95,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
         help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
     run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")
+    run.add_argument("--filter", metavar="RANKS", help="show the output of these ranks alone: 0,2-3")
+    run.add_argument("--output", metavar="DIR", help="keep the output of each rank in a file, too: DIR/rank-0.txt")
     run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
     run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
     run.add_argument("-c", metavar="CODE", help="run this text, as python -c does; what follows are its arguments")
@@ -140,9 +143,9 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
     environ = outside(os.environ)
     survive = options.survive or survive_of(environ)
     environ.pop(SURVIVE, None)
-    wanted = Job(
-        options.n, ("-m", *program) if options.module else tuple(program), options.hosts, survive, options.label
-    )
+    words = ("-m", *program) if options.module else tuple(program)
+    display = Display(options.label, options.output, _shown(options.filter, options.n))
+    wanted = Job(options.n, words, options.hosts, survive, display)
     check_program(wanted.program)
     library = _library(options.mpi)
     mpiexec, machine = find_mpiexec(library, environ), this_machine(environ)
@@ -153,7 +156,20 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
     if options.dry_run:
         print(line(environ))
         return 0
+    if options.output is not None:
+        try:
+            make_files(options.output, options.n)
+        except OSError as error:
+            raise LaunchError(f"--output {options.output}: {error.strerror}") from None
     return restarts.run(line, environ, options.restarts, options.grace)
+
+
+def _shown(words: str | None, ranks: int) -> frozenset[int] | None:
+    """The ranks that --filter names. None: all."""
+    try:
+        return None if words is None else ranks_of(words, ranks)
+    except ValueError as error:
+        raise LaunchError(f"--filter: {error}") from None
 
 
 def _library(family: str) -> Library:

@@ -16,6 +16,7 @@ from pathlib import Path
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library
+from malt.launch.streams.display import PLAIN, Display
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import CONTROL_SERVER
 
@@ -87,8 +88,8 @@ class Job:
     """Empty: this machine, or the hosts that the batch system has granted."""
     survive: str | None = None
     """The value of MALT_SURVIVE. None: unset."""
-    label: bool = False
-    """Whether each line of output begins with the rank that printed it."""
+    display: Display = PLAIN
+    """What the launcher shows and keeps of what ranks print."""
 
 
 @dataclass(frozen=True)
@@ -117,8 +118,8 @@ class Line:
     """The number of ranks that it starts."""
     forwards_signals: bool = False
     """Whether it ends with status n, not 128 + n, after signal n has killed a rank."""
-    label: bool = False
-    """Whether each line of output begins with the rank that printed it."""
+    display: Display = PLAIN
+    """What the launcher shows and keeps of what ranks print."""
     fault_tolerant_ranks: int = 0
     """The number of ranks, if live ranks go on when one fails; else 0."""
     is_spread: bool = False
@@ -211,7 +212,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         settings[SURVIVE] = job.survive
         if is_spread and library.family == "openmpi":
             options += [word for name in (SURVIVE, JOB_DIR, CONTROL_SERVER) for word in ("-x", name)]
-    if job.label and is_spread:
+    if job.display.label and is_spread:
         options += _labelling(library)
     if library.family == "openmpi":
         settings |= _openmpi_settings(library, machine, crowded, job.ranks == 1)
@@ -227,7 +228,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
     fault_tolerant_ranks = job.ranks if job.survive else 0
     forwards_signals = library.family != "openmpi"
-    return Line(added, command, job.ranks, forwards_signals, job.label, fault_tolerant_ranks, is_spread, job.program)
+    return Line(added, command, job.ranks, forwards_signals, job.display, fault_tolerant_ranks, is_spread, job.program)
 
 
 def _labelling(library: Library) -> list[str]:

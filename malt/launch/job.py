@@ -56,7 +56,7 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
             ours[CONTROL_SERVER] = control_server.endpoint
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
         jobs.publish(folder, line.ranks, line.program)
-        output = Output(folder, line.ranks, line.label)
+        output = Output(folder, line.ranks, line.display)
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output)
         output.start()
         failure, is_ending = (partial(failed_with, folder), bool) if state is None else (state.status, state.is_ending)

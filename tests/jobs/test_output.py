@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from malt.launch.streams.display import make_files
 from malt.launch.streams.output import Lines, Source
 
 pytestmark = pytest.mark.serial
@@ -72,13 +73,16 @@ JOB = """if True:
     import os, sys, time
     from malt.launch import job
     from malt.launch.command import Line
-    end = job.run(Line({{}}, ["sh", "-c", {script!r}], ranks=2), os.environ)
+    from malt.launch.streams.display import Display
+    end = job.run(Line({{}}, ["sh", "-c", {script!r}], ranks=2, display={display}), os.environ)
     sys.exit(end.status)"""
 
 
-def launch(script, **streams):
+def launch(script, display="Display()", **streams):
     environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
-    return subprocess.Popen([sys.executable, "-c", JOB.format(script=script)], env=environment, **streams)
+    return subprocess.Popen(
+        [sys.executable, "-c", JOB.format(script=script, display=display)], env=environment, **streams
+    )
 
 
 def test_ranks_write_whole_lines_at_once_and_a_reader_may_be_slow():
@@ -114,3 +118,20 @@ def test_both_streams_of_a_terminal_share_its_lines():
     script = "cd $MALT_FAILURE_DIR; printf a > out-0; sleep 0.6; echo b > err-1; sleep 0.1"
     job = launch(script, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
     assert job.communicate(timeout=200)[0] == b"a\nb\n"
+
+
+def test_some_ranks_are_shown_and_the_lines_of_each_are_kept(tmp_path):
+    for name in ("rank-0.txt", "rank-7.txt", "rank-mine.txt"):
+        (tmp_path / name).write_text("of an earlier job")
+    make_files(str(tmp_path), 2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["rank-0.txt", "rank-1.txt", "rank-mine.txt"]
+    script = (
+        "echo its own; cd $MALT_FAILURE_DIR; printf 'a\nb' > out-0; echo c > err-1; echo d > err-0; printf e > out-1"
+    )
+    job = launch(
+        script, f"Display(True, {str(tmp_path)!r}, frozenset([1]))", stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    out, err = job.communicate(timeout=200)
+    assert sorted(out.splitlines()) == [b"[1] e", b"its own"] and err == b"[1] c\n"
+    assert sorted((tmp_path / "rank-0.txt").read_text().split()) == ["a", "b", "d"]
+    assert (tmp_path / "rank-1.txt").read_text().split() == ["c", "e"]

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from malt.launch.streams.banners import Banners
+from malt.launch.streams.display import PLAIN, Display, keeping
 from malt.runner.program import PIPES
 
 _PART_S = 0.25
@@ -142,7 +143,11 @@ class _Writer:
 class Output:
     """The output of one job. One thread reads it, others print it. `folder`: that of the job."""
 
-    def __init__(self, folder: Path, ranks: int, label: bool = False) -> None:
+    def __init__(self, folder: Path, ranks: int, display: Display = PLAIN) -> None:
+        self._shown = None if display.ranks is None else {"", *map(str, display.ranks)}
+        self._kept: dict[str, Lines] = {}
+        if display.folder is not None:
+            self._kept = {str(rank): Lines(keeping(display.folder, rank)) for rank in range(ranks)}
         self._selector = selectors.DefaultSelector()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
@@ -155,7 +160,7 @@ class Output:
                     self._listen(os.open(path, os.O_RDWR | os.O_NONBLOCK), Source(str(rank), number))
         self._writers = {1: _Writer(1)}
         self._writers[2] = self._writers[1] if os.path.samestat(os.fstat(1), os.fstat(2)) else _Writer(2)
-        lines = {writer: Lines(writer.write, label) for writer in self._writers.values()}
+        lines = {writer: Lines(writer.write, display.label) for writer in self._writers.values()}
         self._lines = {number: lines[writer] for number, writer in self._writers.items()}
         self.pipes: list[int] = []
         """The file descriptors for mpiexec's stdout and stderr."""
@@ -198,14 +203,14 @@ class Output:
             if ready and not is_full:
                 time.sleep(_GATHER_S)
             is_full = self._read() >= _PIECE_NBYTES
-            for lines in {*self._lines.values()}:
+            for lines in {*self._lines.values(), *self._kept.values()}:
                 lines.tick(time.monotonic())
             while sum(writer.pending for writer in {*self._writers.values()}) > _MOST_NBYTES:
                 time.sleep(_GATHER_S)
         end = time.monotonic() + _DRAIN_S
         while self._read() and time.monotonic() < end:
             pass
-        for lines in {*self._lines.values()}:
+        for lines in {*self._lines.values(), *self._kept.values()}:
             lines.tick(time.monotonic(), 0.0)
 
     def _read(self) -> int:
@@ -217,6 +222,13 @@ class Output:
                 if not data:
                     self._selector.unregister(key.fd)
                     os.close(key.fd)
-                self._lines[key.data.number].feed(key.data, data, time.monotonic())
+                self._feed(key.data, data, time.monotonic())
                 most = max(most, len(data))
         return most
+
+    def _feed(self, source: Source, data: bytes, now: float) -> None:
+        """Keep and show `data`, as the display has it."""
+        if source.rank in self._kept:
+            self._kept[source.rank].feed(source, data, now)
+        if self._shown is None or source.rank in self._shown:
+            self._lines[source.number].feed(source, data, now)

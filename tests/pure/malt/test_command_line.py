@@ -38,6 +38,10 @@ REFUSED = {
     "run -n 2 --mpi lam x.py": "malt run: .*'lam'",
     "run -n 2 --hosts a:0 x.py": "malt run: .*slots",
     "run -n 2 --mpi mpich x.py": "malt run: mpi4py in .* is bound to Open MPI 5.0, not to MPICH",
+    "run -n 2 --filter 0,b x.py": "malt run: --filter: ranks are numbers and ranges, as in 0,2-3, not '0,b'",
+    "run -n 2 --filter 1-2 x.py": "malt run: --filter: no rank 1-2: there are ranks 0 to 1",
+    "run -n 2 --filter 1-0 x.py": "malt run: --filter: no rank 1-0",
+    "run -n 2 --output x.py x.py": "malt run: --output x.py: File exists",
     "run -n 2 --hosts a:1 x.py": "malt run: the hosts have 1 slots, too few for 2",
 }
 

@@ -1,0 +1,63 @@
+"""What the launcher shows and keeps of what ranks print, as the options of `malt run` have it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Display:
+    """What the launcher shows and keeps."""
+
+    label: bool = False
+    """Whether each line of output begins with the rank that printed it."""
+    folder: str | None = None
+    """The folder that keeps a file for each rank of what it prints. None: there is none."""
+    ranks: frozenset[int] | None = None
+    """The ranks whose output is shown. None: all."""
+
+
+PLAIN = Display()
+"""What the ranks print, and no more."""
+
+
+def ranks_of(text: str, ranks: int) -> frozenset[int]:
+    """The ranks that `0,2-3` names, of so many. ValueError: the text has another form, or there is no such rank."""
+    found: set[int] = set()
+    for word in text.split(","):
+        first, dash, last = word.partition("-")
+        if not (first.isdecimal() and (last.isdecimal() or not dash)):
+            raise ValueError(f"ranks are numbers and ranges, as in 0,2-3, not {text!r}")
+        if not int(first) <= int(last or first) < ranks:
+            raise ValueError(f"no rank {word}: there are ranks 0 to {ranks - 1}")
+        found |= set(range(int(first), int(last or first) + 1))
+    return frozenset(found)
+
+
+def make_files(folder: str, ranks: int) -> None:
+    """Make an empty file in `folder` for each rank, and remove those of an earlier job. OSError. Local."""
+    os.makedirs(folder, exist_ok=True)
+    for path in Path(folder).glob("rank-*.txt"):
+        if path.stem.removeprefix("rank-").isdecimal():
+            path.unlink()
+    for rank in range(ranks):
+        _file(folder, rank).touch()
+
+
+def keeping(folder: str, rank: int) -> Callable[[bytes], None]:
+    """A function that adds output to the file of a rank in `folder`. What cannot be written is not kept."""
+    path = _file(folder, rank)
+
+    def write(data: bytes) -> None:
+        with contextlib.suppress(OSError), path.open("ab") as file:
+            file.write(data)
+
+    return write
+
+
+def _file(folder: str, rank: int) -> Path:
+    return Path(folder) / f"rank-{rank}.txt"
