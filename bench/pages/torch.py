@@ -124,6 +124,8 @@ def page(host: Rounds, over_link: Rounds) -> str:
 
 def _table(rounds: Rounds, whom: Collection[str], cost: str) -> str:
     """The table of `whom`. `cost`: what the last columns count until an accuracy is reached, "sent" or "seconds"."""
+    if not rounds:
+        return "No round is whole yet."
     unit = {"sent": "MB", "seconds": "s"}[cost]
     titles = ["", "test accuracy", "seconds", "of DDP's", "MB sent", "of DDP's"]
     lines = [titles + [f"{unit} to {target}" for target in TARGETS], ["---"] * (len(titles) + len(TARGETS))]

@@ -142,5 +142,6 @@ def test_rounds_are_completed_in_parts_and_become_tables():
     assert [who for who in ran if who] == [(who, seed) for seed in range(2) for who in torch.OVER_LINK]
     page = torch.page([dict.fromkeys(torch.CONTENDERS, rounds[0]["DDP, gloo"])], [*rounds, {"DDP, gloo": []}])
     assert "medians of 2 rounds" in page
+    assert "No round is whole yet." in torch.page([{"DDP, gloo": []}], [])
     assert "| DDP, gloo | 0.9900 | 10.0 | 1.00 | 100.00 | 1 | 50.00 | 100.00 |" in page
     assert "| changes, every 78 batches | 0.9900 | 4.0 | 0.40 | 100.00 | 1 | 2.0 | 4.0 |" in page
