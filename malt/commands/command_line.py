@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
 
@@ -18,6 +19,7 @@ from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, 
 from malt.launch.environment import outside
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.streams.display import Display, make_files, ranks_of
+from malt.watch.metrics import METRICS, SUFFIX, WRITERS
 from vol.graphs.graph import NAMES as NAMES_OF_GRAPHS
 
 
@@ -75,14 +77,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace", "--output", "--filter")
+_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace", "--output", "--filter", "--metrics")
 """The options of `malt run` that take the next word."""
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
         "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--label] [--filter RANKS] [--output DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
+        "[--label] [--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] "
+        "[--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
@@ -97,6 +100,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")
     run.add_argument("--filter", metavar="RANKS", help="show the output of these ranks alone: 0,2-3")
     run.add_argument("--output", metavar="DIR", help="keep the output of each rank in a file, too: DIR/rank-0.txt")
+    run.add_argument("--metrics", metavar="FILE.jsonl|DIR",
+                     help="write each malt.report as a line of JSON, or for TensorBoard: DIR/rank-0")  # fmt: skip
     run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
     run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
     run.add_argument("-c", metavar="CODE", help="run this text, as python -c does; what follows are its arguments")
@@ -145,7 +150,10 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
     environ.pop(SURVIVE, None)
     words = ("-m", *program) if options.module else tuple(program)
     display = Display(options.label, options.output, _shown(options.filter, options.n))
-    wanted = Job(options.n, words, options.hosts, survive, display)
+    metrics = None if options.metrics is None else _destination(options.metrics)
+    if metrics is not None:
+        environ.pop(METRICS, None)
+    wanted = Job(options.n, words, options.hosts, survive, display, metrics)
     check_program(wanted.program)
     library = _library(options.mpi)
     mpiexec, machine = find_mpiexec(library, environ), this_machine(environ)
@@ -162,6 +170,14 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
         except OSError as error:
             raise LaunchError(f"--output {options.output}: {error.strerror}") from None
     return restarts.run(line, environ, options.restarts, options.grace)
+
+
+def _destination(path: str) -> str:
+    """Where --metrics writes, for ranks with any working directory."""
+    if not path.endswith(SUFFIX) and not any(map(find_spec, WRITERS)):
+        raise LaunchError(f"--metrics {path}: event files need tensorboard or tensorboardX (pip install tensorboardX); "
+                          f"a file that ends in {SUFFIX} needs neither")  # fmt: skip
+    return os.path.abspath(path)
 
 
 def _shown(words: str | None, ranks: int) -> frozenset[int] | None:

@@ -19,6 +19,7 @@ from malt.launch.mpi_library import LaunchError, Library
 from malt.launch.streams.display import PLAIN, Display
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import CONTROL_SERVER
+from malt.watch.metrics import METRICS
 
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
 """The variable that lets live ranks go on when a rank fails. 1: where MPI promises it. best-effort: on any MPI."""
@@ -90,6 +91,8 @@ class Job:
     """The value of MALT_SURVIVE. None: unset."""
     display: Display = PLAIN
     """What the launcher shows and keeps of what ranks print."""
+    metrics: str | None = None
+    """The value of MALT_METRICS. None: that of the environment, if it is there."""
 
 
 @dataclass(frozen=True)
@@ -212,13 +215,15 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         settings[SURVIVE] = job.survive
         if is_spread and library.family == "openmpi":
             options += [word for name in (SURVIVE, JOB_DIR, CONTROL_SERVER) for word in ("-x", name)]
+    if job.metrics is not None:
+        settings[METRICS] = job.metrics
     if job.display.label and is_spread:
         options += _labelling(library)
     if library.family == "openmpi":
         settings |= _openmpi_settings(library, machine, crowded, job.ranks == 1)
         if not machine.terminal and "FORCE_COLOR" not in environ:
             settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
-        exported = [name for name in (*THREADS, *HEAP, RESTART) if name in environ or name in settings]
+        exported = [name for name in (*THREADS, *HEAP, RESTART, METRICS) if name in environ or name in settings]
         options += _openmpi_options(environ) + _openmpi_hosts(placed, exported)
     elif library.family == "intel":
         options += _intel_hosts(placed)

@@ -122,6 +122,18 @@ def test_survive_may_be_asked_for_by_the_environment(environment, option, asked,
     assert line.fault_tolerant_ranks == (2 if asked else 0)
 
 
+def test_metrics_go_where_the_option_says(tmp_path, monkeypatch, capsys):
+    monkeypatch.setenv("MALT_METRICS", "elsewhere")
+    monkeypatch.setattr(command_line, "find_spec", lambda name: None)
+    assert status(["run", "-n", "2", "--dry-run", "--metrics", "a.jsonl", "x.py"]) == 0
+    assert f"MALT_METRICS={tmp_path / 'a.jsonl'}" in shlex.split(capsys.readouterr().out)
+    assert status(["run", "-n", "2", "--metrics", "events", "x.py"]) == 2
+    assert "--metrics events: event files need tensorboard or tensorboardX" in capsys.readouterr().err
+    monkeypatch.setattr(command_line, "find_spec", lambda name: name == "tensorboardX" or None)
+    assert status(["run", "-n", "2", "--dry-run", "--metrics", "events", "x.py"]) == 0
+    assert f"MALT_METRICS={tmp_path / 'events'}" in shlex.split(capsys.readouterr().out)
+
+
 def test_survive_in_the_environment_is_checked(monkeypatch, capsys):
     monkeypatch.setenv("MALT_SURVIVE", "yes")
     assert status(["run", "-n", "2", "x.py"]) == 2
