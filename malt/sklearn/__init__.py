@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from malt.sklearn.factorization import MatrixFactorization
     from malt.sklearn.gridsearch import GridSearchCV
     from malt.sklearn.linear import LinearSVC, LogisticRegression
+    from malt.sklearn.neural import MLPClassifier, MLPRegressor
 
 __all__ = [
     "GridSearchCV",
@@ -22,6 +23,8 @@ __all__ = [
     "HistGradientBoostingRegressor",
     "LinearSVC",
     "LogisticRegression",
+    "MLPClassifier",
+    "MLPRegressor",
     "MatrixFactorization",
     "average",
 ]
@@ -32,6 +35,8 @@ _LATER = {
     "HistGradientBoostingRegressor": "boosting",
     "LinearSVC": "linear",
     "LogisticRegression": "linear",
+    "MLPClassifier": "neural",
+    "MLPRegressor": "neural",
     "MatrixFactorization": "factorization",
     "average": "averaged",
 }

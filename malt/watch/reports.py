@@ -57,7 +57,7 @@ _has_begun = False
 
 
 def report(**numbers: float) -> None:
-    """Show `numbers` as the newest of this rank: in `malt run --view`, in `malt status`. Local.
+    """Show `numbers` as the newest of this rank: for `malt status` and `malt run --metrics`. Local.
 
     Any name will do. Some have a meaning: `loss`; `epoch` and `epochs`, how many there are, which make the progress
     where no malt.progress does; `examples`, how many this rank has trained on, whose rise is its speed; `step`, the

@@ -76,11 +76,14 @@ class Network:
             weights[layer] -= step * network.gradients[layer]
 
     `weights` are used in place and not copied: a change of the arrays changes the network. With `upper` the inputs are
-    what neurons below put out, whose derivatives the backward pass finds too.
+    what neurons below put out, whose derivatives the backward pass finds too. `loss`: "cross-entropy", or "squared":
+    1/2 |z - y|^2, where labels are rows of numbers, y.
     """
 
-    def __init__(self, weights: Sequence[Weights], l2: float = 0.0, upper: bool = False) -> None:
-        self.weights, self._lowest = weights, 0 if upper else 1
+    def __init__(
+        self, weights: Sequence[Weights], l2: float = 0.0, upper: bool = False, loss: str = "cross-entropy"
+    ) -> None:  # fmt: skip
+        self.weights, self._lowest, self._is_squared = weights, 0 if upper else 1, loss == "squared"
         self.gradients = [np.empty_like(layer) for layer in weights]
         """The gradients of the last backward pass, a layer each. The caller may overwrite them."""
         self._l2 = weights[0].dtype.type(l2)
@@ -100,7 +103,7 @@ class Network:
             np.maximum(outer, 0, out=outer)
         return np.matmul(now.inputs[-1], self.weights[-1], out=now.deltas[-1])
 
-    def backward(self, labels: Labels) -> Iterator[int]:
+    def backward(self, labels: NDArray[Any]) -> Iterator[int]:
         """Yield each layer, from the last to the first, as soon as its gradient is in `gradients`.
 
         Call it once after `forward(len(labels))`. A layer is not read again once it was yielded. So its weights may be
@@ -108,7 +111,9 @@ class Network:
         """
         now = self._pass(len(labels))
         delta = now.deltas[-1]
-        if delta.shape[1] == 1:
+        if self._is_squared:
+            delta -= labels
+        elif delta.shape[1] == 1:
             logistic(delta)
             delta[:, 0] -= labels
         else:
