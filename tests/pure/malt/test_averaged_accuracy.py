@@ -32,7 +32,7 @@ CASES = [
     ("a9a", "MLPRegressor", dict(hidden_layer_sizes=(16,), learning_rate_init=0.01), 3, 400),
     *(("rcv1-ccat", name, options, 3, 400) for name, options in LINEAR.items()),
     ("digits", "averaged SGDClassifier", dict(average=True), 40, 50),
-    ("digits", "MLPClassifier", dict(hidden_layer_sizes=(64,), learning_rate_init=0.01), 40, 50),
+    ("digits", "MLPClassifier", dict(hidden_layer_sizes=(64,), learning_rate_init=0.01), 20, 50),
     ("digits", "MiniBatchKMeans", dict(n_clusters=10, n_init=3), 5, 50),
 ]
 
