@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import pytest
+
+import malt
 from dstorm import Group, SimulatedTransport
 from dstorm.membership.resilient import SurvivingTransport
 from malt.session import session
@@ -38,6 +41,17 @@ def same_error(outcomes):
     assert len({(type(outcome), str(outcome)) for outcome in outcomes}) == 1, outcomes
     assert "\n" not in str(outcomes[0])
     return outcomes[0]
+
+
+def error_of_all(call, size=2):
+    """The message of the ValueError or FloatingPointError that call(rank) raises, one and the same on all ranks."""
+
+    def live(rank):
+        with pytest.raises((ValueError, FloatingPointError)) as raised:
+            call(rank)
+        return raised.value
+
+    return str(same_error(malt.simulate(live, size)))
 
 
 def run_failing(size, seed, failures, live):

@@ -8,7 +8,7 @@ import sys
 import threading
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -21,10 +21,8 @@ from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
 from malt.watch import answers
+from malt.world import counters
 from malt.world.world import DEADLINE_S, World
-
-if TYPE_CHECKING:
-    from malt.watch.record import Counters
 
 _PATIENCE_S = 5.0
 """How long malt.finalize waits for the other ranks while an exception is being handled."""
@@ -70,7 +68,7 @@ def init(
         with _opening:
             if _world is None:  # else another thread was first
                 _world = _opened(comm, deadline_s, start.is_asked_for(os.environ, survive), suspect_after_s)
-                answers.start(_counters(_world))
+                answers.start(counters.reader(_world))
                 return _world
             current = _world
     start.check_asked(survive, current)
@@ -277,22 +275,6 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     if comm.size == 1:
         return World(SoloTransport(library()), deadline_s, comm)
     return start.begin(comm, deadline_s, suspect_after_s, survive)
-
-
-def _counters(opened: World) -> Callable[[], Counters]:
-    """A function that returns what this rank shows of its exchanges in a world. Local; any thread may call it."""
-    members: tuple[int, ...] = (0,)
-    if opened.comm is not None:
-        from dstorm.transports import mpi
-
-        members = mpi.members(opened.comm)
-
-    def read() -> Counters:
-        from malt.world.counters import counters  # takes some ms, which the start of a job need not wait
-
-        return counters(opened, members)
-
-    return read
 
 
 def _checked(comm: Any) -> Any:

@@ -14,7 +14,6 @@ from scipy.special import expit
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from malt.kernels import linear
@@ -22,7 +21,7 @@ from malt.session.collectives import broadcast
 from malt.session.session import alive, size
 from malt.sklearn.batch import CURVATURES, Batch
 from malt.sklearn.descent import Descent, Model
-from malt.sklearn.rows import Rows, agreed, described, united
+from malt.sklearn.rows import Rows, agreed, described, labels, united
 from vol import arguments
 
 
@@ -118,13 +117,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         """X, y and the classes that this rank knows; what ranks compare. Local."""
         self._check_parameters()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, order="C", reset=before is None)
-        check_classification_targets(y)
-        if before is None and what == "partial_fit" and classes is None:
-            raise ValueError("classes must be passed on the first call to partial_fit.")
-        named = np.unique(y if classes is None else classes)
-        known = named if before is None else self.classes_
-        if not np.isin(y, known).all() or (classes is not None and not np.array_equal(named, known)):
-            raise ValueError(f"y or classes are not of the classes {known.tolist()}")
+        known = labels(what, y, classes, None if before is None else self.classes_)
         same = {name: value for name, value in self.get_params().items() if name != "random_state"}
         return (X, y, known), {
             "the parameters": repr(same),

@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import expit, softmax
 from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
-from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from malt.kernels.networks import OPTIMIZERS
 from malt.sklearn.layers import Layers, Training
-from malt.sklearn.rows import Rows, agreed, described, united
+from malt.sklearn.rows import Rows, agreed, described, labels, united
 from vol import arguments
 
 
@@ -171,13 +170,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
     def _labelled(self, what: str, X: Any, y: Any, classes: Any, before: Layers | None) -> Any:
         """X, y and the classes that this rank knows; what ranks compare. Local."""
         X, y, same = self._checked(X, y, False, before)
-        check_classification_targets(y)
-        if before is None and what == "partial_fit" and classes is None:
-            raise ValueError("classes must be passed on the first call to partial_fit.")
-        named = np.unique(y if classes is None else classes)
-        known = named if before is None else self.classes_
-        if not np.isin(y, known).all() or (classes is not None and not np.array_equal(named, known)):
-            raise ValueError(f"y or classes are not of the classes {known.tolist()}")
+        known = labels(what, y, classes, None if before is None else self.classes_)
         return (X, y, known), {**same, **described(self.rows, X, y, known, self.random_state)}
 
 

@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.utils import check_random_state
+from sklearn.utils.multiclass import check_classification_targets
 
 from malt.data.shards import shard
 from malt.session import session
@@ -45,6 +46,21 @@ def described(kind: str, X: Any, y: NDArray[Any], classes: Any, random_state: An
             X.shape[0], checksum(X), checksum(np.ascontiguousarray(places))
         ]  # fmt: skip
     return found
+
+
+def labels(what: str, y: Any, classes: Any, known: NDArray[Any] | None) -> NDArray[Any]:
+    """The classes that this rank knows: those of y, or `classes`, or `known`, those of the calls before. Local.
+
+    ValueError: y or `classes` are not labels, or do not fit `known`; the first partial_fit is not given `classes`.
+    """
+    check_classification_targets(y)
+    if known is None and what == "partial_fit" and classes is None:
+        raise ValueError("classes must be passed on the first call to partial_fit.")
+    named = np.unique(y if classes is None else classes)
+    known = named if known is None else known
+    if not np.isin(y, known).all() or (classes is not None and not np.array_equal(named, known)):
+        raise ValueError(f"y or classes are not of the classes {known.tolist()}")
+    return known
 
 
 def united(classes: NDArray[Any], reports: Mapping[int, Any]) -> NDArray[Any]:

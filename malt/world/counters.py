@@ -3,10 +3,23 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
-from malt.watch.record import Counters
 from malt.world.world import World
+
+if TYPE_CHECKING:
+    from malt.watch.record import Counters
+
+
+def reader(world: World) -> Callable[[], Counters]:
+    """A function that returns the counters of this rank. Local; any thread may call it at any time."""
+    members: tuple[int, ...] = (0,)
+    if world.comm is not None:
+        from dstorm.transports import mpi
+
+        members = mpi.members(world.comm)
+    return lambda: counters(world, members)
 
 
 def counters(world: World, members: Sequence[int]) -> Counters:
@@ -14,6 +27,8 @@ def counters(world: World, members: Sequence[int]) -> Counters:
 
     `members`: the number that mpiexec has given each rank.
     """
+    from malt.watch.record import Counters  # takes some ms, which the start of a job need not wait
+
     totals = [vector.statistics() for vector in tuple(world.vectors)]
     totals += [world.freed, world.statistics(), world.chunk_statistics()]
     edges = [(members[peer], edge) for one in totals for peer, edge in one.peers.items()]
