@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from malt.watch.ranks import Shown
 from malt.watch.record import Record
@@ -13,36 +12,30 @@ HEADINGS = ("rank", "done", "left", "loss", "examples/s", "out", "in", "merged",
 LONG_S = 10.0
 """A rank for which another one has waited for so long holds it up."""
 _LATE_S = 3.0
-"""A rank that has not answered for so long, beyond the interval at which it is asked, is named."""
+"""A rank that has not answered for so long is named."""
 _NAMED = 6
 """The most ranks that one cell names."""
 _UNITS = ("B", "kB", "MB", "GB", "TB")
 
 
-class Row(NamedTuple):
-    """A row of the view."""
-
-    cells: tuple[str, ...]
-    part: float | None
-    """The part of the work that is done."""
-    is_trouble: bool
-    """Whether the rank has failed, is stopped, does not answer, or holds up others."""
+Row = tuple[str, ...]
+"""The cells of a rank."""
 
 
-def rows(shown: Sequence[Shown], every_s: float = 0.0) -> list[Row]:
-    """A row for each rank. `every_s`: how often ranks are asked."""
+def rows(shown: Sequence[Shown]) -> list[Row]:
+    """A row for each rank."""
     records = {one.rank: one.record for one in shown if one.record is not None}
     running = {one.rank for one in shown if not one.state}
     held_up = {
         rank: sorted(other for other in running & records.keys() if _is_held_up(records[other], rank))
         for rank in running
     }
-    return [_row(one, records, held_up.get(one.rank, []), every_s) for one in shown]
+    return [_row(one, records, held_up.get(one.rank, [])) for one in shown]
 
 
 def lines(rows: Sequence[Row]) -> str:
     """The rows as text, below the headings, in columns."""
-    cells = [HEADINGS, *(row.cells for row in rows)]
+    cells = [HEADINGS, *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rendered = [
         "  ".join([*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
@@ -51,22 +44,19 @@ def lines(rows: Sequence[Row]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in rendered)
 
 
-def _row(one: Shown, records: dict[int, Record], held_up: Sequence[int], every_s: float) -> Row:
+def _row(one: Shown, records: dict[int, Record], held_up: Sequence[int]) -> Row:
     record = one.record
     if record is None:
-        state = one.state or "no session yet"
-        return Row((str(one.rank), *[""] * (len(HEADINGS) - 2), state), None, one.state in ("failed", "stopped"))
-    state, is_trouble = _state(one, record, held_up, every_s)
+        return str(one.rank), *[""] * (len(HEADINGS) - 2), one.state or "no session yet"
     received = record.read + sum(other.sent.get(one.rank, 0) for other in records.values())
     numbers = record.numbers
-    cells = (
+    return (
         str(one.rank), _done(record), "" if record.left_s is None or one.state else _duration(record.left_s),
         f"{numbers['loss']:.4g}" if "loss" in numbers else "",
         "" if record.examples_per_s is None or one.state else f"{record.examples_per_s:,.0f}",
         _size(sum(record.sent.values())), _size(received), f"{record.merged:,}", f"{record.overwritten:,}",
-        str(record.lag), _duration(record.waited_s), state,
+        str(record.lag), _duration(record.waited_s), _state(one, record, held_up),
     )  # fmt: skip
-    return Row(cells, record.progress, is_trouble)
 
 
 def _done(record: Record) -> str:
@@ -76,15 +66,15 @@ def _done(record: Record) -> str:
     return f"{record.done:,}" if record.done else "" if epoch is None else f"epoch {epoch:g}"
 
 
-def _state(one: Shown, record: Record, held_up: Sequence[int], every_s: float) -> tuple[str, bool]:
-    """What a rank is in, and whether it is in trouble."""
+def _state(one: Shown, record: Record, held_up: Sequence[int]) -> str:
+    """What a rank is in."""
     if one.state:
-        return one.state, one.state in ("failed", "stopped")
-    if one.age_s > every_s + _LATE_S:
-        return f"no answer for {one.age_s:.0f} s", True
+        return one.state
+    if one.age_s > _LATE_S:
+        return f"no answer for {one.age_s:.0f} s"
     if record.waits_for:
-        return f"waits for {_named(record.waits_for)} in {record.call} ({_duration(record.wait_s)})", False
-    return (f"holds up {_named(held_up)}", True) if held_up else ("", False)
+        return f"waits for {_named(record.waits_for)} in {record.call} ({_duration(record.wait_s)})"
+    return f"holds up {_named(held_up)}" if held_up else ""
 
 
 def _is_held_up(record: Record, by: int) -> bool:

@@ -130,6 +130,8 @@ def test_reports_as_lines_of_json(tmp_path, monkeypatch):
     first, second = map(json.loads, path.read_text().splitlines())
     assert first.pop("time") <= second.pop("time")
     assert (first, second) == ({"rank": 0, "loss": 0.5, "epoch": 1}, {"rank": 0, "loss": None})
+    metrics.sink(str(path))({"loss": 0.25})  # as another rank, which opens the same file
+    assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [0.5, None, 0.25]
 
 
 def test_reports_in_event_files(tmp_path, monkeypatch):
