@@ -23,6 +23,7 @@ import malt
 from bench import jobs, scale, start
 from bench import rows as table
 from bench.mf import comparison as factorization
+from bench.picture import picture
 from bench.rows import Row
 from bench.svm import comparison as classification
 from bench.svm import exchanges, logistic, straggler
@@ -60,6 +61,9 @@ def measure(options: argparse.Namespace) -> None:
         _write(options.json, library.family, about, made)
         if options.page:
             options.page.write_text(page(options.json), encoding="utf-8")
+            drawing = options.page.parent / "pictures" / "peers.svg"
+            drawing.parent.mkdir(exist_ok=True)
+            drawing.write_text(drawn(options.json), encoding="utf-8")
 
 
 def _write(path: Path, family: str, about: dict[str, object], made: dict[str, list[Row]]) -> None:
@@ -82,6 +86,11 @@ def page(path: Path) -> str:
         for name, part in result["parts"].items():
             sections.append(f"### {name}, {part['measured']}\n\n{table.table(table.from_json(part['rows']))}\n")
     return PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(sections))
+
+
+def drawn(path: Path) -> str:
+    """The text of docs/pictures/peers.svg for a results file: of the first MPI library in it."""
+    return picture(next(iter(table.read(path).values())))
 
 
 def machine() -> str:

@@ -42,7 +42,7 @@ SHARDED = {
     "multiply_sum": "Multiply and sum, by map/reduce over numbers that rank 0 has",
 }
 """Programs without a serial twin, and their titles."""
-TITLES = "| | lines, serial | parallel | added | changed | result, serial | on two ranks |"
+_TITLES = "| | lines, serial | parallel | added | changed | result, serial | on two ranks |"
 PAGE = """# Examples
 
 Each program of examples/ but the last three is there twice: serial, as it would be without MALT, and parallel. Run them
@@ -132,7 +132,7 @@ def listing(serial: str, parallel: str) -> str:
 
 def table() -> str:
     """A table in Markdown, with a line per example."""
-    lines = [TITLES, "|---|---|---|---|---|---|---|"]
+    lines = [_TITLES, "|---|---|---|---|---|---|---|"]
     for name, one in EXAMPLES.items():
         counts = " | ".join(map(str, change(source(name, "serial"), source(name, "parallel"))))
         lines.append(f"| {one.title} | {counts} | {one.measure} {one.serial:.4f} | {one.parallel:.4f} |")
@@ -154,21 +154,13 @@ def page() -> str:
     return PAGE.format(table=table()) + "".join(sections)
 
 
-def readme(text: str) -> str:
-    """`text`, that of README.md, with its table brought up to date."""
-    before, _, after = text.partition(TITLES)
-    return before + table() + "\n\n" + after.partition("\n\n")[2]
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pages.lines", description=__doc__.splitlines()[0])
-    parser.add_argument("--write", action="store_true", help="write docs/examples.md, and the table of README.md")
+    parser.add_argument("--write", action="store_true", help="write docs/examples.md")
     options = parser.parse_args()
     print(table())
     if options.write:
         (ROOT / "docs" / "examples.md").write_text(page(), encoding="utf-8")
-        file = ROOT / "README.md"
-        file.write_text(readme(file.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -71,7 +71,7 @@ def run(options: dict[str, Any], seed: int, folder: str, mbit: int | None = None
     with tempfile.TemporaryDirectory() as scratch:
         out = Path(scratch, "out")
         whole = {"way": "malt", "rate": 0.05, "epochs": EPOCHS, "seed": seed, **options}
-        words = ["-m", "bench.pages.cnn", folder, str(out), json.dumps(whole)]
+        words = ["-m", "bench.pages.cnn", os.path.abspath(folder), str(out), json.dumps(whole)]
         if whole["way"] == "ddp":
             _run_ddp(words, mbit)
         elif mbit is None:

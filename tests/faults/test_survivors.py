@@ -7,6 +7,7 @@ import json
 import re
 
 import pytest
+from documents import EXAMPLES
 from failing_jobs import Job, needs_openmpi
 from programs import ROOT
 
@@ -172,8 +173,7 @@ def test_an_exit_with_status_0_is_no_failure(start):
 @needs_openmpi
 def test_the_loop_of_the_readme_goes_on(start):
     """One rank is killed in the midst of its rows. From the next epoch on the others train on them, too."""
-    readme = (ROOT / "README.md").read_text()
-    source = re.search(r"<!-- example: parallel -->\n```python\n(.*?)```", readme, re.DOTALL)[1]
+    source = EXAMPLES["parallel"]
     first, loop = "w = np.zeros(30)\n", "        w += 0.02 *"
     assert source.count(loop) == source.count(first) == 1 and "range(3)" in source
     dies = "        malt.rank() == 2 and i == 5000 and __import__('os').kill(__import__('os').getpid(), 9)\n"

@@ -1,4 +1,4 @@
-"""The programs of README.md run, and do what it says."""
+"""The programs of README.md and of the guide run, and do what is said of them."""
 
 from __future__ import annotations
 
@@ -8,17 +8,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from documents import DOCUMENTS, EXAMPLES
+from programs import ROOT
 
 import malt
 from malt.files import checkpoint
 
-ROOT = Path(__file__).parents[2]
-README = (ROOT / "README.md").read_text()
+README = DOCUMENTS[ROOT / "README.md"]
 pytestmark = pytest.mark.serial
-
-
-def example(name):
-    return re.search(rf"<!-- example: {name} -->\n```python\n(.*?)```", README, re.DOTALL).group(1)
 
 
 def run(program, tmp_path, environment, ranks):
@@ -37,7 +34,7 @@ def losses(output):
 
 
 def test_the_port_adds_four_lines_and_changes_one():
-    serial, parallel = example("serial").splitlines(), example("parallel").splitlines()
+    serial, parallel = EXAMPLES["serial"].splitlines(), EXAMPLES["parallel"].splitlines()
     added = [line for line in parallel if line not in serial]
     assert [line.rsplit("#", 1)[1].strip()[0] for line in added if "#" in line] == ["1", "2", "3", "4"]
     assert len(added) == 5
@@ -47,26 +44,26 @@ def test_the_port_adds_four_lines_and_changes_one():
 @pytest.mark.thorough
 def test_the_port_is_as_good_as_its_serial_twin(tmp_path, job_environment):
     """The serial twin takes as many steps as each rank."""
-    twin = example("serial").replace("range(len(X))", "range(len(X) // 4)")
-    assert twin != example("serial")
+    twin = EXAMPLES["serial"].replace("range(len(X))", "range(len(X) // 4)")
+    assert twin != EXAMPLES["serial"]
     [serial] = losses(run(twin, tmp_path, job_environment, ranks=1))
-    parallel = losses(run(example("parallel"), tmp_path, job_environment, ranks=4))
+    parallel = losses(run(EXAMPLES["parallel"], tmp_path, job_environment, ranks=4))
     assert len(parallel) == 4 and len(set(parallel)) == 1
     assert parallel[0] <= serial
 
 
 def test_vectors(tmp_path, job_environment):
-    output = run(example("vector"), tmp_path, job_environment, ranks=3)
+    output = run(EXAMPLES["vector"], tmp_path, job_environment, ranks=3)
     assert sorted(output.splitlines()) == ["0 (2,) 1.0 1", "1 (0,) 0.5 1", "2 (1,) 1.5 1"]
 
 
 def test_collectives(tmp_path, job_environment):
-    assert run(example("collectives"), tmp_path, job_environment, ranks=3) == "[1.  0.5] 1.667 [1 1 1] 3\n"
+    assert run(EXAMPLES["collectives"], tmp_path, job_environment, ranks=3) == "[1.  0.5] 1.667 [1 1 1] 3\n"
 
 
 @pytest.mark.thorough
 def test_a_function_on_ranks(tmp_path, job_environment):
-    (tmp_path / "program.py").write_text(example("run"))
+    (tmp_path / "program.py").write_text(EXAMPLES["run"])
     done = subprocess.run(
         [sys.executable, "program.py"], cwd=tmp_path, env={**job_environment, "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, timeout=100,
@@ -79,23 +76,23 @@ def test_a_function_on_ranks(tmp_path, job_environment):
 @pytest.mark.thorough
 def test_estimators(tmp_path, job_environment):
     pytest.importorskip("sklearn")
-    assert run(example("estimators"), tmp_path, job_environment, ranks=2) == "0.988\n" * 2
+    assert run(EXAMPLES["estimators"], tmp_path, job_environment, ranks=2) == "0.988\n" * 2
 
 
 def test_map_reduce(tmp_path, job_environment):
-    [line] = run(example("map_reduce"), tmp_path, job_environment, ranks=3).splitlines()
+    [line] = run(EXAMPLES["map_reduce"], tmp_path, job_environment, ranks=3).splitlines()
     assert re.fullmatch(r"loss \d+\.\d{3}, converged; 1,3\d\d,\d{3} bytes of chunks", line)
 
 
 @pytest.mark.thorough
 def test_a_loop_of_scikit_learn(tmp_path, job_environment):
-    printed = run(example("sklearn"), tmp_path, job_environment, ranks=2).split()
+    printed = run(EXAMPLES["sklearn"], tmp_path, job_environment, ranks=2).split()
     assert len(printed) == 4 and printed[1] == printed[3] and float(printed[1]) > 0.93
 
 
 def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
     """The port with a checkpoint, killed after one epoch and after another, ends as if it had never been killed."""
-    port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")
+    port, loop = EXAMPLES["parallel"], EXAMPLES["checkpoint"].replace("every_s=60", "every_s=0")
     start, end = port[: port.index("w = np.zeros")], port[port.index("print(") :]
     monkeypatch.chdir(tmp_path)
     for epoch in (1, 2):
@@ -111,7 +108,7 @@ def test_the_checkpoint_goes_on_where_it_was(tmp_path, monkeypatch, capsys):
 
 def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, capsys):
     """All ranks have it, though the lowest writes the checkpoint."""
-    port, loop = example("parallel"), example("checkpoint").replace("every_s=60", "every_s=0")
+    port, loop = EXAMPLES["parallel"], EXAMPLES["checkpoint"].replace("every_s=60", "every_s=0")
     program = port[: port.index("w = np.zeros")] + loop + port[port.index("print(") :]
     monkeypatch.chdir(tmp_path)
     for _ in range(2):
@@ -122,7 +119,7 @@ def test_a_finished_job_run_again_has_the_same_model(tmp_path, monkeypatch, caps
 @pytest.mark.thorough
 def test_the_program_prints_what_is_shown(job_environment):
     """Only figures, hashes and the name of the MPI library may differ."""
-    shown = re.search(r"<!-- expected: make run -->\n(.*?)\n\n#", README, re.DOTALL).group(1)
+    shown = re.search(r"<!-- expected: make run -->\n(.*?)\n\n\S", README, re.DOTALL).group(1)
     command = [sys.executable, "-m", "malt", "run", "-n", "4", "-m", "apps.svm"]
     done = subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=100)
 
@@ -133,6 +130,27 @@ def test_the_program_prints_what_is_shown(job_environment):
     assert {shape(line) for line in shown.splitlines()} - printed == {"..."}
 
 
-def test_every_file_that_is_named_is_there():
-    for name in re.findall(r"[A-Z]+\.md", README):
-        assert (ROOT / name).is_file()
+@pytest.mark.thorough
+def test_a_loop_of_numba(capsys):
+    pytest.importorskip("numba")
+    program = EXAMPLES["numba"]
+    malt.simulate(lambda rank: exec(program, {}), 2)
+    malt.simulate(lambda rank: exec(program, {}), 1)
+    two, one = losses(capsys.readouterr().out)
+    assert two == pytest.approx(one, rel=0.1)
+
+
+@pytest.mark.parametrize("file", DOCUMENTS, ids=lambda file: file.name)
+def test_what_a_page_names_is_there(file):
+    text = DOCUMENTS[file]
+    names = re.findall(r"\]\(([^)#:]+)\)", text)
+    assert [name for name in names if not (file.parent / name).exists()] == []
+    files = re.findall(r"\b(?:[A-Z]+\.md|docs/[\w/]+\.md|examples/\w+\.\w+)\b", text)
+    assert [name for name in files if not (ROOT / name).exists()] == []
+
+
+def test_every_program_that_is_shown_is_tried():
+    """By a test that names it; of a program of examples/ test_lines.py says that it is shown as it is."""
+    assert sum(text.count("```python") for text in DOCUMENTS.values()) == len(EXAMPLES)
+    tests = "".join(file.read_text() for file in Path(__file__).parents[1].rglob("*.py"))
+    assert [name for name in EXAMPLES if f'"{name}"' not in tests] == []

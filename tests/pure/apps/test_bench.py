@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench import __main__ as program
-from bench import jobs, rows
+from bench import jobs, picture, rows
 from bench.pages import torch
 from bench.rows import Row, rated, timed
 from bench.svm import planted
@@ -145,3 +145,11 @@ def test_rounds_are_completed_in_parts_and_become_tables():
     assert "No round is whole yet." in torch.page([{"DDP, gloo": []}], [])
     assert "| DDP, gloo | 0.9900 | 10.0 | 1.00 | 100.00 | 1 | 50.00 | 100.00 |" in page
     assert "| changes, every 78 batches | 0.9900 | 4.0 | 0.40 | 100.00 | 1 | 2.0 | 4.0 |" in page
+
+
+def test_the_picture_has_a_bar_for_each_row_of_the_page():
+    """It is that of the results that are kept; a row that was renamed would lose its bar."""
+    drawn = program.drawn(program.ROOT / "bench/results.json")
+    assert drawn == (program.ROOT / "docs/pictures/peers.svg").read_text()
+    assert drawn.count("<rect") == len(picture.BARS)
+    assert drawn.count("<line") == picture.picture([]).count("<line") == 1

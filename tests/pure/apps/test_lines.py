@@ -1,17 +1,16 @@
-"""Tests of bench.pages.lines: the lines that make examples parallel, and the pages that show them."""
+"""Tests of bench.pages.lines: the lines that make examples parallel, and the page that shows them."""
 
 from __future__ import annotations
 
 import ast
-import re
 
 import pytest
+from documents import EXAMPLES
 from programs import ROOT
 
 import malt
 from bench.pages import lines
 
-README = (ROOT / "README.md").read_text()
 FILES = sorted((ROOT / "examples").glob("*.py"))
 SHOWN = {
     "serial": "logistic_serial",
@@ -51,15 +50,9 @@ def test_the_page_is_up_to_date():
     assert (ROOT / "docs/examples.md").read_text() == lines.page(), "run python -m bench.pages.lines --write"
 
 
-def test_the_readme_shows_the_table():
-    assert lines.readme(README) == README, "run python -m bench.pages.lines --write"
-    assert lines.table() in README
-
-
 @pytest.mark.parametrize("example, name", SHOWN.items())
-def test_the_readme_shows_the_files(example, name):
-    shown = re.search(rf"<!-- example: {example} -->\n```python\n(.*?)```", README, re.DOTALL).group(1)
-    assert shown in (ROOT / f"examples/{name}.py").read_text()
+def test_the_pages_show_the_files(example, name):
+    assert EXAMPLES[example] in (ROOT / f"examples/{name}.py").read_text()
 
 
 def test_only_code_counts_as_a_line():
