@@ -12,6 +12,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from dstorm.trace import Trace
 from dstorm.view import View
 from dstorm.wait import Wait
 
@@ -80,6 +81,8 @@ class Transport(Protocol):
 
     duties: list[Callable[[], object]]
     """What this rank does for its peers: functions that make one-sided calls, which `attend` calls."""
+    trace: Trace | None
+    """Where its events are written down. None: it is not traced."""
 
     def attend(self) -> None:
         """Call the functions of `duties`. One-sided. Each `pause` and each `poll_failures` does so."""

@@ -125,7 +125,7 @@ class Barrier(WaitMonitor):
     @contextlib.contextmanager
     def calling(self, what: str) -> Iterator[None]:
         """As `Transport.calling`. Local. OverlappingCalls: another thread of this rank is in a collective call."""
-        with self._turn.taken(what), self.calls.calling(what):
+        with self._turn.taken(what), self.calls.calling(what, self._transport.trace):
             yield
 
     def _enter(self, what: str, patience_s: float | None, final: bool) -> frozenset[int]:
@@ -178,9 +178,12 @@ class Barrier(WaitMonitor):
         start = self._clock()
         wait = Wait(self._rank, len(self._others) + 1, what, start, self.deadline_s, patient=True, final=final)
         polls = 0
+        trace, last = self._transport.trace, self._membership.missing(generation)
         try:
             while (decision := self._decision(generation, what)) is None:
                 now = self._clock()
+                if trace is not None:
+                    last = self._membership.missing(generation) or last
                 if patience_s is not None and now - start > patience_s:
                     raise self._passed(generation, what)
                 if wait.is_due(now):
@@ -194,6 +197,9 @@ class Barrier(WaitMonitor):
             return decision
         finally:
             self.end_wait()
+            if trace is not None:
+                now = self._clock()
+                trace.waited(what, start, now, [(rank, now - start) for rank in last])
 
     def depart(self) -> None:
         """As `Transport.depart`. One-sided."""

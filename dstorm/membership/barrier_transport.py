@@ -6,6 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from dstorm.membership.barrier import Barrier
+from dstorm.trace import Trace
 from dstorm.wait import Wait
 
 
@@ -14,6 +15,7 @@ class BarrierTransport:
 
     _barrier: Barrier
     duties: list[Callable[[], object]]
+    trace: Trace | None = None
 
     def attend(self) -> None:
         """As `Transport.attend`. One-sided."""

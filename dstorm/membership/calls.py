@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
+
+from dstorm.trace import Trace
 
 
 class Calls:
@@ -17,12 +19,13 @@ class Calls:
         self._current = ""
 
     @contextmanager
-    def calling(self, what: str) -> Iterator[None]:
-        """As `Transport.calling`. Local."""
+    def calling(self, what: str, trace: Trace | None = None) -> Iterator[None]:
+        """As `Transport.calling`. `trace`: where the call is noted. Local."""
         outer = self._current
         self._current = outer or what
         try:
-            yield
+            with nullcontext() if trace is None else trace.call(what):
+                yield
         finally:
             self._current = outer
 

@@ -226,6 +226,8 @@ class CompiledCalls:
         waited = self._clock() - start
         behind.waited_s += waited
         self._waiting.total_s += waited
+        if self._transport.trace is not None:
+            self._transport.trace.waited("gather", start, start + waited, [(behind.peer, waited)])
         return merged
 
 

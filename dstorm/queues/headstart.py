@@ -54,10 +54,14 @@ class HeadStart(Generic[_Edge]):
 
     def _yield_core(self, behind: list[_Edge], step: int, version: int) -> None:
         patience, clock, is_first = self._patience[version], self._transport.clock, True
-        patience.arrive(clock(), step)
+        start = clock()
+        patience.arrive(start, step)
         while behind and (is_first or patience.is_left):
             patience.pause(self._transport.pause, clock)
             self._waiting.notice()
             is_first = False
             behind = [edge for edge in self._view.to_living(behind) if not self._has_reached(edge, step)]
-        patience.leave(clock())
+        end = clock()
+        patience.leave(end)
+        if self._transport.trace is not None:
+            self._transport.trace.yielded(start, end)

@@ -77,6 +77,7 @@ class Waiting:
         start = now = transport.clock()
         wait = Wait(transport.rank, transport.size, what, start, self._deadline_s)
         polls = 0
+        before_s = [(edge, edge.waited_s) for edge in edges] if transport.trace is not None else []
         try:
             while edges:
                 if timeout_s is not None and now - start > timeout_s:
@@ -97,6 +98,8 @@ class Waiting:
         finally:
             self.total_s += now - start
             transport.end_wait()
+            if transport.trace is not None:
+                transport.trace.waited(what, start, now, [(one.peer, one.waited_s - was) for one, was in before_s])
         return True
 
     def _passed(self, what: str, edges: Sequence[Awaited], now: float) -> DeadlinePassed:

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.queues.waiting import yield_core
+from dstorm.trace import Trace
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
@@ -63,6 +64,7 @@ class SoloTransport:
 
     rank, size = 0, 1
     waiting = None
+    trace: Trace | None = None
     local_peers: frozenset[int] = frozenset()
 
     def __init__(self, library: str = "no MPI") -> None:

@@ -7,6 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 from typing import NoReturn
@@ -14,12 +15,13 @@ from typing import NoReturn
 from malt import __version__
 from malt.commands import graph, watching
 from malt.commands.doctor import command
-from malt.launch import job, restarts
+from malt.launch import job, restarts, traced
 from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
 from malt.launch.environment import outside
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.streams.display import Display, make_files, ranks_of
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
+from malt.watch.trace.files import TRACE
 from vol.graphs.graph import NAMES as NAMES_OF_GRAPHS
 
 
@@ -77,14 +79,14 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace", "--output", "--filter", "--metrics")
+_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace", "--output", "--filter", "--metrics", "--trace")
 """The options of `malt run` that take the next word."""
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
         "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--label] [--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] "
+        "[--label] [--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] "
         "[--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
@@ -102,6 +104,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--output", metavar="DIR", help="keep the output of each rank in a file, too: DIR/rank-0.txt")
     run.add_argument("--metrics", metavar="FILE.jsonl|DIR",
                      help="write each malt.report as a line of JSON, or for TensorBoard: DIR/rank-0")  # fmt: skip
+    run.add_argument("--trace", metavar="DIR",
+                     help="write down each exchange of each rank, for malt report and Perfetto")  # fmt: skip
     run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
     run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
     run.add_argument("-c", metavar="CODE", help="run this text, as python -c does; what follows are its arguments")
@@ -153,7 +157,10 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
     metrics = None if options.metrics is None else _destination(options.metrics)
     if metrics is not None:
         environ.pop(METRICS, None)
-    wanted = Job(options.n, words, options.hosts, survive, display, metrics)
+    trace = None if options.trace is None else os.path.abspath(options.trace)
+    if trace is not None:
+        environ.pop(TRACE, None)
+    wanted = Job(options.n, words, options.hosts, survive, display, metrics, trace)
     check_program(wanted.program)
     library = _library(options.mpi)
     mpiexec, machine = find_mpiexec(library, environ), this_machine(environ)
@@ -169,7 +176,10 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
             make_files(options.output, options.n)
         except OSError as error:
             raise LaunchError(f"--output {options.output}: {error.strerror}") from None
-    return restarts.run(line, environ, options.restarts, options.grace)
+    start = partial(restarts.run, line, environ, options.restarts, options.grace)
+    if trace is None:
+        return start()
+    return traced.run(start, options.trace, traced.facts(wanted, library, machine, environ))
 
 
 def _destination(path: str) -> str:

@@ -20,6 +20,7 @@ from malt.launch.streams.display import PLAIN, Display
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import CONTROL_SERVER
 from malt.watch.metrics import METRICS
+from malt.watch.trace.files import TRACE
 
 SURVIVE, BEST_EFFORT = "MALT_SURVIVE", "best-effort"
 """The variable that lets live ranks go on when a rank fails. 1: where MPI promises it. best-effort: on any MPI."""
@@ -93,6 +94,8 @@ class Job:
     """What the launcher shows and keeps of what ranks print."""
     metrics: str | None = None
     """The value of MALT_METRICS. None: that of the environment, if it is there."""
+    trace: str | None = None
+    """The folder of the trace. None: there is none."""
 
 
 @dataclass(frozen=True)
@@ -217,13 +220,15 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
             options += [word for name in (SURVIVE, JOB_DIR, CONTROL_SERVER) for word in ("-x", name)]
     if job.metrics is not None:
         settings[METRICS] = job.metrics
+    if job.trace is not None:
+        settings[TRACE] = job.trace
     if job.display.label and is_spread:
         options += _labelling(library)
     if library.family == "openmpi":
         settings |= _openmpi_settings(library, machine, crowded, job.ranks == 1)
         if not machine.terminal and "FORCE_COLOR" not in environ:
             settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
-        exported = [name for name in (*THREADS, *HEAP, RESTART, METRICS) if name in environ or name in settings]
+        exported = [name for name in (*THREADS, *HEAP, RESTART, METRICS, TRACE) if name in environ or name in settings]
         options += _openmpi_options(environ) + _openmpi_hosts(placed, exported)
     elif library.family == "intel":
         options += _intel_hosts(placed)

@@ -52,7 +52,8 @@ def blocks(init: Array, sizes: Sequence[int], owners: Any = None, name: str | No
 
     def make(world: World, title: str, checked: _Arguments, ranks: tuple[int, ...]) -> Blocks:
         array, counts, whose = checked
-        return Blocks(array, counts, world.transport, whose, ranks=ranks, deadline_s=world.deadline_s, name=title)
+        kind = world.kind_of(Blocks)
+        return kind(array, counts, world.transport, whose, ranks=ranks, deadline_s=world.deadline_s, name=title)
 
     return create("malt.blocks", "blocks", name, check, make)
 

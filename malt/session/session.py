@@ -21,6 +21,7 @@ from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
 from malt.watch import answers
+from malt.watch.trace.files import TRACE
 from malt.world import counters
 from malt.world.world import DEADLINE_S, World
 
@@ -69,6 +70,10 @@ def init(
             if _world is None:  # else another thread was first
                 _world = _opened(comm, deadline_s, start.is_asked_for(os.environ, survive), suspect_after_s)
                 answers.start(counters.reader(_world))
+                if TRACE in os.environ:
+                    from malt.world import tracing
+
+                    tracing.begin(_world)
                 return _world
             current = _world
     start.check_asked(survive, current)

@@ -128,7 +128,9 @@ def _derived(layout: ShardLayout, call: str) -> ShardedVector | SparseShardedVec
 
 def _made(world: World, title: str, layout: ShardLayout) -> ShardedVector | SparseShardedVector:
     rest = (world.transport, _derived, world.deadline_s, title, lambda: world.closed)
-    return SparseShardedVector(layout, *rest) if isinstance(layout, HashedLayout) else ShardedVector(layout, *rest)
+    if isinstance(layout, HashedLayout):
+        return world.kind_of(SparseShardedVector)(layout, *rest)
+    return world.kind_of(ShardedVector)(layout, *rest)
 
 
 def _dtype(dtype: Any) -> np.dtype[Any]:

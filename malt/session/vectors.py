@@ -66,8 +66,8 @@ def vector(
 
     def make(world: World, title: str, checked: _Arguments, _: tuple[int, ...]) -> Vector:
         array, mesh, consistency, rows = checked
-        made: type[Vector] = SparseVector if kind == "sparse" else DenseVector
-        return made(
+        plain: type[Vector] = SparseVector if kind == "sparse" else DenseVector
+        return world.kind_of(plain)(
             array, world.transport, mesh, consistency, **rows,
             depth=depth, deadline_s=world.deadline_s, check_finite=check_finite, name=title,
         )  # fmt: skip

@@ -15,6 +15,8 @@ from malt.watch import answers
 from malt.watch.metrics import METRICS, sink
 from malt.watch.progress import Loop, Loops, Pace, Progress
 from malt.watch.record import Counters, Record
+from malt.watch.trace.files import METRICS as METRICS_OF_TRACE
+from malt.watch.trace.files import TRACE
 from vol import arguments
 
 _Item = TypeVar("_Item")
@@ -124,8 +126,10 @@ def _begin() -> None:
     """Begin to answer, in a program that has no session so far, and to write metrics, where they are asked for."""
     global _has_begun
     answers.start()
-    if path := os.environ.get(METRICS):
-        _callbacks.insert(0, sink(path))
+    folder = os.environ.get(TRACE)
+    for path in (os.environ.get(METRICS), folder and os.path.join(folder, METRICS_OF_TRACE)):
+        if path:
+            _callbacks.insert(0, sink(path))
     _has_begun = True
 
 

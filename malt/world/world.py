@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
 from dstorm.algorithms import Traffic
@@ -14,10 +14,12 @@ from malt.world.endings import Ending
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
 from vol import OwnedVector, SparseShardedVector, resting
+from vol.shared import Shared
 
 _LAST = "malt.finalize"
 DEADLINE_S = 300.0
 """The default. malt.init compares by identity, to find out whether a deadline was given."""
+Kind = TypeVar("Kind", bound=Shared)
 
 
 class OpenVector(Protocol):
@@ -152,6 +154,14 @@ class World:
         """The sharded vectors that are not freed yet, the same on all ranks: one rank may have left one alone."""
         return [one for one in self.vectors if isinstance(one, OwnedVector)]
 
+    def kind_of(self, plain: type[Kind]) -> type[Kind]:
+        """The class of a vector or of blocks that are made here: `plain`, or what notes its events. Local."""
+        if self.transport.trace is None:
+            return plain
+        from vol.traced import TRACED
+
+        return TRACED[plain]
+
     def reachable(self, neighbours: Sequence[int]) -> Sequence[int]:
         """The ranks that a vector of this rank must be able to reach, ascending. Local.
 
@@ -227,6 +237,9 @@ class World:
             return
         for vector in self.vectors:
             vector.leave()
+        if self.transport.trace is not None:
+            for sent in (self.traffic.sent, self.chunk_traffic.sent):
+                self.transport.trace.settle({peer: EdgeStatistics(bytes_sent=sent[peer]) for peer in sent})
         self.ending.free(self)
         self.transport.close()
 

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from dstorm import reduction
 from dstorm.errors import WithoutMpi
 from dstorm.membership.calls import Calls
+from dstorm.trace import Trace
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
@@ -88,6 +89,7 @@ class SimulatedTransport:
     """One rank of a `Group`. All methods are those of `Transport`."""
 
     waiting: Wait | None = None
+    trace: Trace | None = None
 
     def __init__(self, group: Group, rank: int) -> None:
         self._group = group
@@ -146,7 +148,7 @@ class SimulatedTransport:
         return self._group.gather(self.rank, self._calls.name(what), thing, self.attend if self.duties else None)
 
     def calling(self, what: str) -> AbstractContextManager[None]:
-        return self._calls.calling(what)
+        return self._calls.calling(what, self.trace)
 
     def set_deadline(self, deadline_s: float) -> None:
         pass

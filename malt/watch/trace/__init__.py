@@ -1,0 +1,1 @@
+"""What ranks write down of their exchanges, and what is made of it: a timeline for Perfetto, and a report."""

@@ -1,0 +1,50 @@
+"""The folder of a trace: what lies in it, and who writes that.
+
+    job.json         what ran, where and how: the launcher, before the ranks start, and again at the end
+    rank-0.trace     the events of a rank (layout.py): that rank, from malt.init on
+    metrics.jsonl    each malt.report, as by --metrics: all ranks
+    trace.json       all ranks for Perfetto (perfetto.py): the launcher, at the end
+    report.html      malt report DIR
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+TRACE = "MALT_TRACE"
+"""The variable that names the folder."""
+VERSION = 1
+"""Of job.json."""
+JOB, METRICS, TIMELINE, REPORT = "job.json", "metrics.jsonl", "trace.json", "report.html"
+_LOGS = "rank-*.trace"
+
+
+def log_of(folder: str | Path, rank: int) -> str:
+    """The file of a rank's events."""
+    return os.path.join(folder, f"rank-{rank}.trace")
+
+
+def logs(folder: Path) -> list[Path]:
+    """The files of events that there are, by rank. Local."""
+    found = [path for path in folder.glob(_LOGS) if path.stem.removeprefix("rank-").isdecimal()]
+    return sorted(found, key=lambda path: int(path.stem.removeprefix("rank-")))
+
+
+def prepare(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Make the folder for a run of which `facts` are known, and remove what an earlier one has left. Local. OSError."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in (*logs(folder), *(folder / name for name in (METRICS, TIMELINE, REPORT))):
+        path.unlink(missing_ok=True)
+    note(folder, facts)
+
+
+def note(folder: Path, facts: Mapping[str, Any]) -> None:
+    """Write down what is known of the run, whole or not at all. Local. OSError."""
+    text, file = json.dumps({"version": VERSION, **facts}, indent=1), folder / JOB
+    unfinished = folder / f"{JOB}.{os.getpid()}"
+    unfinished.write_text(f"{text}\n", encoding="utf-8")
+    unfinished.replace(file)

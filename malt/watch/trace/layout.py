@@ -1,0 +1,79 @@
+"""Where everything lies in the file of one rank. Pure.
+
+A header; a table of names; totals by peer, which count all events; and a ring of records, which holds the newest. All
+numbers are little-endian.
+"""
+
+from __future__ import annotations
+
+import struct
+from enum import IntEnum
+
+import numpy as np
+
+MAGIC = b"MALTRACE"
+VERSION = 1
+CAPACITY = 1 << 18
+"""The records of a file: 8 MiB."""
+
+HEADER = struct.Struct("<8sIIIIQQIIddddQ")
+"""MAGIC, VERSION, rank, ranks, 0, CAPACITY, records written so far, names so far, process; the clock of the rank and
+the time since 1970 of the same moment; what to subtract from the clock for that of the lowest rank, and the error of
+that, in seconds; when the session began, by the clock; hosts."""
+COUNT_AT, NAMES_AT, CLOCKS_AT = 32, 40, 48
+"""The offsets of the records so far, the names so far, and the five numbers of the clocks."""
+
+NAMES, NAME_NBYTES = 256, 160
+"""The most names, and the longest, in UTF-8. What does not fit has the last number."""
+_NAMES_START = 128
+
+TOTALS = ("messages", "nbytes", "merged", "overwritten", "waited_s", "nbytes_read")
+"""What is counted by peer, each as a float64: sent to it; merged and overwritten of it; waited for it; read from it."""
+
+RECORD = struct.Struct("<dfBBhHHIq")
+"""When it began, its seconds, kind, thread, peer, name, 0, step, value."""
+DTYPE = np.dtype(
+    [("start", "<f8"), ("seconds", "<f4"), ("kind", "u1"), ("thread", "u1"), ("peer", "<i2"), ("name", "<u2"),
+     ("unused", "<u2"), ("step", "<u4"), ("value", "<i8")]
+)  # fmt: skip
+
+
+class Kind(IntEnum):
+    """What a record is about."""
+
+    SCATTER = 1
+    """value: bytes of all its messages."""
+    SENT = 2
+    """A message. peer: the receiver; value: bytes."""
+    GATHER = 3
+    """value: how many messages it merged."""
+    MERGED = 4
+    """A message that was merged. peer: the sender; step: the message's; value: how many steps it was behind."""
+    OVERWRITTEN = 5
+    """peer: the sender; value: how many of its messages a gather found to be overwritten."""
+    WAIT = 6
+    """A wait, in the call `name`."""
+    WAITED = 7
+    """The part of the last wait that was for one peer."""
+    YIELD = 8
+    """The core was yielded to peers that are behind."""
+    CALL = 9
+    """A collective call, or a call of a sharded vector."""
+    FAILED = 10
+    """peer: the rank that was seen to have failed."""
+
+
+def totals_at(ranks: int) -> tuple[int, int]:
+    """The offset of the totals, and their length, in a file of a job of so many ranks."""
+    return _NAMES_START + NAMES * NAME_NBYTES, ranks * len(TOTALS) * 8
+
+
+def name_at(number: int) -> int:
+    """The offset of a name."""
+    return _NAMES_START + number * NAME_NBYTES
+
+
+def records_at(ranks: int) -> int:
+    """The offset of the ring."""
+    start, nbytes = totals_at(ranks)
+    return -(-(start + nbytes) // 4096) * 4096

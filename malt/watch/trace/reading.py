@@ -1,0 +1,163 @@
+"""A trace, read from its folder: events of all ranks on one clock, totals, reports, and what is known of the run."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from malt.watch.trace import files, layout
+from malt.watch.trace.layout import DTYPE, HEADER, MAGIC, NAME_NBYTES, Kind
+
+Records = NDArray[np.void]
+_MOST_RANKS = 1 << 15
+_LATEST = 1e9
+"""Seconds: a record of a later time was being written when its rank was killed."""
+
+
+class TraceError(ValueError):
+    """A folder holds no trace, or one that cannot be read."""
+
+
+@dataclass
+class RankTrace:
+    """The events of one rank."""
+
+    rank: int
+    records: Records
+    """Those of layout.py, by their start, in seconds since the run began."""
+    names: list[str]
+    totals: NDArray[np.float64]
+    """Of shape (ranks, layout.TOTALS), by peer, of all events."""
+    dropped: int
+    """How many older events the ring has lost."""
+    error_s: float
+    """How far its times may be off those of the lowest rank."""
+    wall: float
+    """The time since 1970 at which the run began, by the clock of its host."""
+
+    def of(self, *kinds: Kind) -> Records:
+        """The records of these kinds."""
+        found: Records = self.records[np.isin(self.records["kind"], kinds)]
+        return found
+
+    @property
+    def since(self) -> float:
+        """From when on no event is missing, in seconds."""
+        return float(self.records["start"][0]) if self.dropped and len(self.records) else 0.0
+
+    @property
+    def until(self) -> float:
+        """When its last event ended, in seconds."""
+        return float((self.records["start"] + self.records["seconds"]).max()) if len(self.records) else 0.0
+
+
+@dataclass
+class Trace:
+    """The trace of one run."""
+
+    folder: Path
+    job: dict[str, Any]
+    """What job.json says: empty without a launcher."""
+    ranks: list[RankTrace]
+    size: int
+    """How many ranks the job had."""
+    metrics: list[dict[str, Any]] = field(default_factory=list)
+    """The reports: {"rank", "time", numbers...}, time in seconds since the run began."""
+
+    @property
+    def since(self) -> float:
+        """From when on no event of any rank is missing, in seconds."""
+        return max(rank.since for rank in self.ranks)
+
+    @property
+    def until(self) -> float:
+        """When the last event ended, in seconds."""
+        return max(rank.until for rank in self.ranks)
+
+
+def read(folder: str | Path) -> Trace:
+    """The trace in `folder`. Local. TraceError, in one line: there is none, or it cannot be read."""
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise TraceError(f"{folder}: {'a file, not a folder' if folder.exists() else 'no such folder'}")
+    found = files.logs(folder)
+    job = _job(folder)
+    if not found:
+        if job:
+            raise TraceError(f"{folder}: no rank has begun a session there: the program ended before malt.init")
+        raise TraceError(f"{folder}: no trace there: malt run --trace {folder} ... writes one")
+    ranks = [_rank(path) for path in found]
+    size = len(ranks[0][0].totals)
+    if any(len(rank.totals) != size for rank, _ in ranks):
+        raise TraceError(f"{folder}: its files belong to runs with different numbers of ranks")
+    began = min(at for _, at in ranks)
+    for rank, _ in ranks:
+        rank.records["start"] -= began
+        rank.wall += began
+    return Trace(folder, job, [rank for rank, _ in ranks], size, _metrics(folder, ranks[0][0].wall))
+
+
+def _job(folder: Path) -> dict[str, Any]:
+    path = folder / files.JOB
+    if not path.exists():
+        return {}
+    try:
+        job = json.loads(path.read_text(encoding="utf-8"))
+        version = job["version"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise TraceError(f"{path}: not what malt run --trace writes") from None
+    if version != files.VERSION:
+        raise TraceError(f"{path}: of version {version}, and this malt reads version {files.VERSION}")
+    return dict(job)
+
+
+def _rank(path: Path) -> tuple[RankTrace, float]:
+    """The events of one file, on the clock of the lowest rank; when its session began, by that clock."""
+    try:
+        data = path.read_bytes()
+    except OSError as error:
+        raise TraceError(f"{path}: {error.strerror}") from None
+    if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
+        raise TraceError(f"{path}: not a trace of malt")
+    header = HEADER.unpack_from(data)
+    _, version, rank, ranks, _, capacity, count, names, _, now, wall, offset_s, error_s, began, _ = header
+    if version != layout.VERSION:
+        raise TraceError(f"{path}: of version {version}, and this malt reads version {layout.VERSION}")
+    if not 0 < ranks <= _MOST_RANKS or not capacity or len(data) < layout.records_at(ranks):
+        raise TraceError(f"{path}: cut off, or damaged")
+    start, nbytes = layout.totals_at(ranks)
+    totals = np.frombuffer(data, "<f8", nbytes // 8, start).reshape(ranks, len(layout.TOTALS))
+    texts = [data[layout.name_at(n) :][:NAME_NBYTES].rstrip(b"\0").decode(errors="replace") for n in range(names)]
+    records = _records(data, layout.records_at(ranks), capacity, count)
+    records["start"] -= offset_s
+    dropped = max(0, count - capacity)
+    return RankTrace(rank, records, texts, totals, dropped, error_s, wall - (now - offset_s)), began - offset_s
+
+
+def _records(data: bytes, start: int, capacity: int, count: int) -> Records:
+    """The records, by their start. Those that are not there, or were being written, are left out."""
+    whole = min(capacity, count, (len(data) - start) // DTYPE.itemsize)
+    found = np.frombuffer(data, DTYPE, whole, start)
+    times = found["start"] + found["seconds"]
+    with np.errstate(invalid="ignore"):
+        is_sound = np.isin(found["kind"], list(Kind)) & np.isfinite(times) & (np.abs(times) < _LATEST)
+    found = found[is_sound & (found["seconds"] >= 0)]
+    ordered: Records = found[np.argsort(found["start"], kind="stable")]
+    return ordered
+
+
+def _metrics(folder: Path, began: float) -> list[dict[str, Any]]:
+    """The reports. The last line may be cut off."""
+    found: list[dict[str, Any]] = []
+    with contextlib.suppress(OSError):
+        for line in (folder / files.METRICS).read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, KeyError, TypeError):
+                report = json.loads(line)
+                found.append({**report, "rank": int(report["rank"]), "time": float(report["time"]) - began})
+    return sorted(found, key=lambda report: report["time"])

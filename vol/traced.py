@@ -1,0 +1,149 @@
+"""Vectors and blocks whose calls are written down. A session that is traced makes these in place of the others.
+
+So who is not traced pays nothing for it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import replace
+from typing import Any
+
+from dstorm import EdgeStatistics
+from dstorm.trace import Trace
+from dstorm.transport import Transport
+from vol.blocks.blocks import Blocks
+from vol.dense import DenseVector
+from vol.merge import AVG, GatherFunction, UserFunction
+from vol.sharded.owned import OwnedVector
+from vol.sharded.sparse.vector import SparseShardedVector
+from vol.sharded.vector import ShardedVector
+from vol.shared import Shared
+from vol.sparse.vector import SparseVector
+from vol.update import Gathered
+from vol.vector import Vector
+
+
+class Traced(Shared):
+    """The base of what is traced."""
+
+    _transport: Transport
+    _trace: Trace
+    _clock: Callable[[], float]
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        assert self._transport.trace is not None
+        self._trace, self._clock = self._transport.trace, self._transport.clock
+        self._number = self._trace.name(repr(self).strip("<>").partition(", step")[0])
+
+    def leave(self) -> None:
+        """As `Shared.leave`. One-sided."""
+        is_last = self._final is None and not self.disowned
+        super().leave()
+        if is_last:
+            self._trace.settle(self._unnoted(self.statistics().peers))
+
+    def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeStatistics]:
+        """What no event has noted, by peer; `edges`: the totals at the end."""
+        return {}
+
+
+class TracedVector(Traced, Vector):
+    """A vector that notes its scatters and gathers, and what came of each message."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._noted = {edge.peer: (0, 0) for edge in self._queues.outbox.edges.values()}
+        """The messages and the bytes that were noted, by receiver."""
+        self._overwritten = {edge.peer: 0 for edge in self._queues.inbox.edges.values()}
+        """The overwritten messages that were noted, by sender."""
+
+    def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
+        """As `Vector.scatter`. One-sided."""
+        start = self._clock()
+        nbytes = super().scatter(rows, to=to, weight=weight)
+        end, messages = self._clock(), []
+        for peer, edge in self._queues.outbox.edges.items():
+            sent, before = self._noted[peer]
+            if edge.ring.sent != sent:
+                self._noted[peer] = edge.ring.sent, edge.bytes_sent
+                messages.append((peer, edge.bytes_sent - before))
+        self._trace.sent(self._number, self._step, start, end, messages)
+        return nbytes
+
+    def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
+        """As `Vector.gather`. Local."""
+        start = self._clock()
+        gathered = super().gather(function, timeout_s=timeout_s)
+        end, overwritten = self._clock(), []
+        for peer, edge in self._queues.inbox.edges.items():
+            now, before = edge.ring.overwritten, self._overwritten[peer]
+            if now != before:
+                self._overwritten[peer] = now
+                overwritten.append((peer, now - before))
+        messages = zip(gathered.senders, gathered.steps, strict=True)
+        self._trace.merged(self._number, self._step, start, end, messages, overwritten)
+        return gathered
+
+    def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeStatistics]:
+        return {
+            peer: EdgeStatistics(overwritten=edges[peer].overwritten - noted)
+            for peer, noted in self._overwritten.items() if peer in edges
+        }  # fmt: skip
+
+
+class TracedDense(TracedVector, DenseVector):
+    """A dense vector that is traced."""
+
+
+class TracedSparse(TracedVector, SparseVector):
+    """A sparse vector that is traced."""
+
+
+class TracedBlocks(Traced, Blocks):
+    """Blocks that note each pass, as a scatter of one message, and each arrival, as a gather of one."""
+
+    def _pass_on(self, block: int) -> None:
+        version = self._versions[block]
+        receiver, start = self._routes[block].visitor(version), self._clock()
+        super()._pass_on(block)
+        if receiver != self._rank:
+            sent = [(receiver, self._travelling[block].nbytes)]
+            self._trace.sent(self._number, version, start, self._clock(), sent)
+
+    def _take(self, block: int, version: int) -> None:
+        giver, start = self._routes[block].giver(version), self._clock()
+        super()._take(block, version)
+        self._trace.merged(self._number, version, start, self._clock(), [(giver, version)])
+
+
+class TracedOwned(Traced, OwnedVector):
+    """A sharded vector that notes its calls. The bytes that they move are noted when it is closed."""
+
+    @contextlib.contextmanager
+    def _begin(self, call: str, holds: bool = False) -> Iterator[None]:
+        with self._trace.call(f"{self.name}.{call}"), super()._begin(call, holds):
+            yield
+
+    def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeStatistics]:
+        return {peer: replace(edge, waited_s=0.0) for peer, edge in edges.items()}
+
+
+class TracedSharded(TracedOwned, ShardedVector):
+    """A dense sharded vector that is traced."""
+
+
+class TracedSparseSharded(TracedOwned, SparseShardedVector):
+    """A sparse sharded vector that is traced."""
+
+
+TRACED: dict[type[Shared], type[Any]] = {
+    DenseVector: TracedDense,
+    SparseVector: TracedSparse,
+    Blocks: TracedBlocks,
+    ShardedVector: TracedSharded,
+    SparseShardedVector: TracedSparseSharded,
+}
+"""What is made in a session that is traced, by what is made in others."""
