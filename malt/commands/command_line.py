@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from malt import __version__
-from malt.commands import graph, watching
+from malt.commands import graph, report, watching
 from malt.commands.doctor import command
 from malt.launch import job, restarts, traced
 from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
@@ -47,6 +47,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return command.main(options.n, options.json)
         if options.command == "graph":
             return graph.main(options.name, options.n, options.degree, options.seed, options.json, options.plot)
+        if options.command == "report":
+            return report.main(options.folders, options.output)
         if options.command in watching.COMMANDS:
             return watching.COMMANDS[options.command](options.job)
         return _run(options, program)
@@ -72,6 +74,7 @@ def _parser() -> argparse.ArgumentParser:
     _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
     _add_doctor(commands.add_parser("doctor", help="report what works on this machine", allow_abbrev=False))
     _add_graph(commands.add_parser("graph", help="what a communication graph costs; a drawing", allow_abbrev=False))
+    _add_report(commands.add_parser("report", help="a page about a run that was traced", allow_abbrev=False))
     status = commands.add_parser("status", help="show how far a running job is", allow_abbrev=False)
     _add_watching(status, "Show a line a rank of a running job: how far it is, what it exchanges, for whom it waits.")
     stacks = commands.add_parser("stacks", help="print the Python stacks of a running job", allow_abbrev=False)
@@ -130,6 +133,15 @@ def _add_graph(parser: argparse.ArgumentParser) -> None:
         "--plot", type=Path, metavar="FILE", help="draw it into a .png, .svg or .pdf (needs matplotlib)"
     )
     parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Write a page of HTML about a run that malt run --trace DIR has traced, or about two to compare: losses, a "
+        "timeline, waits, bytes by edge, lag, overwritten messages, and what to do."
+    )
+    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="what --trace was given; one, or two")
+    parser.add_argument("-o", "--output", type=Path, metavar="FILE.html", help="the page (DIR/report.html)")
 
 
 def _add_watching(parser: argparse.ArgumentParser, description: str) -> None:

@@ -28,7 +28,7 @@ class Log:
     """The events of one rank: a `dstorm.trace.Trace`.
 
     `ranks`: how many there are in the job. Peers are named by their ranks in the job, of which `members` has one for
-    each rank of the session. `clock`: that of their transport. OSError: the file cannot be written, or there is no room.
+    each rank of the session. `clock`: that of their transport. OSError: the file cannot be written.
     """
 
     def __init__(

@@ -1,0 +1,38 @@
+"""`malt report`: the page that a trace of `malt run --trace` makes, or two of them beside each other."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from malt.launch.mpi_library import LaunchError
+from malt.watch.trace import files
+from malt.watch.trace.reading import TraceError, read
+
+MOST_RUNS = 2
+
+
+def main(folders: list[Path], output: Path | None) -> int:
+    """Write the report of the traces in `folders`, and say in a few lines what it shows. Returns 0. Local.
+
+    LaunchError: a folder has no trace, or the file cannot be written.
+    """
+    if len(folders) > MOST_RUNS:
+        raise LaunchError(f"one folder, or two to compare, not {len(folders)}")
+    path = output or folders[0] / files.REPORT
+    try:
+        traces = [read(folder) for folder in folders]
+    except TraceError as error:
+        raise LaunchError(str(error)) from None
+    from malt.watch.trace.advice import advice
+    from malt.watch.trace.page import page
+    from malt.watch.trace.summary import summarize
+
+    try:
+        path.write_text(page(traces), encoding="utf-8")
+    except OSError as error:
+        raise LaunchError(f"{path}: {error.strerror}") from None
+    for trace in traces:
+        head = f"{trace.folder}: " if len(traces) > 1 else ""
+        print(*(f"{head}{line}" for line in advice(summarize(trace))), sep="\n")
+    print(path)
+    return 0

@@ -1,0 +1,92 @@
+"""What a trace says about a run, in sentences: where time goes, whom ranks wait for, and what would help."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from malt.watch.trace.summary import ACTIVITIES, Summary
+
+_LONG_WAIT, _MANY_OVERWRITTEN, _LONG_EXCHANGES, _OLD, _SLOW = 0.1, 0.1, 0.25, 5, 1.3
+"""From when on something is worth a sentence: of the time; of the messages; of the time; in steps; times the median."""
+_MOST_RANKS = 4
+"""The most ranks that a kind of sentence is made for."""
+
+
+def advice(found: Summary) -> list[str]:
+    """Sentences about the run, the most urgent first; at least one."""
+    lines = [*_failures(found), *_waits(found), *_overwritten(found), *_exchanges(found), *_lags(found)]
+    if not lines:
+        computes = found.shares[:, ACTIVITIES.index("compute")].min()
+        lines = [f"Nothing to mend: each rank computes for at least {computes:.0%} of its time."]
+    if found.dropped:
+        lines.append(
+            f"The oldest {found.dropped:,} events were dropped. What is said of time, lag and histograms concerns the "
+            f"last {found.seconds:.3g} s; bytes, messages and waits by peer concern the whole run."
+        )
+    return lines
+
+
+def _failures(found: Summary) -> list[str]:
+    return [f"Rank {rank} failed: the others saw it {at:.3g} s after the start." for rank, at in found.failures]
+
+
+def _waits(found: Summary) -> list[str]:
+    shares = found.shares[:, ACTIVITIES.index("wait")]
+    lines, whole = [], found.waited.sum(axis=1)
+    blamed: set[int] = set()
+    for place in np.argsort(-shares)[:_MOST_RANKS].tolist():
+        if shares[place] < _LONG_WAIT or not whole[place]:
+            continue
+        peer = int(found.waited[place].argmax())
+        part = min(1.0, found.waited[place, peer] / whole[place])
+        blamed.add(peer)
+        lines.append(
+            f"Rank {found.ranks[place]} waits {shares[place]:.0%} of its time, {part:.0%} of that for rank {peer}."
+        )
+    return lines + [line for peer in sorted(blamed) if (line := _why(found, peer))]
+
+
+def _why(found: Summary, peer: int) -> str:
+    """Why others wait for `peer`, and what would help."""
+    if peer not in found.ranks:
+        return ""
+    computes = found.timeline[:, ACTIVITIES.index("compute")].sum(axis=1)
+    mine, others = computes[found.ranks.index(peer)], np.delete(computes, found.ranks.index(peer))
+    if len(others) and mine > _SLOW * np.median(others):
+        return (
+            f"Rank {peer} computes {mine / np.median(others):.1f} times as long as the others: give it fewer rows "
+            'by malt.shard(n, by_speed=True), or let ranks run ahead by sync="ssp:4" or "asp".'
+        )
+    return f'Waits for rank {peer} would be shorter with sync="ssp:4" or "asp", or with fewer neighbours (graph=).'
+
+
+def _overwritten(found: Summary) -> list[str]:
+    arrived = found.merged + found.overwritten
+    if not arrived or found.overwritten < _MANY_OVERWRITTEN * arrived:
+        return []
+    return [
+        f"{found.overwritten / arrived:.0%} of messages were overwritten before they were merged: exchange less often "
+        "(a longer interval), or gather more often. A larger depth= helps where malt.SUM merges all of them."
+    ]
+
+
+def _exchanges(found: Summary) -> list[str]:
+    shares = found.shares[:, [ACTIVITIES.index(one) for one in ("send", "merge")]].sum(axis=1)
+    place = int(shares.argmax())
+    if shares[place] < _LONG_EXCHANGES:
+        return []
+    return [
+        f"Rank {found.ranks[place]} sends and merges for {shares[place]:.0%} of its time: exchange less often, with "
+        'fewer neighbours (graph="halton"), or with shorter messages (kind="sparse", wire="float16").'
+    ]
+
+
+def _lags(found: Summary) -> list[str]:
+    count = sum(number for _, number in found.lags)
+    old = sum(number for lag, number in found.lags if lag > _OLD)
+    if not count or old < _LONG_WAIT * count:
+        return []
+    return [
+        f"{old / count:.0%} of merged messages were more than {_OLD} steps behind: ranks differ in speed. "
+        'sync="ssp:4" bounds how far, malt.shard(n, by_speed=True) deals rows by speed.'
+    ]

@@ -1,0 +1,216 @@
+"""Charts as SVG, drawn for a page of HTML. Pure.
+
+Text is text. Colours are classes of the page (page.py), so they follow its light or dark mode.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import NamedTuple
+
+_WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 64, 12, 10, 36
+_ROW = 22
+"""The height of a row of bars."""
+_TICKS = 5
+_MOST_BARS = 24
+
+
+class Series(NamedTuple):
+    """A line of a chart."""
+
+    kind: str
+    """The class that it is drawn in."""
+    points: Sequence[tuple[float, float]]
+
+
+def number(value: float) -> str:
+    """A number with three digits, as short as it can be."""
+    for scale, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= scale:
+            return f"{value / scale:.3g}{letter}"
+    return f"{value:.3g}"
+
+
+def lines(series: Sequence[Series], across: str, up: str) -> str:
+    """A chart of lines. `across`, `up`: what the axes mean."""
+    points = [point for one in series for point in one.points]
+    height, bottom = 240, 240 - _BOTTOM
+    x, x_ticks = _scale([point[0] for point in points], _LEFT, _WIDTH - _RIGHT)
+    y, y_ticks = _scale([point[1] for point in points], bottom, _TOP)
+    body = [_line(_LEFT, y(tick), _WIDTH - _RIGHT, y(tick), "grid") + _text(_LEFT - 6, y(tick) + 4, number(tick), "end")
+            for tick in y_ticks]  # fmt: skip
+    body += [_text(x(tick), bottom + 16, number(tick), "middle") for tick in x_ticks]
+    body += [_text((_LEFT + _WIDTH) / 2, height - 4, across, "middle dim"), _text(4, _TOP + 2, up, "dim")]
+    for one in series:
+        path = " ".join(f"{x(at):.1f},{y(value):.1f}" for at, value in one.points)
+        body.append(f'<polyline class="line {one.kind}" points="{path}"/>')
+        body += [f'<circle class="{one.kind}" cx="{x(at):.1f}" cy="{y(value):.1f}" r="2.5"><title>'
+                 f"{escape(up)} {value:.6g} at {at:.6g}</title></circle>"
+                 for at, value in one.points if len(one.points) <= 200]  # fmt: skip
+    return _svg(body, height, f"{up} over {across}")
+
+
+def histogram(counts: Sequence[tuple[int, int]], across: str, kind: str) -> str:
+    """Bars of how often each whole number came. Far numbers share a bar."""
+    bars = _binned(counts)
+    height, bottom, most = 180, 180 - _BOTTOM, max(count for _, count in bars)
+    step = (_WIDTH - _LEFT - _RIGHT) / len(bars)
+    whole, body = sum(count for _, count in bars), []
+    for share in (0.5, 1.0):
+        at = bottom - share * (bottom - _TOP)
+        body += [_line(_LEFT, at, _WIDTH - _RIGHT, at, "grid"), _text(_LEFT - 6, at + 4, number(share * most), "end")]
+    for place, (label, count) in enumerate(bars):
+        tall, left = (bottom - _TOP) * count / most, _LEFT + place * step
+        tip = f"{label}: {count:,} messages, {count / whole:.1%}"
+        body.append(_rect(left + 1, bottom - tall, min(step - 2, 60), tall, kind, tip))
+        if len(bars) <= 12 or place % 2 == 0:
+            body.append(_text(left + min(step, 62) / 2, bottom + 16, label, "middle"))
+    return _svg([*body, _text((_LEFT + _WIDTH) / 2, height - 4, across, "middle dim")], height, across)
+
+
+def heat(rows: Sequence[Sequence[float]], labels: Sequence[str], tip: Callable[[int, int], str]) -> str:
+    """A matrix of cells, the darker the more; numbers where there are few. `tip`: what a cell says of itself."""
+    count, most = len(labels), max((value for row in rows for value in row), default=0.0) or 1.0
+    side = min(52.0, (_WIDTH - _LEFT - _RIGHT) / count)
+    body = [_text(_LEFT, 12, "to rank", "dim"), _text(4, 12, "from", "dim")]
+    every = max(1, math.ceil(18 / side))
+    for place, label in enumerate(labels):
+        if place % every == 0:
+            body.append(_text(_LEFT + (place + 0.5) * side, 28, label, "middle"))
+            body.append(_text(_LEFT - 6, 34 + (place + 0.5) * side + 4, label, "end"))
+    for row, values in enumerate(rows):
+        for column, value in enumerate(values):
+            share = value / most
+            at = (_LEFT + column * side, 34 + row * side)
+            style = f' style="fill-opacity:{0.12 + 0.88 * share:.2f}"' if value else ""
+            body.append(_rect(*at, side - 1, side - 1, "heat" if value else "none", tip(row, column), style))
+            if side >= 40 and value:
+                body.append(_text(at[0] + side / 2, at[1] + side / 2 + 4, number(value), "middle strong" if share > 0.5
+                                  else "middle"))  # fmt: skip
+    return _svg(body, 40 + count * side, "bytes by edge")
+
+
+def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]]]], unit: str) -> str:
+    """A bar for each row, of parts (class, value, tip) one after the other. `unit`: of the axis below."""
+    most = max((sum(value for _, value, _ in parts) for _, parts in rows), default=0.0) or 1.0
+    bottom = _TOP + _ROW * len(rows)
+    x, ticks = _scale([0.0, most], _LEFT, _WIDTH - _RIGHT)
+    body = [_line(x(tick), _TOP, x(tick), bottom, "grid") + _text(x(tick), bottom + 14, number(tick), "middle")
+            for tick in ticks]  # fmt: skip
+    for place, (label, parts) in enumerate(rows):
+        top, at = _TOP + place * _ROW, 0.0
+        body.append(_text(_LEFT - 6, top + _ROW / 2 + 4, label, "end"))
+        for kind, value, tip in parts:
+            body.append(_rect(x(at), top + 3, x(at + value) - x(at), _ROW - 6, kind, tip))
+            at += value
+    body.append(_text((_LEFT + _WIDTH) / 2, bottom + 30, unit, "middle dim"))
+    return _svg(body, bottom + 36, unit)
+
+
+def timeline(
+    labels: Sequence[str], kinds: Sequence[str], shares: Sequence[Sequence[Sequence[float]]], ends: tuple[float, float]
+) -> str:  # fmt: skip
+    """A row for each rank, of columns that show how a moment was spent. `shares`: by rank, kind and column."""
+    bottom, body = _TOP + _ROW * len(labels), []
+    columns = len(shares[0][0])
+    step = (_WIDTH - _LEFT - _RIGHT) / columns
+    for row, label in enumerate(labels):
+        body.append(_text(_LEFT - 6, _TOP + row * _ROW + _ROW / 2 + 4, label, "end"))
+        paths: dict[str, list[str]] = {kind: [] for kind in kinds}
+        for column in range(columns):
+            top = _TOP + row * _ROW + 2.0
+            for kind, values in zip(kinds, shares[row], strict=True):
+                tall = values[column] * (_ROW - 4)
+                if tall >= 0.1:
+                    left = _LEFT + column * step
+                    paths[kind].append(f"M{left:.1f} {top:.1f}h{step:.1f}v{tall:.1f}h-{step:.1f}z")
+                top += tall
+        body += [f'<path class="{kind}" d="{"".join(path)}"/>' for kind, path in paths.items() if path]
+    x, ticks = _scale(list(ends), _LEFT, _WIDTH - _RIGHT, exact=True)
+    body += [_text(x(tick), bottom + 14, number(tick), "middle") for tick in ticks]
+    body.append(_text((_LEFT + _WIDTH) / 2, bottom + 30, "seconds since the start", "middle dim"))
+    return _svg(body, bottom + 36, "what ranks do when")
+
+
+def graph(weights: Sequence[Sequence[float]], tip: Callable[[int, int], str]) -> str:
+    """Ranks on a circle, and an arrow for each edge along which anything went, the wider the more."""
+    count, most = len(weights), max((value for row in weights for value in row), default=0.0) or 1.0
+    size, radius, node = 300.0, 118.0, max(6.0, min(15.0, 200 / count))
+    turns = [2 * math.pi * rank / count for rank in range(count)]
+    places = [(size / 2 + radius * math.sin(turn), size / 2 - radius * math.cos(turn)) for turn in turns]
+    body = ['<defs><marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="5" markerHeight="5" orient="auto" '
+            'markerUnits="userSpaceOnUse"><path class="edge-tip" d="M0 0L6 3L0 6z"/></marker></defs>']  # fmt: skip
+    for rank, row in enumerate(weights):
+        for peer, value in enumerate(row):
+            if value and rank != peer:
+                path = _bent(places[rank], places[peer], node)
+                body.append(f'<path class="edge" marker-end="url(#tip)" stroke-width="{0.5 + 2 * value / most:.2f}" '
+                            f'd="{path}"><title>{escape(tip(rank, peer))}</title></path>')  # fmt: skip
+    for rank, (x, y) in enumerate(places):
+        body.append(f'<circle class="node" cx="{x:.1f}" cy="{y:.1f}" r="{node:.1f}"/>')
+        body.append(f'<text class="middle in-node" x="{x:.1f}" y="{y + 4:.1f}">{rank}</text>')
+    return _svg(body, size, "the graph", size)
+
+
+# -- private ------------------------------------------------------------------------------------------------------
+
+
+def _bent(start: tuple[float, float], end: tuple[float, float], node: float) -> str:
+    """A curve between two nodes, so that an edge and the one back are two lines."""
+    across, down = end[0] - start[0], end[1] - start[1]
+    length = math.hypot(across, down) or 1.0
+    along = (across / length, down / length)
+    first = (start[0] + along[0] * node, start[1] + along[1] * node)
+    last = (end[0] - along[0] * (node + 2), end[1] - along[1] * (node + 2))
+    middle = ((start[0] + end[0]) / 2 - down * 0.1, (start[1] + end[1]) / 2 + across * 0.1)
+    return f"M{first[0]:.1f} {first[1]:.1f}Q{middle[0]:.1f} {middle[1]:.1f} {last[0]:.1f} {last[1]:.1f}"
+
+
+def _scale(
+    values: Sequence[float], low: float, high: float, exact: bool = False
+) -> tuple[Callable[[float], float], list[float]]:  # fmt: skip
+    """Where a value lies between the places `low` and `high`, and round values for ticks. `exact`: no room is added."""
+    least, most = min(values), max(values)
+    if least == most:
+        least, most = least - 0.5, most + 0.5
+    step = 10 ** math.floor(math.log10((most - least) / _TICKS))
+    step *= next(times for times in (1, 2, 5, 10) if (most - least) / (step * times) <= _TICKS)
+    if not exact:
+        least, most = math.floor(least / step + 1e-9) * step, math.ceil(most / step - 1e-9) * step
+    ticks = [n * step for n in range(math.ceil(least / step - 1e-9), math.floor(most / step + 1e-9) + 1)]
+    return lambda value: low + (value - least) / (most - least) * (high - low), ticks
+
+
+def _binned(counts: Sequence[tuple[int, int]]) -> list[tuple[str, int]]:
+    """Labels and counts, of each whole number or of ranges of them."""
+    least, most = min(value for value, _ in counts), max(value for value, _ in counts)
+    width = -(-(most - least + 1) // _MOST_BARS)
+    found = [0] * ((most - least) // width + 1)
+    for value, count in counts:
+        found[(value - least) // width] += count
+    firsts = [least + place * width for place in range(len(found))]
+    return [(str(first) if width == 1 else f"{first}+", count) for first, count in zip(firsts, found, strict=True)]
+
+
+def _svg(body: Sequence[str], height: float, label: str, width: float = _WIDTH) -> str:
+    return (
+        f'<svg viewBox="0 0 {width:.0f} {height:.0f}" role="img" aria-label="{escape(label)}" '
+        f'style="max-width:{width:.0f}px">{"".join(body)}</svg>'
+    )
+
+
+def _text(x: float, y: float, text: str, kind: str) -> str:
+    return f'<text class="{kind}" x="{x:.1f}" y="{y:.1f}">{escape(text)}</text>'
+
+
+def _line(x1: float, y1: float, x2: float, y2: float, kind: str) -> str:
+    return f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>'
+
+
+def _rect(x: float, y: float, width: float, height: float, kind: str, tip: str, style: str = "") -> str:
+    return (
+        f'<rect class="{kind}" x="{x:.1f}" y="{y:.1f}" width="{max(0.0, width):.1f}" height="{max(0.0, height):.1f}"'
+        f"{style}><title>{escape(tip)}</title></rect>"
+    )

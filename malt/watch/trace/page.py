@@ -1,0 +1,223 @@
+"""The report of one run, or of two: a page of HTML that loads nothing, light and dark."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from html import escape
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from malt.watch.trace import charts
+from malt.watch.trace.advice import advice
+from malt.watch.trace.charts import Series, number
+from malt.watch.trace.reading import Trace
+from malt.watch.trace.style import STYLE
+from malt.watch.trace.summary import ACTIVITIES, Floats, Summary, summarize
+
+MOST_ROWS = 64
+"""The most ranks that have a row of their own."""
+_MOST_CELLS = 40
+_MOST_LINES = 8
+
+_RUNS = ("one", "two")
+_PALETTE = ("merge", "send", "compute", "wait", "yield", "collective")
+"""The classes of peers in a bar."""
+
+
+class Run(NamedTuple):
+    """A run, as the page shows it."""
+
+    kind: str
+    """The class of what is drawn of it."""
+    label: str
+    trace: Trace
+    found: Summary
+
+
+def page(traces: Sequence[Trace]) -> str:
+    """The HTML of the report of one trace, or of two beside each other. Local."""
+    labels = [trace.folder.resolve().name for trace in traces]
+    if len(set(labels)) < len(labels):
+        labels = [str(trace.folder) for trace in traces]
+    runs = [Run(*one, summarize(one[-1])) for one in zip(_RUNS, labels, traces, strict=False)]
+    title = " and ".join(labels)
+    keys = "".join(f'<span class="key {run.kind}"></span>{escape(run.label)}' for run in runs) if len(runs) > 1 else ""
+    sections = [
+        _section("What to do", "", runs, _advice, wide=True),
+        *_losses(runs),
+        _section("Timeline", _legend(ACTIVITIES), runs, _timeline, wide=True),
+        _section("What ranks do", "The part of its time for which a rank does what.", runs, _shares),
+        _section("Waits", "Seconds for which a rank waits, by the peer that it waits for.", runs, _waits),
+        _section("Bytes by edge", "Of the whole run, by sender and receiver.", runs, _bytes),
+        _section("Graph", "Edges along which messages went; the wider, the more bytes.", runs, _graph),
+        _section("Lag", "How many steps behind its receiver a message was that was merged.", runs, _lags),
+        _section("Overwritten", "Messages that were overwritten between two that were merged.", runs, _overwritten),
+        _section("The run", "", runs, _facts, wide=True),
+    ]
+    return (
+        f'<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8"><title>{escape(title)}: malt report</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head>\n'
+        f"<body><h1>{escape(title)}</h1>"
+        f'<p class="dim">{keys or escape(_program(runs[0].trace))}</p>\n<div class="cards">\n'
+        + "\n".join(sections) + "\n</div></body></html>\n"
+    )  # fmt: skip
+
+
+def _section(heading: str, about: str, runs: Sequence[Run], draw: Callable[[Run], str], wide: bool = False) -> str:
+    """A card with what draw(run) returns for each run. `about`: a line above, as HTML."""
+    drawn = [f"<div>{f'<h3>{escape(run.label)}</h3>' if len(runs) > 1 else ''}{draw(run)}</div>" for run in runs]
+    body = f'<div class="pair">{"".join(drawn)}</div>' if len(runs) > 1 else drawn[0]
+    line = f'<p class="about">{about}</p>' if about else ""
+    kind = ' class="wide"' if wide or len(runs) > 1 else ""
+    return f"<section{kind}><h2>{escape(heading)}</h2>{line}{body}</section>"
+
+
+def _legend(kinds: Sequence[str]) -> str:
+    return "".join(f'<span class="key {kind}"></span>{kind}' for kind in kinds)
+
+
+def _advice(run: Run) -> str:
+    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in advice(run.found)) + "</ul>"
+
+
+def _losses(runs: Sequence[Run]) -> list[str]:
+    """Two cards, in each of which all runs are overlaid."""
+    cards = []
+    for heading, across, pick in (("Loss over time", "seconds", 0), ("Loss over examples", "examples of all ranks", 1)):
+        series = [Series(run.kind, points) for run in runs for points in _curves(run.trace)[pick]]
+        body = charts.lines(series, across, "loss") if series else _nothing("no malt.report(loss=...) in it")
+        if pick and not series and any(_curves(run.trace)[0] for run in runs):
+            body = _nothing("no malt.report(examples=...) in it")
+        cards.append(f"<section><h2>{heading}</h2>{body}</section>")
+    return cards
+
+
+def _curves(trace: Trace) -> tuple[list[list[tuple[float, float]]], list[list[tuple[float, float]]]]:
+    """Losses over time and over examples, a list of points for each rank that reports them."""
+    by_time: dict[int, list[tuple[float, float]]] = {}
+    by_examples: dict[int, list[tuple[float, float]]] = {}
+    examples: dict[int, float] = {}
+    for report in trace.metrics:
+        if _is_number(report.get("examples")):
+            examples[report["rank"]] = report["examples"]
+        if _is_number(report.get("loss")):
+            by_time.setdefault(report["rank"], []).append((report["time"], report["loss"]))
+            if examples:
+                by_examples.setdefault(report["rank"], []).append((sum(examples.values()), report["loss"]))
+    return list(by_time.values())[:_MOST_LINES], list(by_examples.values())[:_MOST_LINES]
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and math.isfinite(value)
+
+
+def _timeline(run: Run) -> str:
+    found = run.found
+    shares = found.timeline[:MOST_ROWS] / np.diff(found.edges)
+    labels = [f"rank {rank}" for rank in found.ranks[:MOST_ROWS]]
+    ends = (float(found.edges[0]), float(found.edges[-1]))
+    return charts.timeline(labels, ACTIVITIES, shares.tolist(), ends) + _more(found)
+
+
+def _shares(run: Run) -> str:
+    rows = [
+        (f"rank {rank}", [(kind, 100 * share, f"rank {rank}: {kind} {share:.1%}")
+                          for kind, share in zip(ACTIVITIES, shares, strict=True)])
+        for rank, shares in zip(run.found.ranks[:MOST_ROWS], run.found.shares.tolist(), strict=False)
+    ]  # fmt: skip
+    return f'<p class="about">{_legend(ACTIVITIES)}</p>' + charts.bars(rows, "% of time") + _more(run.found)
+
+
+def _waits(run: Run) -> str:
+    found = run.found
+    if not found.waited.any():
+        return _nothing("no rank has waited")
+    rows, peers = [], {}
+    for rank, waited in zip(found.ranks[:MOST_ROWS], found.waited.tolist(), strict=False):
+        parts = []
+        for peer in sorted(range(len(waited)), key=lambda peer: -waited[peer])[:_MOST_LINES]:
+            if waited[peer] > 0:
+                peers[peer] = kind = _PALETTE[peer % len(_PALETTE)]
+                parts.append((kind, waited[peer], f"rank {rank} waited {waited[peer]:.3g} s for rank {peer}"))
+        rows.append((f"rank {rank}", parts))
+    keys = "".join(f'<span class="key {peers[peer]}"></span>for rank {peer}' for peer in sorted(peers)[:_MOST_LINES])
+    return f'<p class="about">{keys}</p>' + charts.bars(rows, "seconds") + _more(found)
+
+
+def _bytes(run: Run) -> str:
+    if not run.found.nbytes.any():
+        return _nothing("no bytes went from rank to rank")
+    cells, labels = _grouped(run.found.nbytes)
+    return charts.heat(
+        cells.tolist(), labels,
+        lambda row, column: f"from {labels[row]} to {labels[column]}: {number(cells[row, column])}B",
+    )  # fmt: skip
+
+
+def _grouped(matrix: Floats) -> tuple[Floats, list[str]]:
+    """The matrix with at most _MOST_CELLS rows and columns: neighbouring ranks added up."""
+    size = len(matrix)
+    width = -(-size // _MOST_CELLS)
+    firsts = np.arange(0, size, width)
+    cells: Floats = np.add.reduceat(np.add.reduceat(matrix, firsts, axis=0), firsts, axis=1)
+    lasts = np.minimum(firsts + width, size) - 1
+    return cells, [str(a) if a == b else f"{a}-{b}" for a, b in zip(firsts.tolist(), lasts.tolist(), strict=True)]
+
+
+def _graph(run: Run) -> str:
+    found = run.found
+    if len(found.nbytes) > MOST_ROWS or not found.nbytes.any():
+        return _nothing("no edge" if len(found.nbytes) <= MOST_ROWS else "too many ranks to be drawn")
+    return charts.graph(
+        found.nbytes.tolist(),
+        lambda rank, peer: f"from {rank} to {peer}: {found.messages[rank, peer]:,.0f} messages, "
+        f"{number(found.nbytes[rank, peer])}B",
+    )
+
+
+def _lags(run: Run) -> str:
+    return charts.histogram(run.found.lags, "steps behind", run.kind) if run.found.lags else _nothing("no merges")
+
+
+def _overwritten(run: Run) -> str:
+    found = run.found
+    arrived = found.merged + found.overwritten
+    if not arrived:
+        return _nothing("no merges")
+    line = f"{found.overwritten:,} of {arrived:,} messages in all, {found.overwritten / arrived:.1%}."
+    if not sum(count for _, count in found.losses):
+        return _nothing(line)
+    return f'<p class="about">{line}</p>' + charts.histogram(found.losses, "overwritten in a row", run.kind)
+
+
+def _facts(run: Run) -> str:
+    job, found = run.trace.job, run.found
+    error_s = max(rank.error_s for rank in run.trace.ranks)
+    facts = {
+        "program": _program(run.trace), "began": job.get("began"), "seconds": job.get("seconds"),
+        "status": job.get("status"), "ranks": run.trace.size, "survive": job.get("survive"),
+        "MPI": job.get("mpi"), "Python, malt": ", ".join(filter(None, [job.get("python"), job.get("malt")])),
+        "machine": job.get("machine"), "cores": job.get("cores"), "hosts": ", ".join(job.get("hosts") or []),
+        "exchanged": "; ".join(found.vectors),
+        "calls": "; ".join(f"{name} {seconds:.3g} s in {count:,}" for name, seconds, count in found.calls[:6]),
+        "clocks": f"the same to {error_s * 1e6:.3g} us at the start" if error_s else "one clock",
+        "variables": "; ".join(f"{name}={value}" for name, value in (job.get("environment") or {}).items()),
+    }  # fmt: skip
+    rows = "".join(f"<tr><th>{name}</th><td>{escape(str(value))}</td></tr>" for name, value in facts.items()
+                   if value not in (None, ""))  # fmt: skip
+    return f"<table>{rows}</table>"
+
+
+def _program(trace: Trace) -> str:
+    return " ".join(trace.job.get("program", [])) or "without a launcher"
+
+
+def _more(found: Summary) -> str:
+    left = len(found.ranks) - MOST_ROWS
+    return f'<p class="about">and {left} ranks more</p>' if left > 0 else ""
+
+
+def _nothing(why: str) -> str:
+    return f'<p class="dim">{escape(why)}</p>'
