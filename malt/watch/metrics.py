@@ -37,11 +37,15 @@ def _lines(path: str, rank: int) -> Sink:
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
 
     def write(numbers: Mapping[str, float]) -> None:
-        finite = {name: one if math.isfinite(one) else None for name, one in numbers.items()}  # JSON has no NaN
-        line = json.dumps({"rank": rank, "time": round(time.time(), 3), **finite})
-        os.write(file, f"{line}\n".encode())  # one write: lines of several ranks are not mixed
+        os.write(file, line(rank, time.time(), numbers).encode())  # one write: lines of several ranks are not mixed
 
     return write
+
+
+def line(rank: int, now: float, numbers: Mapping[str, float]) -> str:
+    """A report as a line of JSON. Pure."""
+    finite = {name: one if math.isfinite(one) else None for name, one in numbers.items()}  # JSON has no NaN
+    return json.dumps({"rank": rank, "time": round(now, 3), **finite}) + "\n"
 
 
 def _events(folder: str) -> Sink:

@@ -16,12 +16,12 @@ VERSION = 1
 CAPACITY = 1 << 18
 """The records of a file: 8 MiB."""
 
-HEADER = struct.Struct("<8sIIIIQQIIddddQ")
-"""MAGIC, VERSION, rank, ranks, 0, CAPACITY, records written so far, names so far, process; the clock of the rank and
-the time since 1970 of the same moment; what to subtract from the clock for that of the lowest rank, and the error of
-that, in seconds; when the session began, by the clock; hosts."""
+HEADER = struct.Struct("<8sIIIIQQII4d")
+"""MAGIC, VERSION, rank, ranks, 0, CAPACITY, records written so far, names so far, process; when the session began, by
+the clock of the rank, and since 1970; what to subtract from that clock for that of the lowest rank, and the error of
+that: in seconds."""
 COUNT_AT, NAMES_AT, CLOCKS_AT = 32, 40, 48
-"""The offsets of the records so far, the names so far, and the five numbers of the clocks."""
+"""The offsets of the records so far, the names so far, and the four numbers of the clocks."""
 
 NAMES, NAME_NBYTES = 256, 160
 """The most names, and the longest, in UTF-8. What does not fit has the last number."""

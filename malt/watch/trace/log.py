@@ -53,12 +53,12 @@ class Log:
         self._is_called = False
         layout.HEADER.pack_into(
             self._file, 0, layout.MAGIC, layout.VERSION, rank, ranks, 0, capacity, 0, 0, os.getpid(),
-            0.0, 0.0, 0.0, 0.0, 0.0, 0,
+            0.0, 0.0, 0.0, 0.0,
         )  # fmt: skip
 
     def begin(self, now: float, offset_s: float = 0.0, error_s: float = 0.0) -> None:
         """Write down the clock of this rank, which is `now`, and how it stands to that of the lowest rank. Local."""
-        struct.pack_into("<5d", self._file, layout.CLOCKS_AT, now, time.time(), offset_s, error_s, now)
+        struct.pack_into("<4d", self._file, layout.CLOCKS_AT, now, time.time(), offset_s, error_s)
 
     def name(self, text: str) -> int:
         """As `Trace.name`. Local."""

@@ -56,13 +56,18 @@ def _events(rank: RankTrace, since: float, trace: Trace) -> Iterator[dict[str, A
     yield {"ph": "M", "name": "process_name", "pid": pid, "tid": 0, "args": {"name": f"rank {pid}"}}
     yield {"ph": "M", "name": "process_sort_index", "pid": pid, "tid": 0, "args": {"sort_index": pid}}
     records = rank.records[rank.records["start"] >= since]
+    awaited: dict[float, list[int]] = {}
+    for record in records[records["kind"] == Kind.WAITED]:
+        awaited.setdefault(float(record["start"]), []).append(int(record["peer"]))
     for start, seconds, kind, thread, peer, name, _, step, value in records.tolist():
         at = {"pid": pid, "tid": thread, "ts": round(start * 1e6, 3)}
         text = rank.names[name] if name < len(rank.names) else ""
         if kind in _SLICES:
-            shown = text if kind == Kind.CALL else f"{_SLICES[kind]} {text.partition(':')[0]}".rstrip()
-            yield {"ph": "X", "name": shown, "cat": _SLICES[kind], "dur": round(seconds * 1e6, 3), **at,
-                   "args": _arguments(kind, text, step, value)}  # fmt: skip
+            about = _arguments(kind, text, step, value)
+            if kind == Kind.WAIT:
+                about = {"call": text, "for ranks": awaited.get(start, [])}
+            yield {"ph": "X", "name": _name(kind, text), "cat": _SLICES[kind], "dur": round(seconds * 1e6, 3), **at,
+                   "args": about}  # fmt: skip
         elif kind in _INSTANTS:
             yield {"ph": "i", "s": "p", "name": _INSTANTS[kind].format(peer), "cat": "failure", **at,
                    "args": {"messages": value} if kind == Kind.OVERWRITTEN else {}}  # fmt: skip
@@ -75,6 +80,10 @@ def _events(rank: RankTrace, since: float, trace: Trace) -> Iterator[dict[str, A
         if report["rank"] == pid and report["time"] >= since and isinstance(report.get("loss"), (int, float)):
             yield {"ph": "C", "name": "loss", "pid": pid, "ts": round(report["time"] * 1e6),
                    "args": {"loss": report["loss"]}}  # fmt: skip
+
+
+def _name(kind: int, text: str) -> str:
+    return text if kind == Kind.CALL else f"{_SLICES[Kind(kind)]} {text.partition(':')[0]}".rstrip()
 
 
 def _arguments(kind: int, text: str, step: int, value: int) -> dict[str, Any]:

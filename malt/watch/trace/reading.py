@@ -126,7 +126,7 @@ def _rank(path: Path) -> tuple[RankTrace, float]:
     if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
         raise TraceError(f"{path}: not a trace of malt")
     header = HEADER.unpack_from(data)
-    _, version, rank, ranks, _, capacity, count, names, _, now, wall, offset_s, error_s, began, _ = header
+    _, version, rank, ranks, _, capacity, count, names, _, began, wall, offset_s, error_s = header
     if version != layout.VERSION:
         raise TraceError(f"{path}: of version {version}, and this malt reads version {layout.VERSION}")
     if not 0 < ranks <= _MOST_RANKS or not capacity or len(data) < layout.records_at(ranks):
@@ -137,7 +137,7 @@ def _rank(path: Path) -> tuple[RankTrace, float]:
     records = _records(data, layout.records_at(ranks), capacity, count)
     records["start"] -= offset_s
     dropped = max(0, count - capacity)
-    return RankTrace(rank, records, texts, totals, dropped, error_s, wall - (now - offset_s)), began - offset_s
+    return RankTrace(rank, records, texts, totals, dropped, error_s, wall - (began - offset_s)), began - offset_s
 
 
 def _records(data: bytes, start: int, capacity: int, count: int) -> Records:

@@ -1,0 +1,274 @@
+"""Events of ranks: that they say what the counters say, and what is made of them: trace.json, and the report."""
+
+from __future__ import annotations
+
+import json
+import re
+import struct
+from html.parser import HTMLParser
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from traces import report, traced
+
+import malt
+from malt.commands import command_line
+from malt.watch.trace import files, layout, perfetto, summary
+from malt.watch.trace.clocks import Exchange, offset
+from malt.watch.trace.layout import DTYPE, Kind
+from malt.watch.trace.page import page
+from malt.watch.trace.reading import TraceError, read
+
+pytestmark = pytest.mark.serial
+RANKS = 3
+
+
+def exchanging(sync="asp", steps=20):
+    """A function of a rank that exchanges a dense and a sparse vector, and returns their statistics."""
+
+    def run(rank):
+        dense, sparse = malt.vector(100, sync=sync), malt.vector((50, 2), kind="sparse", graph="ring")
+        for step in range(steps * (1 + rank) if sync == "asp" else steps):
+            dense.scatter()
+            sparse.array[step % 50] += 1
+            sparse.scatter()
+            dense.gather()
+            if step % 3 == 0:
+                sparse.gather(malt.SUM)
+        malt.barrier()
+        dense.close()
+        sparse.close()
+        return dense.statistics(), sparse.statistics(), dense.step
+
+    return run
+
+
+@pytest.fixture(scope="module", params=["asp", "bsp"])
+def run(request, tmp_path_factory):
+    """The folder of a traced run, and what exchanging returned by rank."""
+    folder = tmp_path_factory.mktemp("trace") / request.param
+    found = traced(folder, exchanging(request.param), RANKS)
+    for step in range(5):
+        report(folder, 0, loss=1 / (1 + step), examples=100 * step)
+    return folder, found
+
+
+def test_events_say_what_the_counters_say(run):
+    folder, found = run
+    trace = read(folder)
+    assert [rank.rank for rank in trace.ranks] == [0, 1, 2] and trace.size == RANKS
+    for rank, (dense, sparse, step) in zip(trace.ranks, found, strict=True):
+        described = (f"vector 1: dense float32 (100,), graph all, sync {folder.name}",
+                     "vector 2: sparse float32 (50, 2), graph ring, sync asp")  # fmt: skip
+        for name, vector in zip(described, (dense, sparse), strict=True):
+            mine = rank.records[rank.records["name"] == rank.names.index(name)]
+            assert (mine["kind"] == Kind.SCATTER).sum() == step
+            assert (mine["kind"] == Kind.MERGED).sum() == vector.gathered
+            for peer, edge in vector.peers.items():
+                sent = mine[(mine["kind"] == Kind.SENT) & (mine["peer"] == peer)]
+                assert (len(sent), sent["value"].sum()) == (edge.sent, edge.bytes_sent)
+        for what, name in (("messages", "sent"), ("nbytes", "bytes_sent"), ("merged", "gathered"),
+                           ("overwritten", "overwritten"), ("waited_s", "waited_s")):  # fmt: skip
+            for peer in range(RANKS):
+                edges = [vector.peers[peer] for vector in (dense, sparse) if peer in vector.peers]
+                total = rank.totals[peer][layout.TOTALS.index(what)]
+                assert total == pytest.approx(sum(getattr(edge, name) for edge in edges))
+
+
+def test_a_ring_keeps_the_newest_events_and_totals_count_all(tmp_path):
+    found = traced(tmp_path / "short", exchanging(), RANKS, capacity=50)
+    trace = read(tmp_path / "short")
+    for rank, (dense, sparse, _) in zip(trace.ranks, found, strict=True):
+        assert len(rank.records) == 50 and rank.dropped > 50
+        assert (np.diff(rank.records["start"]) >= 0).all()
+        assert rank.totals[:, 1].sum() == dense.bytes_sent + sparse.bytes_sent
+    made = summary.summarize(trace)
+    assert made.dropped == sum(rank.dropped for rank in trace.ranks)
+    assert made.edges[0] == trace.since > 0
+
+
+def test_the_timeline_adds_up(run):
+    trace = read(run[0])
+    made = summary.summarize(trace, bins=7)
+    lasted = [rank.until for rank in trace.ranks]
+    assert made.timeline.sum(axis=(1, 2)) == pytest.approx(lasted)
+    assert (made.timeline > -1e-9).all()
+
+
+@given(st.lists(st.tuples(st.integers(0, 50), st.integers(0, 20)), max_size=8))
+def test_what_overlaps_is_covered_once(intervals):
+    records = np.zeros(len(intervals), DTYPE)
+    records["start"], records["seconds"] = np.array(intervals).reshape(-1, 2).T
+    times = np.arange(0, 80, 7)
+    found = summary._coverage(records[np.argsort(records["start"])], times)
+    covered = {second for start, length in intervals for second in range(start, start + length)}
+    assert found.tolist() == [sum(second < time for second in covered) for time in times]
+
+
+def test_a_file_for_perfetto(run, tmp_path):
+    path = tmp_path / "trace.json"
+    assert perfetto.write(read(run[0]), path) == 0
+    events = json.loads(path.read_text())["traceEvents"]
+    needed = {"X": {"ts", "dur", "tid", "name"}, "M": {"name", "args"}, "s": {"ts", "tid", "id"},
+              "f": {"ts", "tid", "id", "bp"}, "i": {"ts", "s"}, "C": {"ts", "args"}}  # fmt: skip
+    for event in events:
+        assert {*needed[event["ph"]], "pid"} <= set(event)
+        assert event.get("ts", 0) >= 0 and event.get("dur", 0) >= 0
+    sent = {event["id"] for event in events if event["ph"] == "s"}
+    came = [event["id"] for event in events if event["ph"] == "f"]
+    assert came and set(came) <= sent
+    scatters = sum(event["ph"] == "X" and event["cat"] == "scatter" for event in events)
+    assert scatters == sum(2 * step for _, _, step in run[1])
+    assert {event["args"]["name"] for event in events if event["name"] == "process_name"} == {
+        f"rank {rank}" for rank in range(RANKS)
+    }
+
+
+def test_of_many_events_perfetto_gets_the_newest(run, tmp_path, monkeypatch):
+    monkeypatch.setattr(perfetto, "MOST_EVENTS", 40)
+    trace, path = read(run[0]), tmp_path / "trace.json"
+    left_out = perfetto.write(trace, path)
+    assert 0 <= sum(len(rank.records) for rank in trace.ranks) - 40 - left_out < 9  # several begin at once
+    events = [event for event in json.loads(path.read_text())["traceEvents"] if event["ph"] not in "MC"]
+    assert 20 < len(events) < 49  # a wait for several peers is one
+
+
+class Balanced(HTMLParser):
+    """A reader that checks that each tag is closed, and keeps what would be loaded."""
+
+    def __init__(self):
+        super().__init__()
+        self.open, self.loads = [], []
+
+    def handle_starttag(self, tag, attrs):
+        if tag != "meta":
+            self.open.append(tag)
+        self.loads += [value for name, value in attrs if name in ("src", "href", "xlink:href", "srcset", "data")]
+
+    def handle_startendtag(self, tag, attrs):
+        pass
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_page_that_loads_nothing(run, count):
+    text = page([read(run[0])] * count)
+    reader = Balanced()
+    reader.feed(text)
+    assert reader.open == reader.loads == []
+    assert not re.search(r"https?:|@import|<script|url\((?!#)", text)
+    charts = re.findall(r"<svg.*?</svg>", text, re.S)
+    for chart in charts:
+        ElementTree.fromstring(chart)
+    assert len(charts) == 2 + (6 + ("bsp" in str(run[0]))) * count
+    assert text.count('class="line one"') == 2 and text.count('class="line two"') == 2 * (count - 1)
+
+
+def test_the_command_compares_two_runs(run, tmp_path, capsys):
+    output = tmp_path / "both.html"
+    assert command_line.main(["report", str(run[0]), str(run[0]), "-o", str(output)]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(output)
+    assert "prefers-color-scheme: dark" in output.read_text()
+
+
+def copy(run, folder):
+    folder.mkdir()
+    for path in run[0].iterdir():
+        (folder / path.name).write_bytes(path.read_bytes())
+    return folder / "rank-1.trace"
+
+
+def test_an_event_that_was_being_written_is_left_out(run, tmp_path):
+    path = copy(run, tmp_path / "killed")
+    whole = read(run[0]).ranks[1].records
+    data = bytearray(path.read_bytes())
+    end = layout.records_at(RANKS) + len(whole) * DTYPE.itemsize
+    path.write_bytes(data[: end - 10])
+    assert len(read(path.parent).ranks[1].records) == len(whole) - 1
+    data[end - DTYPE.itemsize : end] = bytes(DTYPE.itemsize)
+    path.write_bytes(data)
+    assert len(read(path.parent).ranks[1].records) == len(whole) - 1
+    (path.parent / files.METRICS).write_text('{"rank": 0, "time": 3, "loss": 1}\n{"rank": 0, "ti')
+    assert [one["loss"] for one in read(path.parent).metrics] == [1]
+
+
+@pytest.mark.parametrize("harm, message", [
+    (lambda data: b"", "not a trace of malt"),
+    (lambda data: b"MALTRACF" + data[8:], "not a trace of malt"),
+    (lambda data: data[:8] + struct.pack("<I", 2) + data[12:], "of version 2, and this malt reads version 1"),
+    (lambda data: data[:1000], "cut off, or damaged"),
+    (lambda data: data[:16] + struct.pack("<I", 1 << 30) + data[20:], "cut off, or damaged"),
+])  # fmt: skip
+def test_a_file_that_cannot_be_read(run, tmp_path, harm, message, capsys):
+    path = copy(run, tmp_path / "harmed")
+    path.write_bytes(harm(path.read_bytes()))
+    assert command_line.main(["report", str(path.parent)]) == 2
+    assert capsys.readouterr().err == f"malt report: {path}: {message}\n"
+
+
+@pytest.mark.parametrize("made, message", [
+    ({}, "no trace there: malt run --trace"),
+    ({"job.json": '{"version": 1}'}, "no rank has begun a session there"),
+    ({"job.json": '{"version": 9}'}, "of version 9, and this malt reads version 1"),
+    ({"job.json": "{"}, "not what malt run --trace writes"),
+])  # fmt: skip
+def test_a_folder_without_a_trace(tmp_path, made, message):
+    for name, text in made.items():
+        (tmp_path / name).write_text(text)
+    with pytest.raises(TraceError, match=message):
+        read(tmp_path)
+    with pytest.raises(TraceError, match="no such folder"):
+        read(tmp_path / "absent")
+
+
+@given(st.floats(-1e3, 1e3), st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1), st.floats(0, 1)), min_size=1))
+def test_the_offset_of_a_clock_is_as_good_as_it_says(true, rounds):
+    own, other, now = [], [], 0.0
+    for mine, theirs, late in rounds:
+        both = now + max(mine, theirs)  # both have entered
+        own.append(Exchange(now + mine + true, both + late + true))
+        other.append(Exchange(now + theirs, both + late / 2))
+        now = both + late
+    found = offset(own, other)
+    assert abs(found.seconds - true) <= found.error_s + 1e-9
+    assert found.error_s <= 1.0
+
+
+def test_what_the_report_says_of_a_straggler(tmp_path):
+    def run(rank):
+        transport, vector = malt.init().transport, malt.vector(10, sync="bsp")
+        for _ in range(10):
+            end = transport.clock() + 0.1 * (1 + 2 * (rank == 1))
+            while transport.clock() < end:
+                transport.pause(10)
+            vector.scatter()
+            vector.gather()
+
+    traced(tmp_path, run, RANKS)
+    lines = summary_of(tmp_path)
+    assert re.fullmatch(r"Rank [02] waits 6\d% of its time, 100% of that for rank 1\.", lines[0])
+    assert lines[2].startswith("Rank 1 computes 3.0 times as long as the others")
+
+
+def summary_of(folder):
+    from malt.watch.trace.advice import advice
+
+    return advice(summary.summarize(read(folder)))
+
+
+def test_what_the_report_says_of_messages_that_were_overwritten(tmp_path):
+    def run(rank):
+        vector = malt.vector(10)
+        for step in range(40):
+            vector.scatter()
+            if step % 8 == 0:
+                vector.gather()
+        malt.barrier()
+
+    traced(tmp_path, run, RANKS)
+    assert any(re.match(r"[6-9]\d% of messages were overwritten", line) for line in summary_of(tmp_path))

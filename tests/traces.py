@@ -1,0 +1,31 @@
+"""Traces of simulated ranks."""
+
+from __future__ import annotations
+
+import time
+
+import malt
+from malt.watch.trace import files
+from malt.watch.trace.log import Log
+
+
+def traced(folder, function, ranks=3, capacity=1 << 14, seed=0):
+    """Call function(rank) on simulated ranks whose events go to `folder`; return the results by rank."""
+    folder.mkdir(exist_ok=True)
+
+    def live(rank):
+        transport = malt.init().transport
+        log = Log(files.log_of(folder, rank), rank, ranks, capacity, transport.clock)
+        log.begin(transport.clock())
+        transport.trace = log
+        return function(rank)
+
+    return malt.simulate(live, ranks, seed)
+
+
+def report(folder, rank, **numbers):
+    """Add a report to `folder`, as malt.report does in a job that is traced."""
+    from malt.watch import metrics
+
+    with (folder / files.METRICS).open("a") as file:
+        file.write(metrics.line(rank, time.time(), numbers))
