@@ -7,9 +7,22 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from dstorm.queues.statistics import EdgeStatistics
+
+class EdgeTotals(NamedTuple):
+    """What went between this rank and a peer."""
+
+    messages: int = 0
+    """Sent to the peer."""
+    nbytes: int = 0
+    """Of them, in bytes."""
+    merged: int = 0
+    """Messages of the peer that were merged."""
+    overwritten: int = 0
+    """Messages of the peer that were overwritten."""
+    nbytes_read: int = 0
+    """Bytes read from the peer's memory."""
 
 
 class Trace(Protocol):
@@ -39,5 +52,5 @@ class Trace(Protocol):
     def call(self, what: str) -> AbstractContextManager[None]:
         """Note a collective call, or a call of a sharded vector. Within another one it is not noted."""
 
-    def settle(self, edges: Mapping[int, EdgeStatistics]) -> None:
+    def settle(self, edges: Mapping[int, EdgeTotals]) -> None:
         """Note what came of the traffic with each peer, as far as no event has noted it."""

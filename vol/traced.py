@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
 from typing import Any
 
 from dstorm import EdgeStatistics
-from dstorm.trace import Trace
+from dstorm.trace import EdgeTotals, Trace
 from dstorm.transport import Transport
 from vol.blocks.blocks import Blocks
 from vol.dense import DenseVector
@@ -45,7 +44,7 @@ class Traced(Shared):
         if is_last:
             self._trace.settle(self._unnoted(self.statistics().peers))
 
-    def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeStatistics]:
+    def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeTotals]:
         """What no event has noted, by peer; `edges`: the totals at the end."""
         return {}
 
@@ -87,9 +86,9 @@ class TracedVector(Traced, Vector):
         self._trace.merged(self._number, self._step, start, end, messages, overwritten)
         return gathered
 
-    def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeStatistics]:
+    def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeTotals]:
         return {
-            peer: EdgeStatistics(overwritten=edges[peer].overwritten - noted)
+            peer: EdgeTotals(overwritten=edges[peer].overwritten - noted)
             for peer, noted in self._overwritten.items() if peer in edges
         }  # fmt: skip
 
@@ -127,8 +126,11 @@ class TracedOwned(Traced, OwnedVector):
         with self._trace.call(f"{self.name}.{call}"), super()._begin(call, holds):
             yield
 
-    def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeStatistics]:
-        return {peer: replace(edge, waited_s=0.0) for peer, edge in edges.items()}
+    def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeTotals]:
+        return {
+            peer: EdgeTotals(edge.sent, edge.bytes_sent, edge.gathered, edge.overwritten, edge.bytes_read)
+            for peer, edge in edges.items()
+        }  # fmt: skip
 
 
 class TracedSharded(TracedOwned, ShardedVector):

@@ -9,6 +9,7 @@ from typing import Any, Protocol, TypeVar
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
 from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import added, total
+from dstorm.trace import EdgeTotals
 from malt.world.agreement import exchange
 from malt.world.endings import Ending
 from malt.world.pace import Pace
@@ -239,7 +240,7 @@ class World:
             vector.leave()
         if self.transport.trace is not None:
             for sent in (self.traffic.sent, self.chunk_traffic.sent):
-                self.transport.trace.settle({peer: EdgeStatistics(bytes_sent=sent[peer]) for peer in sent})
+                self.transport.trace.settle({peer: EdgeTotals(nbytes=sent[peer]) for peer in sent})
         self.ending.free(self)
         self.transport.close()
 

@@ -10,6 +10,8 @@ from collections.abc import Callable, Sequence
 from html import escape
 from typing import NamedTuple
 
+WIDE = 1280
+"""The width of a chart that has a card of the whole page."""
 _WIDTH, _LEFT, _RIGHT, _TOP, _BOTTOM = 640, 64, 12, 10, 36
 _ROW = 22
 """The height of a row of bars."""
@@ -110,12 +112,13 @@ def bars(rows: Sequence[tuple[str, Sequence[tuple[str, float, str]]]], unit: str
 
 
 def timeline(
-    labels: Sequence[str], kinds: Sequence[str], shares: Sequence[Sequence[Sequence[float]]], ends: tuple[float, float]
+    labels: Sequence[str], kinds: Sequence[str], shares: Sequence[Sequence[Sequence[float]]],
+    ends: tuple[float, float], width: float = _WIDTH,
 ) -> str:  # fmt: skip
     """A row for each rank, of columns that show how a moment was spent. `shares`: by rank, kind and column."""
     bottom, body = _TOP + _ROW * len(labels), []
     columns = len(shares[0][0])
-    step = (_WIDTH - _LEFT - _RIGHT) / columns
+    step = (width - _LEFT - _RIGHT) / columns
     for row, label in enumerate(labels):
         body.append(_text(_LEFT - 6, _TOP + row * _ROW + _ROW / 2 + 4, label, "end"))
         paths: dict[str, list[str]] = {kind: [] for kind in kinds}
@@ -128,10 +131,10 @@ def timeline(
                     paths[kind].append(f"M{left:.1f} {top:.1f}h{step:.1f}v{tall:.1f}h-{step:.1f}z")
                 top += tall
         body += [f'<path class="{kind}" d="{"".join(path)}"/>' for kind, path in paths.items() if path]
-    x, ticks = _scale(list(ends), _LEFT, _WIDTH - _RIGHT, exact=True)
+    x, ticks = _scale(list(ends), _LEFT, width - _RIGHT, exact=True)
     body += [_text(x(tick), bottom + 14, number(tick), "middle") for tick in ticks]
-    body.append(_text((_LEFT + _WIDTH) / 2, bottom + 30, "seconds since the start", "middle dim"))
-    return _svg(body, bottom + 36, "what ranks do when")
+    body.append(_text((_LEFT + width) / 2, bottom + 30, "seconds since the start", "middle dim"))
+    return _svg(body, bottom + 36, "what ranks do when", width)
 
 
 def graph(weights: Sequence[Sequence[float]], tip: Callable[[int, int], str]) -> str:
@@ -140,7 +143,7 @@ def graph(weights: Sequence[Sequence[float]], tip: Callable[[int, int], str]) ->
     size, radius, node = 300.0, 118.0, max(6.0, min(15.0, 200 / count))
     turns = [2 * math.pi * rank / count for rank in range(count)]
     places = [(size / 2 + radius * math.sin(turn), size / 2 - radius * math.cos(turn)) for turn in turns]
-    body = ['<defs><marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="5" markerHeight="5" orient="auto" '
+    body = ['<defs><marker id="tip" viewBox="0 0 6 6" refX="5" refY="3" markerWidth="9" markerHeight="9" orient="auto" '
             'markerUnits="userSpaceOnUse"><path class="edge-tip" d="M0 0L6 3L0 6z"/></marker></defs>']  # fmt: skip
     for rank, row in enumerate(weights):
         for peer, value in enumerate(row):

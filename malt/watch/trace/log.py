@@ -15,13 +15,14 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import count
 from threading import get_ident
 
-from dstorm.queues.statistics import EdgeStatistics
+from dstorm.trace import EdgeTotals
 from malt.watch.trace import layout
 from malt.watch.trace.layout import RECORD, TOTALS, Kind
 
 _THREADS = 255
 _LAST_NAME = "others"
-_MESSAGES, _NBYTES, _MERGED, _OVERWRITTEN, _WAITED_S, _ = range(len(TOTALS))
+_MESSAGES, _NBYTES, _MERGED, _OVERWRITTEN, _WAITED_S, _READ = range(len(TOTALS))
+_SETTLED = (_MESSAGES, _NBYTES, _MERGED, _OVERWRITTEN, _READ)
 
 
 class Log:
@@ -129,11 +130,10 @@ class Log:
         for rank in ranks:
             self._write(Kind.FAILED, now, 0.0, self.members[rank], 0, 0, 0)
 
-    def settle(self, edges: Mapping[int, EdgeStatistics]) -> None:
+    def settle(self, edges: Mapping[int, EdgeTotals]) -> None:
         """As `Trace.settle`. Local."""
         for peer, edge in edges.items():
-            numbers = (edge.sent, edge.bytes_sent, edge.gathered, edge.overwritten, edge.waited_s, edge.bytes_read)
-            for what, number in enumerate(numbers):
+            for what, number in zip(_SETTLED, edge, strict=True):
                 self._add(self.members[peer], what, number)
 
     # -- private ----------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from functools import partial
 from html import escape
 from typing import Any, NamedTuple
 
@@ -47,7 +48,7 @@ def page(traces: Sequence[Trace]) -> str:
     sections = [
         _section("What to do", "", runs, _advice, wide=True),
         *_losses(runs),
-        _section("Timeline", _legend(ACTIVITIES), runs, _timeline, wide=True),
+        _section("Timeline", _legend(ACTIVITIES), runs, partial(_timeline, len(runs) == 1), wide=True),
         _section("What ranks do", "The part of its time for which a rank does what.", runs, _shares),
         _section("Waits", "Seconds for which a rank waits, by the peer that it waits for.", runs, _waits),
         _section("Bytes by edge", "Of the whole run, by sender and receiver.", runs, _bytes),
@@ -113,12 +114,12 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, (int, float)) and math.isfinite(value)
 
 
-def _timeline(run: Run) -> str:
-    found = run.found
+def _timeline(is_wide: bool, run: Run) -> str:
+    found, width = run.found, charts.WIDE if is_wide else charts.WIDE / 2
     shares = found.timeline[:MOST_ROWS] / np.diff(found.edges)
     labels = [f"rank {rank}" for rank in found.ranks[:MOST_ROWS]]
     ends = (float(found.edges[0]), float(found.edges[-1]))
-    return charts.timeline(labels, ACTIVITIES, shares.tolist(), ends) + _more(found)
+    return charts.timeline(labels, ACTIVITIES, shares.tolist(), ends, width) + _more(found)
 
 
 def _shares(run: Run) -> str:
