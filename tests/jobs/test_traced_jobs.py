@@ -1,0 +1,55 @@
+"""`malt run --trace`: what a job leaves behind, also where a rank is killed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from malt.commands import command_line
+from malt.watch.trace.layout import Kind
+from malt.watch.trace.reading import read
+
+pytestmark = pytest.mark.serial
+ROOT = Path(__file__).parents[2]
+
+KILLED = """
+import os, signal
+import malt
+v = malt.vector(1000, sync="bsp")
+for step in range(30):
+    v.scatter()
+    v.gather(malt.SUM)
+    malt.report(loss=1 / (1 + step), examples=step)
+    if malt.rank() == 1 and step == 19:
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_a_rank_that_is_killed_leaves_its_events(tmp_path, job_environment, capsys):
+    (tmp_path / "program.py").write_text(KILLED)
+    folder = tmp_path / "trace"
+    folder.mkdir()
+    (folder / "rank-7.trace").write_text("of an earlier run")
+    command = [sys.executable, "-m", "malt", "run", "-n", "2", "--trace", str(folder), str(tmp_path / "program.py")]
+    done = subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
+    assert done.returncode != 0
+    assert f"malt run: trace in {folder}: malt report {folder}; trace.json is for ui.perfetto.dev\n" in done.stderr
+    trace = read(folder)
+    assert [(rank.rank, len(rank.of(Kind.SCATTER)) >= 20) for rank in trace.ranks] == [(0, True), (1, True)]
+    assert len(trace.ranks[1].of(Kind.SCATTER)) == len(trace.ranks[1].of(Kind.MERGED)) == 20
+    assert trace.job["status"] == done.returncode and trace.job["ranks"] == 2
+    assert sum(report["rank"] == 1 for report in trace.metrics) == 20
+    assert all(0 <= report["time"] < trace.until + 1 for report in trace.metrics)
+    assert {event["pid"] for event in json.loads((folder / "trace.json").read_text())["traceEvents"]} == {0, 1}
+    assert command_line.main(["report", str(folder)]) == 0
+    assert capsys.readouterr().out.endswith(f"{folder / 'report.html'}\n")
+
+
+def test_a_folder_that_cannot_be_written(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert command_line.main(["run", "-n", "1", "--trace", str(tmp_path / "file"), "-c", "1"]) == 2
+    assert capsys.readouterr().err == f"malt run: --trace {tmp_path / 'file'}: File exists\n"
