@@ -38,6 +38,8 @@ class Dimensions(CommonShares):
 class Problem(harness.Problem):
     """The graph, and the pairs of a walk."""
 
+    rebuilds = True
+
     def __init__(self, options: Namespace, found: Graph, model: Mapping[str, Array] | None) -> None:
         self.options, self.graph, self.model = options, found, model
         self.nodes = len(found.names)
@@ -93,10 +95,15 @@ class Trainer(harness.Trainer):
             self._vectors.start(options.seed)
         self.vectors = [self._vectors.counted]
         self._loss_of_epochs = [float(start.state["loss"])] if start.state else []
-        self._resumed = len(self._loss_of_epochs)
+        self._resumed, self._first = len(self._loss_of_epochs), start.epoch
 
     def take(self) -> None:
         """Nothing is dealt anew: where a rank fails its dimensions are lost, which `train` finds out."""
+
+    def rebuild(self) -> str:
+        """Share the dimensions among the live ranks. Those that failed begin as at the start."""
+        anew, dim = self._vectors.rebuild(self._options.seed), self._options.dim
+        return f"{anew:,} of {dim:,} dimensions" if anew else ""
 
     def train(self, epoch: int, order: Any) -> int:
         options, problem, links = self._options, self._problem, self._problem.graph.links
@@ -111,7 +118,7 @@ class Trainer(harness.Trainer):
             loss += self._vectors.learn(pairs, options.step * max(1 - done, 1e-4))
         if not np.isfinite(loss):
             raise harness.BadInput("the loss is not finite: take a smaller --step, or a smaller --exchange-every")
-        self._loss_of_epochs.append(loss / problem.rows)
+        self._loss_of_epochs[self._resumed + epoch - 1 - self._first :] = [loss / problem.rows]
         malt.report(loss=loss / problem.rows)
         self._vectors.give()
         return problem.rows if malt.lowest() else 0

@@ -7,7 +7,8 @@ scalars travel, and vectors do not (PS2, SIGMOD 2019, section on DeepWalk).
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -39,12 +40,29 @@ class Vectors:
         self.counted = Counted(self._statistics, np.empty(0))
         self._take()
 
-    def start(self, seed: int) -> None:
-        """Draw the first vectors: the same numbers on any number of ranks. Local."""
+    def start(self, seed: int, kept: Container[int] = ()) -> None:
+        """Draw the first vectors, but for dimensions `kept`: the same numbers on any number of ranks. Local."""
         dim, nodes = self.own.shape
         for place, dimension in enumerate(range(dim)[self.own.range]):
-            self.own.local[place] = (np.random.default_rng([seed, 1, dimension]).random(nodes) - 0.5) / dim
+            if dimension not in kept:
+                self.own.local[place] = (np.random.default_rng([seed, 1, dimension]).random(nodes) - 0.5) / dim
         self._take()
+
+    def rebuild(self, seed: int) -> int:
+        """Share the dimensions among the live ranks. Those that none has begin as by `start`: how many. Collective.
+
+        PeerLost, on all ranks: another rank has failed. What this rank has is not lost: it may be called again.
+        """
+        own = malt.sharded(self.own.shape)
+        near = own.derive()
+        there = malt.allgather([self._held.start, self._held.stop])  # of all that have a part of these, or more
+        for vector, part in ((own, self._own), (near, self._near)):
+            malt.together(partial(vector.push, np.ascontiguousarray(part.T), self._held))
+        malt.barrier()  # all is there
+        self.own, self.near = own, near
+        kept = {one for held in there if held is not None for one in range(*held)}
+        self.start(seed, kept)
+        return len(range(own.shape[0])) - len(kept)
 
     def put(self, own: Floats, near: Floats) -> None:
         """Take vectors of shape (nodes, dimensions). Local."""
@@ -53,6 +71,7 @@ class Vectors:
 
     def _take(self) -> None:
         """Copy what this rank holds, by node, as pairs need it."""
+        self._held = self.own.range
         self._own, self._near = (np.ascontiguousarray(part.local.T) for part in (self.own, self.near))
 
     def give(self) -> None:

@@ -17,7 +17,6 @@ from apps.harness.options import Parser
 from apps.harness.outputs import check_outputs
 from apps.harness.program import Measured, Measures, Problem, Program
 from apps.harness.report import Report, header
-from apps.harness.shares import Shares
 from apps.harness.training import Training
 from malt.kernels import compile_first
 
@@ -48,19 +47,26 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         memory.check(problem.memory())
         checkpoints = Checkpoints(options, program.name + problem.variant, problem.match(), problem.tolerance)
     shares = problem.shares()
-    while not _has_trained(program, problem, checkpoints, shares):
-        with user_errors():
-            checkpoints.load()
+    compile_first(problem.compile)
+    training = Training(problem, checkpoints, shares)
+    while not _has_trained(program, problem, checkpoints, training):
+        if checkpoints.is_on:
+            with user_errors():
+                checkpoints.load()
+            training = Training(problem, checkpoints, shares)
 
 
-def _has_trained(program: Program, problem: Problem, checkpoints: Checkpoints, shares: Shares) -> bool:
-    """Train and report. Return False if a rank has failed with its part, and a checkpoint may replace it. Collective.
+def _has_trained(program: Program, problem: Problem, checkpoints: Checkpoints, training: Training) -> bool:
+    """Train and report. Collective.
 
+    Return False if a rank has failed with its part, and a checkpoint may replace it, or the live ranks rebuild it.
     PeerLost: a rank has failed with what the others cannot do without.
     """
     try:
-        _train(program, problem, checkpoints, shares)
+        _train(program, problem, checkpoints, training)
     except malt.PeerLost as error:
+        if training.can_begin_again():
+            return False
         if not malt.init().sharded:
             raise
         if not checkpoints.is_on:
@@ -69,11 +75,10 @@ def _has_trained(program: Program, problem: Problem, checkpoints: Checkpoints, s
     return True
 
 
-def _train(program: Program, problem: Problem, checkpoints: Checkpoints, shares: Shares) -> None:
-    compile_first(problem.compile)
-    training = Training(problem, checkpoints, shares)
+def _train(program: Program, problem: Problem, checkpoints: Checkpoints, training: Training) -> None:
     heading = header(program.name, problem.reported())
-    print_once(_introduction(heading, problem, training, checkpoints))
+    if training.begin():
+        print_once(_introduction(heading, problem, training, checkpoints))
     training.train()
     training.finish()
     marks = over_ranks(training.marks, checkpoints.before)

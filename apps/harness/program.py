@@ -66,6 +66,14 @@ class Trainer(ABC):
         """Take the rows that this rank has from here on. Called after ranks have failed and rows were dealt anew."""
         raise NotImplementedError
 
+    def rebuild(self) -> str:
+        """Make anew what has failed with ranks; return what began anew, for a message, or an empty string. Collective.
+
+        Called where `Problem.rebuilds`. All sharded vectors are closed, and rows are dealt anew. PeerLost: another rank
+        has failed. Nothing that this rank has may be lost then: it is called again.
+        """
+        raise NotImplementedError
+
     def order(self) -> Any:
         """The order in which the next epoch visits the rows.
 
@@ -159,6 +167,8 @@ class Problem(ABC):
     options: Namespace
     rows: int
     """The number of examples of an epoch, over all ranks."""
+    rebuilds = False
+    """Whether, without a checkpoint, live ranks make anew what has failed with a rank: `Trainer.rebuild`."""
     variant = ""
     """What stands after the program's name in checkpoints that fit only some of its trainings: an option."""
 

@@ -22,6 +22,8 @@ class Failures:
         self._rows, self._unit = rows, unit
         self._began = time.time()
         self._had: dict[int, int] = {}
+        self._anew: dict[int, dict[str, int]] = {}
+        """By rank, what the report says of the epoch in which its part began anew."""
 
     def mark_failed(self, failed_ranks: Collection[int], alive: tuple[int, ...]) -> None:
         """Note that the rows of `failed_ranks` go to the ranks `alive`. The lowest of these prints a line for each."""
@@ -31,6 +33,10 @@ class Failures:
                 print(f"malt: {self._had[rank]:,} {self._unit} of rank {rank} are dealt to {listed(alive)}",
                       file=sys.stderr, flush=True)  # fmt: skip
 
+    def mark_anew(self, epoch: int) -> None:
+        """Note that the parts of ranks marked failed since the last call begin anew in `epoch`."""
+        self._anew |= {rank: {"anew_in_epoch": epoch} for rank in self._had.keys() - self._anew.keys()}
+
     def entries(self) -> list[dict[str, Any]]:
         """The entries of the report, one for each rank that has failed until now, also after training."""
         return [
@@ -39,6 +45,7 @@ class Failures:
                 "at_s": max(0.0, failure.at - self._began),
                 "reason": failure.reason,
                 "rows": self._had[failure.rank] if failure.rank in self._had else self._rows(failure.rank),
+                **self._anew.get(failure.rank, {}),
             }
             for failure in malt.lost_ranks()
         ]

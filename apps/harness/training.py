@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Mapping
 from typing import Any, Final
@@ -13,7 +14,7 @@ from apps.harness.agreement import Array, keeps_snapshots, of_lowest, print_once
 from apps.harness.checkpoints import Checkpoints
 from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, mark
-from apps.harness.program import Problem, Start
+from apps.harness.program import Problem, Start, Trainer
 from apps.harness.shares import Shares
 
 PROGRESS_EVERY_S: Final = 2.0
@@ -21,14 +22,15 @@ PROGRESS_EVERY_S: Final = 2.0
 
 
 class Training:
-    """One rank's part of a run. The constructor is collective. BadInput: an option or the data is wrong."""
+    """One rank's part of a run, which `begin` begins. The constructor is Local."""
+
+    trainer: Trainer
 
     def __init__(self, problem: Problem, checkpoints: Checkpoints, shares: Shares) -> None:
         self._problem, self._options, self._checkpoints = problem, problem.options, checkpoints
         self.shares = shares
-        generator = np.random.default_rng([self._options.seed, 1 + malt.rank()])
-        with user_errors():
-            self.trainer = problem.trainer(Start(generator, self.shares, checkpoints.epoch, checkpoints.state))
+        self._has_begun, self._rebuilds, self._attempts = False, False, 0
+        """Whether there is a trainer; whether it must rebuild what has failed; how often a PeerLost ended `train`."""
         self.marks: list[Mark] = []
         """The marks of this rank at the end of the epochs of this run."""
         self.snapshots: list[Mapping[str, Array]] = []
@@ -40,21 +42,66 @@ class Training:
         self._trained = 0
         """The examples that this rank has trained on in this run."""
         self._tolerance: float = getattr(self._options, "tolerance", 0.0)
-        self._resumed = [_copied(self.trainer.model())] if checkpoints.state and self._tolerance else []
+        self._resumed: list[Mapping[str, Array]] = []
         """The model that the run resumes from, if --tolerance compares with it."""
+
+    def begin(self) -> bool:
+        """Make the trainer, or have it rebuild what has failed with ranks. Return whether it is new. Collective.
+
+        BadInput: an option or the data is wrong. PeerLost: a rank has failed with its part.
+        """
+        if self._rebuilds:
+            for vector in malt.init().sharded:
+                vector.close()
+        is_new = not self._has_begun
+        if is_new:
+            self._make_trainer()
+        elif self._rebuilds:
+            self._rebuild()
+        self._rebuilds = False
+        return is_new
+
+    def _make_trainer(self) -> None:
+        checkpoints, generator = self._checkpoints, np.random.default_rng([self._options.seed, 1 + malt.rank()])
+        with user_errors():
+            self.trainer = self._problem.trainer(Start(generator, self.shares, checkpoints.epoch, checkpoints.state))
+        if checkpoints.state and self._tolerance:
+            self._resumed = [_copied(self.trainer.model())]
+        self._has_begun = True
+
+    def can_begin_again(self) -> bool:
+        """Whether `begin` can be called again after a PeerLost, as there is no checkpoint to go back to. Local.
+
+        Each rank can fail once: more errors than ranks have another reason.
+        """
+        self._attempts += 1
+        can_rebuild = self._problem.rebuilds and not self._checkpoints.is_on
+        self._rebuilds = can_rebuild and self._attempts < malt.size()
+        return self._rebuilds
+
+    def _rebuild(self) -> None:
+        """Have the trainer rebuild what has failed. The epoch that had begun comes again, or else the last one."""
+        self.shares.changed(self.shares.present())
+        what = self.trainer.rebuild()
+        self._epoch = max(min(self._epoch, self._options.epochs - 1), 0)
+        if what:
+            self.shares.failures.mark_anew(self._epoch + 1)
+            if malt.lowest():
+                text = f"malt: {what} begin anew in epoch {self._epoch + 1}"
+                print(text, file=sys.stderr, flush=True)
 
     def train(self) -> None:
         """Train all epochs, or as many as --tolerance allows. Collective with --tolerance or `gathers_state`."""
         if self._checkpoints.is_over:
             return
-        for _ in range(self._checkpoints.epoch):
+        for _ in range(0 if self.marks else self._checkpoints.epoch):
             self.trainer.order()  # those of earlier epochs are drawn again, and dropped
         malt.barrier()
         self._progress_at = time.monotonic()
         if self.trainer.has_own_loop:
             return self._train_by_own_loop()
         sync = getattr(self._options, "sync", None) or "bsp"  # without the option ranks synchronize by themselves
-        for epoch in self.shares.epochs(1 + self._checkpoints.epoch, self._options.epochs, sync):
+        for epoch in self.shares.epochs(1 + self._epoch, self._options.epochs, sync):
             if self.shares.changed(self.shares.present()):
                 self.trainer.take()
             self.trainer.begin_epoch(epoch - 1 - self._checkpoints.epoch)
@@ -78,8 +125,8 @@ class Training:
         """Note what the epoch took, and save a checkpoint if one is due. Returns whether training ends now."""
         self._clock.stop()
         self._trained += examples
-        self._epoch = epoch
-        self._note_epoch(epoch - 1 - self._checkpoints.epoch)
+        self._note_epoch(epoch)
+        self._epoch = epoch  # from here on it does not come again where a rank fails
         malt.report(epoch=epoch, epochs=self._options.epochs, examples=self._trained)
         if time.monotonic() - self._progress_at > PROGRESS_EVERY_S:
             self._progress_at = time.monotonic()
@@ -89,16 +136,16 @@ class Training:
             self._keep()
         return self._is_ended
 
-    def _note_epoch(self, place: int) -> None:
-        """Note the mark and the model at the end of epoch number `place` of this run, from 0.
+    def _note_epoch(self, epoch: int) -> None:
+        """Note the mark and the model at the end of this epoch, from 1.
 
         An epoch that comes again replaces its former entry, and drops the entries after it.
         """
         malt.heartbeat()  # ranks that have finished wait for this one: it is alive
-        trainer = self.trainer
+        trainer, place = self.trainer, epoch - 1 - self._checkpoints.epoch
         self.marks[place:] = [mark(self._trained, self._clock.seconds, trainer.vectors, trainer.rows_sent)]
         if trainer.measures_together:
-            trainer.keep(self._epoch)
+            trainer.keep(epoch)
         elif keeps_snapshots():
             self.snapshots[place:] = [_copied(trainer.model())]
 

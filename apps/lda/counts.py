@@ -22,13 +22,15 @@ from apps.lda.kernels import Doubles, Floats
 
 
 class Counts:
-    """The counts, zeros at first. The constructor is collective. `frequencies`: the tokens of each word."""
+    """The counts, zeros at first. The constructor is collective.
 
-    def __init__(self, frequencies: NDArray[np.int64], topics: int) -> None:
+    `frequencies`: the tokens of each word. `ranks`: those that have a part. PeerLost: one of them has failed.
+    """
+
+    def __init__(self, frequencies: NDArray[np.int64], topics: int, ranks: tuple[int, ...]) -> None:
         self._changes = malt.sharded((2 * malt.size(), topics + 1), "float64")
         """Two rows of each rank: what it has changed of the totals, and what its work returned, in steps by turns."""
-        owners = self._changes.owners
-        self._parts, self._home = len(owners), owners.index(malt.rank())
+        self._parts, self._home = len(ranks), ranks.index(malt.rank())
         self._size = -(-len(frequencies) // self._parts)
         """The words of a part; the last row of some parts has none."""
         self.bounds = np.arange(self._parts + 1) * self._size
@@ -38,7 +40,9 @@ class Counts:
         self.totals = np.zeros(topics)
         """The tokens of each topic."""
         self._rows = malt.sharded((2 * int(self.bounds[-1]), topics))
-        malt.barrier()  # raises PeerLost where a rank has failed that has no part of these rows
+        for vector in (self._changes, self._rows):
+            if absent := set(ranks) - set(vector.owners):
+                raise malt.PeerLost(min(absent), "it has no part of the counts")
         self._half = 0
         """The half of each rank's memory where its part is."""
         self.counted = Counted(self._statistics)

@@ -6,11 +6,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 import malt
+from apps.harness import CommonShares
 from apps.lda import kernels
 from apps.lda.corpus import Corpus
 from apps.lda.counts import Counts
 from apps.lda.kernels import Doubles, Floats, Numbers
 from malt.data import rows_of
+
+
+class Shares(CommonShares):
+    """The documents are dealt."""
+
+    unit = "documents"
 
 
 class Documents:
@@ -60,12 +67,17 @@ class Documents:
         return self._counts.visit(draw)
 
     def topics(self, count: int) -> Numbers:
-        """The topics of all `count` tokens of the corpus. Collective."""
-        whole = np.zeros(count, np.int32)
+        """The topics of all `count` tokens of the corpus. Collective. PeerLost, on all ranks: as `Counts.visit`."""
+        whole = self.known(count)
+        malt.barrier()  # raises PeerLost where the topics of a rank are missing
+        return whole
+
+    def known(self, count: int) -> Numbers:
+        """The topics of all `count` tokens of the corpus, -1 of those that live ranks do not have. Collective."""
+        whole = np.full(count, -1, np.int32)
         for tokens, assigned in zip(malt.allgather(self.tokens), malt.allgather(self._assigned), strict=True):
             if tokens is not None and assigned is not None:
                 whole[tokens] = assigned
-        malt.barrier()  # raises PeerLost where the topics of a rank are missing
         return whole
 
 

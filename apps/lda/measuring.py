@@ -47,18 +47,25 @@ class HeldOut:
 
 
 class Measuring:
-    """The measures at the ends of epochs, and of the final counts. `failed`: the ranks whose documents others have."""
+    """The measures at the ends of epochs after epoch `first`, and of the final counts."""
 
-    def __init__(self, data: Data, counts: Counts, options: Namespace, failed: set[int]) -> None:
-        self._names, self._counts, self._options = data.names, counts, options
-        self._test = None if data.test is None else HeldOut(data.test, options.seed, failed)
+    def __init__(self, data: Data, options: Namespace, first: int) -> None:
+        self._data, self._options, self._first = data, options, first
         self._every = -(-options.epochs // MEASURED)
         self._kept: list[Measures] = []
         self._topics: list[list[str]] = []
 
+    def take(self, counts: Counts, failed: set[int]) -> None:
+        """Measure these counts from here on. `failed`: the ranks whose documents others have. Local."""
+        self._counts, test = counts, self._data.test
+        self._test = None if test is None else HeldOut(test, self._options.seed, failed)
+
     def keep(self, loss: float, epoch: int) -> None:
-        """Keep the measures of this epoch, from 1. `loss`: the mean of -log p of a token. Collective."""
-        self._kept.append(self._measures(loss, epoch % self._every == 0))
+        """Keep the measures of this epoch, from 1. `loss`: the mean of -log p of a token. Collective.
+
+        An epoch that comes again takes the place of what it was.
+        """
+        self._kept[epoch - 1 - self._first :] = [self._measures(loss, epoch % self._every == 0)]
 
     def of_all(self, loss: float) -> list[Measures]:
         """The measures of all epochs, and those of the counts as they are now. Collective."""
@@ -96,4 +103,5 @@ class Measuring:
         return [[self._name(word) for _, word in merged[topic]] for topic in order]
 
     def _name(self, word: int) -> str:
-        return str(word + 1) if self._names is None else self._names[word]
+        names = self._data.names
+        return str(word + 1) if names is None else names[word]

@@ -18,10 +18,10 @@ import numpy as np
 
 import malt
 from apps import harness
-from apps.harness import TRAFFIC, Array, Column, CommonShares, Mark, Measured, Measures, Need, Parser, Start
+from apps.harness import TRAFFIC, Array, Column, Mark, Measured, Measures, Need, Parser, Start
 from apps.lda import kernels, reading
 from apps.lda.counts import Counts
-from apps.lda.documents import Documents, shared
+from apps.lda.documents import Documents, Shares, shared
 from apps.lda.kernels import Numbers
 from apps.lda.measuring import HeldOut, Measuring
 from apps.lda.reading import Data
@@ -33,14 +33,10 @@ _COPIES = 2
 """Of a part on a rank: one that it visits, and one that another rank may still read."""
 
 
-class Shares(CommonShares):
-    """The documents are dealt."""
-
-    unit = "documents"
-
-
 class Problem(harness.Problem):
     """The documents, and the first topics of their tokens."""
+
+    rebuilds = True
 
     def __init__(self, options: Namespace, data: Data) -> None:
         assert data.train is not None
@@ -94,21 +90,34 @@ class Trainer(harness.Trainer):
     gathers_state = measures_together = True
 
     def __init__(self, problem: Problem, start: Start) -> None:
-        options, train = problem.options, problem.train
-        self._problem, self._options = problem, options
-        start.shares.changed(start.shares.present())  # where a rank has failed, others have its documents
-        self._counts = Counts(np.bincount(train.words, minlength=train.vocabulary), options.topics)
-        failed = start.shares.failed
-        self._documents = Documents(
-            train, shared(problem.documents, failed), self._counts, options.alpha, options.beta
-        )  # fmt: skip
-        self._documents.begin(start.state["topics"] if start.state else problem.first_topics())
-        self._measuring = Measuring(problem.data, self._counts, options, failed)
+        self._problem, self._options, self._shares = problem, problem.options, start.shares
+        self._measuring = Measuring(problem.data, problem.options, start.epoch)
         self._loss = float(start.state["loss"]) if start.state else math.nan
-        self.vectors = [self._counts.counted]
+        start.shares.changed(start.shares.present())  # where a rank has failed, others have its documents
+        self._build(start.state["topics"] if start.state else problem.first_topics())
+
+    def _build(self, topics: Numbers) -> None:
+        """Count these topics of all tokens. Collective. PeerLost, on all ranks: nothing has changed."""
+        problem, options, failed = self._problem, self._options, self._shares.failed
+        frequencies = np.bincount(problem.train.words, minlength=problem.train.vocabulary)
+        counts = Counts(frequencies, options.topics, self._shares.alive)
+        mine = shared(problem.documents, failed)
+        documents = Documents(problem.train, mine, counts, options.alpha, options.beta)
+        documents.begin(topics)
+        self._counts, self._documents = counts, documents
+        self._measuring.take(counts, failed)
+        self.vectors = [*self.vectors, counts.counted]
 
     def take(self) -> None:
         """Nothing is dealt anew: where a rank fails its counts are lost, which `train` finds out."""
+
+    def rebuild(self) -> str:
+        """Count the topics of the tokens that live ranks have. Those of the others begin as at the start."""
+        topics = self._documents.known(self._problem.rows)
+        anew = topics < 0
+        topics[anew] = self._problem.first_topics()[anew]
+        self._build(topics)
+        return f"the topics of {anew.sum():,} tokens" if anew.any() else ""
 
     def train(self, epoch: int, order: Any) -> int:
         self._loss = -self._documents.sweep([self._options.seed, epoch]) / self._problem.rows
@@ -160,13 +169,7 @@ class Program(harness.Program):
         add("--test", metavar="TEST", help="documents to measure the perplexity on: of one half, given the other")
         add("--vocab", metavar="FILE", help="the words, one a line, for the top words of each topic")
         add("--topics", type=harness.whole_number(1), default=10, metavar="K", help="(%(default)s)")
-        add(
-            "--alpha",
-            type=harness.positive_number,
-            default=0.1,
-            metavar="X",
-            help="prior of topics (0.1)",
-        )
+        add("--alpha", type=harness.positive_number, default=0.1, metavar="X", help="prior of topics (0.1)")
         add("--beta", type=harness.positive_number, default=0.01, metavar="X", help="prior of words (0.01)")
         add("--model", metavar="FILE",
             help="start from topics that --save wrote; without CORPUS: measure them on TEST")  # fmt: skip

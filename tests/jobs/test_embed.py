@@ -8,16 +8,21 @@ import numpy as np
 import pytest
 from failing_jobs import killed_at, needs_openmpi
 from programs import as_job, dying_after, in_process, last_line, on_simulated_ranks
+from ranks import run_failing
 
 pytest.importorskip("numba")
 pytest.importorskip("sklearn")
 
+import malt
 from apps.embed import planted, program
+from apps.embed.vectors import Vectors
 from apps.harness import BadInput
 
 pytestmark = pytest.mark.serial
 
 FEW = ["--walks", 3, "--length", 20, "--dim", 10]
+KEPT = [0, 1, 4, 5, 6]
+"""The dimensions of 7 that ranks 0 and 2 of 3 have."""
 
 
 @pytest.fixture
@@ -54,6 +59,41 @@ def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_p
     over, others = simulated(3, *keeping, "--resume")
     assert over["epochs"] == [] and np.array_equal(others["contexts"], vectors["contexts"])
     assert {**over["final"], "model_sha256": 0} == {**rest["final"], "model_sha256": 0}
+
+
+def test_where_a_rank_fails_the_others_train_its_dimensions_anew(tmp_path, capsys):
+    report, model = tmp_path / "report.json", tmp_path / "model.npz"
+    words = [*map(str, FEW), "--exchange-every", "100", "--json", str(report), "--save", str(model)]
+    _, failed = run_failing(3, 0, {1: 300}, lambda rank: program.run(words))
+    found, errors = json.loads(report.read_text()), capsys.readouterr().err
+    assert failed == {1} and "malt: 3 of 10 dimensions begin anew in epoch " in errors
+    assert [epoch["epoch"] for epoch in found["epochs"]] == [1, 2, 3]
+    assert found["epochs"][2]["loss"] < found["epochs"][0]["loss"] - 0.5
+    assert malt.files.load_npz(model)["vectors"].shape == (500, 10)
+
+
+def test_a_rank_that_fails_leaves_the_dimensions_of_the_others_as_they_are():
+    generator = np.random.default_rng(0)
+    own, near = (generator.standard_normal((9, 7)).astype(np.float32) for _ in range(2))
+
+    def live(rank):
+        vectors = Vectors(7, 9, (4, 2), {})
+        vectors.put(own, near)
+        with pytest.raises(malt.PeerLost):
+            while True:
+                malt.barrier()
+        for vector in malt.init().sharded:
+            vector.close()
+        lost = vectors.rebuild(5)
+        malt.barrier()
+        return lost, *vectors.whole()
+
+    results, failed = run_failing(3, 0, {1: 200}, live)
+    assert failed == {1}
+    for lost, found, contexts in (results[0], results[2]):
+        assert lost == 2 and np.array_equal(found[:, KEPT], own[:, KEPT])
+        assert np.array_equal(contexts[:, KEPT], near[:, KEPT]) and not contexts[:, 2:4].any()
+        assert np.abs(found[:, 2:4]).min() > 0 and np.abs(found[:, 2:4]).max() <= 1 / 14
 
 
 def test_a_model_is_measured_and_trained_on(simulated, tmp_path):
@@ -124,15 +164,16 @@ def test_communities_of_a_large_graph_are_recovered(job_environment, tmp_path, r
 
 @pytest.mark.thorough
 @needs_openmpi
-def test_the_others_go_on_from_a_checkpoint_where_a_rank_is_killed(start, tmp_path):
+def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
+    """From the last checkpoint, or without one from the dimensions that they have."""
     killed = killed_at(120, "apps.embed", "apps.embed.vectors:Vectors.learn")
     words = [killed, "--walks", "4", "--dim", "16", "--json", str(tmp_path / "report.json")]
-    job = start(*words, ranks=3)
-    assert job.end() == 1 and "Traceback" not in job.output
-    assert job.output.count("apps.embed: error: rank 1 is lost: ") == 1
-    words += ["--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
-    job = start(*words, ranks=3)
-    assert job.end() == 0, job.output
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["resumed_from"] == 2 and [lost["rank"] for lost in report["lost_ranks"]] == [1]
-    assert report["epochs"][-1]["epoch"] == 4 and report["final"]["nmi"] > 0.9
+    keeping = ["--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
+    for more, resumed_from, epochs, anew in (keeping, 2, 2, None), ([], None, 4, 3):
+        job = start(*words, *more, ranks=3)
+        assert job.end() == 0 and "Traceback" not in job.output, job.output
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert (report["resumed_from"], len(report["epochs"])) == (resumed_from, epochs)
+        assert [[lost["rank"], lost.get("anew_in_epoch")] for lost in report["lost_ranks"]] == [[1, anew]]
+        assert job.output.count("malt: 5 of 16 dimensions begin anew in epoch 3") == (not more)
+        assert report["epochs"][-1]["epoch"] == 4 and report["final"]["nmi"] > 0.9

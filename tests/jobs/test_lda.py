@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from failing_jobs import killed_at, needs_openmpi
 from programs import as_job, dying_after, in_process, last_line, on_simulated_ranks
+from ranks import run_failing
 
 pytest.importorskip("numba")
 
@@ -54,6 +55,23 @@ def test_a_resumed_run_ends_bit_by_bit_as_one_that_never_failed(simulated, tmp_p
     over, others = simulated(3, *keeping, "--resume")
     assert over["epochs"] == [] and np.array_equal(others["counts"], model["counts"])
     assert over["final"]["perplexity"] == pytest.approx(rest["final"]["perplexity"], rel=1e-6)
+
+
+FAILURES = [{1: 800}, {2: 40, 0: 900}, {0: 1500, 1: 1504}, {2: 2440}]
+
+
+@pytest.mark.parametrize("seed", range(len(FAILURES)))
+def test_where_a_rank_fails_the_others_keep_the_topics_that_they_have(tmp_path, seed, capsys):
+    report, model = tmp_path / "report.json", tmp_path / "model.npz"
+    words = ["--epochs", "20", "--json", str(report), "--save", str(model)]
+    _, failed = run_failing(3, seed, FAILURES[seed], lambda rank: program.run(words))
+    found, errors = json.loads(report.read_text()), capsys.readouterr().err
+    assert failed == FAILURES[seed].keys() and re.search(r"the topics of [\d,]+ tokens begin anew in epoch \d+", errors)
+    perplexities = [epoch["train_perplexity"] for epoch in found["epochs"]]
+    assert [epoch["epoch"] for epoch in found["epochs"]] == list(range(1, 21))
+    assert perplexities[0] > 240 and max(perplexities[5:]) < 200  # 250 where all begin anew
+    counts = malt.files.load_npz(model)["counts"]
+    assert np.array_equal(counts.sum(axis=1), np.bincount(planted(0)[0].words, minlength=500))
 
 
 def test_a_model_is_measured_and_trained_on(simulated, tmp_path, capsys):
@@ -160,18 +178,18 @@ def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environ
 
 @pytest.mark.thorough
 @needs_openmpi
-def test_the_others_go_on_from_a_checkpoint_where_a_rank_is_killed(start, tmp_path):
+def test_the_others_go_on_where_a_rank_is_killed(start, tmp_path):
+    """From the last checkpoint, or without one from the topics that they have."""
     killed = killed_at(8, "apps.lda", "apps.lda.documents:Documents.sweep")
-    words = [killed, "--epochs", "30", "--json", str(tmp_path / "report.json")]
-    job = start(*words, ranks=3)
-    assert job.end() == 1 and "Traceback" not in job.output
-    assert job.output.count("apps.lda: error: rank 1 is lost: ") == 1
-    words += ["--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
-    words += ["--save", str(tmp_path / "m.npz")]
-    job = start(*words, ranks=3)
-    assert job.end() == 0, job.output
-    report = json.loads((tmp_path / "report.json").read_text())
-    assert report["resumed_from"] == 7 and [lost["rank"] for lost in report["lost_ranks"]] == [1]
-    assert report["epochs"][-1]["epoch"] == 30 and report["final"]["perplexity"] < 110
-    counts = malt.files.load_npz(tmp_path / "m.npz")["counts"]
-    assert np.array_equal(counts.sum(axis=1), np.bincount(planted(0)[0].words, minlength=500))
+    words = [killed, "--epochs", "30", "--json", str(tmp_path / "report.json"), "--save", str(tmp_path / "m.npz")]
+    keeping = ["--checkpoint", str(tmp_path / "train.ckpt"), "--checkpoint-every", "0"]
+    for more, resumed_from, epochs, anew in (keeping, 7, 23, None), ([], None, 30, 8):
+        job = start(*words, *more, ranks=3)
+        assert job.end() == 0 and "Traceback" not in job.output, job.output
+        report = json.loads((tmp_path / "report.json").read_text())
+        assert (report["resumed_from"], len(report["epochs"])) == (resumed_from, epochs)
+        assert [[lost["rank"], lost.get("anew_in_epoch")] for lost in report["lost_ranks"]] == [[1, anew]]
+        assert job.output.count("malt: the topics of 10,895 tokens begin anew in epoch 8") == (not more)
+        assert report["epochs"][-1]["epoch"] == 30 and report["final"]["perplexity"] < 110
+        counts = malt.files.load_npz(tmp_path / "m.npz")["counts"]
+        assert np.array_equal(counts.sum(axis=1), np.bincount(planted(0)[0].words, minlength=500))

@@ -50,7 +50,7 @@ def test_counts_stay_those_of_the_tokens(everywhere):
 
     def work(rank):
         mine = np.arange(30)[malt.shard(30)]
-        counts = Counts(np.bincount(train.words, minlength=40), 5)
+        counts = Counts(np.bincount(train.words, minlength=40), 5, malt.alive())
         documents = Documents(train, mine, counts, 0.1, 0.1)
         documents.begin(np.random.default_rng(0).integers(5, size=len(train.words)).astype(np.int32))
         logs = [documents.sweep([epoch]) for epoch in range(2)]  # parts of 5 ranks end in the second half
@@ -68,7 +68,7 @@ def test_parts_of_the_vocabulary_have_about_as_many_tokens():
     frequencies = (10_000 / np.arange(1, 1001)).astype(np.int64)
 
     def work(rank):
-        counts = Counts(frequencies, 2)
+        counts = Counts(frequencies, 2, malt.alive())
         return int(frequencies[counts.words].sum())
 
     sizes = malt.simulate(work, 4)
