@@ -24,7 +24,7 @@ _NAMES = ("chromium", "chromium-browser", "google-chrome", "chrome")
 _SCHEMES = {"dark": 0, "light": 1}
 """The names of colour schemes, and Chromium's numbers of them."""
 _MOST_NBYTES = 150_000
-_PROGRAM = ("-m", "apps.svm", "--epochs", 60, "--exchange-every", 200)
+_PROGRAM = ("-m", "apps.svm", "--epochs", 60, "--exchange-every", 200, "--tolerance", 1e-9)
 _RUNS = {"bsp": ("--sync", "bsp"), "asp": ("--sync", "asp", "--graph", "ring")}
 
 

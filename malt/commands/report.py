@@ -33,6 +33,6 @@ def main(folders: list[Path], output: Path | None) -> int:
         raise LaunchError(f"{path}: {error.strerror}") from None
     for trace in traces:
         head = f"{trace.folder}: " if len(traces) > 1 else ""
-        print(*(f"{head}{line}" for line in advice(summarize(trace))), sep="\n")
+        print(*(f"{head}{line}" for line in advice(trace, summarize(trace))), sep="\n")
     print(path)
     return 0

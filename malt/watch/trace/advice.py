@@ -4,24 +4,36 @@ from __future__ import annotations
 
 import numpy as np
 
+from malt.watch.trace.reading import Trace
 from malt.watch.trace.summary import ACTIVITIES, Summary
 
 _LONG_WAIT, _MANY_OVERWRITTEN, _LONG_EXCHANGES, _OLD, _SLOW = 0.1, 0.1, 0.25, 5, 1.3
 """From when on something is worth a sentence: of the time; of the messages; of the time; in steps; times the median."""
+_LONG_START, _MOST_OF = 0.2, 0.5
+"""The same of the start, of the time of the run; of one peer, of what a rank waits."""
 _MOST_RANKS = 4
 """The most ranks that a kind of sentence is made for."""
 
 
-def advice(found: Summary) -> list[str]:
-    """Sentences about the run, the most urgent first; at least one."""
+def advice(trace: Trace, found: Summary) -> list[str]:
+    """Sentences about the run of `trace`, of which `found` is the summary, the most urgent first; at least one."""
     lines = [*_failures(found), *_waits(found), *_overwritten(found), *_exchanges(found), *_lags(found)]
+    cores, hosts = trace.job.get("cores"), trace.job.get("hosts")
+    if isinstance(cores, int) and not hosts and cores < trace.size:
+        lines.append(f"{trace.size} ranks take turns on {cores} cores: part of what they wait for is a core.")
     if not lines:
         computes = found.shares[:, ACTIVITIES.index("compute")].min()
         lines = [f"Nothing to mend: each rank computes for at least {computes:.0%} of its time."]
+    start_s = found.exchanging - found.edges[0]
+    if start_s > _LONG_START * found.seconds:
+        lines.append(
+            f"{start_s:.3g} of {found.seconds:.3g} s passed before the first exchange: ranks start, read and compile. "
+            "What is said of time concerns the rest."
+        )
     if found.dropped:
         lines.append(
-            f"The oldest {found.dropped:,} events were dropped. What is said of time, lag and histograms concerns the "
-            f"last {found.seconds:.3g} s; bytes, messages and waits by peer concern the whole run."
+            f"The oldest {found.dropped:,} events were dropped. What is said of time, waits and lag concerns the last "
+            f"{found.seconds:.3g} s; bytes and messages concern the whole run."
         )
     return lines
 
@@ -39,7 +51,8 @@ def _waits(found: Summary) -> list[str]:
             continue
         peer = int(found.waited[place].argmax())
         part = min(1.0, found.waited[place, peer] / whole[place])
-        blamed.add(peer)
+        if part > _MOST_OF:
+            blamed.add(peer)
         lines.append(
             f"Rank {found.ranks[place]} waits {shares[place]:.0%} of its time, {part:.0%} of that for rank {peer}."
         )
@@ -50,7 +63,7 @@ def _why(found: Summary, peer: int) -> str:
     """Why others wait for `peer`, and what would help."""
     if peer not in found.ranks:
         return ""
-    computes = found.timeline[:, ACTIVITIES.index("compute")].sum(axis=1)
+    computes = found.spent[:, ACTIVITIES.index("compute")]
     mine, others = computes[found.ranks.index(peer)], np.delete(computes, found.ranks.index(peer))
     if len(others) and mine > _SLOW * np.median(others):
         return (

@@ -49,8 +49,8 @@ def page(traces: Sequence[Trace]) -> str:
         _section("What to do", "", runs, _advice, wide=True),
         *_losses(runs),
         _section("Timeline", _legend(ACTIVITIES), runs, partial(_timeline, len(runs) == 1), wide=True),
-        _section("What ranks do", "The part of its time for which a rank does what.", runs, _shares),
-        _section("Waits", "Seconds for which a rank waits, by the peer that it waits for.", runs, _waits),
+        _section("What ranks do", "Parts of their time, from the first exchange on.", runs, _shares),
+        _section("Waits", "By the peer that is waited for, from the first exchange on.", runs, _waits),
         _section("Bytes by edge", "Of the whole run, by sender and receiver.", runs, _bytes),
         _section("Graph", "Edges along which messages went; the wider, the more bytes.", runs, _graph),
         _section("Lag", "How many steps behind its receiver a message was that was merged.", runs, _lags),
@@ -80,7 +80,7 @@ def _legend(kinds: Sequence[str]) -> str:
 
 
 def _advice(run: Run) -> str:
-    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in advice(run.found)) + "</ul>"
+    return "<ul>" + "".join(f"<li>{escape(line)}</li>" for line in advice(run.trace, run.found)) + "</ul>"
 
 
 def _losses(runs: Sequence[Run]) -> list[str]:

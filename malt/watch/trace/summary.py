@@ -32,8 +32,12 @@ class Summary:
     """The bins of the timeline: their edges."""
     timeline: Floats
     """Of shape (ranks, ACTIVITIES, bins): seconds."""
+    exchanging: float
+    """When the first scatter began. Before it ranks read and compile: what follows is from then on."""
+    spent: Floats
+    """Of shape (ranks, ACTIVITIES): seconds."""
     waited: Floats
-    """Of shape (ranks, peers): seconds of the run for which a rank waited for a peer."""
+    """Of shape (ranks, peers): seconds for which a rank waited for a peer."""
     nbytes: Floats
     """Of shape (size, size): bytes from a rank to another one, of the run."""
     messages: Floats
@@ -61,7 +65,7 @@ class Summary:
     @property
     def shares(self) -> Floats:
         """Of shape (ranks, ACTIVITIES): the part of its time for which a rank did what."""
-        shares: Floats = self.timeline.sum(axis=2) / np.maximum(self.timeline.sum(axis=(1, 2)), 1e-12)[:, None]
+        shares: Floats = self.spent / np.maximum(self.spent.sum(axis=1), 1e-12)[:, None]
         return shares
 
 
@@ -76,11 +80,16 @@ def summarize(trace: Trace, bins: int = 120) -> Summary:
         nbytes[:, rank] += total["nbytes_read"]
         messages[rank] += total["messages"]
     merged = np.concatenate([rank.of(Kind.MERGED)["value"] for rank in trace.ranks])
+    firsts = [float(found["start"][0]) for rank in trace.ranks if len(found := rank.of(Kind.SCATTER))]
+    exchanging = max(since, min(firsts, default=since))
+    period = np.array([exchanging, edges[-1]])
     return Summary(
         ranks=[rank.rank for rank in trace.ranks],
         edges=edges,
         timeline=np.array([_timeline(rank, edges) for rank in trace.ranks]),
-        waited=np.array([total["waited_s"] for total in totals.values()]),
+        exchanging=exchanging,
+        spent=np.array([_timeline(rank, period)[:, 0] for rank in trace.ranks]),
+        waited=np.array([_waited(rank, exchanging, trace.size) for rank in trace.ranks]),
         nbytes=nbytes,
         messages=messages,
         merged=int(sum(total["merged"].sum() for total in totals.values())),
@@ -119,6 +128,13 @@ def _coverage(records: Records, times: Floats) -> Floats:
     places = np.searchsorted(begun, times, side="right")
     within = np.maximum(ends[np.maximum(places - 1, 0)] - times, 0)
     return np.where(places > 0, lasted[places] - within, 0.0)
+
+
+def _waited(rank: RankTrace, since: float, size: int) -> Floats:
+    """Seconds by peer."""
+    records = rank.of(Kind.WAITED)
+    records = records[(records["start"] >= since) & (records["peer"] >= 0) & (records["peer"] < size)]
+    return np.bincount(records["peer"], records["seconds"], size).astype(np.float64)
 
 
 def _losses(ranks: Sequence[RankTrace]) -> list[tuple[int, int]]:
