@@ -1,7 +1,7 @@
 """Where everything lies in the file of one rank. Pure.
 
-A header; a table of names; totals by peer, which count all events; and a ring of records, which holds the newest. All
-numbers are little-endian.
+A header; a table of names; totals by peer, of the records that are overwritten; and a ring of records, which holds the
+newest. All numbers are little-endian.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ import struct
 from enum import IntEnum
 
 import numpy as np
+from numpy.typing import NDArray
+
+from dstorm.trace import EdgeTotals
 
 MAGIC = b"MALTRACE"
 VERSION = 1
 CAPACITY = 1 << 18
 """The records of a file: 8 MiB."""
 
-HEADER = struct.Struct("<8sIIIIQQII4d")
+HEADER = struct.Struct("<8sIIIIQQII4dQ")
 """MAGIC, VERSION, rank, ranks, 0, CAPACITY, records written so far, names so far, process; when the session began, by
 the clock of the rank, and since 1970; what to subtract from that clock for that of the lowest rank, and the error of
-that: in seconds."""
-COUNT_AT, NAMES_AT, CLOCKS_AT = 32, 40, 48
-"""The offsets of the records so far, the names so far, and the four numbers of the clocks."""
+that: in seconds; the number of the first record that the totals do not count."""
+COUNT_AT, NAMES_AT, CLOCKS_AT, SINCE_AT = 32, 40, 48, 80
+"""The offsets of the records so far, the names so far, the four numbers of the clocks, and the last number."""
 
 NAMES, NAME_NBYTES = 256, 160
 """The most names, and the longest, in UTF-8. What does not fit has the last number."""
@@ -30,8 +33,9 @@ _NAMES_START = 128
 TOTALS = ("messages", "nbytes", "merged", "overwritten", "waited_s", "nbytes_read")
 """What is counted by peer, each as a float64: sent to it; merged and overwritten of it; waited for it; read from it."""
 
-RECORD = struct.Struct("<dfBBhHHIq")
-"""When it began, its seconds, kind, thread, peer, name, 0, step, value."""
+FIELDS = "dfIIIq"
+RECORD = struct.Struct(f"<{FIELDS}")
+"""When it began, its seconds, its `code`, name, step, value. As DTYPE has it the code is three numbers."""
 DTYPE = np.dtype(
     [("start", "<f8"), ("seconds", "<f4"), ("kind", "u1"), ("thread", "u1"), ("peer", "<i2"), ("name", "<u2"),
      ("unused", "<u2"), ("step", "<u4"), ("value", "<i8")]
@@ -61,6 +65,29 @@ class Kind(IntEnum):
     """A collective call, or a call of a sharded vector."""
     FAILED = 10
     """peer: the rank that was seen to have failed."""
+
+
+def code(kind: Kind, peer: int = -1) -> int:
+    """Kind and peer of a record of the first thread, as one number."""
+    return kind | (peer & 0xFFFF) << 16
+
+
+def totals(records: NDArray[np.void], ranks: int) -> NDArray[np.float64]:
+    """What records say by peer, of shape (ranks, TOTALS)."""
+    found = np.zeros((ranks, len(TOTALS)))
+    places = {Kind.SENT: 0, Kind.MERGED: 2, Kind.OVERWRITTEN: 3, Kind.WAITED: 4}
+    for kind, place in places.items():
+        mine = records[(records["kind"] == kind) & (records["peer"] >= 0) & (records["peer"] < ranks)]
+        weights = {Kind.OVERWRITTEN: mine["value"], Kind.WAITED: mine["seconds"]}.get(kind)
+        found[:, place] = np.bincount(mine["peer"], weights, ranks)
+        if kind == Kind.SENT:
+            found[:, 1] = np.bincount(mine["peer"], mine["value"], ranks)
+    return found
+
+
+def settled(edge: EdgeTotals) -> tuple[float, ...]:
+    """A row of TOTALS, of what no record counts."""
+    return edge.messages, edge.nbytes, edge.merged, edge.overwritten, 0.0, edge.nbytes_read
 
 
 def totals_at(ranks: int) -> tuple[int, int]:

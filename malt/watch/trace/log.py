@@ -1,7 +1,7 @@
 """The events of this rank, written into a file that it has mapped (layout.py).
 
 A record is in the file as soon as it is written, without a call of the system: a rank that is killed leaves all of
-them. The ring holds the newest; the totals count all.
+them. The ring holds the newest. Before a part of it is overwritten, what it says by peer is added to the totals.
 """
 
 from __future__ import annotations
@@ -11,18 +11,22 @@ import mmap
 import os
 import struct
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import count
-from threading import get_ident
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from threading import RLock, get_ident
+from typing import Any
+
+import numpy as np
 
 from dstorm.trace import EdgeTotals
 from malt.watch.trace import layout
-from malt.watch.trace.layout import RECORD, TOTALS, Kind
+from malt.watch.trace.layout import DTYPE, FIELDS, RECORD, TOTALS, Kind, code
 
 _THREADS = 255
 _LAST_NAME = "others"
-_MESSAGES, _NBYTES, _MERGED, _OVERWRITTEN, _WAITED_S, _READ = range(len(TOTALS))
-_SETTLED = (_MESSAGES, _NBYTES, _MERGED, _OVERWRITTEN, _READ)
+_PARTS = 16
+"""The parts of the ring: one of them is overwritten at a time."""
+_AT_ONCE = 64
+"""The most records that are written at once."""
 
 
 class Log:
@@ -36,26 +40,42 @@ class Log:
         self, path: str, rank: int, ranks: int, capacity: int = layout.CAPACITY,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
-        self.members: tuple[int, ...] = tuple(range(ranks))
-        self._capacity, self._start, self._clock = capacity, layout.records_at(ranks), clock
-        nbytes = self._start + capacity * RECORD.size
+        self._part = max(1, capacity // _PARTS)
+        self._capacity, self._start, self._clock = self._part * _PARTS, layout.records_at(ranks), clock
+        nbytes = self._start + self._capacity * RECORD.size
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
         try:
             os.posix_fallocate(file, 0, nbytes)  # a page that the disk has no room for would kill the rank later
             self._file = mmap.mmap(file, nbytes)
         finally:
             os.close(file)
-        totals, length = layout.totals_at(ranks)
-        self._totals = memoryview(self._file)[totals : totals + length].cast("d")
-        self._counted = memoryview(self._file)[layout.COUNT_AT : layout.COUNT_AT + 8].cast("Q")
-        self._places = count()
-        self._names: dict[str, int] = {}
-        self._threads: dict[int, int] = {}
-        self._is_called = False
         layout.HEADER.pack_into(
-            self._file, 0, layout.MAGIC, layout.VERSION, rank, ranks, 0, capacity, 0, 0, os.getpid(),
-            0.0, 0.0, 0.0, 0.0,
+            self._file, 0, layout.MAGIC, layout.VERSION, rank, ranks, 0, self._capacity, 0, 0, os.getpid(),
+            0.0, 0.0, 0.0, 0.0, 0,
         )  # fmt: skip
+        self._records = np.frombuffer(self._file, DTYPE, self._capacity, self._start)
+        totals, length = layout.totals_at(ranks)
+        self._totals = np.frombuffer(self._file, np.float64, length // 8, totals).reshape(ranks, len(TOTALS))
+        self._written = memoryview(self._file)[layout.COUNT_AT : layout.COUNT_AT + 8].cast("Q")
+        self._packs: list[Callable[..., None]] = [struct.Struct(f"<{n * FIELDS}").pack_into for n in range(_AT_ONCE)]
+        self._place = self._room_until = 0
+        """The number of the next record; of the first one that lies in the next part of the ring."""
+        self._lock = RLock()
+        self._names: dict[str, int] = {}
+        self._threads: dict[int, int] = {get_ident(): 0}
+        self._is_called = False
+        self.members = tuple(range(ranks))
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The rank in the job of each rank of the session."""
+        return self._members
+
+    @members.setter
+    def members(self, members: tuple[int, ...]) -> None:
+        self._members = members
+        self._sent = [code(Kind.SENT, peer) for peer in members]
+        self._merged = [code(Kind.MERGED, peer) for peer in members]
 
     def begin(self, now: float, offset_s: float = 0.0, error_s: float = 0.0) -> None:
         """Write down the clock of this rank, which is `now`, and how it stands to that of the lowest rank. Local."""
@@ -65,52 +85,47 @@ class Log:
         """As `Trace.name`. Local."""
         number = self._names.get(text)
         if number is None:
-            number = self._names[text] = min(len(self._names), layout.NAMES - 1)
-            shown = (text if number < layout.NAMES - 1 else _LAST_NAME).encode(errors="replace")
-            struct.pack_into(f"{layout.NAME_NBYTES}s", self._file, layout.name_at(number), shown)
-            struct.pack_into("<I", self._file, layout.NAMES_AT, number + 1)
+            with self._lock:
+                number = self._names[text] = min(len(self._names), layout.NAMES - 1)
+                shown = (text if number < layout.NAMES - 1 else _LAST_NAME).encode(errors="replace")
+                struct.pack_into(f"{layout.NAME_NBYTES}s", self._file, layout.name_at(number), shown)
+                struct.pack_into("<I", self._file, layout.NAMES_AT, number + 1)
         return number
 
     def sent(self, name: int, step: int, start: float, end: float, messages: Iterable[tuple[int, int]]) -> None:
         """As `Trace.sent`. Local."""
+        fields: list[Any] = []
         whole = 0
         for peer, nbytes in messages:
-            member = self.members[peer]
             whole += nbytes
-            self._add(member, _MESSAGES, 1)
-            self._add(member, _NBYTES, nbytes)
-            self._write(Kind.SENT, end, 0.0, member, name, step, nbytes)
-        self._write(Kind.SCATTER, start, end - start, -1, name, step, whole)
+            fields += (end, 0.0, self._sent[peer], name, step, nbytes)
+        fields += (start, end - start, _SCATTER, name, step, whole)
+        self._write(fields)
 
     def merged(
         self, name: int, step: int, start: float, end: float, messages: Iterable[tuple[int, int]],
         overwritten: Iterable[tuple[int, int]] = (),
     ) -> None:  # fmt: skip
         """As `Trace.merged`. Local."""
-        merged = 0
+        fields: list[Any] = []
         for peer, its_step in messages:
-            member = self.members[peer]
-            merged += 1
-            self._add(member, _MERGED, 1)
-            self._write(Kind.MERGED, end, 0.0, member, name, its_step, step - its_step)
+            fields += (end, 0.0, self._merged[peer], name, its_step, step - its_step)
+        count = len(fields) // len(FIELDS)
         for peer, number in overwritten:
-            member = self.members[peer]
-            self._add(member, _OVERWRITTEN, number)
-            self._write(Kind.OVERWRITTEN, end, 0.0, member, name, step, number)
-        self._write(Kind.GATHER, start, end - start, -1, name, step, merged)
+            fields += (end, 0.0, code(Kind.OVERWRITTEN, self._members[peer]), name, step, number)
+        fields += (start, end - start, _GATHER, name, step, count)
+        self._write(fields)
 
     def waited(self, what: str, start: float, end: float, peers: Iterable[tuple[int, float]]) -> None:
         """As `Trace.waited`. Local."""
-        name = self.name(what)
+        name, fields = self.name(what), []
         for peer, seconds in peers:
-            member = self.members[peer]
-            self._add(member, _WAITED_S, seconds)
-            self._write(Kind.WAITED, start, seconds, member, name, 0, 0)
-        self._write(Kind.WAIT, start, end - start, -1, name, 0, 0)
+            fields += [start, seconds, code(Kind.WAITED, self._members[peer]), name, 0, 0]
+        self._write([*fields, start, end - start, code(Kind.WAIT), name, 0, 0])
 
     def yielded(self, start: float, end: float) -> None:
         """As `Trace.yielded`. Local."""
-        self._write(Kind.YIELD, start, end - start, -1, 0, 0, 0)
+        self._write([start, end - start, code(Kind.YIELD), 0, 0, 0])
 
     @contextlib.contextmanager
     def call(self, what: str) -> Iterator[None]:
@@ -123,29 +138,60 @@ class Log:
             yield
         finally:
             self._is_called = False
-            self._write(Kind.CALL, start, self._clock() - start, -1, self.name(what), 0, 0)
+            self._write([start, self._clock() - start, code(Kind.CALL), self.name(what), 0, 0])
 
     def failed(self, ranks: Iterable[int], now: float) -> None:
         """Note that ranks of the session were seen to have failed. Local."""
         for rank in ranks:
-            self._write(Kind.FAILED, now, 0.0, self.members[rank], 0, 0, 0)
+            self._write([now, 0.0, code(Kind.FAILED, self._members[rank]), 0, 0, 0])
 
     def settle(self, edges: Mapping[int, EdgeTotals]) -> None:
         """As `Trace.settle`. Local."""
-        for peer, edge in edges.items():
-            for what, number in zip(_SETTLED, edge, strict=True):
-                self._add(self.members[peer], what, number)
+        with self._lock:
+            for peer, edge in edges.items():
+                self._totals[self._members[peer]] += layout.settled(edge)
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _add(self, member: int, what: int, number: float) -> None:
-        self._totals[member * len(TOTALS) + what] += number
-
-    def _write(self, kind: int, start: float, seconds: float, peer: int, name: int, step: int, value: int) -> None:
-        place = next(self._places)  # one for each, also where several threads write
+    def _write(self, fields: Sequence[Any]) -> None:
+        """Write records, whose fields come one after the other."""
+        count = len(fields) // len(FIELDS)
         thread = self._threads.get(get_ident())
-        if thread is None:
-            thread = self._threads[get_ident()] = min(len(self._threads), _THREADS)
-        at = self._start + place % self._capacity * RECORD.size
-        RECORD.pack_into(self._file, at, start, seconds, kind, thread, peer, name, 0, step & 0xFFFFFFFF, value)
-        self._counted[0] = place + 1
+        if thread != 0:
+            fields = self._of_thread(fields)
+        with self._lock:
+            if self._place + count > self._room_until or count >= _AT_ONCE:
+                if count > 1:
+                    for at in range(0, len(fields), len(FIELDS)):
+                        self._write_one(fields[at : at + len(FIELDS)])
+                    return
+                self._make_room()
+            at = self._start + self._place % self._capacity * RECORD.size
+            self._packs[count](self._file, at, *fields)
+            self._place += count
+            self._written[0] = self._place
+
+    def _write_one(self, fields: Sequence[Any]) -> None:
+        if self._place == self._room_until:
+            self._make_room()
+        RECORD.pack_into(self._file, self._start + self._place % self._capacity * RECORD.size, *fields)
+        self._place += 1
+        self._written[0] = self._place
+
+    def _make_room(self) -> None:
+        """Add the part of the ring that is overwritten next to the totals."""
+        if self._place >= self._capacity:
+            at = self._place % self._capacity
+            self._totals += layout.totals(self._records[at : at + self._part], len(self._totals))
+            struct.pack_into("<Q", self._file, layout.SINCE_AT, self._place - self._capacity + self._part)
+        self._room_until += self._part
+
+    def _of_thread(self, fields: Sequence[Any]) -> Sequence[Any]:
+        """The fields of records of this thread, which is not the first one."""
+        thread = self._threads.setdefault(get_ident(), min(len(self._threads), _THREADS))
+        changed = list(fields)
+        changed[2 :: len(FIELDS)] = [one | thread << 8 for one in changed[2 :: len(FIELDS)]]
+        return changed
+
+
+_SCATTER, _GATHER = code(Kind.SCATTER), code(Kind.GATHER)

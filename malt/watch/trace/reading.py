@@ -15,7 +15,7 @@ from malt.watch.trace import files, layout
 from malt.watch.trace.layout import DTYPE, HEADER, MAGIC, NAME_NBYTES, Kind
 
 Records = NDArray[np.void]
-_MOST_RANKS = 1 << 15
+_MOST_RANKS, _MOST_RECORDS = 1 << 15, 1 << 28
 _LATEST = 1e9
 """Seconds: a record of a later time was being written when its rank was killed."""
 
@@ -126,24 +126,26 @@ def _rank(path: Path) -> tuple[RankTrace, float]:
     if len(data) < HEADER.size or data[: len(MAGIC)] != MAGIC:
         raise TraceError(f"{path}: not a trace of malt")
     header = HEADER.unpack_from(data)
-    _, version, rank, ranks, _, capacity, count, names, _, began, wall, offset_s, error_s = header
+    _, version, rank, ranks, _, capacity, count, names, _, began, wall, offset_s, error_s, since = header
     if version != layout.VERSION:
         raise TraceError(f"{path}: of version {version}, and this malt reads version {layout.VERSION}")
-    if not 0 < ranks <= _MOST_RANKS or not capacity or len(data) < layout.records_at(ranks):
+    if not (0 < ranks <= _MOST_RANKS and 0 < capacity <= _MOST_RECORDS) or len(data) < layout.records_at(ranks):
         raise TraceError(f"{path}: cut off, or damaged")
     start, nbytes = layout.totals_at(ranks)
     totals = np.frombuffer(data, "<f8", nbytes // 8, start).reshape(ranks, len(layout.TOTALS))
     texts = [data[layout.name_at(n) :][:NAME_NBYTES].rstrip(b"\0").decode(errors="replace") for n in range(names)]
-    records = _records(data, layout.records_at(ranks), capacity, count)
+    records = _records(data, layout.records_at(ranks), capacity, range(max(since, count - capacity), count))
+    totals = totals + layout.totals(records, ranks)
     records["start"] -= offset_s
-    dropped = max(0, count - capacity)
+    dropped = max(since, count - capacity, 0)
     return RankTrace(rank, records, texts, totals, dropped, error_s, wall - (began - offset_s)), began - offset_s
 
 
-def _records(data: bytes, start: int, capacity: int, count: int) -> Records:
-    """The records, by their start. Those that are not there, or were being written, are left out."""
-    whole = min(capacity, count, (len(data) - start) // DTYPE.itemsize)
-    found = np.frombuffer(data, DTYPE, whole, start)
+def _records(data: bytes, start: int, capacity: int, numbers: range) -> Records:
+    """The records of these numbers, by their start. Those that are not there, or were being written, are left out."""
+    ring = np.frombuffer(data, DTYPE, min(capacity, (len(data) - start) // DTYPE.itemsize), start)
+    places = np.arange(max(numbers.start, 0), numbers.stop) % capacity
+    found = ring[places[places < len(ring)]]
     times = found["start"] + found["seconds"]
     with np.errstate(invalid="ignore"):
         is_sound = np.isin(found["kind"], list(Kind)) & np.isfinite(times) & (np.abs(times) < _LATEST)
