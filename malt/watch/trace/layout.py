@@ -16,13 +16,13 @@ from dstorm.trace import EdgeTotals
 
 MAGIC = b"MALTRACE"
 VERSION = 1
-CAPACITY = 1 << 18
-"""The records of a file: 8 MiB."""
+_MOST_RECORDS, _MOST_OF_ALL, _FEWEST = 1 << 18, 1 << 22, 1 << 12
+"""The records of a rank's file, 8 MiB; of all files of a job; those that a rank has at least."""
 
 HEADER = struct.Struct("<8sIIIIQQII4dQ")
-"""MAGIC, VERSION, rank, ranks, 0, CAPACITY, records written so far, names so far, process; when the session began, by
-the clock of the rank, and since 1970; what to subtract from that clock for that of the lowest rank, and the error of
-that: in seconds; the number of the first record that the totals do not count."""
+"""MAGIC, VERSION, rank, ranks, 0, records that fit, records written so far, names so far, process; when the session
+began, by the clock of the rank, and since 1970; what to subtract from that clock for that of the lowest rank, and the
+error of that: in seconds; the number of the first record that the totals do not count."""
 COUNT_AT, NAMES_AT, CLOCKS_AT, SINCE_AT = 32, 40, 48, 80
 """The offsets of the records so far, the names so far, the four numbers of the clocks, and the last number."""
 
@@ -65,6 +65,11 @@ class Kind(IntEnum):
     """A collective call, or a call of a sharded vector."""
     FAILED = 10
     """peer: the rank that was seen to have failed."""
+
+
+def capacity(ranks: int) -> int:
+    """The records that a file has, in a job of so many ranks."""
+    return max(_FEWEST, min(_MOST_RECORDS, _MOST_OF_ALL // ranks))
 
 
 def code(kind: Kind, peer: int = -1) -> int:

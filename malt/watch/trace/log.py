@@ -37,10 +37,10 @@ class Log:
     """
 
     def __init__(
-        self, path: str, rank: int, ranks: int, capacity: int = layout.CAPACITY,
+        self, path: str, rank: int, ranks: int, capacity: int | None = None,
         clock: Callable[[], float] = time.perf_counter,
     ) -> None:  # fmt: skip
-        self._part = max(1, capacity // _PARTS)
+        self._part = max(1, (capacity or layout.capacity(ranks)) // _PARTS)
         self._capacity, self._start, self._clock = self._part * _PARTS, layout.records_at(ranks), clock
         nbytes = self._start + self._capacity * RECORD.size
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)

@@ -12,15 +12,17 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from ranks import run_ranks
 from traces import report, traced
 
 import malt
 from malt.commands import command_line
 from malt.watch.trace import files, layout, perfetto, summary
-from malt.watch.trace.clocks import Exchange, offset
+from malt.watch.trace.clocks import Exchange, Offset, offset
 from malt.watch.trace.layout import DTYPE, Kind
 from malt.watch.trace.page import page
 from malt.watch.trace.reading import TraceError, read
+from malt.world import tracing
 
 pytestmark = pytest.mark.serial
 RANKS = 3
@@ -237,6 +239,17 @@ def test_the_offset_of_a_clock_is_as_good_as_it_says(true, rounds):
     found = offset(own, other)
     assert abs(found.seconds - true) <= found.error_s + 1e-9
     assert found.error_s <= 2.0
+
+
+def test_ranks_of_several_hosts_compare_their_clocks():
+    def ahead(transport):
+        now, by = transport.clock, 7.0 * transport.rank
+        transport.clock = lambda: now() + by
+        return tracing._offset(transport)
+
+    assert run_ranks(ahead, "aaa") == [Offset()] * 3
+    for rank, found in enumerate(run_ranks(ahead, "abb")):
+        assert found.seconds == pytest.approx(7.0 * rank, abs=found.error_s + 1e-9) and found.error_s < 0.1
 
 
 def test_what_the_report_says_of_a_straggler(tmp_path):
