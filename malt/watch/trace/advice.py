@@ -70,6 +70,8 @@ def _why(found: Summary, peer: int) -> str:
             f"Rank {peer} computes {mine / np.median(others):.1f} times as long as the others: give it fewer rows "
             'by malt.shard(n, by_speed=True), or let ranks run ahead by sync="ssp:4" or "asp".'
         )
+    if all("sync asp" in vector for vector in found.vectors):
+        return f"These waits for rank {peer} are in collective calls: call them less often."
     return f'Waits for rank {peer} would be shorter with sync="ssp:4" or "asp", or with fewer neighbours (graph=).'
 
 

@@ -20,7 +20,7 @@ from malt.watch.trace.summary import ACTIVITIES, Floats, Summary, summarize
 MOST_ROWS = 64
 """The most ranks that have a row of their own."""
 _MOST_CELLS = 40
-_MOST_LINES = 8
+_MOST_LINES, _LONGEST = 8, 200
 
 _RUNS = ("one", "two")
 _PALETTE = ("merge", "send", "compute", "wait", "yield", "collective")
@@ -212,7 +212,8 @@ def _facts(run: Run) -> str:
 
 
 def _program(trace: Trace) -> str:
-    return " ".join(trace.job.get("program", [])) or "without a launcher"
+    text = " ".join(" ".join(trace.job.get("program", [])).split())  # -c takes a text of many lines
+    return (text if len(text) <= _LONGEST else f"{text[:_LONGEST]}...") or "without a launcher"
 
 
 def _more(found: Summary) -> str:
