@@ -34,12 +34,13 @@ sync, graph = sys.argv[1:]
 rng = np.random.default_rng(0)
 X = rng.standard_normal((40000, 100))
 y = np.sign(X @ rng.standard_normal(100) + 3 * rng.standard_normal(40000))
-rows = malt.shard(len(X))
+mine = malt.shard(len(X))
+X, y = X[mine], y[mine]
 v = malt.vector(100, graph=graph, sync=sync)
 for step in range(400):
-    batch = rows[step * 25 % len(rows) :][:25]
+    batch = slice(step * 25 % len(X), step * 25 % len(X) + 25)
     slope = -y[batch] / (1 + np.exp(y[batch] * (X[batch] @ v.array)))
-    v.array[:] -= 0.02 * slope @ X[batch]
+    v.array[:] -= 0.005 * slope @ X[batch]
     time.sleep(0.004 if malt.rank() == 2 else 0.002)
     v.scatter()
     v.gather()
