@@ -8,7 +8,6 @@ the other. In a visit of all parts each goes once round, and comes home.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any
@@ -28,8 +27,6 @@ class Counts:
     """
 
     def __init__(self, frequencies: NDArray[np.int64], topics: int, ranks: tuple[int, ...]) -> None:
-        self._changes = malt.sharded((2 * malt.size(), topics + 1), "float64")
-        """Two rows of each rank: what it has changed of the totals, and what its work returned, in steps by turns."""
         self._parts, self._home = len(ranks), ranks.index(malt.rank())
         self._size = -(-len(frequencies) // self._parts)
         """The words of a part; the last row of some parts has none."""
@@ -40,16 +37,22 @@ class Counts:
         self.totals = np.zeros(topics)
         """The tokens of each topic."""
         self._rows = malt.sharded((2 * int(self.bounds[-1]), topics))
-        for vector in (self._changes, self._rows):
-            if absent := set(ranks) - set(vector.owners):
-                raise malt.PeerLost(min(absent), "it has no part of the counts")
+        if absent := set(ranks) - set(self._rows.owners):
+            raise malt.PeerLost(min(absent), "it has no part of the counts")
+        self._changes = malt.vector(np.zeros(topics + 1), sync="bsp")
+        """What the last step has changed of the totals, and what its work returned: after it the sums over ranks."""
         self._half = 0
         """The half of each rank's memory where its part is."""
         self.counted = Counted(self._statistics)
 
     def _statistics(self) -> malt.Statistics:
         """The bytes that this rank has read of others, which is what they have sent."""
-        return malt.Statistics(bytes_sent=sum(one.statistics().bytes_read for one in (self._rows, self._changes)))
+        rows, changes = self._rows.statistics(), self._changes.statistics()
+        return malt.Statistics(bytes_sent=rows.bytes_read + changes.bytes_sent)
+
+    def close(self) -> None:
+        """Let go of what ranks exchange, but of the rows. One-sided. A second call does nothing."""
+        self._changes.close()
 
     @property
     def local(self) -> Floats:
@@ -68,22 +71,27 @@ class Counts:
 
         It changes rows and totals in place. PeerLost, on all ranks: a rank has failed with its rows.
         """
-        return sum(self._visit((self._home + step) % self._parts, work) for step in range(1, self._parts + 1))
+        found = sum(self._visit((self._home + step) % self._parts, work) for step in range(1, self._parts + 1))
+        malt.barrier()
+        return found
 
     def _visit(self, part: int, work: Callable[[int, int, Floats, Doubles], float]) -> float:
-        """Work on a part, which the next rank has held until now. NaN: a rank has failed, as the next barrier says."""
-        changes, found = np.append(self.totals, 0.0), math.nan
-        with suppress(malt.PeerLost):  # on this rank alone: the barrier raises it on all
+        """Work on a part, which the next rank has held until now.
+
+        The gather takes what all ranks have sent at the end of this step. So nobody reads a part before its holder has
+        left it, and nobody changes a half of the memory that is still being read. Where a rank has failed the others
+        make the rest of the steps, and the barrier raises PeerLost on all.
+        """
+        changes = self._changes.array
+        changes[:-1], changes[-1] = self.totals, 0.0
+        with suppress(malt.PeerLost):  # on this rank alone
             held = self._taken()
             changes[-1] = work(part, int(self.bounds[part]), held, changes[:-1])
-            changes[:-1] -= self.totals
-            self._changes.local[self._half] = changes
-        malt.barrier()
-        with suppress(malt.PeerLost):
-            firsts = np.arange(self._parts) * 2 * malt.size() // self._parts
-            *totals, found = self._changes.pull()[firsts + self._half].sum(axis=0)
-            self.totals += totals
-        return float(found)
+        changes[:-1] -= self.totals
+        self._changes.scatter()
+        self._changes.gather(malt.SUM)
+        self.totals += changes[:-1]
+        return float(changes[-1])
 
     def _taken(self) -> Floats:
         """The part that the next rank holds, now in this rank's memory. PeerLost: that rank has failed."""

@@ -113,6 +113,7 @@ class Trainer(harness.Trainer):
 
     def rebuild(self) -> str:
         """Count the topics of the tokens that live ranks have. Those of the others begin as at the start."""
+        self._counts.close()
         topics = self._documents.known(self._problem.rows)
         anew = topics < 0
         topics[anew] = self._problem.first_topics()[anew]
