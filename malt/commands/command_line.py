@@ -19,7 +19,7 @@ from malt.launch import job, restarts, traced
 from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
 from malt.launch.environment import outside
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
-from malt.launch.streams.display import Display, make_files, ranks_of
+from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
 from malt.watch.trace.files import TRACE
 from vol.graphs.graph import NAMES as NAMES_OF_GRAPHS
@@ -89,7 +89,7 @@ _WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace", "--output", "-
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
         "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--label] [--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] "
+        "[--label] [--view] [--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] "
         "[--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
@@ -104,6 +104,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
         help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
     run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")
     run.add_argument("--filter", metavar="RANKS", help="show the output of these ranks alone: 0,2-3")
+    run.add_argument("--view", action=argparse.BooleanOptionalAction, default=False,
+                     help="draw a line a rank below the output: how far it is, for whom it waits")  # fmt: skip
     run.add_argument("--output", metavar="DIR", help="keep the output of each rank in a file, too: DIR/rank-0.txt")
     run.add_argument("--metrics", metavar="FILE.jsonl|DIR",
                      help="write each malt.report as a line of JSON, or for TensorBoard: DIR/rank-0")  # fmt: skip
@@ -165,7 +167,8 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
     survive = options.survive or survive_of(environ)
     environ.pop(SURVIVE, None)
     words = ("-m", *program) if options.module else tuple(program)
-    display = Display(options.label, options.output, _shown(options.filter, options.n))
+    view = options.view and _can_draw()
+    display = Display(options.label or view, options.output, _shown(options.filter, options.n), view)
     metrics = None if options.metrics is None else _destination(options.metrics)
     if metrics is not None:
         environ.pop(METRICS, None)
@@ -192,6 +195,16 @@ def _run(options: argparse.Namespace, program: list[str]) -> int:
     if trace is None:
         return start()
     return traced.run(start, options.trace, traced.facts(wanted, library, machine, environ))
+
+
+def _can_draw() -> bool:
+    """Whether a view can be drawn on this terminal. Says so if rich is what is missing."""
+    if not any(map(is_screen, (1, 2))):
+        return False
+    if find_spec("rich") is None:
+        say("malt run: --view needs rich, and draws nothing: pip install 'malt[view]'\n")
+        return False
+    return True
 
 
 def _destination(path: str) -> str:

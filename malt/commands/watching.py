@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-
 from malt.launch.mpi_library import LaunchError
-from malt.watch.jobs import RunningJob, chosen
+from malt.watch.jobs import RunningJob, chosen, title
 from malt.watch.ranks import look_anew
 from malt.watch.stacks import printed, stacks
 from malt.watch.table import lines, rows
@@ -16,14 +14,14 @@ _PATIENCE_S = 1.0
 
 def _status(number: int | None) -> int:
     job = _chosen(number)
-    print(f"job {job.number}, {time.time() - job.began:.0f} s: {job.ranks} ranks of {job.program}")
+    print(title(job.number, job.began, job.ranks, job.program))
     print(lines(rows(look_anew(job.folder, job.ranks, _PATIENCE_S))), end="")
     return 0
 
 
 def _stacks(number: int | None) -> int:
     job = _chosen(number)
-    print(printed(stacks(job.folder, job.ranks)), end="")
+    print(printed(stacks(job.folder, range(job.ranks))), end="")
     return 0
 
 

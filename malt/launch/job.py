@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import tempfile
 from collections.abc import Mapping
 from functools import partial
@@ -14,7 +13,9 @@ from malt.launch.command import Line
 from malt.launch.control import ControlServer
 from malt.launch.departure import Departure
 from malt.launch.job_state import JobState, failed_with, report_ends_inside_mpi
+from malt.launch.observer import Observer
 from malt.launch.signals import Signals
+from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
 from malt.launch.supervisor import Supervised
 from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
@@ -59,9 +60,11 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
         output = Output(folder, line.ranks, line.display)
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output)
         output.start()
+        observer = Observer(folder, line.ranks, line.program, output, line.display.view)
+        observer.start()
         failure, is_ending = (partial(failed_with, folder), bool) if state is None else (state.status, state.is_ending)
         status = job.wait(failure, is_ending)
-        banners, is_notified = output.close(), False
+        banners, is_notified = output.close(observer.close()), False
         if control_server is not None:
             control_server.close()
         if state is not None:
@@ -75,10 +78,10 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
             job.kill_leftovers()  # children of failed ranks
         reports = (_notified(folder, signals.first) or first_failure(folder)) if status != 0 else ""
         if not (reports or is_notified):
-            print(banners.decode(errors="replace"), end="", file=sys.stderr, flush=True)
+            say(banners.decode(errors="replace"))
         if status != 0 and state is not None and signals.first is None:
             state.report_early_failures()
-        print(reports, end="", file=sys.stderr, flush=True)
+        say(reports)
     return End(status, signals.first is not None)
 
 

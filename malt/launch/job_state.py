@@ -19,6 +19,7 @@ memory-<process>    the files in /dev/shm that it has mapped
 ready-<process>     the session has begun for it
 left-<rank>         it has failed, with a status, or departed before the others, with 0; they go on
 lost-<rank>         the others have marked it failed
+failed-<rank>       the launcher has seen that it has failed (for malt/watch/ranks.py)
 
 Ranks on other hosts report over a connection (malt/launch/control.py). If they cannot connect, the launcher knows
 nothing of them until mpiexec ends.
@@ -29,7 +30,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import sys
 import time
 from collections import defaultdict
 from collections.abc import Mapping, Set
@@ -39,6 +39,7 @@ from typing import Final
 from dstorm.membership import processes as system
 from dstorm.membership.processes import SUSPECT_AFTER_S, Process, ProcessMonitor
 from dstorm.transports import shm_space
+from malt.launch.streams.display import say
 from malt.watch.ranks import ranks_with
 
 BAD_INPUT: Final = 2
@@ -103,6 +104,8 @@ class JobState:
         """The ranks that were the first to fail before the session."""
         self._unheard: Set[int] = set()
         """The ranks that have reported nothing for too long."""
+        self._failed: Set[int] = set()
+        """The ranks that were seen to have failed."""
 
     def status(self) -> int | None:
         """Return the status of the job, or None while it runs. Local.
@@ -138,9 +141,9 @@ class JobState:
         if self._notes.ranks("finished"):
             return 0
         if self._notes.ranks("started") | self._notes.ranks("elsewhere"):
-            print("malt run: no rank has ended well, as far as is known", file=sys.stderr, flush=True)
+            say("malt run: no rank has ended well, as far as is known\n")
             return 1
-        print(f"malt run: nothing was heard of any rank: {self._why()}", file=sys.stderr, flush=True)
+        say(f"malt run: nothing was heard of any rank: {self._why()}\n")
         return int(not self._is_spread)
 
     def clean(self) -> None:
@@ -171,6 +174,7 @@ class JobState:
         self._watch(processes, ended | finished, not has_begun)
         elsewhere = self._notes.ranks("elsewhere")
         failed = ended - finished
+        self._note_failed(failed)
         known = processes.keys() | elsewhere
         expected = known if self._is_spread and not elsewhere else self._all  # ranks elsewhere may be unable to connect
         living = known - failed - (finished if self._is_in_mpi() else set())
@@ -183,6 +187,13 @@ class JobState:
     def _processes(self) -> dict[int, Process]:
         texts = self._notes.texts("started")
         return {rank: system.process(*map(int, text.split())) for rank, text in texts.items()}
+
+    def _note_failed(self, failed: Set[int]) -> None:
+        """Write down when each rank was first seen to have failed."""
+        for rank in failed - self._failed:
+            with contextlib.suppress(OSError):
+                (self._folder / f"failed-{rank}").touch()
+        self._failed = self._failed | failed
 
     def _is_in_mpi(self) -> bool:
         """Whether a rank waits in MPI_Init for all others, by what the ranks have reported."""
@@ -257,4 +268,4 @@ class _Notes:
 def _publish(ranks: Set[int], what: str) -> None:
     if ranks:
         s = "s" if len(ranks) > 1 else ""
-        print(f"malt run: rank{s} {', '.join(map(str, sorted(ranks)))} {what}", file=sys.stderr, flush=True)
+        say(f"malt run: rank{s} {', '.join(map(str, sorted(ranks)))} {what}\n")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import signal
-import sys
 from collections.abc import Callable, Mapping
 
 from malt.launch import job
 from malt.launch.command import RESTART, Line
 from malt.launch.job_state import BAD_INPUT
+from malt.launch.streams.display import say
 
 
 def run(
@@ -26,8 +26,7 @@ def run(
             end = job.run(compose(again), again, grace_s)
             if end.status in (0, BAD_INPUT) or end.is_notified or attempt == restarts:
                 break
-            print(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}",
-                  file=sys.stderr, flush=True)  # fmt: skip
+            say(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}\n")
         return end.status
     except KeyboardInterrupt:  # between two runs; during a run Signals handles it
         return 128 + signal.SIGINT

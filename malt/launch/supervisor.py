@@ -20,7 +20,6 @@ import os
 import select
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Mapping
 
@@ -29,6 +28,7 @@ from malt.launch.departure import Departure
 from malt.launch.mpi_library import LaunchError
 from malt.launch.offspring import Offspring
 from malt.launch.signals import Signals
+from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
 from malt.launch.streams.standard_input import StandardInput
 
@@ -49,9 +49,9 @@ class Supervised:
         output: Output,
     ) -> None:  # fmt: skip
         self._signals, self._departure, self._grace_s = signals, departure, grace_s
-        self._offspring = Offspring()
+        self._offspring, self._output = Offspring(), output
         self._shared: set[str] = set()
-        self._input = StandardInput(departure.folder, departure.is_spread)
+        self._input = StandardInput(departure.folder, departure.is_spread, output.note_typed)
         stdout, stderr = output.pipes
         try:
             self._process = subprocess.Popen(
@@ -86,7 +86,7 @@ class Supervised:
                 os.unlink(name)
         if left:
             names = ", ".join(map(str, left))
-            print(f"malt run: killed, but not ended yet: process {names}", file=sys.stderr, flush=True)
+            say(f"malt run: killed, but not ended yet: process {names}\n")
 
     def _wait(self, failure: Callable[[], int | None], is_ending: Callable[[], bool]) -> int:
         """Wait for mpiexec, and end it when it is time to. Returns its status, or -n after signal n."""
@@ -119,13 +119,15 @@ class Supervised:
         if time.monotonic() - self._signals.forwarded_at <= self._grace_s:
             return False
         names = ", ".join(map(str, self._departure.slow()))
-        print(f"malt run: rank {names} did not end within {self._grace_s:g} s: killed", file=sys.stderr, flush=True)
+        say(f"malt run: rank {names} did not end within {self._grace_s:g} s: killed\n")
         return True
 
     def _suspend(self, number: int) -> None:
         """Stop the ranks and mpiexec (SIGSTOP), or let them go on (SIGCONT)."""
         self._departure.send(number)
         self._process.send_signal(number)
+        if number == signal.SIGSTOP:
+            self._output.hide()  # the shell writes where the picture is
 
 
 def _is_read() -> bool:

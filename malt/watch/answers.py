@@ -7,6 +7,7 @@ pipe nobody could find, reports every second.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
@@ -28,6 +29,7 @@ _MOST_NBYTES = 1 << 16
 
 _counters: Callable[[], Counters] | None = None
 _has_begun = False
+_answering = threading.Lock()
 
 
 def start(counters: Callable[[], Counters] | None = None) -> None:
@@ -59,11 +61,18 @@ def _always() -> bool:
 def _answer_whenever(is_asked: Callable[[], bool]) -> None:
     def run() -> None:
         signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())  # they are for the program's threads
+        if is_asked():
+            atexit.register(_answer)  # somebody watches, and shall see how this rank has ended
+            _answer()
         while is_asked():
-            with contextlib.suppress(Exception):  # an uncaught exception of a thread would end the job
-                reporting.report(SHOWN.format(reporting.rank()), _text())
+            _answer()
 
     threading.Thread(target=run, name="malt answers", daemon=True).start()
+
+
+def _answer() -> None:
+    with _answering, contextlib.suppress(Exception):  # an uncaught exception of a thread would end the job
+        reporting.report(SHOWN.format(reporting.rank()), _text())
 
 
 def _text() -> str:

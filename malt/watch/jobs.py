@@ -33,10 +33,20 @@ class RunningJob(NamedTuple):
 
 def publish(folder: Path, ranks: int, program: Sequence[str]) -> None:
     """Write down which job `folder` belongs to. The launcher calls it. Local."""
-    own, words = this_process(), " ".join(" ".join(program).split())  # -c takes a text of many lines
-    shown = words.encode(errors="replace").decode()[:_MOST_SHOWN]
+    own, shown = this_process(), beginning(program)
     with contextlib.suppress(OSError):  # a full disk: the job is not found, but runs
         reporting.write(folder / _FILE, json.dumps([own.number, own.started, ranks, shown, round(time.time())]))
+
+
+def beginning(program: Sequence[str]) -> str:
+    """The beginning of PROGRAM ARGS..., on one line. Pure."""
+    words = " ".join(" ".join(program).split())  # -c takes a text of many lines
+    return words.encode(errors="replace").decode()[:_MOST_SHOWN]
+
+
+def title(number: int, began: float, ranks: int, program: str) -> str:
+    """The line above the table of a job: its number, its age, its ranks and its program. Local."""
+    return f"job {number}, {time.time() - began:.0f} s: {ranks} ranks of {program}"
 
 
 def running() -> list[RunningJob]:

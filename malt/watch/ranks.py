@@ -8,7 +8,8 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -25,17 +26,25 @@ class Shown(NamedTuple):
 
     rank: int
     state: str = ""
-    """not started, stopped, finished or failed; empty while it runs."""
+    """not started, stopped, finished, departed, interrupted or failed; empty while it runs."""
     record: Record | None = None
     """What it has shown last. None: nothing so far."""
     age_s: float = 0.0
     """How long ago that was. Negative where there is no record."""
+    why: str = ""
+    """Why it has failed, as far as it has reported that."""
+    failed_s: float | None = None
+    """How long ago it failed. None: it has not, or nobody knows."""
 
 
 def started(folder: Path) -> dict[int, Process]:
     """Return the processes of the ranks that have started. Local."""
+    return _processes(folder, ranks_with(folder, "started"))
+
+
+def _processes(folder: Path, ranks: Iterable[int]) -> dict[int, Process]:
     found = {}
-    for rank in ranks_with(folder, "started"):
+    for rank in ranks:
         with contextlib.suppress(OSError):  # removed, as old files of /tmp are
             number, began = (folder / f"started-{rank}").read_text().split()
             found[rank] = process(int(number), int(began))
@@ -60,13 +69,14 @@ def ask(folder: Path, ranks: Iterable[int]) -> None:
 
 def look(folder: Path, ranks: int) -> list[Shown]:
     """What is known of all ranks. Local."""
-    here, now = started(folder), time.time()
-    elsewhere = dict.fromkeys(ranks_with(folder, "elsewhere"))
-    finished, over = ranks_with(folder, "finished"), ranks_with(folder, "ended")
+    names, now = _names(folder), time.time()
+    states = _states(folder, names)
     found = []
     for rank in range(ranks):
-        record, age_s = _shown(folder, rank, now)
-        found.append(Shown(rank, _state(rank, {**elsewhere, **here}, rank in finished, rank in over), record, age_s))
+        state = states.get(rank, "not started")
+        record, age_s = _shown(folder, rank, now) if f"shown-{rank}" in names else (None, -1.0)
+        why, failed_s = _failure(folder, rank, now) if state == "failed" else ("", None)
+        found.append(Shown(rank, state, record, age_s, why, failed_s))
     return found
 
 
@@ -90,12 +100,53 @@ def _shown(folder: Path, rank: int, now: float) -> tuple[Record | None, float]:
         return None, -1.0
 
 
-def _state(rank: int, processes: Mapping[int, Process | None], has_finished: bool, is_over: bool) -> str:
-    if rank not in processes:
-        return "not started"
-    if has_finished:
+def _names(folder: Path) -> frozenset[str]:
+    """The names of the files in `folder`."""
+    with contextlib.suppress(OSError):  # the job has just ended
+        return frozenset(os.listdir(folder))
+    return frozenset()
+
+
+def _states(folder: Path, names: Collection[str]) -> dict[int, str]:
+    """The state of each rank that has started, as in `Shown`."""
+    kinds = defaultdict(set)
+    for kind, _, word in (name.rpartition("-") for name in names):
+        if word.isdecimal():
+            kinds[kind].add(int(word))
+    here = _processes(folder, kinds["started"])
+    states = dict.fromkeys(kinds["elsewhere"] | here.keys(), "")
+    for rank in states:
+        own = here.get(rank)
+        if rank in kinds["finished"]:
+            states[rank] = "finished"
+        elif rank in kinds["ended"] or (own is not None and has_ended(own)):
+            states[rank] = _end(folder, rank, names)
+        elif own is not None and is_stopped(own):
+            states[rank] = "stopped"
+    return states
+
+
+def _end(folder: Path, rank: int, names: Collection[str]) -> str:
+    """How a rank has ended whose report of it was not there before."""
+    if (folder / f"finished-{rank}").exists():
         return "finished"
-    own = processes[rank]
-    if is_over or (own is not None and has_ended(own)):
-        return "failed"
-    return "stopped" if own is not None and is_stopped(own) else ""
+    if _text(folder / f"left-{rank}") == "0":
+        return "departed"
+    has_reported = f"left-{rank}" in names or f"rank-{rank}.txt" in names
+    return "interrupted" if "notified" in names and not has_reported else "failed"
+
+
+def _failure(folder: Path, rank: int, now: float) -> tuple[str, float | None]:
+    """Why a rank has failed, and how long ago: as it has reported that, or as the launcher has seen it."""
+    traceback, status = _text(folder / f"rank-{rank}.txt"), _text(folder / f"left-{rank}")
+    why = traceback.splitlines()[-1] if traceback else f"status {status}" if status else "killed"
+    for name in (f"failed-{rank}", f"left-{rank}", f"rank-{rank}.txt"):
+        with contextlib.suppress(OSError):
+            return why, now - (folder / name).stat().st_mtime
+    return why, None
+
+
+def _text(path: Path) -> str:
+    with contextlib.suppress(OSError):
+        return path.read_text(encoding="utf-8", errors="replace").strip()
+    return ""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
 
 from dstorm.membership.processes import Process, has_ended, is_stopped
@@ -22,10 +23,10 @@ _POLL_S, _QUIET_POLLS = 0.02, 4
 """The interval of the looks at the files, and after how many without a change a file is complete."""
 
 
-def stacks(folder: Path, ranks: int, patience_s: float = PATIENCE_S) -> dict[int, str]:
-    """The stacks of all threads of each rank, by rank, or a line that says why there are none. Local."""
+def stacks(folder: Path, ranks: Iterable[int], patience_s: float = PATIENCE_S) -> dict[int, str]:
+    """The stacks of all threads of each of `ranks`, by rank, or a line that says why there are none. Local."""
     here = started(folder)
-    found = {rank: _refusal(here.get(rank)) for rank in range(ranks)}
+    found = {rank: _refusal(here.get(rank)) for rank in ranks}
     asked = {rank: _nbytes(folder, rank) for rank, why in found.items() if not why}
     for rank in asked:
         with contextlib.suppress(ProcessLookupError):

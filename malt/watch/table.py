@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 from malt.watch.ranks import Shown
@@ -11,7 +12,7 @@ HEADINGS = ("rank", "done", "left", "loss", "examples/s", "out", "in", "merged",
 """The headings of the columns."""
 LONG_S = 10.0
 """A rank for which another one has waited for so long holds it up."""
-_LATE_S = 3.0
+LATE_S = 3.0
 """A rank that has not answered for so long is named."""
 _NAMED = 6
 """The most ranks that one cell names."""
@@ -24,18 +25,27 @@ Row = tuple[str, ...]
 
 def rows(shown: Sequence[Shown]) -> list[Row]:
     """A row for each rank."""
-    records = {one.rank: one.record for one in shown if one.record is not None}
+    records = [one.record for one in shown if one.record is not None]
+    waiting, received = waiting_for(shown), Counter[int]()
+    for record in records:
+        received.update(record.sent)
+    return [_row(one, received[one.rank], waiting.get(one.rank, [])) for one in shown]
+
+
+def waiting_for(shown: Sequence[Shown], least_s: float = LONG_S) -> dict[int, list[int]]:
+    """The ranks that have waited for `least_s` or longer, by each running rank that they wait for."""
+    found: dict[int, list[int]] = {}
     running = {one.rank for one in shown if not one.state}
-    held_up = {
-        rank: sorted(other for other in running & records.keys() if _is_held_up(records[other], rank))
-        for rank in running
-    }
-    return [_row(one, records, held_up.get(one.rank, [])) for one in shown]
+    for one in shown:
+        if not one.state and one.record is not None and one.record.wait_s >= least_s:
+            for rank in running.intersection(one.record.waits_for):
+                found.setdefault(rank, []).append(one.rank)
+    return found
 
 
-def lines(rows: Sequence[Row]) -> str:
+def lines(rows: Sequence[Row], headings: Row = HEADINGS) -> str:
     """The rows as text, below the headings, in columns."""
-    cells = [HEADINGS, *rows]
+    cells = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rendered = [
         "  ".join([*(cell.rjust(width) for cell, width in zip(row[:-1], widths, strict=False)), row[-1]])
@@ -44,18 +54,18 @@ def lines(rows: Sequence[Row]) -> str:
     return "".join(f"{line.rstrip()}\n" for line in rendered)
 
 
-def _row(one: Shown, records: dict[int, Record], held_up: Sequence[int]) -> Row:
+def _row(one: Shown, received: int, held_up: Sequence[int]) -> Row:
     record = one.record
     if record is None:
-        return str(one.rank), *[""] * (len(HEADINGS) - 2), one.state or "no session yet"
-    received = record.read + sum(other.sent.get(one.rank, 0) for other in records.values())
+        return str(one.rank), *[""] * (len(HEADINGS) - 2), _state(one, None, ())
     numbers = record.numbers
     return (
-        str(one.rank), _done(record), "" if record.left_s is None or one.state else _duration(record.left_s),
+        str(one.rank), _done(record), "" if record.left_s is None or one.state else duration(record.left_s),
         f"{numbers['loss']:.4g}" if "loss" in numbers else "",
         "" if record.examples_per_s is None or one.state else f"{record.examples_per_s:,.0f}",
-        _size(sum(record.sent.values())), _size(received), f"{record.merged:,}", f"{record.overwritten:,}",
-        str(record.lag), _duration(record.waited_s), _state(one, record, held_up),
+        _size(sum(record.sent.values())), _size(record.read + received),
+        f"{record.merged:,}", f"{record.overwritten:,}", str(record.lag), duration(record.waited_s),
+        _state(one, record, held_up),
     )  # fmt: skip
 
 
@@ -66,22 +76,25 @@ def _done(record: Record) -> str:
     return f"{record.done:,}" if record.done else "" if epoch is None else f"epoch {epoch:g}"
 
 
-def _state(one: Shown, record: Record, held_up: Sequence[int]) -> str:
+def _state(one: Shown, record: Record | None, held_up: Sequence[int]) -> str:
     """What a rank is in."""
-    if one.state:
-        return one.state
-    if one.age_s > _LATE_S:
+    if one.state == "failed":
+        return _failure(one)
+    if one.state or record is None:
+        return one.state or "no session yet"
+    if one.age_s > LATE_S:
         return f"no answer for {one.age_s:.0f} s"
     if record.waits_for:
-        return f"waits for {_named(record.waits_for)} in {record.call} ({_duration(record.wait_s)})"
-    return f"holds up {_named(held_up)}" if held_up else ""
+        return f"waits for {named(record.waits_for)} in {record.call} ({duration(record.wait_s)})"
+    return f"holds up {named(held_up)}" if held_up else ""
 
 
-def _is_held_up(record: Record, by: int) -> bool:
-    return by in record.waits_for and record.wait_s >= LONG_S
+def _failure(one: Shown) -> str:
+    ago = "" if one.failed_s is None else f" {duration(one.failed_s)} ago"
+    return f"failed{ago}{': ' if one.why else ''}{one.why}"
 
 
-def _named(ranks: Sequence[int]) -> str:
+def named(ranks: Sequence[int]) -> str:
     more = f" and {len(ranks) - _NAMED} more" if len(ranks) > _NAMED else ""
     return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks[:_NAMED]))}{more}"
 
@@ -94,7 +107,7 @@ def _size(nbytes: float) -> str:
     return f"{nbytes:,.3g} {_UNITS[-1]}"
 
 
-def _duration(seconds: float) -> str:
+def duration(seconds: float) -> str:
     if seconds < 60:
         return f"{seconds:.0f} s" if seconds >= 10 or seconds == 0 else f"{seconds:.1f} s"
     minutes, rest = divmod(round(seconds), 60)

@@ -90,7 +90,7 @@ def test_a_process_that_would_die_of_the_signal_is_not_asked(folder):
         try:
             start = Path(f"/proc/{other.pid}/stat").read_text().rpartition(")")[2].split()[19]
             (folder / "started-0").write_text(f"{other.pid} {start}")
-            found = stacks.stacks(folder, 2)
+            found = stacks.stacks(folder, range(2))
             assert other.poll() is None
         finally:
             other.kill()

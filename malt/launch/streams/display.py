@@ -1,9 +1,14 @@
-"""What the launcher shows and keeps of what ranks print, as the options of `malt run` have it."""
+"""What the launcher shows and keeps of what ranks print, as the options of `malt run` have it; and its own lines.
+
+Each line of the launcher goes through `say`. While a job runs, that passes it on to the owner of the terminal
+(malt/launch/streams/output.py), so that it is neither cut nor drawn over.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
+import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,10 +24,39 @@ class Display:
     """The folder that keeps a file for each rank of what it prints. None: there is none."""
     ranks: frozenset[int] | None = None
     """The ranks whose output is shown. None: all."""
+    view: bool = False
+    """Whether a table of the ranks is drawn below it."""
 
 
 PLAIN = Display()
 """What the ranks print, and no more."""
+
+
+def _print(text: str) -> None:
+    print(text, end="", file=sys.stderr, flush=True)
+
+
+_speaker: Callable[[str], None] = _print
+"""What prints the launcher's lines now. A process has one standard error."""
+
+
+def say(text: str) -> None:
+    """Print lines of the launcher on stderr, below what ranks have printed so far. Local.
+
+    `text` ends with a newline, or is empty.
+    """
+    _speaker(text)
+
+
+def speak_through(speaker: Callable[[str], None] | None) -> None:
+    """Have the launcher's lines printed by speaker(text) from now on. None: straight to stderr. Local."""
+    global _speaker
+    _speaker = speaker or _print
+
+
+def is_screen(number: int) -> bool:
+    """Whether the file descriptor `number` is a terminal that can move its cursor. Local."""
+    return os.isatty(number) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
 def ranks_of(text: str, ranks: int) -> frozenset[int]:

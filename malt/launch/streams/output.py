@@ -9,19 +9,19 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
 import re
 import selectors
 import threading
 import time
 from collections import defaultdict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from malt.launch.streams.banners import Banners
-from malt.launch.streams.display import PLAIN, Display, keeping
+from malt.launch.streams.display import PLAIN, Display, keeping, speak_through
+from malt.launch.streams.writer import Writer
 from malt.runner.program import PIPES
 
 _PART_S = 0.25
@@ -29,6 +29,8 @@ _PART_S = 0.25
 _POLL_S, _GATHER_S = 0.1, 0.01
 """The interval of the checks for lines held back; and how long to wait for more after a rank has begun to write, so
 that its traceback comes in one piece."""
+_HIDE_S = 0.2
+"""How long a picture may take to go. A terminal may be slow, or stopped by Ctrl-S."""
 _DRAIN_S = 5.0
 """How long to read after the end of mpiexec: a process that it has left running may print for ever."""
 _PIECE_NBYTES, _MOST_NBYTES = 1 << 16, 1 << 26
@@ -70,6 +72,10 @@ class Lines:
                 self._emit(source, held.banners.release() + part)
                 held.part, held.since = b"", None
 
+    def end_line(self) -> None:
+        """Note that others have ended the incomplete line: a user has typed an answer behind it."""
+        self._open = None
+
     def banners(self) -> bytes:
         """Return what MPI printed about the end of the job, which was left out of the output."""
         return b"".join(held.banners.found for held in self._sources.values())
@@ -90,7 +96,10 @@ class Source(NamedTuple):
     rank: str
     """Its rank. Empty: mpiexec."""
     number: int
-    """1: stdout; 2: stderr."""
+    """1: stdout; 2: stderr; 0: the launcher itself."""
+
+
+_LAUNCHER = Source("", 0)
 
 
 @dataclass
@@ -108,36 +117,6 @@ def _labelled(source: Source, data: bytes, goes_on: bool) -> bytes:
         return _TAG.sub(rb"[\1] ", data)
     name = b"[" + source.rank.encode() + b"] "
     return (b"" if goes_on else name) + re.sub(rb"\n(?!\Z)", b"\n" + name, data)
-
-
-class _Writer:
-    """A thread that writes to a file descriptor whose reader may be slow."""
-
-    def __init__(self, number: int) -> None:
-        self.pending = 0
-        """The number of bytes not yet written."""
-        self._number = number
-        self._queue: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
-        self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
-
-    def start(self) -> None:
-        self._thread.start()
-
-    def write(self, data: bytes) -> None:
-        self.pending += len(data)
-        self._queue.put(data)
-
-    def close(self) -> None:
-        """Wait until all is written."""
-        self._queue.put(None)
-        self._thread.join()
-
-    def _run(self) -> None:
-        while (data := self._queue.get()) is not None:
-            self.pending -= len(data)
-            with contextlib.suppress(OSError):  # nobody reads it any more, and the job goes on
-                while data:
-                    data = data[os.write(self._number, data) :]
 
 
 class Output:
@@ -158,10 +137,11 @@ class Output:
                     os.mkfifo(path, 0o600)
                     # Open for writing, too: so it does not end when the rank ends.
                     self._listen(os.open(path, os.O_RDWR | os.O_NONBLOCK), Source(str(rank), number))
-        self._writers = {1: _Writer(1)}
-        self._writers[2] = self._writers[1] if os.path.samestat(os.fstat(1), os.fstat(2)) else _Writer(2)
+        self._writers = {1: Writer(1)}
+        self._writers[2] = self._writers[1] if os.path.samestat(os.fstat(1), os.fstat(2)) else Writer(2)
         lines = {writer: Lines(writer.write, display.label) for writer in self._writers.values()}
         self._lines = {number: lines[writer] for number, writer in self._writers.items()}
+        self._joining = threading.Lock()
         self.pipes: list[int] = []
         """The file descriptors for mpiexec's stdout and stderr."""
         self.other_ends: list[int] = []
@@ -181,13 +161,36 @@ class Output:
         for writer in {*self._writers.values()}:  # no threads before mpiexec was forked
             writer.start()
         self._thread.start()
+        speak_through(self._say)
 
-    def close(self) -> bytes:
-        """Print the rest of the output, and return what MPI printed about the end of the job. Local."""
+    def screen(self) -> Writer | None:
+        """Return the writer to a terminal, that of stdout or else of stderr. None: neither is a terminal. Local."""
+        return next((writer for _, writer in sorted(self._writers.items()) if writer.size()), None)
+
+    def note_typed(self) -> None:
+        """Note that a user has ended a line on the terminal of standard input. Any thread may call it. Local."""
+        with self._joining:
+            for number, lines in self._lines.items():
+                if os.isatty(number):
+                    lines.end_line()
+                    self._writers[number].end_line()
+
+    def hide(self) -> None:
+        """Take the picture away until the next one is drawn: others are about to write to the terminal. Local."""
+        if (screen := self.screen()) is not None:
+            screen.hide(_HIDE_S)
+
+    def close(self, picture: Sequence[bytes] = ()) -> bytes:
+        """Print the rest of the output, and return what MPI printed about the end of the job. Local.
+
+        `picture`: what is left on the screen below it.
+        """
         self._ended.set()
         self._thread.join()
+        screen = self.screen() if picture else None
         for writer in {*self._writers.values()}:
-            writer.close()
+            writer.close(picture if writer is screen else ())
+        speak_through(None)
         for key in list(self._selector.get_map().values()):
             os.close(key.fd)
         self._selector.close()
@@ -203,15 +206,24 @@ class Output:
             if ready and not is_full:
                 time.sleep(_GATHER_S)
             is_full = self._read() >= _PIECE_NBYTES
-            for lines in {*self._lines.values(), *self._kept.values()}:
-                lines.tick(time.monotonic())
+            self._tick()
             while sum(writer.pending for writer in {*self._writers.values()}) > _MOST_NBYTES:
                 time.sleep(_GATHER_S)
         end = time.monotonic() + _DRAIN_S
         while self._read() and time.monotonic() < end:
             pass
-        for lines in {*self._lines.values(), *self._kept.values()}:
-            lines.tick(time.monotonic(), 0.0)
+        self._tick(0.0)
+
+    def _tick(self, patience_s: float = _PART_S) -> None:
+        with self._joining:
+            for lines in {*self._lines.values(), *self._kept.values()}:
+                lines.tick(time.monotonic(), patience_s)
+
+    def _say(self, text: str) -> None:
+        """Print lines of the launcher on stderr. Any thread may."""
+        if text:
+            with self._joining:
+                self._lines[2].feed(_LAUNCHER, text.encode(errors="replace"), time.monotonic())
 
     def _read(self) -> int:
         """Read at most one piece of each source. Returns the length of the longest, in bytes."""
@@ -231,4 +243,5 @@ class Output:
         if source.rank in self._kept:
             self._kept[source.rank].feed(source, data, now)
         if self._shown is None or source.rank in self._shown:
-            self._lines[source.number].feed(source, data, now)
+            with self._joining:
+                self._lines[source.number].feed(source, data, now)

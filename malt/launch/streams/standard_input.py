@@ -16,12 +16,15 @@ import select
 import signal
 import subprocess
 import sys
+import termios
 import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from malt.runner.leaving import INPUT
 
+_LOCAL_FLAGS = 3
+"""Their place in what termios.tcgetattr returns."""
 _AGAIN_S = 0.2
 """The interval of the attempts to read a terminal from the background, where it refuses."""
 _MOST_NBYTES = 1 << 16
@@ -30,9 +33,13 @@ _CLOSE_S = 1.0
 
 
 class StandardInput:
-    """The standard input of one job. `source`: the input of mpiexec, as subprocess.Popen takes it."""
+    """The standard input of one job. `source`: the input of mpiexec, as subprocess.Popen takes it.
 
-    def __init__(self, folder: Path, is_spread: bool) -> None:
+    note_typed() is called when a user has ended a line, which the terminal shows.
+    """
+
+    def __init__(self, folder: Path, is_spread: bool, note_typed: Callable[[], None] = lambda: None) -> None:
+        self._note_typed = note_typed
         self.source: int | None = subprocess.DEVNULL
         self._thread: threading.Thread | None = None
         self._given: int | None = None
@@ -52,7 +59,9 @@ class StandardInput:
 
     def _copy_to(self, opened: Callable[[], int]) -> None:
         stopped, self._stop = os.pipe()
-        self._thread = threading.Thread(target=_copy, args=[opened, stopped], name="malt input", daemon=True)
+        self._thread = threading.Thread(
+            target=_copy, args=[opened, stopped, self._note_typed], name="malt input", daemon=True
+        )
 
     def start(self) -> None:
         """Start to copy. Call it after the start of mpiexec. Local."""
@@ -73,7 +82,7 @@ class StandardInput:
             self._thread.join(_CLOSE_S)
 
 
-def _copy(opened: Callable[[], int], stopped: int) -> None:
+def _copy(opened: Callable[[], int], stopped: int, note_typed: Callable[[], None]) -> None:
     """Copy standard input to the file opened(), until either ends, or the other end of the pipe `stopped` is closed."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTIN])  # a read in the background fails, and does not stop us
     with contextlib.suppress(BrokenPipeError):
@@ -87,8 +96,17 @@ def _copy(opened: Callable[[], int], stopped: int) -> None:
                     continue
                 if not some:
                     break
+                if some.endswith(b"\n") and _is_echoed():
+                    note_typed()
                 while some:
                     some = some[os.write(into, some) :]
         finally:
             os.close(into)
             os.close(stopped)
+
+
+def _is_echoed() -> bool:
+    """Whether standard input is a terminal that shows what is typed."""
+    with contextlib.suppress(termios.error):
+        return bool(termios.tcgetattr(0)[_LOCAL_FLAGS] & termios.ECHO)
+    return False

@@ -1,0 +1,65 @@
+"""A terminal: what ranks print, and a picture below it that is drawn again and again. Pure: bytes to be written.
+
+The cursor stays where the text ends. The picture is drawn from the next row on, and nothing else is ever cleared. So
+what others write there is safe, too: the answer that a user types behind an incomplete line, a line of another process.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+_INDEX: Final = b"\x1bD"
+"""Move the cursor one row down, in the same column. The last row makes the screen scroll."""
+_UP: Final = b"\x1b[%dA"
+_SAVE: Final = b"\x1b7"
+_RESTORE: Final = b"\x1b8"
+"""Move the cursor to where it was at _SAVE."""
+_CLEAR: Final = b"\x1b[J"
+"""Clear all from the cursor on."""
+
+
+class Terminal:
+    """The terminal that one file descriptor writes to."""
+
+    def __init__(self) -> None:
+        self._picture: Sequence[bytes] = ()
+        self._columns = 1
+        self._is_drawn = False
+        """Whether the picture is on the screen."""
+        self._part = b""
+        """The incomplete line at the end of the text, as far as it is seen."""
+
+    def text(self, data: bytes) -> bytes:
+        """What writes `data` below the text so far, and the picture below it."""
+        clear = self._clear()
+        self._part = (self._part + data).rpartition(b"\n")[2].rpartition(b"\r")[2]
+        return clear + data + self._draw()
+
+    def end_line(self) -> bytes:
+        """Note that others have ended the incomplete line: a user has typed an answer behind it."""
+        self._part = b""
+        return b""
+
+    def show(self, picture: Sequence[bytes], columns: int) -> bytes:
+        """What draws `picture`, by rows of less than `columns` characters, in place of the one before."""
+        clear, self._picture, self._columns = self._clear(), tuple(picture), columns
+        return clear + self._draw()
+
+    def close(self, picture: Sequence[bytes]) -> bytes:
+        """What makes `picture` part of the text, as its last lines."""
+        hide = self.show((), 1)
+        end = b"\n" if self._part and picture else b""
+        return hide + end + b"".join(row + b"\n" for row in picture)
+
+    def _clear(self) -> bytes:
+        was_drawn, self._is_drawn = self._is_drawn, False
+        return _CLEAR if was_drawn else b""
+
+    def _draw(self) -> bytes:
+        count, length = len(self._picture), len(self._part.decode(errors="replace"))
+        if not count or (length and length % self._columns == 0):  # the cursor may be on the last character of its row
+            return b""
+        self._is_drawn = True
+        rows = b"".join(b"\r\n" + row for row in self._picture)
+        return _INDEX * count + _UP % count + _SAVE + rows + _RESTORE

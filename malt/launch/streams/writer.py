@@ -1,0 +1,82 @@
+"""A thread that writes to stdout or stderr, whose reader may be slow, and draws a picture below it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import queue
+import threading
+from collections.abc import Callable, Sequence
+from functools import partial
+
+from malt.launch.streams.display import is_screen
+from malt.launch.streams.terminal import Terminal
+
+_UNKNOWN = os.terminal_size((80, 24))
+"""The size of a terminal that does not know it."""
+
+
+class Writer:
+    """The only one that writes to the file descriptor `number` while a job runs."""
+
+    def __init__(self, number: int) -> None:
+        self.pending = 0
+        """The number of bytes not yet written."""
+        self._number, self._terminal = number, Terminal()
+        self._queue: queue.SimpleQueue[Callable[[], bytes] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
+
+    def start(self) -> None:
+        """Start to write. Local."""
+        self._thread.start()
+
+    def write(self, data: bytes) -> None:
+        """Write `data`, soon. Local."""
+        self.pending += len(data)
+        self._queue.put(partial(self._text, data))
+
+    def end_line(self) -> None:
+        """Note that others have ended the incomplete line. Local."""
+        self._queue.put(self._terminal.end_line)
+
+    def size(self) -> os.terminal_size | None:
+        """Return the size of the terminal that it writes to. None: it is none, or one that cannot move its cursor."""
+        if is_screen(self._number):
+            with contextlib.suppress(OSError):
+                size = os.get_terminal_size(self._number)
+                return size if size.columns and size.lines else _UNKNOWN
+        return None
+
+    def show(self, picture: Sequence[bytes], columns: int) -> None:
+        """Draw `picture` in place of the one before, as `Terminal.show` does, unless the reader is behind. Local."""
+        if self._queue.empty():
+            self._queue.put(partial(self._terminal.show, picture, columns))
+
+    def hide(self, patience_s: float) -> None:
+        """Take the picture away. Wait until that is done, or for `patience_s`. Local."""
+        done = threading.Event()
+
+        def note() -> bytes:
+            done.set()
+            return b""
+
+        self._queue.put(partial(self._terminal.show, (), 1))
+        self._queue.put(note)
+        done.wait(patience_s)
+
+    def close(self, picture: Sequence[bytes] = ()) -> None:
+        """Wait until all is written, and `picture` below it for good. Local."""
+        self._queue.put(partial(self._terminal.close, picture))
+        self._queue.put(None)
+        self._thread.join()
+
+    def _run(self) -> None:
+        while (made := self._queue.get()) is not None:
+            data = made()
+            with contextlib.suppress(OSError):  # nobody reads it any more, and the job goes on
+                while data:
+                    data = data[os.write(self._number, data) :]
+
+    def _text(self, data: bytes) -> bytes:
+        self.pending -= len(data)
+        return self._terminal.text(data)
