@@ -122,13 +122,8 @@ def test_a_prompt_its_answer_and_lines_of_all_stay_above_the_table(launch):
     assert status == 0 and lines[0] == "[0] name? Bob"
     assert sorted(lines[1:4]) == ["[0] hello Bob", "[1] b", "warning"]
     title, heading, first, second = lines[4:]
-    assert re.fullmatch(r"job \d+, \d+ s: 2 ranks of x.py", title) and heading.split() == [
-        "rank",
-        "done",
-        "out",
-        "overwritten",
-        "lag",
-    ]
+    assert re.fullmatch(r"job \d+, \d+ s: 2 ranks of x.py", title)
+    assert heading.split() == ["rank", "done", "out", "overwritten", "lag"]
     assert first.split()[-1] == "finished" and second.split() == ["1", "failed:", "killed"]
 
 

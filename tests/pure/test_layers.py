@@ -172,3 +172,8 @@ def test_nothing_is_unpickled():
         names = imported(file)
         assert not {name for name in names if name.split(".")[0] in ("pickle", "marshal", "shelve", "dill", "joblib")}
         assert "allow_pickle=True" not in file.read_text()
+
+
+def test_one_module_prints_the_launchers_lines():
+    callers = [file for file in MODULES if "launch" in file.parts and "sys.stderr" in file.read_text()]
+    assert callers == [ROOT / "malt/launch/streams/display.py"]
