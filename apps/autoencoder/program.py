@@ -79,7 +79,7 @@ class Trainer(harness.Trainer):
     def train_all(self, ended: Callable[[int], bool]) -> None:
         def after(result: malt.optim.Result) -> bool:
             self._epoch, self._value = self._epoch + 1, result.value
-            malt.report(loss=result.value)
+            self.loss = result.value
             self._converged = result.gradient_norm <= self._options.gradient_tolerance * self._first_norm
             visited, self._visited = self._visited, 0
             self._shares.changed(self._shares.present())

@@ -119,7 +119,7 @@ class Trainer(harness.Trainer):
         if not np.isfinite(loss):
             raise harness.BadInput("the loss is not finite: take a smaller --step, or a smaller --exchange-every")
         self._loss_of_epochs[self._resumed + epoch - 1 - self._first :] = [loss / problem.rows]
-        malt.report(loss=loss / problem.rows)
+        self.loss = self._loss_of_epochs[-1]
         self._vectors.give()
         return problem.rows if malt.lowest() else 0
 

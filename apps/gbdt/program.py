@@ -118,6 +118,7 @@ class Trainer(harness.Trainer):
                 one.add_last()
         if "valid" in self._sets:
             self._validated.append(self._loss("valid"))
+            self.loss = self._validated[-1]
         return len(train.y)
 
     def _loss(self, name: str) -> float:

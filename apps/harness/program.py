@@ -61,6 +61,8 @@ class Trainer(ABC):
     """Whether `train_all` takes the place of `order`, `begin_epoch` and `train`, because a library has the loop."""
     measures_together = False
     """Whether `measures_of_all` takes the place of `measures`, because no rank has the whole model or all data."""
+    loss: float | None = None
+    """What the last epoch has made of the loss, or of a part of it, where training finds it out anyway. It is shown."""
 
     def take(self) -> None:
         """Take the rows that this rank has from here on. Called after ranks have failed and rows were dealt anew."""

@@ -127,7 +127,8 @@ class Training:
         self._trained += examples
         self._note_epoch(epoch)
         self._epoch = epoch  # from here on it does not come again where a rank fails
-        malt.report(epoch=epoch, epochs=self._options.epochs, examples=self._trained)
+        loss = {} if self.trainer.loss is None else {"loss": self.trainer.loss}
+        malt.report(epoch=epoch, epochs=self._options.epochs, examples=self._trained, **loss)
         if time.monotonic() - self._progress_at > PROGRESS_EVERY_S:
             self._progress_at = time.monotonic()
             print_once(f"... epoch {epoch} of {self._options.epochs} after {self._clock.seconds:.1f} s")

@@ -132,7 +132,7 @@ class Trainer(harness.Trainer):
 
     def keep(self, epoch: int) -> None:
         self._kept.append(self._measures())
-        malt.report(loss=self._kept[-1]["inertia"] or 0.0)
+        self.loss = self._kept[-1]["inertia"]
 
     def measures_of_all(self) -> list[Measures]:
         return [*self._kept, self._measures()]

@@ -25,6 +25,8 @@ class Batch:
         """The norm of the gradient at zeros, with which --tolerance compares."""
         self.value = math.nan
         """The objective after the last iteration; NaN before there is one."""
+        self.loss: float | None = None
+        """The same; None before there is one."""
         self.has_converged, self.reason = False, ""
         self._last: tuple[float, Any] = (math.nan, None)
         self._is_known = False
@@ -46,8 +48,7 @@ class Batch:
         """
 
         def after(result: malt.optim.Result) -> bool:
-            self.value = result.value
-            malt.report(loss=result.value)
+            self.value = self.loss = result.value
             self.has_converged = result.gradient_norm <= self._options.gradient_tolerance * self.first_norm
             return ended() and self.has_converged  # else the optimizer counts to the same end
 

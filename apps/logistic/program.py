@@ -111,7 +111,7 @@ class Trainer(harness.Trainer):
 
     def train_all(self, ended: Callable[[int], bool]) -> None:
         def is_over() -> bool:
-            self._epoch += 1
+            self._epoch, self.loss = self._epoch + 1, self._batch.loss
             visited, self._dealt.visited = self._dealt.visited, 0
             return ended(visited)
 

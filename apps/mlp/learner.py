@@ -58,6 +58,8 @@ class Learner:
     ) -> None:  # fmt: skip
         self._network, self._mine, self._batches = network, mine, 0
         self.weights: Sequence[Weights] = network.weights
+        self.loss: float | None = None
+        """The mean loss of the last batch before an exchange."""
         self._every, self._batch = options.exchange_every, options.batch
         self._connect(options, optimizers)
 
@@ -84,8 +86,10 @@ class Learner:
         labels, logits = self._mine.labels[order], self._network.forward(len(order))
         self._batches += 1
         due = self._batches % self._every == 0
-        if due and not math.isfinite(cross_entropy(logits, labels)):
-            raise FloatingPointError(too_large(f"now {step:.3g}"))
+        if due:
+            self.loss = cross_entropy(logits, labels) / len(labels)
+            if not math.isfinite(self.loss):
+                raise FloatingPointError(too_large(f"now {step:.3g}"))
         for layer in self._network.backward(labels):
             self._optimizers[layer].update(self._network.gradients[layer], step)
             if due:

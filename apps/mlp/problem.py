@@ -120,6 +120,7 @@ class Trainer(harness.Trainer):
             done = (epoch - 1) * len(order) + start
             step = step_at(self.first_step, done / (len(order) * self._options.epochs))
             self._learner.learn(order[start : start + self._options.batch], step)
+        self.loss = self._learner.loss
         return len(order)
 
     def model(self) -> Mapping[str, Array]:

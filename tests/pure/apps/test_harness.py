@@ -47,6 +47,7 @@ class Trainer(harness.Trainer):
         gradient = np.array(self.w - order.mean())
         malt.allreduce(gradient, weight=len(order))
         self.w -= gradient / 2
+        self.loss = self.objective({"w": self.w})
         return len(order)
 
     def model(self):
@@ -302,3 +303,13 @@ def test_the_common_model_is_the_mean_over_ranks_that_count(given, counts, else_
     assert malt.simulate(live, 3) == [[one] * 3 for one in found]
     left_out = "malt: the model of rank 1 is not finite, and left out of the mean\n"
     assert capsys.readouterr().err == (left_out if np.isnan(given[1]) else "")
+
+
+@pytest.mark.parametrize("own_loop", [(), ("--own-loop", "--enough", "12")])
+def test_each_epoch_is_shown_with_the_loss_that_training_has(run, monkeypatch, own_loop):
+    seen = []
+    monkeypatch.setattr("malt.watch.reports._callbacks", [seen.append])
+    run(1, *own_loop)
+    errors = [(100 - MEAN) / 2**epoch for epoch in (1, 2, 3)]
+    assert [(one["epoch"], one["epochs"], one["examples"]) for one in seen] == [(1, 3, 12), (2, 3, 24), (3, 3, 36)]
+    assert [one["loss"] for one in seen] == pytest.approx(errors)
