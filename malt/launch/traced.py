@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -12,6 +11,7 @@ from typing import Any
 
 from malt.launch.command import Job, Machine
 from malt.launch.mpi_library import LaunchError, Library
+from malt.launch.streams.display import say
 from malt.watch.trace import files
 
 _TOLD = ("MALT_", "OMP_", "OPENBLAS_", "MKL_", "NUMBA_", "OMPI_MCA_", "MPICH_")
@@ -48,7 +48,7 @@ def run(start: Callable[[], int], folder: str, known: dict[str, Any]) -> int:
         line = f"trace in {folder}: malt report {folder}; {files.TIMELINE} is for ui.perfetto.dev"
     except (OSError, ValueError) as error:
         line = f"no {files.TIMELINE}: {error}"
-    print(f"malt run: {line}", file=sys.stderr, flush=True)
+    say(f"malt run: {line}\n")
     return status
 
 
