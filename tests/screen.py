@@ -63,6 +63,7 @@ class Screen:
         self._lines.append([" "] * self.columns)
 
     def _clear(self) -> None:
-        self._lines[self.row][self.column :] = [" "] * (self.columns - self.column)
+        first = min(self.column, self.columns - 1)  # behind the last column the cursor is still on it
+        self._lines[self.row][first:] = [" "] * (self.columns - first)
         for row in range(self.row + 1, self.rows):
             self._lines[row] = [" "] * self.columns

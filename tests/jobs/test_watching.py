@@ -10,12 +10,16 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+from processes import wait_for
 
 from dstorm.membership.processes import this_process
 from malt.commands import command_line
+from malt.launch import observer
 from malt.watch import jobs, ranks, stacks
+from malt.watch.record import Record
 
 pytestmark = pytest.mark.serial
 
@@ -69,6 +73,26 @@ def test_a_rank_that_hangs_in_a_lock_shows_where(tmp_path, folder, job_environme
 def shown(capsys):
     assert command_line.main(["status"]) == 0
     return capsys.readouterr().out
+
+
+def test_the_launcher_reports_a_long_wait_once(folder, monkeypatch, capsys):
+    monkeypatch.setattr(observer, "_SELDOM_S", 0.01)
+    own, looks = this_process(), []
+    monkeypatch.setattr(observer, "look", lambda *job: looks.append(0) or ranks.look(*job))
+    for rank, record in enumerate([Record(waits_for=(1,), call="malt.barrier", wait_s=31.0), Record()]):
+        (folder / f"started-{rank}").write_text(f"{own.number} {own.started}")
+        (folder / f"shown-{rank}").write_text(record.text())
+    watching = observer.Observer(folder, 2, ["x.py"], SimpleNamespace(screen=lambda: None), False)
+    watching.start()
+    wait_for(lambda: len(looks) > 2)
+    assert watching.close() == []
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[:3] == [
+        "malt run: rank 0 waits for rank 1 in malt.barrier (31 s)",
+        f"malt run: `malt stacks {os.getpid()}` prints all threads of all ranks; of those that are waited for:",
+        "rank 1:",
+    ]
+    assert sum("waits for rank 1" in line for line in lines) == 1
 
 
 def test_one_of_several_jobs_must_be_named(folder, monkeypatch):
