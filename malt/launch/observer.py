@@ -5,6 +5,7 @@ It is a thread of the launcher, which asks the ranks for what they show as `malt
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -45,9 +46,18 @@ class Observer:
         """Stop to observe. Returns the last picture, by rows, which shows how the ranks ended. Local."""
         self._ended.set()
         self._thread.join()
-        return self._drawn(look(self._folder, self._ranks))[0] if self._screen is not None else []
+        with contextlib.suppress(Exception):
+            return self._drawn(look(self._folder, self._ranks))[0]
+        return []
 
     def _run(self) -> None:
+        try:
+            self._observe()
+        except Exception as error:  # of the view: the job goes on without it
+            self._screen = None
+            say(f"malt run: the ranks are shown no more: {error!r}\n")
+
+    def _observe(self) -> None:
         pause_s = _VIEW_S if self._screen is not None else _SELDOM_S
         while not self._ended.wait(pause_s):
             ask(self._folder, range(self._ranks))

@@ -95,6 +95,16 @@ def test_the_launcher_reports_a_long_wait_once(folder, monkeypatch, capsys):
     assert sum("waits for rank 1" in line for line in lines) == 1
 
 
+def test_an_error_of_the_view_does_not_end_the_job(folder, monkeypatch, capsys):
+    monkeypatch.setattr(observer, "_VIEW_S", 0.01)
+    screen = SimpleNamespace(size=lambda: 1 / 0, show=None)
+    watching = observer.Observer(folder, 2, ["x.py"], SimpleNamespace(screen=lambda: screen), True)
+    watching.start()
+    wait_for(lambda: not watching._thread.is_alive())
+    assert watching.close() == []
+    assert capsys.readouterr().err == "malt run: the ranks are shown no more: ZeroDivisionError('division by zero')\n"
+
+
 def test_one_of_several_jobs_must_be_named(folder, monkeypatch):
     for name in ("malt-a", "malt-b"):
         (folder / name).mkdir(mode=0o700)

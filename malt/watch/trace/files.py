@@ -1,10 +1,10 @@
 """The folder of a trace: what lies in it, and who writes that.
 
-    job.json         what ran, where and how: the launcher, before the ranks start, and again at the end
-    rank-0.trace     the events of a rank (layout.py): that rank, from malt.init on
-    metrics.jsonl    each malt.report, as by --metrics: all ranks
-    trace.json       all ranks for Perfetto (perfetto.py): the launcher, at the end
-    report.html      malt report DIR
+job.json         what ran, where and how: the launcher, before the ranks start, and again at the end
+rank-0.trace     the events of a rank (layout.py): that rank, from malt.init on
+metrics.jsonl    each malt.report, as by --metrics: all ranks
+trace.json       all ranks for Perfetto (perfetto.py): the launcher, at the end
+report.html      malt report DIR
 """
 
 from __future__ import annotations

@@ -173,8 +173,9 @@ def _graph(run: Run) -> str:
         return _nothing("no edge" if len(found.nbytes) <= MOST_ROWS else "too many ranks to be drawn")
     return charts.graph(
         found.nbytes.tolist(),
-        lambda rank, peer: f"from {rank} to {peer}: {found.messages[rank, peer]:,.0f} messages, "
-        f"{number(found.nbytes[rank, peer])}B",
+        lambda rank, peer: (
+            f"from {rank} to {peer}: {found.messages[rank, peer]:,.0f} messages, {number(found.nbytes[rank, peer])}B"
+        ),
     )
 
 
