@@ -55,16 +55,17 @@ malt.barrier()
 def draw(chromium: str, page: Path, name: str, scheme: str, size: tuple[int, int]) -> Path:
     """Draw the top of a page of HTML into docs/pictures; return the file. Local. OSError: there is no picture."""
     path = PICTURES / f"{name}-{scheme}.png"
-    path.unlink(missing_ok=True)
     with tempfile.TemporaryDirectory() as profile:
+        drawn = Path(profile, "picture.png")
         options = [f"--user-data-dir={profile}", "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars",
                    "--virtual-time-budget=2000", f"--blink-settings=preferredColorScheme={_SCHEMES[scheme]}",
-                   f"--window-size={size[0]},{size[1]}", f"--screenshot={path}", page.resolve().as_uri()]  # fmt: skip
+                   f"--window-size={size[0]},{size[1]}", f"--screenshot={drawn}", page.resolve().as_uri()]  # fmt: skip
         subprocess.run([chromium, *options], check=False, capture_output=True, timeout=120)
-    if not path.exists():
-        raise OSError(f"{chromium} has drawn nothing of {page}")
-    if path.stat().st_size > _MOST_NBYTES:
-        raise OSError(f"{path} has {path.stat().st_size:,} bytes, more than {_MOST_NBYTES:,}: make the window smaller")
+        if not drawn.exists():
+            raise OSError(f"{chromium} has drawn nothing of {page}")
+        if drawn.stat().st_size > _MOST_NBYTES:
+            raise OSError(f"{path}: {drawn.stat().st_size:,} bytes, more than {_MOST_NBYTES:,}: make the window smaller")
+        shutil.copyfile(drawn, path)
     return path
 
 
