@@ -6,7 +6,7 @@ So who is not traced pays nothing for it.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from dstorm import EdgeStatistics
@@ -63,13 +63,8 @@ class TracedVector(Traced, Vector):
         """As `Vector.scatter`. One-sided."""
         start = self._clock()
         nbytes = super().scatter(rows, to=to, weight=weight)
-        end, messages = self._clock(), []
-        for peer, edge in self._queues.outbox.edges.items():
-            sent, before = self._noted[peer]
-            if edge.ring.sent != sent:
-                self._noted[peer] = edge.ring.sent, edge.bytes_sent
-                messages.append((peer, edge.bytes_sent - before))
-        self._trace.sent(self._number, self._step, start, end, messages)
+        end = self._clock()
+        self._trace.sent(self._number, self._step, start, end, self._messages_of(nbytes))
         return nbytes
 
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
@@ -86,6 +81,16 @@ class TracedVector(Traced, Vector):
         self._trace.merged(self._number, self._step, start, end, messages, overwritten)
         return gathered
 
+    def _messages_of(self, nbytes: int) -> Sequence[tuple[int, int]]:
+        """Receiver and bytes of each message of a scatter of so many bytes."""
+        messages = []
+        for peer, edge in self._queues.outbox.edges.items():
+            sent, before = self._noted[peer]
+            if edge.ring.sent != sent:
+                self._noted[peer] = edge.ring.sent, edge.bytes_sent
+                messages.append((peer, edge.bytes_sent - before))
+        return messages
+
     def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeTotals]:
         return {
             peer: EdgeTotals(overwritten=edges[peer].overwritten - noted)
@@ -94,7 +99,25 @@ class TracedVector(Traced, Vector):
 
 
 class TracedDense(TracedVector, DenseVector):
-    """A dense vector that is traced."""
+    """A dense vector that is traced. A scatter to all is known by its bytes alone."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._to_all = tuple((peer, self._bytes.nbytes) for peer in self._noted)
+        self._nbytes_to_all = sum(nbytes for _, nbytes in self._to_all)
+        self._scatters_to_all = 0
+        """Those that `_noted` lacks."""
+
+    def _messages_of(self, nbytes: int) -> Sequence[tuple[int, int]]:
+        if nbytes == self._nbytes_to_all and nbytes:
+            self._scatters_to_all += 1
+            return self._to_all
+        if count := self._scatters_to_all:
+            self._scatters_to_all = 0
+            for peer, each in self._to_all:
+                sent, before = self._noted[peer]
+                self._noted[peer] = sent + count, before + count * each
+        return super()._messages_of(nbytes)
 
 
 class TracedSparse(TracedVector, SparseVector):

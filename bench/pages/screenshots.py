@@ -64,7 +64,7 @@ def draw(chromium: str, page: Path, name: str, scheme: str, size: tuple[int, int
         if not drawn.exists():
             raise OSError(f"{chromium} has drawn nothing of {page}")
         if drawn.stat().st_size > _MOST_NBYTES:
-            raise OSError(f"{path}: {drawn.stat().st_size:,} bytes, more than {_MOST_NBYTES:,}: make the window smaller")
+            raise OSError(f"{path}: more than {_MOST_NBYTES:,} bytes: make the window smaller")
         shutil.copyfile(drawn, path)
     return path
 

@@ -1,4 +1,4 @@
-"""`malt report`: the page that a trace of `malt run --trace` makes, or two of them beside each other."""
+"""`malt report`: a page about a trace of `malt run --trace`, or about two beside each other; trace.json of each."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ MOST_RUNS = 2
 
 
 def main(folders: list[Path], output: Path | None) -> int:
-    """Write the report of the traces in `folders`, and say in a few lines what it shows. Returns 0. Local.
+    """Write the report of the traces in `folders`, and trace.json into each of them; say in a few lines what they show.
+    Returns 0. Local.
 
     LaunchError: a folder has no trace, or the file cannot be written.
     """
@@ -23,16 +24,19 @@ def main(folders: list[Path], output: Path | None) -> int:
         traces = [read(folder) for folder in folders]
     except TraceError as error:
         raise LaunchError(str(error)) from None
+    from malt.watch.trace import perfetto
     from malt.watch.trace.advice import advice
     from malt.watch.trace.page import page
     from malt.watch.trace.summary import summarize
 
     try:
         path.write_text(page(traces), encoding="utf-8")
+        for trace in traces:
+            perfetto.write(trace, trace.folder / files.TIMELINE)
     except OSError as error:
-        raise LaunchError(f"{path}: {error.strerror}") from None
+        raise LaunchError(f"{error.filename or path}: {error.strerror}") from None
     for trace in traces:
         head = f"{trace.folder}: " if len(traces) > 1 else ""
         print(*(f"{head}{line}" for line in advice(trace, summarize(trace))), sep="\n")
-    print(path)
+    print(path, *(trace.folder / files.TIMELINE for trace in traces), sep="\n")
     return 0

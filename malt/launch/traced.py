@@ -44,15 +44,7 @@ def run(start: Callable[[], int], folder: str, known: dict[str, Any]) -> int:
     status = start()
     try:
         files.note(path, {**known, "status": status, "seconds": round(time.monotonic() - began, 3)})
-        _write_timeline(path)
-        line = f"trace in {folder}: malt report {folder}; {files.TIMELINE} is for ui.perfetto.dev"
-    except (OSError, ValueError) as error:
-        line = f"no {files.TIMELINE}: {error}"
-    say(f"malt run: {line}\n")
+    except OSError as error:
+        say(f"malt run: --trace {folder}: {error.strerror}\n")
+    say(f"malt run: malt report {folder} makes a page and {files.TIMELINE} of the trace\n")
     return status
-
-
-def _write_timeline(folder: Path) -> None:
-    from malt.watch.trace import perfetto, reading  # need NumPy, which the start of a job need not wait for
-
-    perfetto.write(reading.read(folder), folder / files.TIMELINE)

@@ -39,19 +39,19 @@ def test_a_rank_that_is_killed_leaves_its_events(tmp_path, job_environment, caps
     command = [sys.executable, "-m", "malt", "run", *options, str(tmp_path / "program.py")]
     done = subprocess.run(command, cwd=ROOT, env=job_environment, capture_output=True, text=True, timeout=200)
     assert (done.returncode == 0) == survives, done.stderr
-    assert f"malt run: trace in {folder}: malt report {folder}; trace.json is for ui.perfetto.dev\n" in done.stderr
+    assert f"malt run: malt report {folder} makes a page and trace.json of the trace\n" in done.stderr
     trace = read(folder)
     assert [(rank.rank, len(rank.of(Kind.SCATTER)) >= 20) for rank in trace.ranks] == [(0, True), (1, True)]
     assert len(trace.ranks[1].of(Kind.SCATTER)) == len(trace.ranks[1].of(Kind.MERGED)) == 20
     assert trace.job["status"] == done.returncode and trace.job["ranks"] == 2
     assert sum(report["rank"] == 1 for report in trace.metrics) == 20
     assert all(0 <= report["time"] < trace.until + 1 for report in trace.metrics)
-    assert {event["pid"] for event in json.loads((folder / "trace.json").read_text())["traceEvents"]} == {0, 1}
     assert len(trace.ranks[0].of(Kind.SCATTER)) == 30 or not survives
     assert trace.ranks[0].of(Kind.FAILED)["peer"].tolist() == [1] * survives
     assert command_line.main(["report", str(folder)]) == 0
     shown = capsys.readouterr().out
-    assert shown.startswith("Rank 1 failed") == survives and shown.endswith(f"{folder / 'report.html'}\n")
+    assert shown.startswith("Rank 1 failed") == survives and shown.endswith(f"{folder / 'report.html'}\n{folder / 'trace.json'}\n")
+    assert {event["pid"] for event in json.loads((folder / "trace.json").read_text())["traceEvents"]} == {0, 1}
 
 
 def test_a_folder_that_cannot_be_written(tmp_path, capsys):

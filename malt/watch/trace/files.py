@@ -3,8 +3,8 @@
 job.json         what ran, where and how: the launcher, before the ranks start, and again at the end
 rank-0.trace     the events of a rank (layout.py): that rank, from malt.init on
 metrics.jsonl    each malt.report, as by --metrics: all ranks
-trace.json       all ranks for Perfetto (perfetto.py): the launcher, at the end
-report.html      malt report DIR
+report.html      malt report
+trace.json       all ranks for Perfetto (perfetto.py): malt report
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ newest. All numbers are little-endian.
 from __future__ import annotations
 
 import struct
+from collections.abc import Sequence
 from enum import IntEnum
 
 import numpy as np
@@ -35,10 +36,10 @@ TOTALS = ("messages", "nbytes", "merged", "overwritten", "waited_s", "nbytes_rea
 
 FIELDS = "dfIIIq"
 RECORD = struct.Struct(f"<{FIELDS}")
-"""When it began, its seconds, its `code`, name, step, value. As DTYPE has it the code is three numbers."""
+"""When it began, its seconds, its `code`, name, step, value. As DTYPE has it code and name are several numbers."""
 DTYPE = np.dtype(
     [("start", "<f8"), ("seconds", "<f4"), ("kind", "u1"), ("thread", "u1"), ("peer", "<i2"), ("name", "<u2"),
-     ("unused", "<u2"), ("step", "<u4"), ("value", "<i8")]
+     ("messages", "<u2"), ("step", "<u4"), ("value", "<i8")]
 )  # fmt: skip
 
 
@@ -46,7 +47,7 @@ class Kind(IntEnum):
     """What a record is about."""
 
     SCATTER = 1
-    """value: bytes of all its messages."""
+    """value: bytes of all its messages. Where `messages` is not 0, the name of that number lists them: `listed`."""
     SENT = 2
     """A message. peer: the receiver; value: bytes."""
     GATHER = 3
@@ -77,8 +78,33 @@ def code(kind: Kind, peer: int = -1) -> int:
     return kind | (peer & 0xFFFF) << 16
 
 
+def listed(messages: Sequence[tuple[int, int]]) -> str:
+    """Receiver and bytes of messages, as a name. It is too long where there are many: NAME_NBYTES."""
+    return "".join(f">{peer}:{nbytes}" for peer, nbytes in messages)
+
+
+def parsed(name: str) -> list[tuple[int, int]]:
+    """What `listed` has made of messages; nothing, where `name` is no such list."""
+    words = [word.split(":") for word in name.split(">")[1:]] if name.startswith(">") else []
+    return [(int(word[0]), int(word[1])) for word in words if len(word) == 2 and all(map(str.isdecimal, word))]
+
+
+def expanded(records: NDArray[np.void], names: Sequence[str]) -> NDArray[np.void]:
+    """The records, with one for each message of the scatters that list theirs."""
+    parts = [records]
+    lists = records["messages"]
+    for number in np.unique(lists[lists > 0]).tolist():
+        scatters = records[lists == number]
+        for peer, nbytes in parsed(names[number]) if number < len(names) else []:
+            sent = scatters.copy()
+            sent["start"] += sent["seconds"]
+            sent["seconds"], sent["kind"], sent["peer"], sent["value"] = 0, Kind.SENT, peer, nbytes
+            parts.append(sent)
+    return np.concatenate(parts)
+
+
 def totals(records: NDArray[np.void], ranks: int) -> NDArray[np.float64]:
-    """What records say by peer, of shape (ranks, TOTALS)."""
+    """What records, `expanded`, say by peer, of shape (ranks, TOTALS)."""
     found = np.zeros((ranks, len(TOTALS)))
     places = {Kind.SENT: 0, Kind.MERGED: 2, Kind.OVERWRITTEN: 3, Kind.WAITED: 4}
     for kind, place in places.items():

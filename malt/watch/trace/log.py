@@ -64,6 +64,8 @@ class Log:
         self._names: dict[str, int] = {}
         self._threads: dict[int, int] = {get_ident(): 0}
         self._is_called = False
+        self._lists: dict[tuple[tuple[int, int], ...], tuple[int, int]] = {}
+        """By the messages of a scatter, the number of the name that lists them, shifted, or 0; and their bytes."""
         self.members = tuple(range(ranks))
 
     @property
@@ -74,6 +76,7 @@ class Log:
     @members.setter
     def members(self, members: tuple[int, ...]) -> None:
         self._members = members
+        self._lists.clear()
         self._sent = [code(Kind.SENT, peer) for peer in members]
         self._merged = [code(Kind.MERGED, peer) for peer in members]
 
@@ -92,8 +95,15 @@ class Log:
                 struct.pack_into("<I", self._file, layout.NAMES_AT, number + 1)
         return number
 
-    def sent(self, name: int, step: int, start: float, end: float, messages: Iterable[tuple[int, int]]) -> None:
+    def sent(self, name: int, step: int, start: float, end: float, messages: Sequence[tuple[int, int]]) -> None:
         """As `Trace.sent`. Local."""
+        if type(messages) is tuple:
+            found = self._lists.get(messages)
+            if found is None:
+                found = self._lists[messages] = self._listed(messages)
+            if found[0]:
+                self._write((start, end - start, _SCATTER, name | found[0], step, found[1]))
+                return
         fields: list[Any] = []
         whole = 0
         for peer, nbytes in messages:
@@ -153,6 +163,11 @@ class Log:
 
     # -- private ----------------------------------------------------------------------------------------------
 
+    def _listed(self, messages: Sequence[tuple[int, int]]) -> tuple[int, int]:
+        text = layout.listed([(self._members[peer], nbytes) for peer, nbytes in messages])
+        number = self.name(text) if len(text) < layout.NAME_NBYTES else 0
+        return (0 if number == layout.NAMES - 1 else number << 16), sum(nbytes for _, nbytes in messages)
+
     def _write(self, fields: Sequence[Any]) -> None:
         """Write records, whose fields come one after the other."""
         count = len(fields) // len(FIELDS)
@@ -182,7 +197,8 @@ class Log:
         """Add the part of the ring that is overwritten next to the totals."""
         if self._place >= self._capacity:
             at = self._place % self._capacity
-            self._totals += layout.totals(self._records[at : at + self._part], len(self._totals))
+            old = layout.expanded(self._records[at : at + self._part], list(self._names))
+            self._totals += layout.totals(old, len(self._totals))
             struct.pack_into("<Q", self._file, layout.SINCE_AT, self._place - self._capacity + self._part)
         self._room_until += self._part
 

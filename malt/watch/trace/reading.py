@@ -135,6 +135,8 @@ def _rank(path: Path) -> tuple[RankTrace, float]:
     totals = np.frombuffer(data, "<f8", nbytes // 8, start).reshape(ranks, len(layout.TOTALS))
     texts = [data[layout.name_at(n) :][:NAME_NBYTES].rstrip(b"\0").decode(errors="replace") for n in range(names)]
     records = _records(data, layout.records_at(ranks), capacity, range(max(since, count - capacity), count))
+    records = layout.expanded(records, texts)
+    records = records[np.argsort(records["start"], kind="stable")]
     totals = totals + layout.totals(records, ranks)
     records["start"] -= offset_s
     dropped = max(since, count - capacity, 0)
@@ -142,16 +144,15 @@ def _rank(path: Path) -> tuple[RankTrace, float]:
 
 
 def _records(data: bytes, start: int, capacity: int, numbers: range) -> Records:
-    """The records of these numbers, by their start. Those that are not there, or were being written, are left out."""
+    """The records of these numbers. Those that are not there, or were being written, are left out."""
     ring = np.frombuffer(data, DTYPE, min(capacity, (len(data) - start) // DTYPE.itemsize), start)
     places = np.arange(max(numbers.start, 0), numbers.stop) % capacity
     found = ring[places[places < len(ring)]]
     times = found["start"] + found["seconds"]
     with np.errstate(invalid="ignore"):
         is_sound = np.isin(found["kind"], list(Kind)) & np.isfinite(times) & (np.abs(times) < _LATEST)
-    found = found[is_sound & (found["seconds"] >= 0)]
-    ordered: Records = found[np.argsort(found["start"], kind="stable")]
-    return ordered
+    sound: Records = found[is_sound & (found["seconds"] >= 0)]
+    return sound
 
 
 def _metrics(folder: Path, began: float) -> list[dict[str, Any]]:
