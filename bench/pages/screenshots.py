@@ -16,6 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import jobs
+from bench.pages import loop
 from malt.commands import report
 
 ROOT = Path(__file__).parents[2]
@@ -25,31 +26,6 @@ _SCHEMES = {"dark": 0, "light": 1}
 """The names of colour schemes, and Chromium's numbers of them."""
 _MOST_NBYTES = 150_000
 _RUNS = {"bsp": ("bsp", "all"), "asp": ("asp", "ring")}
-_PROGRAM = """
-import sys, time
-import numpy as np
-import malt
-
-sync, graph = sys.argv[1:]
-rng = np.random.default_rng(0)
-X = rng.standard_normal((40000, 100))
-y = np.sign(X @ rng.standard_normal(100) + 3 * rng.standard_normal(40000))
-mine = malt.shard(len(X))
-X, y = X[mine], y[mine]
-v = malt.vector(100, graph=graph, sync=sync)
-for step in range(400):
-    batch = slice(step * 25 % len(X), step * 25 % len(X) + 25)
-    slope = -y[batch] / (1 + np.exp(y[batch] * (X[batch] @ v.array)))
-    v.array[:] -= 0.005 * slope @ X[batch]
-    time.sleep(0.004 if malt.rank() == 2 else 0.002)
-    v.scatter()
-    v.gather()
-    if step % 20 == 19:
-        loss = np.log1p(np.exp(-y[:2000] * (X[:2000] @ v.array))).mean() if malt.rank() == 0 else 0.0
-        malt.report(examples=25 * step, **({"loss": loss} if malt.rank() == 0 else {}))
-malt.barrier()
-"""
-"""A loop of which rank 2 takes twice as long as the others."""
 
 
 def draw(chromium: str, page: Path, name: str, scheme: str, size: tuple[int, int]) -> Path:
@@ -81,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory() as name:
         folders = [Path(name, run) for run in _RUNS]
         for folder, options in zip(folders, _RUNS.values(), strict=True):
-            jobs.run(4, "--trace", folder, "-c", _PROGRAM, *options, quietly=True)
+            jobs.run(4, "--trace", folder, "-m", loop.__name__, *options, quietly=True)
         one, both = Path(name, "one.html"), Path(name, "both.html")
         report.main(folders[:1], one)
         report.main(folders, both)

@@ -65,12 +65,13 @@ def _why(found: Summary, peer: int) -> str:
         return ""
     computes = found.spent[:, ACTIVITIES.index("compute")]
     mine, others = computes[found.ranks.index(peer)], np.delete(computes, found.ranks.index(peer))
+    is_asp = all("sync asp" in vector for vector in found.vectors)
     if len(others) and mine > _SLOW * np.median(others):
         return (
             f"Rank {peer} computes {mine / np.median(others):.1f} times as long as the others: give it fewer rows "
-            'by malt.shard(n, by_speed=True), or let ranks run ahead by sync="ssp:4" or "asp".'
-        )
-    if all("sync asp" in vector for vector in found.vectors):
+            "by malt.shard(n, by_speed=True)"
+        ) + ("." if is_asp else ', or let ranks run ahead by sync="ssp:4" or "asp".')
+    if is_asp:
         return f"These waits for rank {peer} are in collective calls: call them less often."
     return f'Waits for rank {peer} would be shorter with sync="ssp:4" or "asp", or with fewer neighbours (graph=).'
 

@@ -126,9 +126,9 @@ def timeline(
             top = _TOP + row * _ROW + 2.0
             for kind, values in zip(kinds, shares[row], strict=True):
                 tall = values[column] * (_ROW - 4)
-                if tall >= 0.1:
-                    left = _LEFT + column * step
-                    paths[kind].append(f"M{left:.1f} {top:.1f}h{step:.1f}v{tall:.1f}h-{step:.1f}z")
+                if tall >= 0.1:  # a little wider and taller than it should be: else there are seams
+                    left, wide = _LEFT + column * step, step + 0.5
+                    paths[kind].append(f"M{left:.1f} {top:.1f}h{wide:.1f}v{tall + 0.2:.1f}h-{wide:.1f}z")
                 top += tall
         body += [f'<path class="{kind}" d="{"".join(path)}"/>' for kind, path in paths.items() if path]
     x, ticks = _scale(list(ends), _LEFT, width - _RIGHT, exact=True)

@@ -40,7 +40,6 @@ th { color: var(--dim); font-weight: 500; width: 120px; }
 """
 _CHARTS = """
 svg { display: block; width: 100%; height: auto; }
-svg rect, svg path:not(.edge) { shape-rendering: crispEdges; }
 svg text { font-size: 11px; fill: var(--front); }
 svg text.end { text-anchor: end; }
 svg text.middle { text-anchor: middle; }
