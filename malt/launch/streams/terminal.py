@@ -15,6 +15,8 @@ _UP: Final = b"\x1b[%dA"
 _SAVE: Final = b"\x1b7"
 _RESTORE: Final = b"\x1b8"
 """Move the cursor to where it was at _SAVE."""
+_PLAIN: Final = b"\x1b[m"
+"""No colours from here on: a rank may have set some. _RESTORE brings them back."""
 _CLEAR: Final = b"\x1b[J"
 """Clear all from the cursor on."""
 
@@ -49,7 +51,7 @@ class Terminal:
     def close(self, picture: Sequence[bytes]) -> bytes:
         """What makes `picture` part of the text, as its last lines."""
         hide = self.show((), 1)
-        end = b"\n" if self._part and picture else b""
+        end = (b"\n" if self._part else b"") + _PLAIN if picture else b""
         return hide + end + b"".join(row + b"\n" for row in picture)
 
     def _clear(self) -> bytes:
@@ -62,4 +64,4 @@ class Terminal:
             return b""
         self._is_drawn = True
         rows = b"".join(b"\r\n" + row for row in self._picture)
-        return _INDEX * count + _UP % count + _SAVE + rows + _RESTORE
+        return _INDEX * count + _UP % count + _SAVE + _PLAIN + rows + _RESTORE

@@ -87,6 +87,13 @@ def test_lines_of_others_stay():
     assert first == "a warning" and second.startswith("of somebody") and rest == ["", *DRAWN]
 
 
+def test_colours_of_a_rank_do_not_colour_the_picture():
+    terminal = Terminal()
+    terminal.text(b"\x1b[31mred\n")
+    assert b"\x1b7\x1b[m\r\njob" in terminal.show(PICTURE, 80)
+    assert b"\x1b[mjob" in terminal.close(PICTURE)
+
+
 def test_without_a_picture_bytes_are_as_they_were():
     terminal = Terminal()
     assert terminal.text(b"\x1b[1ma\r\n\xff") + terminal.close(()) == b"\x1b[1ma\r\n\xff"
