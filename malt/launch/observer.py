@@ -77,7 +77,7 @@ class Observer:
     def _drawn(self, shown: Sequence[Shown]) -> tuple[list[bytes], int]:
         """The picture, by rows, and the number of columns of the terminal."""
         size = self._screen.size() if self._screen is not None else None
-        if size is None:  # it is gone
+        if size is None:  # in the background
             return [], 1
         from malt.watch.rendering import rendered  # needs rich
 

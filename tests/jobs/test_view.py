@@ -20,6 +20,7 @@ from processes import wait_for
 from screen import Screen
 
 from malt.commands import command_line
+from malt.launch.streams.writer import Writer
 
 pytestmark = pytest.mark.serial
 
@@ -147,6 +148,17 @@ def test_without_rich_or_a_terminal_lines_are_plain(is_there, monkeypatch, capsy
     assert capsys.readouterr().err == (
         "malt run: --view needs rich, and draws nothing: pip install 'malt[view]'\n" if is_there else ""
     )
+
+
+def test_nothing_is_drawn_from_the_background(monkeypatch):
+    ours, theirs = pty.openpty()
+    monkeypatch.setenv("TERM", "xterm")
+    writer = Writer(theirs)
+    assert writer.size() == (80, 24)  # it does not know it
+    monkeypatch.setattr(os, "tcgetpgrp", lambda number: 0)
+    assert writer.is_screen() and writer.size() is None
+    os.close(ours)
+    os.close(theirs)
 
 
 def test_what_is_no_terminal_gets_no_escape_codes(job_environment):

@@ -165,7 +165,7 @@ class Output:
 
     def screen(self) -> Writer | None:
         """Return the writer to a terminal, that of stdout or else of stderr. None: neither is a terminal. Local."""
-        return next((writer for _, writer in sorted(self._writers.items()) if writer.size()), None)
+        return next((writer for _, writer in sorted(self._writers.items()) if writer.is_screen()), None)
 
     def note_typed(self) -> None:
         """Note that a user has ended a line on the terminal of standard input. Any thread may call it. Local."""

@@ -39,9 +39,13 @@ class Writer:
         """Note that others have ended the incomplete line. Local."""
         self._queue.put(self._terminal.end_line)
 
+    def is_screen(self) -> bool:
+        """Whether it writes to a terminal that can move its cursor. Local."""
+        return is_screen(self._number)
+
     def size(self) -> os.terminal_size | None:
-        """Return the size of the terminal that it writes to. None: it is none, or one that cannot move its cursor."""
-        if is_screen(self._number):
+        """Return the size of the terminal that it writes to. None: it is none, or not this process's for now. Local."""
+        if self.is_screen() and not self._is_in_background():
             with contextlib.suppress(OSError):
                 size = os.get_terminal_size(self._number)
                 return size if size.columns and size.lines else _UNKNOWN
@@ -76,6 +80,12 @@ class Writer:
             with contextlib.suppress(OSError):  # nobody reads it any more, and the job goes on
                 while data:
                     data = data[os.write(self._number, data) :]
+
+    def _is_in_background(self) -> bool:
+        """Whether the terminal is that of other processes now (Ctrl-Z, bg)."""
+        with contextlib.suppress(OSError):  # a terminal without processes of its own
+            return os.tcgetpgrp(self._number) != os.getpgrp()
+        return False
 
     def _text(self, data: bytes) -> bytes:
         self.pending -= len(data)
