@@ -26,7 +26,7 @@ def real(name: str, number: Any) -> float:
 
 def integer(number: Any) -> int:
     """Return `number` as an int. Local. TypeError: it is not a whole number. True is none here."""
-    if isinstance(number, bool):
+    if isinstance(number, (bool, np.bool_)):  # older NumPy takes its own for an index
         raise TypeError(f"{number!r} is not a whole number")
     return index(number)
 

@@ -10,7 +10,7 @@ import pytest
 
 from bench import __main__ as program
 from bench import jobs, picture, rows
-from bench.pages import torch
+from bench.pages import primitives, torch
 from bench.rows import Row, rated, timed
 from bench.svm import planted
 from bench.svm.task import PROBLEM, Task
@@ -153,3 +153,8 @@ def test_the_picture_has_a_bar_for_each_row_of_the_page():
     assert drawn == (program.ROOT / "docs/pictures/peers.svg").read_text()
     assert drawn.count("<rect") == len(picture.BARS)
     assert drawn.count("<line") == picture.picture([]).count("<line") == 1
+
+
+@pytest.mark.parametrize("name", primitives.PICTURES)
+def test_a_picture_of_the_guide_is_the_one_that_is_drawn(name):
+    assert (primitives.FOLDER / f"{name}.svg").read_text() == primitives.PICTURES[name](), "bench.pages.primitives"
