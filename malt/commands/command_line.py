@@ -1,34 +1,23 @@
-"""The command line, `malt COMMAND ...`: its options, and the start of its commands."""
+"""The command line, `malt COMMAND ...`: the start of its commands."""
 
 from __future__ import annotations
 
 import argparse
-import math
 import os
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
-from pathlib import Path
-from typing import NoReturn
 
-from malt import __version__
-from malt.commands import graph, report, watching
+from malt.commands import completion, graph, options, report, watching
 from malt.commands.doctor import command
-from malt.launch import job, restarts, traced
-from malt.launch.command import BEST_EFFORT, SURVIVE, Job, Line, check_program, compose, hosts, survive_of, this_machine
+from malt.launch import restarts, traced
+from malt.launch.command import SURVIVE, Job, Line, check_program, compose, survive_of, this_machine
 from malt.launch.environment import outside
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
 from malt.watch.trace.files import TRACE
-from vol.graphs.graph import NAMES as NAMES_OF_GRAPHS
-
-
-class _Parser(argparse.ArgumentParser):
-    def error(self, message: str) -> NoReturn:
-        """Print one line and exit with status 2. argparse would print the usage above it."""
-        self.exit(2, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,22 +27,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    own, program = _split(words) if words[:1] == ["run"] else (words, [])
-    options, unknown = _parser().parse_known_args(own)
+    own, program = options.split(words) if words[:1] == ["run"] else (words, [])
+    parser = options.parser()
+    chosen, unknown = parser.parse_known_args(own)
     try:
         if unknown:
-            raise LaunchError(f"unknown arguments: {' '.join(unknown)} (see malt {options.command} --help)")
-        if options.command == "doctor":
-            return command.main(options.n, options.json)
-        if options.command == "graph":
-            return graph.main(options.name, options.n, options.degree, options.seed, options.json, options.plot)
-        if options.command == "report":
-            return report.main(options.folders, options.output)
-        if options.command in watching.COMMANDS:
-            return watching.COMMANDS[options.command](options.job)
-        return _run(options, program)
+            raise LaunchError(f"unknown arguments: {' '.join(unknown)} (see malt {chosen.command} --help)")
+        if chosen.command == "doctor":
+            return command.main(chosen.n, chosen.json)
+        if chosen.command == "graph":
+            return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.json, chosen.plot)
+        if chosen.command == "completion":
+            print(completion.script(parser, chosen.shell), end="")
+            return 0
+        if chosen.command == "report":
+            return report.main(chosen.folders, chosen.output)
+        if chosen.command in watching.COMMANDS:
+            return watching.COMMANDS[chosen.command](chosen.job)
+        return _run(chosen, program)
     except LaunchError as error:
-        print(f"malt {options.command}: {error}", file=sys.stderr)
+        print(f"malt {chosen.command}: {error}", file=sys.stderr)
         return 2
 
 
@@ -67,134 +60,41 @@ def _open_what_is_closed() -> None:
     sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = _Parser(prog="malt", description="Data-parallel training, peer to peer and one-sided.", allow_abbrev=False)
-    parser.add_argument("--version", action="version", version=f"malt {__version__}")
-    commands = parser.add_subparsers(dest="command", metavar="COMMAND", required=True)
-    _add_run(commands.add_parser("run", help="run a program on several ranks", allow_abbrev=False))
-    _add_doctor(commands.add_parser("doctor", help="report what works on this machine", allow_abbrev=False))
-    _add_graph(commands.add_parser("graph", help="what a communication graph costs; a drawing", allow_abbrev=False))
-    _add_report(commands.add_parser("report", help="a page about a run that was traced", allow_abbrev=False))
-    status = commands.add_parser("status", help="show how far a running job is", allow_abbrev=False)
-    _add_watching(status, "Show a line a rank of a running job: how far it is, what it exchanges, for whom it waits.")
-    stacks = commands.add_parser("stacks", help="print the Python stacks of a running job", allow_abbrev=False)
-    _add_watching(stacks, "Print the Python stacks of all threads of all ranks of a job, also where they hang.")
-    return parser
-
-
-_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace", "--output", "--filter", "--metrics", "--trace")
-"""The options of `malt run` that take the next word."""
-
-
-def _add_run(run: argparse.ArgumentParser) -> None:
-    run.usage = (
-        "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--label] [--view] [--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] "
-        "[--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
-    )
-    run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
-    run.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
-    run.add_argument("--restarts", type=_number_of("restarts", 0), default=0, metavar="K",
-                     help="run a failed job again, up to K times, with MALT_RESTART set (0)")  # fmt: skip
-    run.add_argument("--grace", type=_seconds, default=job.GRACE_S, metavar="SECONDS",
-                     help="how long ranks may take to leave after Ctrl-C or SIGTERM (10)")  # fmt: skip
-    run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")
-    run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
-    run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
-        help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
-    run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")
-    run.add_argument("--filter", metavar="RANKS", help="show the output of these ranks alone: 0,2-3")
-    run.add_argument("--view", action=argparse.BooleanOptionalAction, default=False,
-                     help="draw a line a rank below the output: how far it is, for whom it waits")  # fmt: skip
-    run.add_argument("--output", metavar="DIR", help="keep the output of each rank in a file, too: DIR/rank-0.txt")
-    run.add_argument("--metrics", metavar="FILE.jsonl|DIR",
-                     help="write each malt.report as a line of JSON, or for TensorBoard: DIR/rank-0")  # fmt: skip
-    run.add_argument("--trace", metavar="DIR",
-                     help="write down each exchange of each rank, for malt report and Perfetto")  # fmt: skip
-    run.add_argument("--dry-run", action="store_true", help="print the line that would be run, and end")
-    run.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
-    run.add_argument("-c", metavar="CODE", help="run this text, as python -c does; what follows are its arguments")
-
-
-def _add_doctor(parser: argparse.ArgumentParser) -> None:
-    parser.description = "Run a small job and report what works on this machine, with a remedy for what does not."
-    parser.add_argument("-n", type=_number_of("ranks", 1), default=2, metavar="N", help="how many ranks (2)")
-    parser.add_argument("--json", action="store_true", help="print the facts and findings as one JSON object")
-
-
-def _add_graph(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Print the degree of a graph, the messages of one exchange, the rounds after which news has reached all ranks, "
-        "and the spectral gap: the larger, the faster ranks agree."
-    )
-    parser.add_argument("name", metavar="NAME", help=f"one of {', '.join(NAMES_OF_GRAPHS)}")
-    parser.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
-    parser.add_argument("--degree", type=_number_of("peers", 1), metavar="K", help="peers of a rank, at most")
-    parser.add_argument("--seed", type=_number_of("seeds", 0), default=0, metavar="S", help="of random graphs (0)")
-    parser.add_argument(
-        "--plot", type=Path, metavar="FILE", help="draw it into a .png, .svg or .pdf (needs matplotlib)"
-    )
-    parser.add_argument("--json", action="store_true", help="print the facts as one JSON object")
-
-
-def _add_report(parser: argparse.ArgumentParser) -> None:
-    parser.description = (
-        "Write a page of HTML about a run that malt run --trace DIR has traced, or about two to compare: losses, a "
-        "timeline, waits, bytes by edge, lag, overwritten messages, and what to do."
-    )
-    parser.add_argument("folders", type=Path, nargs="+", metavar="DIR", help="what --trace was given; one, or two")
-    parser.add_argument("-o", "--output", type=Path, metavar="FILE.html", help="the page (DIR/report.html)")
-
-
-def _add_watching(parser: argparse.ArgumentParser, description: str) -> None:
-    parser.description = description
-    parser.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
-                        help="the number of the process of malt run; not needed where one job runs")  # fmt: skip
-
-
-def _split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split `words` into the options of `malt run` and PROGRAM ARGS..., in which argparse would look for options."""
-    end = 1
-    while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-c"):
-        end += 2 if words[end] in _WITH_VALUE else 1
-    return words[:end], words[end + 1 :] if words[end : end + 1] == ["--"] else words[end:]
-
-
-def _run(options: argparse.Namespace, program: list[str]) -> int:
+def _run(chosen: argparse.Namespace, program: list[str]) -> int:
     if not program:
         raise LaunchError("no PROGRAM to run (see malt run --help)")
     environ = outside(os.environ)
-    survive = options.survive or survive_of(environ)
+    survive = chosen.survive or survive_of(environ)
     environ.pop(SURVIVE, None)
-    words = ("-m", *program) if options.module else tuple(program)
-    view = options.view and _can_draw()
-    display = Display(options.label or view, options.output, _shown(options.filter, options.n), view)
-    metrics = None if options.metrics is None else _destination(options.metrics)
+    words = ("-m", *program) if chosen.module else tuple(program)
+    view = chosen.view and _can_draw()
+    display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, chosen.n), view)
+    metrics = None if chosen.metrics is None else _destination(chosen.metrics)
     if metrics is not None:
         environ.pop(METRICS, None)
-    trace = None if options.trace is None else os.path.abspath(options.trace)
+    trace = None if chosen.trace is None else os.path.abspath(chosen.trace)
     if trace is not None:
         environ.pop(TRACE, None)
-    wanted = Job(options.n, words, options.hosts, survive, display, metrics, trace)
+    wanted = Job(chosen.n, words, chosen.hosts, survive, display, metrics, trace)
     check_program(wanted.program)
-    library = _library(options.mpi)
+    library = _library(chosen.mpi)
     mpiexec, machine = find_mpiexec(library, environ), this_machine(environ)
 
     def line(environ: Mapping[str, str]) -> Line:
         return compose(wanted, library, mpiexec, machine, environ)
 
-    if options.dry_run:
+    if chosen.dry_run:
         print(line(environ))
         return 0
-    if options.output is not None:
+    if chosen.output is not None:
         try:
-            make_files(options.output, options.n)
+            make_files(chosen.output, chosen.n)
         except OSError as error:
-            raise LaunchError(f"--output {options.output}: {error.strerror}") from None
-    start = partial(restarts.run, line, environ, options.restarts, options.grace)
+            raise LaunchError(f"--output {chosen.output}: {error.strerror}") from None
+    start = partial(restarts.run, line, environ, chosen.restarts, chosen.grace)
     if trace is None:
         return start()
-    return traced.run(start, options.trace, traced.facts(wanted, library, machine, environ))
+    return traced.run(start, chosen.trace, traced.facts(wanted, library, machine, environ))
 
 
 def _can_draw() -> bool:
@@ -231,31 +131,3 @@ def _library(family: str) -> Library:
             f"{NAMES[family]} (or set MPI4PY_LIBMPI to its library)"
         )
     return library
-
-
-def _number_of(things: str, least: int) -> Callable[[str], int]:
-    """A type for argparse: a whole number, `least` or more."""
-
-    def parse(word: str) -> int:
-        if not (word.isdecimal() and int(word) >= least):
-            raise argparse.ArgumentTypeError(f"the number of {things} is {least} or more, not {word!r}")
-        return int(word)
-
-    return parse
-
-
-def _seconds(word: str) -> float:
-    try:
-        seconds = float(word)
-    except ValueError:
-        seconds = -1.0
-    if not 0 <= seconds < math.inf:
-        raise argparse.ArgumentTypeError(f"the time to leave is 0 or more seconds, not {word!r}")
-    return seconds
-
-
-def _hosts(word: str) -> object:
-    try:
-        return hosts(word)
-    except ValueError as error:
-        raise argparse.ArgumentTypeError(str(error)) from None
