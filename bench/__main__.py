@@ -55,7 +55,7 @@ def measure(options: argparse.Namespace) -> None:
         made[name] = PARTS[name](options.quick)
     library = bound_library()
     about = {"mpi": f"{library.family} {'.'.join(map(str, library.version))}", "malt": malt.__version__}
-    about |= {"machine": machine(), "quick": options.quick}
+    about["quick"] = options.quick
     print(f"{about['mpi']}\n\n{table.table(list(itertools.chain(*made.values())))}")
     if options.json:
         _write(options.json, library.family, about, made)
@@ -67,11 +67,12 @@ def measure(options: argparse.Namespace) -> None:
 
 
 def _write(path: Path, family: str, about: dict[str, object], made: dict[str, list[Row]]) -> None:
-    stored = json.loads(path.read_text()) if path.exists() else {"format": 2, "results": {}}
+    stored = json.loads(path.read_text()) if path.exists() else {"format": 3, "results": {}}
     before = stored["results"].get(family, {})
     is_same = about == {name: before.get(name) for name in about}
     today = time.strftime("%Y-%m-%d")
-    new = {name: {"measured": today, "rows": table.to_json(rows)} for name, rows in made.items()}
+    measured = {"measured": today, "machine": machine()}
+    new = {name: {**measured, "rows": table.to_json(rows)} for name, rows in made.items()}
     parts = {**(before["parts"] if is_same else {}), **new}
     stored["results"][family] = {**about, "parts": {name: parts[name] for name in PARTS if name in parts}}
     path.write_text(json.dumps(stored, indent=1) + "\n", encoding="utf-8")
@@ -82,9 +83,10 @@ def page(path: Path) -> str:
     stored = json.loads(path.read_text())
     sections = []
     for result in stored["results"].values():
-        sections.append(f"## {result['mpi']}\n\n{result['machine']}{', a quick run' if result['quick'] else ''}.\n")
+        sections.append(f"## {result['mpi']}{', a quick run' if result['quick'] else ''}\n")
         for name, part in result["parts"].items():
-            sections.append(f"### {name}, {part['measured']}\n\n{table.table(table.from_json(part['rows']))}\n")
+            rows = table.table(table.from_json(part["rows"]))
+            sections.append(f"### {name}, {part['measured']}\n\n{part['machine']}.\n\n{rows}\n")
     return PAGE.read_text(encoding="utf-8").replace("{results}", "\n".join(sections))
 
 

@@ -13,6 +13,7 @@ from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
 from vol.merge import (
     TRAINED,
+    Before,
     BeginMerge,
     GatherFunction,
     Own,
@@ -42,14 +43,14 @@ class DenseVector(Vector):
         self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, **options: Any
     ) -> None:
         super().__init__(array, transport, graph, consistency, array.nbytes, **options)
-        self._total: Array | None = None
-        """The sum of messages that senders may still overwrite; allocated on first use."""
+        self._before: Before | None = None
+        """The values from before a merge of messages that senders may still overwrite; allocated on first use."""
         self._averages_to_copy = 0
         self.adopt(array)
         if not self._check_finite:
             self._compiled = compiled.calls(self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins)
         if self._compiled is not None and not consistency.lockstep:
-            self._total = self._compiled.result
+            self._before = Before(self._compiled.before)
 
     def adopt(self, array: Array) -> None:
         """Make `array` the replica, without a copy. Local.
@@ -94,8 +95,8 @@ class DenseVector(Vector):
     ) -> Sequence[Message] | None:  # fmt: skip
         """Average the messages straight out of the window, in one pass, and return them. `begin`: that of `function`.
 
-        Whether a message was overwritten meanwhile is checked before `array` changes. If one was, or if one is to be
-        refused, return None: no message has been taken.
+        Whether a message was overwritten meanwhile is checked after `array` has changed. If one was, or if one is to be
+        refused, `array` gets its former values back. Return None: no message has been taken.
         """
         messages = self._queues.look(self._sources, timeout_s)
         if not messages:
@@ -103,21 +104,25 @@ class DenseVector(Vector):
         contents = [content for one in messages if (content := self._whole(one)) is not None]
         if len(contents) < len(messages):
             return None
-        if self._total is None:
-            self._total = np.empty(self._flat.size, wide_dtype(self._array.dtype))
-        blend = begin(*self._terms(function, messages, contents))
-        if blend is not None:
-            blend.total(self._total)
-        if self._check_finite:
-            checked = [self._total] if blend is not None else contents
-            sums = [one.sum(dtype=self._total.dtype) for one in checked]
-            if not np.isfinite(sums).all():  # one element that is not finite is enough
-                return None
-        if not self._queues.look_again():
-            return None
-        if blend is not None:
-            blend.finish(self._total, self._flat)
-        return messages
+        if self._before is None:
+            self._before = Before(np.empty_like(self._flat))
+        blend, before, is_whole = begin(*self._terms(function, messages, contents)), self._before, False
+        before.clear()
+        try:
+            if blend is not None:
+                blend.store(self._flat, before)
+            is_whole = self._are_finite(contents if blend is None else [self._flat]) and self._queues.look_again()
+        finally:  # also where a signal handler raises within
+            if not is_whole:
+                before.restore(self._flat)
+        return messages if is_whole else None
+
+    def _are_finite(self, checked: Sequence[Array]) -> bool:
+        """Whether `checked` hold finite numbers alone, if that is to be checked."""
+        if not self._check_finite:
+            return True
+        wide = wide_dtype(self._array.dtype)  # one element that is not finite is enough
+        return all(np.isfinite(one.sum(dtype=wide)) for one in checked)
 
     def _merge(
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Array]

@@ -49,6 +49,30 @@ class Term(NamedTuple):
 Updates = Sequence["Term | Update"]
 
 
+class Before:
+    """The values of a flat array from before a merge in place that may not count, block by block. Local."""
+
+    def __init__(self, values: Array) -> None:
+        self._values = values
+        """Memory for them: as long as the array, of its dtype."""
+        self._count = 0
+        """How many of them are kept."""
+
+    def clear(self) -> None:
+        """Drop the values."""
+        self._count = 0
+
+    def keep(self, block: Array) -> None:
+        """Keep the values of the next block of the array."""
+        end = self._count + block.size
+        self._values[self._count : end] = block
+        self._count = end
+
+    def restore(self, array: Array) -> None:
+        """Write the values that are kept back into the array."""
+        array[: self._count] = self._values[: self._count]
+
+
 class Blend(NamedTuple):
     """A weighted sum of arrays, divided by a number. Local."""
 
@@ -59,29 +83,21 @@ class Blend(NamedTuple):
     divisor: float | None = None
     """The divisor; None for a sum."""
 
-    def store(self, target: Array) -> None:
-        """Write the result into `target`, flat, which may be one of the terms. It works block by block."""
-        if not self.weighted and target.dtype.char != _HALF and self._may_begin_in(target):
-            self._store_in_place(target)
-            return
-        total = np.empty(min(_BLOCK, target.size), wide_dtype(target.dtype))
+    def store(self, target: Array, before: Before | None = None) -> None:
+        """Write the result into `target`, flat, which may be one of the terms. It works block by block.
+
+        `before`: keeps the values of each block before it changes.
+        """
+        is_in_place = not self.weighted and target.dtype.char != _HALF and self._may_begin_in(target)
+        total = None if is_in_place else np.empty(min(_BLOCK, target.size), wide_dtype(target.dtype))
         for start in range(0, target.size, _BLOCK):
-            part = target[start : start + _BLOCK]
-            self._add(slice(start, start + _BLOCK), total[: part.size])
-            self._divide(total[: part.size], part)
-
-    def total(self, into: Array) -> None:
-        """Write the sum, not divided, into `into`: flat, of wide_dtype, not one of the terms."""
-        if into.size <= _BLOCK:
-            self._add(_ALL, into)
-            return
-        for start in range(0, into.size, _BLOCK):
-            block = slice(start, start + _BLOCK)
-            self._add(block, into[block])
-
-    def finish(self, total: Array, target: Array) -> None:
-        """Write the result into `target`, from the sum that `total` has written."""
-        self._divide(total, target)
+            block = slice(start, start + _BLOCK) if target.size > _BLOCK else _ALL
+            part = target[block]
+            if before is not None:
+                before.keep(part)
+            result = part if total is None else total[: part.size]
+            self._add(block, result)
+            self._divide(result, part)
 
     def _may_begin_in(self, target: Array) -> bool:
         """Whether `target` is none but the first two terms, and so may hold their sum.
@@ -89,17 +105,6 @@ class Blend(NamedTuple):
         Two views of one array are two objects, so their memory is compared.
         """
         return not any(np.may_share_memory(values, target) for _, values in self.terms[2:])
-
-    def _store_in_place(self, target: Array) -> None:
-        if target.size <= _BLOCK:
-            self._add(_ALL, target)
-            self._divide(target, target)
-            return
-        for start in range(0, target.size, _BLOCK):
-            block = slice(start, start + _BLOCK)
-            part = target[block]
-            self._add(block, part)
-            self._divide(part, part)
 
     def _add(self, block: slice, into: Array) -> None:
         if self.weighted:

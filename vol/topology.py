@@ -26,6 +26,10 @@ class Neighbours:
     sources: tuple[int, ...]
     """The in-neighbours of any step, ascending."""
 
+    def out(self, step: int) -> tuple[int, ...]:
+        """Return the out-neighbours at `step`, ascending. Steps count from 1. Local."""
+        return self.outs[(step - 1) % len(self.outs)]
+
     def into(self, step: int) -> tuple[int, ...]:
         """Return the in-neighbours at `step`, ascending. Steps count from 1. Local."""
         return self.ins[(step - 1) % len(self.ins)]
@@ -67,13 +71,11 @@ class Topology:
 
     def outs(self, step: int) -> tuple[int, ...]:
         """Return the out-neighbours at `step`, ascending. Steps count from 1."""
-        outs = self.now.outs
-        return outs[(step - 1) % len(outs)]
+        return self.now.out(step)
 
     def ins(self, step: int) -> tuple[int, ...]:
         """Return the in-neighbours at `step`, ascending. Steps count from 1."""
-        ins = self.now.ins
-        return ins[(step - 1) % len(ins)]
+        return self.now.into(step)
 
     def peek(self) -> Neighbours:
         """Return the neighbours for the present view, and change nothing. Any thread may call it."""

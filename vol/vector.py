@@ -123,7 +123,7 @@ class Vector(Shared):
                     sent, self._mass = done
                     self._step, self._weight = step, weight
                     return sent
-            peers: Sequence[int] = self._topology.outs(step)
+            peers: Sequence[int] = self._topology.seen.out(step)
             if to is not None:
                 peers = self._chosen(to, peers)
             while True:
@@ -147,7 +147,7 @@ class Vector(Shared):
         `function`: malt.AVG, SUM, REPLACE, WEIGHTED, TRAINED, PUSH_SUM, or a function f(own, updates). It
         returns the new array, or None if it changed `own` in place. f gets private copies, and is not called without
         updates. The built-in functions merge a sparse vector row by row. `timeout_s`: the longest wait, in seconds; by
-        default the deadline of the vector.
+        default the deadline of the vector. Other threads and signal handlers may see `array` half merged meanwhile.
 
         An overwritten message biases PUSH_SUM. Under "notify-ack" no message is overwritten; under "bsp" none is if a
         gather follows every scatter; under "asp" and "ssp:S" statistics().overwritten counts them.

@@ -34,7 +34,8 @@ Phases = tuple[tuple[int, ...], ...]
 Merged = tuple[tuple[int, ...], tuple[int, ...], int]
 """The senders and the steps of messages; how many steps the oldest is behind this rank's."""
 _BLOCK = 8192
-"""Elements that are summed at once where there are three terms or more."""
+"""Elements that are merged at once."""
+_LINE_NBYTES = 64
 
 
 class Kernels(NamedTuple):
@@ -89,8 +90,8 @@ class CompiledCalls:
         self._scatter, self._gather, self._places = kernels
         self._nbytes, self._lockstep = array.nbytes, queues.consistency.lockstep
         self._block = np.empty(min(array.size, _BLOCK), array.dtype)
-        self.result = np.empty(0 if self._lockstep else array.size, array.dtype)
-        """Where, but in lockstep, the mean lies until it is known to be whole."""
+        self.before = _aligned(0 if self._lockstep else array.size, array.dtype)
+        """The values of the array from before a merge, but in lockstep, until the merge is known to be whole."""
         staleness = queues.consistency.staleness
         self._ahead = headstart.STEPS if staleness is None else staleness
         self._out, self._in = self._table_to_send(), self._table_to_gather(array.itemsize)
@@ -117,7 +118,7 @@ class CompiledCalls:
         queues, layout, rank = self._queues, self._queues.layout, self._transport.rank
         at, edges = queues.window.addresses, queues.inbox.edges
         words = [0, self._nbytes, layout.depth, len(edges), self._lockstep, self._ahead, item_nbytes]
-        words += [sum(peer < rank for peer in edges), _address(self._block), self._block.size, _address(self.result)]
+        words += [sum(peer < rank for peer in edges), _address(self._block), self._block.size, _address(self.before)]
         words += [_LOOKS_AT_ONCE if self._lockstep else 0]
         for peer in edges:
             slots = [at[rank] + slot for slot in layout.slots(peer, rank)]
@@ -229,6 +230,12 @@ class CompiledCalls:
         if self._transport.trace is not None:
             self._transport.trace.waited("gather", start, start + waited, [(behind.peer, waited)])
         return merged
+
+
+def _aligned(size: int, dtype: np.dtype[Any]) -> NDArray[Any]:
+    """An array whose address is that of a cache line."""
+    memory = np.empty(size * dtype.itemsize + _LINE_NBYTES, np.uint8)
+    return memory[-_address(memory) % _LINE_NBYTES :][: size * dtype.itemsize].view(dtype)
 
 
 def _address(array: NDArray[Any]) -> int:

@@ -8,7 +8,8 @@ A kernel gets the address of a table of 64-bit words: what is the same in each c
 numbers below are places in it. Words of mapped memory are loaded and stored one by one, by atomic instructions, each
 once; fences stand where the code in Python calls `Window.sync`. So neither the compiler nor the processor moves the
 stores of a stage before those of an earlier one, or a load of a payload before the header that says that it is whole
-(the fences of C11, 7.17.4, acquire and release; on x86-64 they bind the compiler alone).
+(the fences of C11, 7.17.4, acquire and release; on x86-64 they bind the compiler alone). Stores past the caches have
+full fences around them.
 
 numba's cache looks at the time of one file: all that is compiled is in this one.
 """
@@ -28,10 +29,11 @@ ARRAY, NBYTES, DEPTH, EDGES = range(4)
 """Of both tables: the address of the array, its length, the slots of an edge, the number of edges."""
 IN_FLIGHT, OUT_EDGES = 4, 5
 """Of a table to send: the most unacknowledged messages (0: receivers acknowledge none); where the edges begin."""
-LOCKSTEP, AHEAD, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, RESULT, LOOKS, IN_EDGES = range(4, 13)
+LOCKSTEP, AHEAD, ITEM_NBYTES, PLACE, BLOCK, BLOCK_SIZE, BEFORE, LOOKS, IN_EDGES = range(4, 13)
 """Of a table to gather: whether messages of one step are merged; how many steps a peer may be behind; the length of an
-element; the place of the array in the sum; an array for sums of blocks, its length; an array for the result, unless in
-lockstep; how often more a gather in lockstep looks for messages that have not come; where the edges begin."""
+element; the place of the array in the sum; an array for sums of blocks, its length; an array for the values from before
+the merge, unless in lockstep; how often more a gather in lockstep looks for messages that have not come; where the
+edges begin."""
 ACKNOWLEDGEMENT, SETTLED, NUMBER, STEP, SLOTS = range(5)
 """Of an edge: the address of the acknowledgement; the newest message sent, or taken; the number and the step of the
 message merged (number 0: none); the addresses of its slots."""
@@ -93,6 +95,17 @@ def _fence(_context: Any) -> Any:
 
 
 @intrinsic
+def _full_fence(_context: Any) -> Any:
+    """Order all that comes before it with all that comes after it, stores past the caches too."""
+
+    def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        builder.fence("seq_cst")
+        return context.get_dummy_value()
+
+    return types.void(), generate
+
+
+@intrinsic
 def _copy(_context: Any, target: Any, source: Any, nbytes: Any) -> Any:
     """Copy `nbytes` from the address `source` to `target`."""
 
@@ -102,6 +115,39 @@ def _copy(_context: Any, target: Any, source: Any, nbytes: Any) -> Any:
         return context.get_dummy_value()
 
     return types.void(types.uint64, types.uint64, types.uint64), generate
+
+
+_VECTOR = _U(32)
+"""Bytes of a store past the caches."""
+_LONG, _LONG_MESSAGE = _U(1 << 21), _U(1 << 24)
+"""Bytes of an array from which on its values from before a merge, and its messages, are written past the caches: they
+would displace what is read next."""
+
+
+@intrinsic
+def _stream(_context: Any, target: Any, source: Any, vectors: Any) -> Any:
+    """Copy as many vectors by stores past the caches. `target`: a multiple of their length."""
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        ir = cgutils.ir
+        vector = ir.VectorType(ir.IntType(64), 4).as_pointer()
+        to, start = (builder.inttoptr(one, vector) for one in arguments[:2])
+        mark = builder.module.add_metadata([ir.Constant(ir.IntType(32), 1)])
+        with cgutils.for_range(builder, arguments[2]) as loop:
+            values = builder.load(builder.gep(start, [loop.index]), align=1)
+            builder.store(values, builder.gep(to, [loop.index]), align=32).set_metadata("nontemporal", mark)
+        return context.get_dummy_value()
+
+    return types.void(types.uint64, types.uint64, types.uint64), generate
+
+
+@_inlined
+def _copy_past_caches(target: Any, source: Any, nbytes: Any) -> None:
+    """As `_copy`, by stores that only a full fence orders, with those before them and after them."""
+    vectors = nbytes // _VECTOR if target % _VECTOR == _0 else _0
+    _stream(target, source, vectors)
+    done = vectors * _VECTOR
+    _copy(target + done, source + done, nbytes - done)
 
 
 @intrinsic
@@ -221,8 +267,13 @@ def scatter(table: Any, step: Any, weight: float, share: float) -> bool:
         _fence()
     for k in range(_load(table, EDGES)):
         edge = _edge(table, OUT_EDGES, k)
-        slot = _slot(edge, _load(edge, SETTLED) + _1, depth)
-        _copy(slot + _HEADER, _load(table, ARRAY), _load(table, NBYTES))
+        payload = _slot(edge, _load(edge, SETTLED) + _1, depth) + _HEADER
+        if _load(table, NBYTES) < _LONG_MESSAGE:
+            _copy(payload, _load(table, ARRAY), _load(table, NBYTES))
+        else:
+            _full_fence()
+            _copy_past_caches(payload, _load(table, ARRAY), _load(table, NBYTES))
+            _full_fence()
     _fence()
     _mark(table, step, _WHOLE, _load(table, NBYTES), weight_bits, share_bits)
     _fence()
@@ -282,8 +333,7 @@ def _gather(table: Any, step: Any, is_mean: bool, kind: Any) -> int:
     if count == 0:
         return DONE
     _fence()
-    target = _load(table, ARRAY) if lockstep else _load(table, RESULT)
-    _blend(table, target, count, kind(count + 1 if is_mean else 1))
+    _blend(table, lockstep, count, kind(count + 1 if is_mean else 1))
     _fence()
     for k in range(_load(table, EDGES)):
         edge = _edge(table, IN_EDGES, k)
@@ -293,11 +343,10 @@ def _gather(table: Any, step: Any, is_mean: bool, kind: Any) -> int:
         elif number != _0:
             is_sound, again, _, state, _, _ = _read(_slot(edge, number, _load(table, DEPTH)))
             if not is_sound or again != number or state != _WHOLE:
+                _copy(_load(table, ARRAY), _load(table, BEFORE), _load(table, NBYTES))
                 return OVERWRITTEN + np.int64(k)
     if lockstep:
         _fence()
-    else:
-        _copy(_load(table, ARRAY), target, _load(table, NBYTES))
     return DONE
 
 
@@ -340,38 +389,54 @@ def _find_newest(table: Any, edge: Any, step: Any) -> int:
 
 
 @_inlined
-def _blend(table: Any, target: Any, count: int, divisor: Any) -> None:
-    """Write the sum of the terms in rank order, over `divisor`, to the address `target`. `divisor`: an element."""
-    array, item_nbytes, edges = _load(table, ARRAY), _load(table, ITEM_NBYTES), _load(table, EDGES)
-    size, length = _load(table, NBYTES) // item_nbytes, _load(table, BLOCK_SIZE)
-    if count == 1:  # two terms: in any order, and 1 / divisor is exact
-        other = _0
-        for k in range(edges):
-            other |= _payload(table, k)
-        result, own, values = _pointer(target, divisor), _pointer(array, divisor), _pointer(other, divisor)
-        factor = divisor / divisor / divisor
-        if target == array:  # by one pointer: of two that are equal the compiler must expect any overlap, so no SIMD
-            for j in range(size):
-                own[j] = (own[j] + values[j]) * factor
-            return
-        for j in range(size):
-            result[j] = (own[j] + values[j]) * factor
-        return
+def _blend(table: Any, lockstep: bool, count: int, divisor: Any) -> None:
+    """Replace the array by the sum of the terms in rank order, over `divisor`, an element.
+
+    It works block by block. Unless in lockstep it keeps the values of a block before it changes them.
+    """
+    nbytes, block_nbytes = _load(table, NBYTES), _load(table, BLOCK_SIZE) * _load(table, ITEM_NBYTES)
+    other = _0  # the payload, where there is one
+    for k in range(_load(table, EDGES)):
+        other |= _payload(table, k)
+    for start in range(_0, nbytes, block_nbytes):
+        some, own = min(block_nbytes, nbytes - start), _load(table, ARRAY) + start
+        if not lockstep:
+            if nbytes < _LONG:
+                _copy(_load(table, BEFORE) + start, own, some)
+            else:
+                _copy_past_caches(_load(table, BEFORE) + start, own, some)
+        if count == 1:
+            _add_one(own, other + start, some // _load(table, ITEM_NBYTES), divisor)
+        else:
+            _add_all(table, start, some // _load(table, ITEM_NBYTES), divisor)
+
+
+@_inlined
+def _add_one(own: Any, other: Any, size: Any, divisor: Any) -> None:
+    """Blend two terms, in any order, into the first: 1 / divisor is exact."""
+    # By one pointer: of two that are equal the compiler must expect any overlap, so no SIMD.
+    result, values = _pointer(own, divisor), _pointer(other, divisor)
+    factor = divisor / divisor / divisor
+    for j in range(size):
+        result[j] = (result[j] + values[j]) * factor
+
+
+@_inlined
+def _add_all(table: Any, start: Any, size: Any, divisor: Any) -> None:
+    """Blend a block of all terms, from byte `start` on, into the array."""
     total = _pointer(_load(table, BLOCK), divisor)
-    for start in range(_0, size, length):
-        some = min(length, size - start)
-        for j in range(some):
-            total[j] = -0.0  # plus x it is x, also where x is -0.0
-        for k in range(edges + _1):
-            place = _load(table, PLACE)
-            term = array if k == place else _payload(table, k if k < place else k - _1)
-            if term != _0:
-                values = _pointer(term + start * item_nbytes, divisor)
-                for j in range(some):
-                    total[j] += values[j]
-        result = _pointer(target + start * item_nbytes, divisor)
-        for j in range(some):
-            result[j] = total[j] / divisor
+    for j in range(size):
+        total[j] = -0.0  # plus x it is x, also where x is -0.0
+    for k in range(_load(table, EDGES) + _1):
+        place = _load(table, PLACE)
+        term = _load(table, ARRAY) if k == place else _payload(table, k if k < place else k - _1)
+        if term != _0:
+            values = _pointer(term + start, divisor)
+            for j in range(size):
+                total[j] += values[j]
+    result = _pointer(_load(table, ARRAY) + start, divisor)
+    for j in range(size):
+        result[j] = total[j] / divisor
 
 
 @_inlined

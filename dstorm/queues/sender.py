@@ -154,7 +154,7 @@ class Outbox:
         edges = []
         for message in messages:
             edge = self.edges[message.peer]
-            if not edge.done:
+            if edge.acknowledgement.read() is not edge.heard:
                 self._note_acknowledgement(edge)
             if not edge.done:
                 edge.message, edge.slot = message, edge.ring.next_slot

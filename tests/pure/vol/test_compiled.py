@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 
 import malt
-from dstorm import interruption, parse
+from dstorm import header, interruption, parse
 from dstorm.queues import compiled
 from dstorm.queues.compiled import CompiledCalls
 from dstorm.transports.mapped import MappedMemory
 from dstorm.view import FaultTolerantView, View
+from vol import merge
 from vol.dense import DenseVector
 
 pytestmark = pytest.mark.serial
@@ -170,6 +171,44 @@ def test_a_signal_within_a_call_is_raised_after_it(sync, monkeypatch):
         with pytest.raises(KeyboardInterrupt):
             act()
     assert (v.statistics().sent, other.statistics().gathered) == (1, 1)
+
+
+@pytest.mark.parametrize("kernels", [compiled.load, lambda kind: None], ids=["compiled", "plain"])
+@pytest.mark.parametrize("length", [50, 70_000, 600_001])
+def test_a_merge_of_a_message_that_is_overwritten_meanwhile_is_undone(kernels, length, monkeypatch):
+    """The array lies over the header of the newest message, so a merge destroys it. At last a copy is merged."""
+    monkeypatch.setattr(compiled, "kernels", kernels)
+    _, (v, other) = group(2, length, "f4", "asp")
+    other.scatter()
+    other.scatter()
+    [edge] = v._queues.inbox.edges.values()
+    end = edge.slots[1] + header.NBYTES
+    v.adopt(v._queues.window.memory[end - v.array.nbytes : end].view(np.float32))
+    expected = (v.array + other.array) / 2
+    for one in (v._average_in_place(malt.AVG, malt.AVG.blend, None), v._compiled and v._compiled.merge(True)):
+        assert one is None
+        np.testing.assert_array_equal((v.array + other.array) / 2, expected)
+    assert v.gather().steps == (2,)
+    np.testing.assert_array_equal(v.array, expected)
+    assert edge.ring.torn_retries == (8 if v._compiled else 2)
+
+
+def test_an_average_that_a_signal_interrupts_is_undone(monkeypatch):
+    monkeypatch.setattr(compiled, "kernels", lambda kind: None)
+    monkeypatch.setattr(merge, "_BLOCK", 10)
+    _, (v, other) = group(2, 25, "f4", "asp")
+    other.scatter()
+    before, divide, blocks = v.array.copy(), merge.Blend._divide, []
+
+    def interrupted(*args):
+        blocks.append(divide(*args))
+        if len(blocks) == 2:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(merge.Blend, "_divide", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        v.gather()
+    np.testing.assert_array_equal(v.array, before)
 
 
 def test_they_end_with_the_first_failure(monkeypatch):
