@@ -21,12 +21,17 @@ CURVATURES: Final = {"squared-hinge": 2.0, "logistic": 0.25}
 class Batch:
     """The objective of all classes at once. `X`: CSR, float32. `codes`: the number of the class of each row.
 
+    `is_softmax`: whether several classes have the softmax loss, and not that of `problem`, each against the rest.
+
     Weights are float64, of shape (features + 1,), or (features + 1, classes) where there are several. The last row is
     that of the intercept. Features of different scales have different curvatures, so L-BFGS minimizes over the weights
     times the root of a bound of the curvature.
     """
 
-    def __init__(self, problem: linear.Problem, classes: int, rows: Rows, X: Any, codes: Any) -> None:
+    def __init__(
+        self, problem: linear.Problem, is_softmax: bool, classes: int, rows: Rows, X: Any, codes: Any
+    ) -> None:  # fmt: skip
+        self._loss = linear.SOFTMAX if is_softmax else problem.code
         self._problem, self._rows, self._X, self._codes = problem, rows, X, np.asarray(codes, np.float32)
         if classes == 2:
             self._codes = 2 * self._codes - 1
@@ -77,4 +82,4 @@ class Batch:
     def _add(self, w: Floats, out: Floats) -> float:
         if w.ndim == 1:
             return linear.add_gradient(self._data, w, out, self._problem.code)[0]
-        return linear.add_gradient_of_classes(self._data, w, out, self._scores, self._problem.code)[0]
+        return linear.add_gradient_of_classes(self._data, w, out, self._scores, self._loss)[0]

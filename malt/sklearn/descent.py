@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from malt.kernels import compile_first, linear
 from malt.replica.replica import Replica
 from malt.session.collectives import allreduce
+from malt.sklearn.classes import Classes
 from malt.sklearn.rows import Rows, agreed
 
 _PATIENCE: Final = 2
@@ -48,21 +49,19 @@ class Model:
 class Descent:
     """One training. `name`: for messages. `X`: CSR, float32. `codes`: the number of the class of each row. Local."""
 
-    def __init__(self, name: str, model: Model, problem: linear.Problem, rows: Rows, X: Any, codes: Any) -> None:
+    def __init__(
+        self, name: str, model: Model, problem: linear.Problem, kind: type[Classes], rows: Rows, X: Any, codes: Any
+    ) -> None:  # fmt: skip
         self._name, self._model, self._problem = name, model, replace(problem, rate=model.intercept_rate)
-        self._rows, self._X, self._codes = rows, X, np.asarray(codes, np.float32)
+        self._kind, self._rows, self._X, self._codes = kind, rows, X, np.asarray(codes, np.float32)
         self._average = model.params.copy()
         self._order = rows.mine()
-        self._classes = self._by_class()
+        self._classes = self._labelled()
 
-    def _by_class(self) -> list[linear.Examples]:
-        """This rank's rows with the labels +1 and -1 of each row of the parameters."""
-        data = linear.examples(self._X, self._codes, self._order)
-        columns = range(len(self._model.params)) if len(self._model.params) > 1 else [1]
-        return [
-            data._replace(labels=linear.readonly(np.where(data.labels == column, 1, -1), np.float32))
-            for column in columns
-        ]
+    def _labelled(self) -> Classes:
+        """This rank's rows."""
+        self._data = linear.examples(self._X, self._codes, self._order)
+        return self._kind(self._problem, self._data, self._model.params.shape)
 
     def train(self, epochs: int, tol: float, every: int, graph: Any, sync: str) -> int:
         """Train for at most so many epochs; return how many they were. Collective.
@@ -84,7 +83,7 @@ class Descent:
                     best = min(best, objective)
                     if stale == _PATIENCE:
                         break
-            if tol and not best < self._objective_of_zeros():
+            if tol and not best < self._classes.of_zeros:
                 raise FloatingPointError(f"{self._name}: the weights diverge: scale the features, or use 'lbfgs'")
             self._model.params[...] = self._average
         counts = np.array([self._model.trained, self._model.blended])
@@ -100,12 +99,9 @@ class Descent:
         def found() -> tuple[bool, dict[str, list[float]]]:
             if not len(self._order):
                 return True, {"_steps": []}
-            square = float(np.square(self._classes[0].values, dtype=np.float64).sum()) / len(self._order)
+            square = float(np.square(self._data.values, dtype=np.float64).sum()) / len(self._order)
             problem = replace(self._problem, rate=min(1.0, linear.INTERCEPT_RATE * square))
-            features = self._model.params.shape[1] - 1
-            return True, {
-                "_steps": [problem.rate, *(linear.first_step(problem, data, features) for data in self._classes)]
-            }
+            return True, {"_steps": [problem.rate, *self._classes.first_steps(problem)]}
 
         _, reports = agreed(self._name, found)
         steps = [one["_steps"] for one in reports.values() if one["_steps"]]
@@ -117,13 +113,12 @@ class Descent:
         order = self._rows.mine()
         if len(order) != len(self._order):
             self._order = order
-            self._classes = self._by_class()
+            self._classes = self._labelled()
 
     def _learn(self, part: linear.Order, replica: Replica) -> None:
         """Train on the rows in `part`, exchange, and take the result into the mean of models. One-sided."""
         model = self._model
-        for data, params, step in zip(self._classes, model.params, model.first_steps, strict=True):
-            linear.train(self._problem, data, part, params, step, model.trained)
+        self._classes.train(self._problem, part, model.params, model.first_steps, model.trained)
         replica.step(len(part))
         model.trained += len(part)
         model.blended += 1
@@ -132,12 +127,7 @@ class Descent:
 
     def _objective(self) -> float:
         """The mean objective of the ranks' models, each on its rows; the same on all ranks. Collective."""
-        sums = np.array([0.0, len(self._order)])
-        for data, params in zip(self._classes, self._average, strict=True):
-            losses = linear.totals(self._problem, data, params)[0]
-            sums[0] += losses + len(self._order) * linear.penalty(self._problem, params)
+        penalties = sum(linear.penalty(self._problem, params) for params in self._average)
+        sums = np.array([self._classes.losses(self._average) + len(self._order) * penalties, len(self._order)])
         allreduce(sums, "sum")
         return float(sums[0] / sums[1])
-
-    def _objective_of_zeros(self) -> float:
-        return len(self._classes) * linear.loss_of(self._problem.code, 0.0)

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_matrix
-from scipy.special import expit
+from scipy.special import log_expit, log_softmax
 from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.extmath import safe_sparse_dot
@@ -20,6 +20,7 @@ from malt.kernels import linear
 from malt.session.collectives import broadcast
 from malt.session.session import alive, size
 from malt.sklearn.batch import CURVATURES, Batch
+from malt.sklearn.classes import KINDS
 from malt.sklearn.descent import Descent, Model
 from malt.sklearn.rows import Rows, agreed, described, labels, united
 from vol import arguments
@@ -32,6 +33,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
     def _loss_name(self) -> str:
         """The name of the loss in malt.kernels.linear."""
 
+    _is_multinomial = False
+    """Whether several classes are trained together, by the softmax, or each against the rest."""
     classes_: NDArray[Any]
     coef_: NDArray[np.float64]
     intercept_: NDArray[np.float64]
@@ -94,10 +97,11 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         model.rows += rows.total
         problem = linear.Problem(self._loss_name(), 1 / (self.C * model.rows), self.fit_intercept)
         data = rows, csr_matrix(X), np.searchsorted(known, y)
+        is_softmax = self._is_multinomial and len(known) > 2
         if what == "fit" and self.solver == "lbfgs":
-            weights, self.n_iter_ = self._minimize(model, Batch(problem, len(known), *data))
+            weights, self.n_iter_ = self._minimize(model, Batch(problem, is_softmax, len(known), *data))
         else:
-            descent = Descent(name, model, problem, *data)
+            descent = Descent(name, model, problem, KINDS[is_softmax], *data)
             epochs, tol = (self.max_iter, self.tol) if what == "fit" else (1, 0.0)
             self.n_iter_ = descent.train(epochs, tol, self.every, self.graph, self.sync)
             weights = model.params.astype(np.float64)
@@ -185,9 +189,15 @@ class LinearSVC(LinearClassifier):
 class LogisticRegression(LinearClassifier):
     """Logistic regression, as sklearn.linear_model.LogisticRegression, that all ranks train together.
 
-    With several classes there is a model of each against the rest. Else all is as in `LinearSVC`, with the logistic
-    loss log(1 + exp(-y (x . w + b))).
+    With several classes the probability of a class is the softmax of the scores x . w_c + b_c, and
+
+        |w|^2 / 2 + C (the sum over rows of log(sum over c of exp(x . w_c + b_c)) - (x . w_y + b_y))
+
+    is minimized, by "sgd" and partial_fit too. With two classes the loss is log(1 + exp(-y (x . w + b))). All else is
+    as in `LinearSVC`.
     """
+
+    _is_multinomial = True
 
     def __init__(
         self, C: float = 1.0, *, fit_intercept: bool = True, tol: float = 1e-4, max_iter: int = 1000,
@@ -202,15 +212,12 @@ class LogisticRegression(LinearClassifier):
         return "logistic"
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
-        """The probability of each class, of shape (rows, classes). Local.
-
-        With several classes those of each against the rest are divided by their sum.
-        """
-        found = expit(self.decision_function(X))
-        if found.ndim == 1:
-            return np.stack([1 - found, found], axis=1)
-        return np.asarray(found / found.sum(axis=1, keepdims=True))
+        """The probability of each class, of shape (rows, classes). Local."""
+        return np.exp(self.predict_log_proba(X))
 
     def predict_log_proba(self, X: Any) -> NDArray[np.float64]:
-        """The logarithms of `predict_proba`. Local."""
-        return np.log(self.predict_proba(X))
+        """The logarithms of `predict_proba`, also of probabilities that float64 cannot hold. Local."""
+        scores = self.decision_function(X)
+        if scores.ndim == 1:
+            return np.stack([log_expit(-scores), log_expit(scores)], axis=1)
+        return np.asarray(log_softmax(scores, axis=1))

@@ -20,7 +20,16 @@ from malt.kernels.linear.compiled import (
     dloss_of,
     loss_of,
 )
-from malt.kernels.linear.descent import GRADIENT_SHARE, TAIL, blend, gradient_step, step_size, subgradient, train
+from malt.kernels.linear.descent import (
+    GRADIENT_SHARE,
+    TAIL,
+    blend,
+    gradient_step,
+    step_size,
+    subgradient,
+    train,
+    train_classes,
+)
 from malt.kernels.linear.problem import INTERCEPT_RATE, Problem, accuracy, objective, penalty, totals
 from malt.kernels.linear.rows import BLOCK_ROWS, Touched, examples, narrowed, part, readonly, visiting_order
 from malt.kernels.linear.steps import MAX_TRIAL_RANKS, STEP_SAMPLE, first_step
@@ -60,5 +69,6 @@ __all__ = [
     "subgradient",
     "totals",
     "train",
+    "train_classes",
     "visiting_order",
 ]

@@ -23,11 +23,11 @@ SOFTMAX: Final = -1
 Params = NDArray[np.float32]
 Order = NDArray[np.int32]
 
-_F4, _F8 = (types.Array(kind, 1, "C") for kind in (types.f4, types.f8))
+(_F4, _F8), (_F4_2, _F8_2) = ([types.Array(kind, many, "C") for kind in (types.f4, types.f8)] for many in (1, 2))
 _READ_F4, _READ_I4, _READ_I8, _READ_F8 = (
     types.Array(kind, 1, "C", readonly=True) for kind in (types.f4, types.i4, types.i8, types.f8)
 )
-_F8_2, _READ_F8_2 = types.Array(types.f8, 2, "C"), types.Array(types.f8, 2, "C", True)
+_READ_F8_2 = types.Array(types.f8, 2, "C", readonly=True)
 _MOST_NEWTON, _NEWTON_ERROR = 50, 1e-12
 """The most steps of Newton's method, and the change of a margin at which it ends."""
 
@@ -72,6 +72,18 @@ def dloss_of(loss: int, z: float) -> float:
     if loss == SQUARED:
         return z - 1.0
     return -1.0 / (1.0 + math.exp(z)) if z < 0 else -math.exp(-z) / (1.0 + math.exp(-z))
+
+
+@kernel()
+def _softmax_slopes(scores: Any, label: Any) -> Any:
+    """scores <- the derivatives of the softmax loss, log(sum over c of exp(s_c)) - s_label. Returns the loss."""
+    top, own, total = scores.max(), scores[label], 0.0
+    for c in range(scores.size):
+        scores[c] = math.exp(scores[c] - top)
+        total += scores[c]
+    for c in range(scores.size):
+        scores[c] = scores[c] / total - (c == label)
+    return math.log(total) + top - own
 
 
 # Training
@@ -127,6 +139,32 @@ def train(
     return rescale(params, 1 / (1 + rate * order.size))
 
 
+@kernel(_ROWS, _READ_I4, _F4_2, _F8, types.f8, types.f8, types.f8, types.f8)
+def train_classes(
+    data: Examples, order: Order, params: Any, scores: Any, l2: float, eta0: float, t: float, intercept_rate: float
+) -> bool:
+    """As `train`, with the softmax loss. A row of `params` and a place of `scores`, which is memory, for each class."""
+    values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
+    n_features = params.shape[1] - 1
+    eta_first, rate = eta0 / (1 + l2 * eta0 * t), l2 * eta0 / (1 + l2 * eta0 * t)
+    for k in range(order.size):
+        row = np.uint32(order[k])
+        start, stop = np.uint64(starts[row]), np.uint64(starts[row + 1])
+        scale = 1 / (1 + rate * k)
+        for c in range(scores.size):
+            scores[c] = np.float32(scale) * _dot(values, columns, start, stop, params[c]) + params[c, n_features]
+        _softmax_slopes(scores, np.int64(labels[row]))
+        for c in range(scores.size):
+            step = np.float32(-eta_first * scores[c])
+            for j in range(start, stop):
+                params[c, np.uint32(columns[j])] += step * values[j]
+            params[c, n_features] += np.float32(intercept_rate * scale) * step
+    finite = 0
+    for c in range(scores.size):
+        finite += rescale(params[c], 1 / (1 + rate * order.size))
+    return bool(finite == scores.size)
+
+
 @kernel()
 def rescale(params: Any, scale: float) -> bool:
     """u <- scale u, which makes it w again. Returns whether all of params is finite."""
@@ -147,9 +185,7 @@ def blend(average: Any, params: Any, weight: float) -> None:
 
 
 @kernel(_ROWS, _READ_I4, _READ_F4, _F4, types.i8, types.f8, types.f8)
-def subgradient(
-    data: Examples, order: Order, params: Params, out: Params, loss: int, l2: float, intercept: float
-) -> None:
+def subgradient(data: Examples, order: Order, params: Any, out: Any, loss: int, l2: float, intercept: float) -> None:
     """out <- the mean subgradient over the rows in `order`, with that of the penalty."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
     n_features = params.size - 1
@@ -211,16 +247,9 @@ def add_gradient_of_classes(data: Examples, params: Any, out: Any, scores: Any, 
             column = np.uint32(columns[j])
             for c in range(classes):
                 scores[c] += values[j] * params[column, c]
-        best = np.argmax(scores)
-        right += best == label
+        right += np.argmax(scores) == label
         if loss == SOFTMAX:
-            top, own, total = scores[best], scores[label], 0.0
-            for c in range(classes):
-                scores[c] = math.exp(scores[c] - top)
-                total += scores[c]
-            losses += math.log(total) + top - own
-            for c in range(classes):
-                scores[c] = scores[c] / total - (c == label)
+            losses += _softmax_slopes(scores, label)
         else:
             for c in range(classes):
                 y = 1.0 if c == label else -1.0

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from typing import Final
 
+import numpy as np
+from numpy.typing import NDArray
+
 from malt.kernels.linear import compiled
 from malt.kernels.linear.compiled import Examples, Order, Params
 from malt.kernels.linear.problem import Problem
@@ -28,11 +31,28 @@ def train(problem: Problem, data: Examples, order: Order, params: Params, eta0: 
     FloatingPointError: the weights are no longer finite. The message names the step size.
     """
     if not compiled.train(data, order, params, problem.code, problem.l2, eta0, float(t), problem.intercept_rate):
-        raise FloatingPointError(
-            f"the weights are not finite any more after {t + len(order):.0f} examples: "
-            f"the step size, {step_size(eta0, problem.l2, t):.3g} (at first {eta0:.3g}), is too large"
-        )
+        raise _not_finite(problem, len(order), eta0, t)
     return t + len(order)
+
+
+def train_classes(
+    problem: Problem, data: Examples, order: Order, params: NDArray[np.float32], scores: NDArray[np.float64],
+    eta0: float, t: float,
+) -> float:  # fmt: skip
+    """As `train`, with the softmax loss in the place of that of `problem`. The labels are the numbers of the classes.
+
+    `params`: of shape (classes, n_features + 1), C-contiguous. `scores`: memory for a float64 of each class.
+    """
+    if not compiled.train_classes(data, order, params, scores, problem.l2, eta0, float(t), problem.intercept_rate):
+        raise _not_finite(problem, len(order), eta0, t)
+    return t + len(order)
+
+
+def _not_finite(problem: Problem, count: int, eta0: float, t: float) -> FloatingPointError:
+    return FloatingPointError(
+        f"the weights are not finite any more after {t + count:.0f} examples: "
+        f"the step size, {step_size(eta0, problem.l2, t):.3g} (at first {eta0:.3g}), is too large"
+    )
 
 
 def blend(average: Params, params: Params, count: int) -> None:

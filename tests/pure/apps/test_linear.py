@@ -89,6 +89,19 @@ def train_slowly(problem, X, y, order, params, eta0, t):
     return np.append(w, b)
 
 
+def train_classes_slowly(problem, X, labels, order, params, eta0, t):
+    """As `train_slowly`, with the softmax loss."""
+    w, b = params[:, :-1].astype(np.float64), params[:, -1].astype(np.float64)
+    for row in order:
+        x = X[[row]].toarray()[0].astype(np.float64)
+        eta = eta0 / (1 + problem.l2 * eta0 * t)
+        slopes = np.exp(w @ x + b) / np.exp(w @ x + b).sum() - (np.arange(len(w)) == labels[row])
+        w = (w - eta * np.outer(slopes, x)) / (1 + eta * problem.l2)
+        b -= eta * linear.INTERCEPT_RATE * slopes * problem.intercept
+        t += 1
+    return np.column_stack([w, b])
+
+
 def subgradient_slowly(problem, X, y, order, params):
     w, b = params[:-1].astype(np.float64), float(params[-1])
     X, y = X[order].toarray().astype(np.float64), y[order]
@@ -135,6 +148,23 @@ def test_lazy_training_equals_eager(problem, generator):
     assert t == 317
     np.testing.assert_allclose(params, expected, rtol=1e-4, atol=1e-5)
     assert problem.intercept or params[-1] == 0
+
+
+@pytest.mark.parametrize("intercept", [True, False])
+def test_training_of_classes_equals_its_slow_twin(intercept, generator):
+    X, _ = some_rows(generator)
+    labels = generator.integers(0, 3, 60).astype(np.float32)
+    problem, data = Problem("logistic", L2, intercept), linear.examples(X, labels)
+    params = generator.standard_normal((3, 21)).astype(np.float32)
+    params[:, -1] *= intercept
+    order, t = generator.integers(0, 60, 300).astype(np.int32), 17.0
+    expected = train_classes_slowly(problem, X, labels, order, params, 0.5, t)
+    for part in np.split(order, [1, 100, 100]):
+        t = linear.train_classes(problem, data, part, params, np.zeros(3), 0.5, t)
+    assert t == 317
+    np.testing.assert_allclose(params, expected, rtol=1e-4, atol=1e-5)
+    with pytest.raises(FloatingPointError, match="step size"):
+        linear.train_classes(problem, data, order, np.full((3, 21), np.inf, np.float32), np.zeros(3), 0.5, t)
 
 
 def test_a_scale_of_a_millionth_loses_no_precision(generator):
