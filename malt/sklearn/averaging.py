@@ -20,6 +20,8 @@ from vol import arguments, as_graph
 from vol.update import Array
 
 _CALL: Final = "malt.sklearn.average"
+_OWN: Final = ("random_state", "verbose", "n_jobs", "init")
+"""Parameters of estimators that may differ between ranks."""
 
 
 class Averaging:
@@ -37,6 +39,11 @@ class Averaging:
             state, every_one = state_of(estimator), arguments.whole("every", every, 1)
             same = {"graph": as_graph(graph, world.size).name, "sync": parse(sync).name, "every": every_one}
             classes = _listed(getattr(estimator, "classes_", None))
+            same |= {
+                f"the parameter {name}": repr(value)
+                for name, value in estimator.get_params(deep=False).items()
+                if name not in _OWN
+            }
             return (state, every_one), {**self._described, "fitted": bool(state.arrays), "classes": classes, **same}
 
         self.estimator = estimator

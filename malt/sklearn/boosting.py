@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from malt.kernels import trees
 from malt.sklearn.rounds import Rounds
-from malt.sklearn.rows import Rows, agreed, described, united
+from malt.sklearn.rows import Rows, agreed, described, settings, united
 from vol import arguments
 
 Floats = NDArray[np.float64]
@@ -68,8 +68,7 @@ class HistGradientBoosting(BaseEstimator):
         else:
             check_classification_targets(y)
         known = np.unique(y[:0] if is_numeric else y)
-        same = {name: value for name, value in self.get_params().items() if name != "random_state"}
-        return (X, y, known), {"the parameters": repr(same), **described(self.rows, X, y, known, self.random_state)}
+        return (X, y, known), {**settings(self), **described(self.rows, X, y, known, self.random_state)}
 
     def _check_parameters(self) -> None:
         """TypeError, ValueError: a parameter is not valid."""
@@ -115,9 +114,7 @@ class HistGradientBoostingClassifier(ClassifierMixin, HistGradientBoosting):
         """
         name = f"{type(self).__name__}.fit"
         (X, y, own), reports = agreed(name, lambda: self._checked(X, y, is_numeric=False))
-        known = united(own, reports)
-        if len(known) < 2:
-            raise ValueError(f"{name}: y has one class, {known[0]!r}: two are needed")
+        known = united(name, own, reports)
         rows, codes = Rows(self.rows, reports), np.searchsorted(known, y)
         counts = rows.summed(np.bincount(codes, minlength=len(known)).astype(np.float64))
         if len(known) == 2:

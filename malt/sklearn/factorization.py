@@ -18,7 +18,7 @@ from malt.kernels.factors import MAX_RANK, DealtRatings, Model, Rotation, Settin
 from malt.session.collectives import broadcast
 from malt.session.session import alive, rank, size
 from malt.sklearn.pairs import ids, of_all_ranks, read
-from malt.sklearn.rows import agreed, described
+from malt.sklearn.rows import agreed, described, settings
 from vol import arguments
 
 Array = NDArray[Any]
@@ -206,11 +206,10 @@ class MatrixFactorization(RegressorMixin, BaseEstimator):
         kinds = found.user_ids.dtype.kind, found.item_ids.dtype.kind
         if before is not None:
             _check_start(before.model, self.n_factors, self.biases, kinds)
-        same = {name: value for name, value in self.get_params().items() if name != "random_state"}
         pairs = np.stack([found.users, found.items], axis=1)
         names = [zlib.crc32(np.ascontiguousarray(one).data) for one in (found.user_ids, found.item_ids)]
         return found, {
-            "the parameters": repr(same),
+            **settings(self),
             "ids, text (S) or whole numbers (i)": "".join(kinds),
             "the ratings of calls before": 0 if before is None else int(before.totals[0].sum()),
             **described(self.rows, pairs, found.ratings, (), self.random_state),

@@ -37,8 +37,8 @@ class GridSearchCV(model_selection.GridSearchCV):
 
     A fit that takes longer than the deadline of the session needs malt.init(deadline_s=).
 
-    ValueError, the same on all ranks: rows, candidates or splits differ. With error_score="raise" the error of a fit
-    is raised on all ranks, as by malt.map_reduce.
+    ValueError, the same on all ranks: parameters, rows, candidates or splits differ; an estimator has rows="mine". With
+    error_score="raise" the error of a fit is raised on all ranks, as by malt.map_reduce.
     """
 
     def fit(self, X: Any, y: Any = None, **params: Any) -> Any:
@@ -106,14 +106,22 @@ class _Dealt:
 
 def _described(tasks: list[Task]) -> dict[str, str]:
     """What must be the same on all ranks."""
-    splits, candidates = hashlib.sha256(), []
-    for _, _, given in tasks:
+    splits, candidates, plain = hashlib.sha256(), [], {}
+    for _, (estimator, *_), given in tasks:
+        plain = {name: value for name, value in estimator.get_params().items() if _is_plain(value)}
+        if any(_is_of_own_rows(*one) for one in {**plain, **given["parameters"]}.items()):
+            raise ValueError("each rank has all rows in a search: rows='mine' is not for it, use rows='shard'")
         candidates.append({name: value if _is_plain(value) else "" for name, value in given["parameters"].items()})
         for part in (given["train"], given["test"]):
             splits.update(np.ascontiguousarray(part).data)
     _, X, y = tasks[0][1] if tasks else (None, None, None)
-    return {"X": _fingerprint(X), "y": _fingerprint(y), "candidates": _fingerprint(repr(candidates)),
+    return {**{f"the parameter {name}": repr(value) for name, value in plain.items()},
+            "X": _fingerprint(X), "y": _fingerprint(y), "candidates": _fingerprint(repr(candidates)),
             "splits (has cv a random_state?)": splits.hexdigest()[:_SHOWN]}  # fmt: skip
+
+
+def _is_of_own_rows(name: str, value: Any) -> bool:
+    return name.rpartition("__")[2] == "rows" and isinstance(value, str) and value == "mine"
 
 
 def _is_plain(value: Any) -> bool:

@@ -22,7 +22,7 @@ from malt.session.session import alive, size
 from malt.sklearn.batch import CURVATURES, Batch
 from malt.sklearn.classes import KINDS
 from malt.sklearn.descent import Descent, Model
-from malt.sklearn.rows import Rows, agreed, described, labels, united
+from malt.sklearn.rows import Rows, agreed, described, labels, settings, united
 from vol import arguments
 
 
@@ -89,9 +89,7 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         """Train `before`, or a model of zeros, on these rows. Collective."""
         name = f"{type(self).__name__}.{what}"
         (X, y, own), reports = agreed(name, lambda: self._checked(what, X, y, classes, before))
-        known = united(own, reports) if before is None else self.classes_
-        if len(known) < 2:
-            raise ValueError(f"{name}: y has one class, {known[0]!r}: two are needed")
+        known = united(name, own, reports) if before is None else self.classes_
         rows = Rows(self.rows, reports)
         model = Model.of_zeros(len(known), X.shape[1]) if before is None else before.copy()
         model.rows += rows.total
@@ -122,9 +120,8 @@ class LinearClassifier(ClassifierMixin, BaseEstimator):
         self._check_parameters()
         X, y = validate_data(self, X, y, accept_sparse="csr", dtype=np.float32, order="C", reset=before is None)
         known = labels(what, y, classes, None if before is None else self.classes_)
-        same = {name: value for name, value in self.get_params().items() if name != "random_state"}
         return (X, y, known), {
-            "the parameters": repr(same),
+            **settings(self),
             "the rows of calls before": 0 if before is None else before.rows,
             **described(self.rows, X, y, known, self.random_state),
         }
@@ -154,7 +151,7 @@ class LinearSVC(LinearClassifier):
 
     `C`: the inverse of the strength of the penalty. `loss`: "squared_hinge", or "hinge", for solver="sgd".
     `fit_intercept`: whether there is a b, which is not penalized. `rows`: "shard": all ranks pass the same rows, and
-    each trains on its shard of them; "mine": each rank passes rows of its own.
+    each trains on its shard of them; "mine": each rank passes rows of its own, one at least.
 
     `solver`: "lbfgs": ranks add up the gradients of their rows, and end at the minimum, on any number of ranks. "sgd":
     each rank trains on one row after the other, and averages its model with those of its peers. That takes less time

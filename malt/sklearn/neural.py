@@ -13,7 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from malt.kernels.networks import OPTIMIZERS
 from malt.sklearn.layers import Layers, Training
-from malt.sklearn.rows import Rows, agreed, described, labels, united
+from malt.sklearn.rows import Rows, agreed, described, labels, settings, united
 from vol import arguments
 
 
@@ -77,8 +77,7 @@ class MultilayerPerceptron(BaseEstimator):
             raise ValueError(f"hidden_layer_sizes must stay {tuple(before.sizes[1:-1])}, as in the first call")
         if before is not None and self.solver != before.solver:
             raise ValueError(f"solver must stay {before.solver!r}, as in the first call")
-        same = {name: value for name, value in self.get_params().items() if name != "random_state"}
-        return X, y, {"the parameters": repr(same), "the examples of calls before": before.trained if before else 0}
+        return X, y, {**settings(self), "the examples of calls before": before.trained if before else 0}
 
     def _hidden(self) -> tuple[int, ...]:
         sizes = self.hidden_layer_sizes
@@ -159,9 +158,7 @@ class MLPClassifier(ClassifierMixin, MultilayerPerceptron):
     def _learn(self, what: str, X: Any, y: Any, classes: Any, before: Layers | None) -> Any:
         name = f"{type(self).__name__}.{what}"
         (X, y, own), reports = agreed(name, lambda: self._labelled(what, X, y, classes, before))
-        known = united(own, reports) if before is None else self.classes_
-        if len(known) < 2:
-            raise ValueError(f"{name}: y has one class, {known[0]!r}: two are needed")
+        known = united(name, own, reports) if before is None else self.classes_
         codes = np.searchsorted(known, y)
         self._train(what, reports, X, codes, len(known) if len(known) > 2 else 1, "cross-entropy", before)
         self.classes_ = known
@@ -213,7 +210,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
 
     def _learn(self, what: str, X: Any, y: Any, before: Layers | None) -> Any:
         (X, y), reports = agreed(f"{type(self).__name__}.{what}", lambda: self._numbered(X, y, before))
-        columns = y.reshape(len(y), -1).astype(np.float64)
+        columns = y.reshape(len(y), -1)
         if before is None:
             rows = Rows(self.rows, reports)
             self._mean = rows.summed(columns.sum(axis=0)) / rows.total
@@ -227,6 +224,7 @@ class MLPRegressor(RegressorMixin, MultilayerPerceptron):
     def _numbered(self, X: Any, y: Any, before: Layers | None) -> Any:
         """X and y; what ranks compare. Local."""
         X, y, same = self._checked(X, y, True, before)
+        y = np.asarray(y, np.float64)
         outputs = 1 if y.ndim == 1 else y.shape[1]
         if before is not None and outputs != before.sizes[-1]:
             raise ValueError(f"y must have {before.sizes[-1]} numbers a row, as in the first call")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -21,29 +22,61 @@ _LARGEST_SEED: Final = 2**31 - 1
 
 
 def agreed(what: str, check: Callable[[], tuple[Checked, Description]]) -> tuple[Checked, Mapping[int, Any]]:
-    """What malt.world.agreement.agree returns; in a world of one check() alone, with its own errors. Collective."""
+    """What malt.world.agreement.agree returns; in a world of one check() alone, with its own errors. Collective.
+
+    Of an error of several lines, as scikit-learn has them, ranks exchange the first.
+    """
     world = session.world()
     if world.size == 1:
         checked, description = check()
         return checked, {world.rank: description}
-    return world.notes.agree(world.transport, what, check)
+
+    def checked_in_a_line() -> tuple[Checked, Description]:
+        try:
+            return check()
+        except ValueError as error:
+            raise ValueError(str(error).partition("\n")[0].rstrip(":")) from error
+
+    return world.notes.agree(world.transport, what, checked_in_a_line)
+
+
+def settings(estimator: Any) -> Description:
+    """What ranks compare of an estimator: its parameters, and the names of its features. Local."""
+    found = {
+        f"the parameter {name}": repr(value) for name, value in estimator.get_params().items() if name != "random_state"
+    }
+    names = [str(name) for name in getattr(estimator, "feature_names_in_", ())]
+    found["the names of features"] = (
+        f"{len(names)} from {names[0]!r} to {names[-1]!r}, checksum {zlib.crc32(repr(names).encode()):08x}"
+        if names
+        else "none"
+    )
+    return found
 
 
 def described(kind: str, X: Any, y: NDArray[Any], classes: Any, random_state: Any) -> Description:
-    """What ranks compare of the rows of an estimator whose `rows` is `kind`. Local. ValueError: `kind` is not valid."""
+    """What ranks compare of the rows of an estimator whose `rows` is `kind`. Local.
+
+    ValueError: `kind` is not valid, or a class is neither a number nor text.
+    """
     if kind not in ROWS:
         raise ValueError(f"rows must be 'shard' or 'mine', got {kind!r}")
+    classes = np.asarray(classes)
+    for name in classes.tolist():
+        if not isinstance(name, (str, bool, int, float)):
+            raise ValueError(f"labels must be numbers or text, got {name!r}")
     found: dict[str, Any] = {
         "rows": kind,
         "the number of features": X.shape[1],
         "_count": X.shape[0],
-        "_classes": np.asarray(classes).tolist(),
+        "_classes": classes.tolist(),
+        "_dtype": classes.dtype.str,
         "_seed": int(check_random_state(random_state).randint(_LARGEST_SEED)),
     }
     if kind == "shard":  # without it ranks of different rows would train on a part of theirs
         places = np.unique(y, return_inverse=True)[1] if y.dtype.kind in "OSU" else y
-        found['X and y, as count and checksums (rows="mine": each rank has rows of its own)'] = [
-            X.shape[0], checksum(X), checksum(np.ascontiguousarray(places))
+        found['X and y, as count, dtypes and checksums (rows="mine": each rank has rows of its own)'] = [
+            X.shape[0], str(X.dtype), checksum(X), str(places.dtype), checksum(np.ascontiguousarray(places))
         ]  # fmt: skip
     return found
 
@@ -63,12 +96,20 @@ def labels(what: str, y: Any, classes: Any, known: NDArray[Any] | None) -> NDArr
     return known
 
 
-def united(classes: NDArray[Any], reports: Mapping[int, Any]) -> NDArray[Any]:
-    """The classes of all ranks, ascending, with the dtype of `classes`, those of this rank. Local."""
-    if all(one["_classes"] == classes.tolist() for one in reports.values()):
-        return classes
+def united(what: str, classes: NDArray[Any], reports: Mapping[int, Any]) -> NDArray[Any]:
+    """The classes of all ranks, ascending, the same on all. `classes`: those of this rank. Local.
+
+    Their dtype is that of all ranks, or where these differ one that has them all. ValueError: there is one class; some
+    are numbers and some are text.
+    """
     names = [name for one in reports.values() for name in one["_classes"]]
-    return np.unique(np.array(names, None if classes.dtype.kind in "SU" else classes.dtype))
+    if len({isinstance(name, str) for name in names}) > 1:
+        raise ValueError(f"{what}: labels are numbers on some ranks, and text on others")
+    is_same = len({one["_dtype"] for one in reports.values()}) == 1
+    known = np.unique(np.array(names, classes.dtype if is_same else None))
+    if len(known) < 2:
+        raise ValueError(f"{what}: y has one class, {names[0]!r}: two are needed")
+    return known
 
 
 class Rows:

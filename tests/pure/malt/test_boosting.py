@@ -118,7 +118,7 @@ def test_arguments_that_differ_are_one_error_on_all_ranks():
     X, y = blobs(2)
     cases = {
         "X and y": lambda rank: HistGradientBoostingClassifier().fit(X[rank:], y[rank:]),
-        "the parameters": lambda rank: HistGradientBoostingClassifier(max_iter=1 + rank).fit(X, y),
+        "the parameter ": lambda rank: HistGradientBoostingClassifier(max_iter=1 + rank).fit(X, y),
         "one class": lambda rank: HistGradientBoostingClassifier(rows="mine").fit(X, np.ones(400)),
     }
     for message, call in cases.items():

@@ -224,7 +224,7 @@ def test_arguments_that_differ_are_one_error_on_all_ranks():
     X, y = make_classification(100, 5, random_state=5)
     cases = {
         "X and y": lambda rank: LinearSVC().fit(X[rank:], y[rank:]),
-        "the parameters": lambda rank: LinearSVC(C=1.0 + rank).fit(X, y),
+        "the parameter ": lambda rank: LinearSVC(C=1.0 + rank).fit(X, y),
         "on rank 1: Unknown label type": lambda rank: LinearSVC(rows="mine").fit(X, y + 0.5 * rank),
         "one class": lambda rank: LinearSVC(rows="mine").fit(X, np.ones(100)),
     }

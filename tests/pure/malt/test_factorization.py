@@ -228,7 +228,7 @@ def test_arguments_that_differ_are_one_error_on_all_ranks(data):
     cases = {
         'rows="mine"': lambda rank: MatrixFactorization().fit(X[rank:], y[rank:]),
         "the ids of X": lambda rank: MatrixFactorization().fit(X + rank, y),
-        "the parameters": lambda rank: MatrixFactorization(alpha=1.0 + rank).fit(X, y),
+        "the parameter ": lambda rank: MatrixFactorization(alpha=1.0 + rank).fit(X, y),
         "text (S) or whole numbers (i)": lambda rank: MatrixFactorization(rows="mine").fit(X.astype("iU"[rank]), y),
         "on rank 1: X must have 2": lambda rank: MatrixFactorization().fit(X[:, : 2 - rank], y),
         "on rank 1: Found array with 0": lambda rank: (

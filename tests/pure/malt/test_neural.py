@@ -129,7 +129,7 @@ def test_arguments_that_differ_are_one_error_on_all_ranks():
     X, y = digits(3)
     cases = {
         "X and y": lambda rank: MLPClassifier().fit(X[rank:], y[rank:]),
-        "the parameters": lambda rank: MLPClassifier((8 + rank,)).fit(X, y),
+        "the parameter ": lambda rank: MLPClassifier((8 + rank,)).fit(X, y),
         "one class": lambda rank: MLPClassifier(rows="mine").fit(X, np.ones(len(y))),
         "numbers of a row": lambda rank: MLPRegressor(rows="mine").fit(X, X[:, : 1 + rank]),
         "diverge": lambda rank: MLPClassifier((8,), solver="momentum", learning_rate_init=1e12, max_iter=2).fit(X, y),
