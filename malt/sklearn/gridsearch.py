@@ -22,6 +22,10 @@ from malt.world.agreement import agree
 _CALL: Final = "malt.sklearn.GridSearchCV"
 _SHOWN: Final = 8
 """Digits of a hash in a message."""
+_LONGEST: Final = 60
+"""Characters of a list of candidates in a message."""
+_SETTINGS: Final = ("scoring", "refit", "cv", "error_score", "return_train_score")
+"""Parameters of a search that ranks compare, where they are numbers, text or lists of these."""
 _SEEDS: Final = 2**31 - 1
 Task = tuple[Callable[..., Any], tuple[Any, ...], Mapping[str, Any]]
 """A call that joblib has delayed: the fit and the scores of one candidate on one split."""
@@ -53,24 +57,32 @@ class GridSearchCV(model_selection.GridSearchCV):
     @wraps(model_selection.GridSearchCV._run_search)  # scikit-learn looks at its parameters
     def _run_search(self, evaluate_candidates: Any, **options: Any) -> None:
         if session.world().size > 1:
-            _deal(evaluate_candidates)
+            _deal(evaluate_candidates, {name: repr(getattr(self, name)) for name in _SETTINGS if self._is_shown(name)})
         super()._run_search(evaluate_candidates, **options)
 
+    def _is_shown(self, name: str) -> bool:
+        """Whether the value of this parameter looks the same on all ranks, as that of a function does not. Local."""
+        value = getattr(self, name)
+        return all(map(_is_plain, value)) if isinstance(value, (list, tuple)) else _is_plain(value)
 
-def _deal(evaluate_candidates: Any) -> None:
-    """Put `_over_ranks` in the place of joblib's Parallel, a variable of the function that evaluates candidates."""
+
+def _deal(evaluate_candidates: Any, settings: Mapping[str, str]) -> None:
+    """Put `_over_ranks` in the place of joblib's Parallel, a variable of the function that evaluates candidates.
+
+    `settings`: of the search, to be compared.
+    """
     names = evaluate_candidates.__code__.co_freevars
     if "parallel" not in names:
         raise RuntimeError(f"{_CALL} does not know how scikit-learn {sklearn.__version__} runs its fits")
-    evaluate_candidates.__closure__[names.index("parallel")].cell_contents = _over_ranks
+    evaluate_candidates.__closure__[names.index("parallel")].cell_contents = partial(_over_ranks, settings)
 
 
-def _over_ranks(delayed: Iterable[Task]) -> list[Any]:
+def _over_ranks(settings: Mapping[str, str], delayed: Iterable[Task]) -> list[Any]:
     """The results of all calls, in their order, the same on all ranks. Collective."""
     tasks, world = list(delayed), session.world()
 
     def check() -> tuple[bool, Mapping[str, Any]]:
-        return True, {**_described(tasks), "_seed": int(np.random.randint(_SEEDS))}
+        return True, {**settings, **_described(tasks), "_seed": int(np.random.randint(_SEEDS))}
 
     _, reports = agree(world.transport, _CALL, check)
     if not tasks:
@@ -106,18 +118,29 @@ class _Dealt:
 
 def _described(tasks: list[Task]) -> dict[str, str]:
     """What must be the same on all ranks."""
-    splits, candidates, plain = hashlib.sha256(), [], {}
+    splits, candidates, found = hashlib.sha256(), [], {}
+    values: dict[str, dict[str, None]] = {}
     for _, (estimator, *_), given in tasks:
         plain = {name: value for name, value in estimator.get_params().items() if _is_plain(value)}
+        found = {"the estimator": type(estimator).__name__}
+        found |= {f"the parameter {name}": repr(value) for name, value in plain.items()}
         if any(_is_of_own_rows(*one) for one in {**plain, **given["parameters"]}.items()):
             raise ValueError("each rank has all rows in a search: rows='mine' is not for it, use rows='shard'")
-        candidates.append({name: value if _is_plain(value) else "" for name, value in given["parameters"].items()})
+        candidate = {name: repr(value) if _is_plain(value) else "" for name, value in given["parameters"].items()}
+        candidates.append(candidate)
+        for name, text in candidate.items():
+            values.setdefault(name, {})[text] = None
         for part in (given["train"], given["test"]):
             splits.update(np.ascontiguousarray(part).data)
     _, X, y = tasks[0][1] if tasks else (None, None, None)
-    return {**{f"the parameter {name}": repr(value) for name, value in plain.items()},
-            "X": _fingerprint(X), "y": _fingerprint(y), "candidates": _fingerprint(repr(candidates)),
+    return {**found, **{f"the candidates of {name}": _shortened(", ".join(some)) for name, some in values.items()},
+            "candidates": _fingerprint(repr(candidates)), "X": _fingerprint(X), "y": _fingerprint(y),
             "splits (has cv a random_state?)": splits.hexdigest()[:_SHOWN]}  # fmt: skip
+
+
+def _shortened(text: str) -> str:
+    """`text`, or its beginning and a hash."""
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}... {_fingerprint(text)}"
 
 
 def _is_of_own_rows(name: str, value: Any) -> bool:

@@ -85,7 +85,6 @@ def test_text_in_the_place_of_numbers(kind):
     assert "on rank 1: could not convert string" in message_of(kind, y_of=lambda rank: Y if rank == 0 else ["a"] * 60)
 
 
-@pytest.mark.filterwarnings("ignore:max_iter=2 is too small")
 @CLASSIFIER
 def test_labels_of_other_kinds(kind):
     assert "numbers on some ranks, and text on others" in message_of(
@@ -94,7 +93,8 @@ def test_labels_of_other_kinds(kind):
     assert "labels must be numbers or text" in message_of(kind, y_of=lambda rank: Y.astype("datetime64[D]"))
     assert "y has one class, 1: two" in message_of(kind, y_of=lambda rank: np.ones(60, int))
     dtypes = [np.int64, np.float64, np.bool_]
-    found = malt.simulate(lambda rank: kind(rows="mine", **SMALL).fit(X, Y.astype(dtypes[rank])).classes_, 3)
+    short = {"tol": 1.0} if hasattr(kind(), "tol") else {"max_iter": 1}
+    found = malt.simulate(lambda rank: kind(rows="mine", **short).fit(X, Y.astype(dtypes[rank])).classes_, 3)
     assert {one.dtype for one in found} == {np.dtype(float)} and {tuple(one) for one in found} == {(0.0, 1.0)}
 
 
@@ -104,10 +104,18 @@ def test_rows_of_another_dtype_are_said_to_be():
 
 
 def test_searches_and_averages_whose_parameters_differ():
-    def search(rank):
-        return GridSearchCV(TheirLogisticRegression(tol=1e-3 * (1 + rank)), {"C": [1.0, 2.0]}).fit(X, Y)
+    def search(more=0.0, tol=1e-3, **parameters):
+        return GridSearchCV(TheirLogisticRegression(tol=tol), {"C": [1.0, 2.0 + more]}, **parameters).fit(X, Y)
 
-    assert "the parameter tol: rank 0 has 0.001, rank 1 has 0.002" in error_of_all(search)
+    scoring = ["accuracy", "neg_log_loss"]
+    wrong = {
+        "the parameter tol: rank 0 has 0.001, rank 1 has 0.002": lambda rank: search(tol=1e-3 * (1 + rank)),
+        "the candidates of C: rank 0 has 1.0, 2.0, rank 1 has 1.0, 3.0": lambda rank: search(more=rank),
+        "scoring: rank 0 has 'accuracy', rank 1 has 'neg_log_loss'": lambda rank: search(scoring=scoring[rank]),
+        "refit: rank 0 has False, rank 1 has True": lambda rank: search(refit=rank == 1),
+    }
+    for message, call in wrong.items():
+        assert message in error_of_all(call)
     assert "the parameter alpha" in error_of_all(lambda rank: average(SGDClassifier(alpha=0.1 + rank)))
 
 
