@@ -1,6 +1,6 @@
 """A training loop of which rank 2 takes twice as long as the others: what the pictures of reports show.
 
-    malt run -n 4 -m bench.pages.loop SYNC GRAPH
+malt run -n 4 -m bench.pages.loop SYNC GRAPH
 """
 
 from __future__ import annotations

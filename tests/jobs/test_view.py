@@ -181,8 +181,8 @@ def test_four_ranks_of_which_one_is_slow_and_one_is_killed(job_environment):
     assert lines[0] == "[0] name? Bob" and "[0] hello Bob" in lines
     assert {f"[{rank}] at {step}" for rank in (0, 1, 3) for step in (0, 10)} | {"[2] at 0"} <= set(lines)
     assert any(re.match(r"\[\d\] malt: rank 2 is lost", line) for line in lines)
-    assert [line.split()[:3] for line in (*lines[-4:-2], lines[-1])] == [
-        ["0", "100", "%"], ["1", "100", "%"], ["3", "100", "%"],
-    ]  # fmt: skip
-    assert re.search(r"failed [\d.]+ s ago: killed$", lines[-2])
-    assert sum(line.startswith("job ") for line in lines) == 1
+    tables = [place for place, line in enumerate(lines) if line.startswith("job ")]
+    assert len(tables) == 1  # MPICH's mpiexec may have a word to say about rank 2 below it
+    zero, one, two, three = lines[tables[0] + 2 : tables[0] + 6]
+    assert [line.split()[:3] for line in (zero, one, three)] == [[rank, "100", "%"] for rank in "013"]
+    assert re.search(r"failed [\d.]+ s ago: killed$", two)
