@@ -67,7 +67,9 @@ def test_imports_within_a_layer_point_left(file):
     assert [one for one in others if ROOMS[one][0] == ROOMS[own][0] and ROOMS[one][1] != ROOMS[own][1]] == []
 
 
-KERNELS = [f"malt.kernels.{name}" for name in ("factors", "linear", "networks", "networks.sparse", "trees")]
+KERNELS = [
+    f"malt.kernels.{name}" for name in ("factors", "linear", "networks", "networks.sparse", "networks.mixed", "trees")
+]
 PUBLIC = {
     name: import_module(name) for name in ("malt", "malt.data", "malt.files", "malt.kernels", *KERNELS, "malt.optim")
 }

@@ -1,4 +1,4 @@
-"""The compiled kernels of networks: a first layer that reads sparse rows, and momentum in one pass over memory.
+"""The compiled kernels of networks: a first layer that reads sparse rows, and optimizers in one pass over memory.
 
 The kernels release the GIL, allocate nothing and check nothing. Numba caches them on disk, and looks at the time
 of one file: all are in this one.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, cast
 
+import numpy as np
 from numba import types
 
 from malt.kernels.compiling import Kernels
@@ -16,6 +17,7 @@ from malt.kernels.linear import Examples
 _F4, _F4_2, _READ_F4_2 = types.Array(types.f4, 1, "C"), *(types.Array(types.f4, 2, "C", read) for read in (False, True))
 _READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", True) for kind in (types.f4, types.i4, types.i8))
 _ROWS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
+_FOUR: Final[Any] = cast(Any, types).UniTuple(types.f4, 4)
 kernel, exact = Kernels(fast=True), Kernels()
 
 
@@ -27,14 +29,12 @@ def compile_kernels() -> None:
 
 @kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2)
 def forward(data: Any, order: Any, weights: Any, z: Any) -> None:
-    """z[i] = [x, 1] W, where x is row order[i]. `z`: (rows, neurons).
+    """z[i] <- z[i] + x W, where x is row order[i]. `z`: (rows, neurons).
 
     Two non-zeros are read at a time, so that z is stored half as often.
     """
-    bias, neurons = weights[len(weights) - 1], weights.shape[1]
+    neurons = weights.shape[1]
     for i in range(order.size):
-        for h in range(neurons):
-            z[i, h] = bias[h]
         first, last = data.starts[order[i]], data.starts[order[i] + 1]
         if (last - first) % 2:
             value, row = data.values[first], weights[data.columns[first]]
@@ -50,12 +50,9 @@ def forward(data: Any, order: Any, weights: Any, z: Any) -> None:
 
 @kernel(_ROWS, _READ_I4, _READ_F4_2, _F4_2)
 def backward(data: Any, order: Any, deltas: Any, gradient: Any) -> None:
-    """gradient = the sum of [x, 1] deltas[i], where x is row order[i]. `gradient`: (features + 1, neurons)."""
-    neurons, bias = deltas.shape[1], gradient[len(gradient) - 1]
-    gradient[:] = 0
+    """gradient <- gradient + the sum of x deltas[i], where x is row order[i]. `gradient`: (features + 1, neurons)."""
+    neurons = deltas.shape[1]
     for i in range(order.size):
-        for h in range(neurons):
-            bias[h] += deltas[i, h]
         for j in range(data.starts[order[i]], data.starts[order[i] + 1]):
             value, row = data.values[j], gradient[data.columns[j]]
             for h in range(neurons):
@@ -68,3 +65,17 @@ def momentum(weights: Any, velocity: Any, gradient: Any, rate: Any, step: Any) -
     for i in range(weights.size):
         velocity[i] = velocity[i] * rate - gradient[i] * step
         weights[i] += velocity[i]
+
+
+@exact(_F4, _F4, _F4, _F4, _FOUR)
+def adam(weights: Any, mean: Any, square: Any, gradient: Any, factors: Any) -> None:
+    """m <- m + a (g - m), s <- s + b (g^2 - s), w <- w - step m / (sqrt(s) + eps), rounded as NumPy rounds.
+
+    `factors`: a, b, step, eps.
+    """
+    mean_share, square_share, step, epsilon = factors
+    for i in range(weights.size):
+        g = gradient[i]
+        mean[i] += (g - mean[i]) * mean_share
+        square[i] += (g * g - square[i]) * square_share
+        weights[i] -= mean[i] / (np.sqrt(square[i]) + epsilon) * step

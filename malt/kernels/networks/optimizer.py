@@ -80,9 +80,15 @@ class Adam:
         self._updates = 0
 
     def update(self, gradient: Weights, step: float) -> None:
-        number = gradient.dtype.type
         self._updates += 1
         root = (1 - self.SQUARE**self._updates) ** 0.5
+        self._step(gradient, step * root / (1 - self.MEAN**self._updates), self.EPSILON * root)
+        if self._updates % SWEEP_EVERY == 0:
+            _sweep(self._mean)
+            _sweep(self._square)
+
+    def _step(self, gradient: Weights, step: float, epsilon: float) -> None:
+        number = gradient.dtype.type
         scratch = np.subtract(gradient, self._mean, out=self._scratch)
         np.multiply(scratch, number(1 - self.MEAN), out=scratch)
         np.add(self._mean, scratch, out=self._mean)
@@ -91,13 +97,10 @@ class Adam:
         np.multiply(gradient, number(1 - self.SQUARE), out=gradient)
         np.add(self._square, gradient, out=self._square)
         np.sqrt(self._square, out=scratch)
-        np.add(scratch, number(self.EPSILON * root), out=scratch)
+        np.add(scratch, number(epsilon), out=scratch)
         np.divide(self._mean, scratch, out=scratch)
-        np.multiply(scratch, number(step * root / (1 - self.MEAN**self._updates)), out=scratch)
+        np.multiply(scratch, number(step), out=scratch)
         np.subtract(self._weights, scratch, out=self._weights)
-        if self._updates % SWEEP_EVERY == 0:
-            _sweep(self._mean)
-            _sweep(self._square)
 
     def state(self) -> dict[str, Any]:
         return {"mean": self._mean, "square": self._square, "updates": self._updates}

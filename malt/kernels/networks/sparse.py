@@ -1,4 +1,4 @@
-"""A network whose first layer reads sparse rows, and momentum in one pass. They need numba. *Local.*"""
+"""A network whose first layer reads sparse rows, and optimizers in one pass. They need numba. *Local.*"""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SparseNetwork:
     def read(self, data: Examples, order: Order) -> None:
         """Find what the first layer makes of the rows in `order`."""
         self._data, self._order = data, order
-        z = np.empty((len(order), self.weights[0].shape[1]), np.float32)
+        z = np.repeat(self.weights[0][-1:], len(order), axis=0)
         compiled.forward(data, order, self.weights[0], z)
         np.maximum(z, 0, out=self._upper.inputs(len(order)))
 
@@ -53,7 +53,13 @@ class SparseNetwork:
 
     def _descend(self, deltas: Weights) -> None:
         """Find the gradient of the first layer. `deltas`: the derivatives with respect to its z."""
-        compiled.backward(self._data, self._order, deltas, self.gradients[0])
+        gradient = self.gradients[0]
+        gradient[:] = 0
+        gradient[-1] = deltas.sum(axis=0)
+        compiled.backward(self._data, self._order, deltas, gradient)
+        self._shrink()
+
+    def _shrink(self) -> None:
         if self._l2:
             self.gradients[0][:-1] += self._l2 * self.weights[0][:-1]
 
@@ -66,8 +72,20 @@ class CompiledMomentum(optimizer.Momentum):
         compiled.momentum(weights, velocity, flat, self._rate, np.float32(step))
 
 
+class CompiledAdam(optimizer.Adam):
+    """`optimizer.Adam` of float32, to the same bits."""
+
+    def _step(self, gradient: Weights, step: float, epsilon: float) -> None:
+        weights, mean, square, flat = (
+            array.reshape(-1) for array in (self._weights, self._mean, self._square, gradient)
+        )  # fmt: skip
+        factors = (1 - self.MEAN, 1 - self.SQUARE, step, epsilon)
+        compiled.adam(weights, mean, square, flat, tuple(np.float32(factor) for factor in factors))
+
+
 OPTIMIZERS: Final = {
     **optimizer.OPTIMIZERS,
     "momentum": optimizer.OPTIMIZERS["momentum"]._replace(make=CompiledMomentum),
+    "adam": optimizer.OPTIMIZERS["adam"]._replace(make=CompiledAdam),
 }
 """Optimizers of such networks."""

@@ -18,6 +18,7 @@ from apps.mlp.rows import Rows
 from apps.mlp.sparse import SparseAdagrad, SparseLearner, TouchedNetwork
 from malt.kernels.networks import OPTIMIZERS, Network
 from malt.kernels.networks import sparse as kernels
+from malt.kernels.networks.mixed import MixedNetwork
 
 pytestmark = pytest.mark.serial
 
@@ -78,16 +79,18 @@ def test_a_dense_gradient_is_that_of_dense_rows(l2, made, generator):
             assert found == pytest.approx(expected, abs=1e-5)
 
 
-def test_compiled_momentum_has_the_bits_of_numpy(generator):
-    weights = [generator.standard_normal((7, 3)).astype(np.float32)] * 2
-    ours, theirs = (
-        some["momentum"].make(one.copy()) for some, one in zip((kernels.OPTIMIZERS, OPTIMIZERS), weights, strict=True)
-    )
+@pytest.mark.parametrize("name", ["momentum", "adam"])
+def test_compiled_optimizers_have_the_bits_of_numpy(name, generator):
+    first = generator.standard_normal((7, 3)).astype(np.float32)
+    ours, theirs = (some[name].make(first.copy()) for some in (kernels.OPTIMIZERS, OPTIMIZERS))
+    assert type(ours) is not type(theirs)
     for step in generator.random(100):
         gradient = generator.standard_normal((7, 3)).astype(np.float32)
         for optimizer in (ours, theirs):
             optimizer.update(gradient.copy(), step)
-    assert np.array_equal(ours.state()["velocity"], theirs.state()["velocity"])
+    assert ours.state().keys() == theirs.state().keys()
+    for state, value in theirs.state().items():
+        assert np.array_equal(ours.state()[state], value)
     assert np.array_equal(ours._weights, theirs._weights)
 
 
@@ -136,12 +139,20 @@ def test_a_change_of_a_rank_comes_to_each_other_once(made, every):
         assert other == pytest.approx(changes[0], abs=1e-5)
 
 
-def test_pictures_give_the_logits_of_dense_ones(generator):
+@pytest.mark.parametrize("l2", [0.0, 0.1])
+@pytest.mark.parametrize("columns", [[], [3, 0, 29], range(30)], ids=["no", "some", "all"])
+def test_dense_columns_of_pictures_change_no_gradient(columns, l2, generator):
     pixels = generator.integers(0, 256, (ROWS, 30)).astype(np.uint8)
     pixels[generator.random(pixels.shape) < 0.8] = 0
     some = Pictures(pixels, generator.integers(0, 3, ROWS), 255)
-    weights, order = weights_of([30, 5, 3], generator), np.arange(ROWS, dtype=np.int64)
-    sparse, dense = kernels.SparseNetwork(weights), Network(weights)
-    strokes._rows(some).show(sparse, order)
-    some.show(dense, order)
-    assert sparse.forward(ROWS) == pytest.approx(dense.forward(ROWS), rel=1e-4, abs=1e-4)
+    weights, columns = weights_of([30, 5, 3], generator), np.array(columns, np.intp)
+    mixed, dense = MixedNetwork(weights, l2, columns=columns), Network(weights, l2)
+    chosen = strokes.Strokes(some, columns).chosen(np.arange(ROWS)[::-1])
+    for order in (np.arange(ROWS), np.array([5, 2]), np.array([2, 7])):
+        chosen.show(mixed, order)
+        some.show(dense, ROWS - 1 - order)
+        assert mixed.forward(len(order)) == pytest.approx(dense.forward(len(order)), rel=1e-4, abs=1e-4)
+        labels = chosen.labels[order]
+        assert list(mixed.backward(labels)) == list(dense.backward(labels))
+        for found, expected in zip(mixed.gradients, dense.gradients, strict=True):
+            assert found == pytest.approx(expected, rel=1e-4, abs=1e-4)
