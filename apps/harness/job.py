@@ -47,7 +47,6 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         memory.check(problem.memory())
         checkpoints = Checkpoints(options, program.name + problem.variant, problem.match(), problem.tolerance)
     shares = problem.shares()
-    compile_first(problem.compile)
     training = Training(problem, checkpoints, shares)
     while not _has_trained(program, problem, checkpoints, training):
         if checkpoints.is_on:
@@ -76,6 +75,7 @@ def _has_trained(program: Program, problem: Problem, checkpoints: Checkpoints, t
 
 
 def _train(program: Program, problem: Problem, checkpoints: Checkpoints, training: Training) -> None:
+    compile_first(problem.compile)
     heading = header(program.name, problem.reported())
     if training.begin():
         print_once(_introduction(heading, problem, training, checkpoints))

@@ -317,6 +317,22 @@ def test_where_the_weights_of_a_rank_are_lost_the_others_go_on_from_a_checkpoint
     assert f"rows of rank {seed % 3} are dealt to ranks" in printed.err
 
 
+def test_a_rank_that_fails_while_kernels_are_compiled_is_replaced_from_the_checkpoint(two, tmp_path, monkeypatch):
+    """Its part of the weights has been read by then."""
+    report, path = tmp_path / "report.json", tmp_path / "train.ckpt"
+    words = [str(two), "--l2", str(L2), "--sharded", "--checkpoint", str(path), "--resume", "--json", str(report)]
+    malt.simulate(lambda rank: program.run([*words, "--epochs", "1"]), 2)
+
+    def compile_kernels(problem):
+        while malt.rank() == 1 and len(malt.alive()) == 3:
+            malt.heartbeat()
+
+    monkeypatch.setattr(program.Problem, "compile", compile_kernels)
+    _, failed = run_failing(3, 0, {1: 400}, lambda rank: program.run(words))
+    assert failed == {1}
+    assert json.loads(report.read_text())["final"]["objective"] == pytest.approx(minimum(SIGNS)[0], rel=1e-6)
+
+
 @pytest.mark.parametrize("seed", range(8))
 def test_the_others_take_over_the_rows_of_a_rank_that_fails(two, tmp_path, seed, capsys):
     """In any turn: the function that is minimized stays the same."""
