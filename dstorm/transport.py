@@ -74,6 +74,9 @@ class Transport(Protocol):
     """The other ranks of this host that may compete with this one for its cores."""
     library: str
     """The MPI library and its version in one line, or what takes its place."""
+    may_send_ahead: bool
+    """Whether another thread may send a part of what the ranks exchange, while the caller computes the rest: not where
+    ranks take turns in one thread, nor where a rank may fail between the two."""
 
     @property
     def view(self) -> View:

@@ -97,7 +97,7 @@ class SurvivingTransport(BarrierTransport):
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
         evict: Callable[[int], bool] | None = None, membership: FaultTolerantView | None = None,
     ) -> None:  # fmt: skip
-        self._place = place
+        self._place, self.may_send_ahead = place, False
         self.rank, self.size = place.rank, place.size
         self.hosts, self.local_peers, self.library = place.hosts, place.local_peers, place.library
         self.view = FaultTolerantView(place.size) if membership is None else membership

@@ -65,6 +65,7 @@ class SoloTransport:
     rank, size = 0, 1
     waiting = None
     trace: Trace | None = None
+    may_send_ahead = False
     local_peers: frozenset[int] = frozenset()
 
     def __init__(self, library: str = "no MPI") -> None:

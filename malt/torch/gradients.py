@@ -1,73 +1,101 @@
-"""Gradients that all ranks average before each step of their optimizers."""
+"""Gradients that all ranks average before each step of their optimizers.
+
+They are sent in buckets. A bucket leaves as soon as a backward pass has computed its gradients, while it computes those
+of the layers below. What was sent may not be the gradients of the step: a second backward pass adds to them, and
+clipping changes them. So at the step each rank compares what it has sent with the gradients that it has. The last
+bucket, which is always sent at the step, notes which differ. All ranks send those again, and send at the step alone
+from then on. A rank may finish after a backward pass without a step: only those count that have sent the last bucket.
+So what is averaged are the gradients that there are at the step, of the ranks that take it.
+
+Buckets are vectors of their own, so they may leave in any order. Where ranks may fail all are sent at the step: one
+that failed amid its last bucket would leave ranks that disagree on what to send again. Simulated ranks do so, too:
+they take turns in one thread, and cannot within a backward pass, below the frames of torch's own code.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
-import numpy as np
-import torch
 from torch import Tensor
 
-from malt.session.vectors import vector
-from vol import AVG, Vector
+from dstorm import Transport
+from malt.torch.buckets import Bucket, buckets
+from malt.torch.sender import Sender
+from vol import Vector
 
 
 class Gradients:
-    """The gradients of `parameters`, by name, one vector for each dtype that they are sent in. Collective.
+    """The gradients of `parameters`, by name. Collective. `name`: for messages."""
 
-    Each vector ends in a number for each parameter: the part of the ranks that have a gradient of it. Where none has
-    one, it stays None, so that an optimizer passes over it.
-    """
+    def __init__(self, transport: Transport, parameters: Mapping[str, Tensor], name: str) -> None:
+        self._transport, self._name = transport, name
+        self._buckets = buckets(parameters, name)
+        self._hooks: list[Callable[[], None]] = []
+        self._sender = Sender()
+        if transport.may_send_ahead:
+            for bucket in self._buckets[:-1]:
+                if bucket.is_near:
+                    self._watch(bucket)
 
-    def __init__(self, parameters: Mapping[str, Tensor], name: str) -> None:
-        self.parts: list[tuple[Vector, Tensor, Sequence[tuple[str, Tensor]]]] = []
-        for dtype in (torch.float32, torch.float64):
-            some = [
-                (key, one)
-                for key, one in parameters.items()
-                if (one.dtype == torch.float64) == (dtype == torch.float64)
-            ]
-            if some:
-                array = np.zeros(sum(one.numel() + 1 for _, one in some), str(dtype).removeprefix("torch."))
-                made = vector(array, graph="all", sync="bsp", name=f"{name}, gradients of {array.dtype}")
-                self.parts.append((made, torch.from_numpy(array), some))
+    @property
+    def vectors(self) -> list[Vector]:
+        """The vectors of the buckets. Local."""
+        return [bucket.vector for bucket in self._buckets]
 
     def average(self) -> None:
         """Replace all gradients by their means over the live ranks that still take steps. One-sided.
 
-        ValueError: a gradient is sparse. Nothing is sent.
+        ValueError: a gradient is sparse. Nothing is sent at the step.
         """
-        for _, flat, some in self.parts:
-            for (name, parameter), place, flag in _places(flat, some):
-                if parameter.grad is not None and parameter.grad.layout != torch.strided:
-                    raise ValueError(f"{name} has a sparse gradient, which malt.torch does not average")
-                flag.fill_(parameter.grad is not None)
-                if parameter.grad is None:
-                    place.zero_()
-                else:
-                    place.copy_(parameter.grad)
-        for made, _, _ in self.parts:
-            made.scatter()
-        for made, flat, some in self.parts:
-            made.gather(AVG)
-            for (_, parameter), place, flag in _places(flat, some):
-                if not flag:
-                    continue
-                if parameter.grad is None:
-                    parameter.grad = torch.empty_like(parameter)
-                parameter.grad.copy_(place)
+        for bucket in self._buckets:
+            bucket.check()
+        *others, last = self._buckets
+        last.notes[:] = [bucket.is_sent and not bucket.is_current() for bucket in others]
+        for bucket in self._buckets:
+            if not bucket.is_sent:
+                bucket.fill()
+        self._sender.wait()
+        for bucket in self._buckets:
+            if not bucket.is_sent:
+                bucket.scatter()
+        senders = last.gather()
+        if last.notes.any():
+            self._send_again([bucket for bucket, stale in zip(others, last.notes, strict=True) if stale])
+        for bucket in self._buckets:
+            bucket.gather(None if len(senders) == self._transport.size - 1 else senders)
+            bucket.write()
+            bucket.start()
 
     def close(self) -> None:
         """Close the vectors: peers no longer wait for this rank. One-sided."""
-        for made, _, _ in self.parts:
-            made.close()
+        self._stop_watching()
+        for bucket in self._buckets:
+            bucket.vector.close()
 
+    # -- private ----------------------------------------------------------------------------------------------
 
-def _places(
-    flat: Tensor, some: Sequence[tuple[str, Tensor]]
-) -> Iterator[tuple[tuple[str, Tensor], Tensor, Tensor]]:  # fmt: skip
-    """Yield each parameter, its place in `flat` in its shape, and its number at the end of `flat`."""
-    start, flags = 0, len(flat) - len(some)
-    for number, (name, parameter) in enumerate(some):
-        yield (name, parameter), flat[start : start + parameter.numel()].view(parameter.shape), flat[flags + number]
-        start += parameter.numel()
+    def _watch(self, bucket: Bucket) -> None:
+        """Send a bucket once a backward pass has computed all its gradients."""
+
+        def computed(number: int, _: Tensor) -> None:
+            if not bucket.is_sent and not bucket.vector.closed and bucket.add(number):
+                bucket.is_sent = True
+                self._sender.send(bucket.scatter)
+
+        for number, one in enumerate(bucket.parameters):
+            self._hooks.append(one.register_post_accumulate_grad_hook(partial(computed, number)).remove)
+
+    def _stop_watching(self) -> None:
+        for remove in self._hooks:
+            remove()
+        self._hooks = []
+        self._sender.close()
+
+    def _send_again(self, stale: Sequence[Bucket]) -> None:
+        """Send the buckets again that are stale on any rank, and from now on all at the step. One-sided."""
+        for bucket in stale:
+            bucket.gather()  # takes the messages that were sent first
+            bucket.fill()
+            bucket.scatter()
+        self._stop_watching()

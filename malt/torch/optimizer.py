@@ -38,7 +38,8 @@ class Optimizer(torch.optim.Optimizer):
 
     `average`: "model", "delta", with `every`, `graph`, `sync`, `outer`, `wire`, `top`, `fragments` as malt.Replica has
     them; `every` counts steps. "gradient": all ranks average their gradients before each step, and take the same steps.
-    `sync`: by default "asp"; "bsp" for gradients, `wire` and `top`.
+    Gradients on the CPU travel during the backward pass. Where the loop changes them after it, all are sent at the step
+    from then on. `sync`: by default "asp"; "bsp" for gradients, `wire` and `top`.
 
     It is an optimizer itself, with the parameter groups, state and attributes of `optimizer`, for schedulers of step
     sizes and checkpoints. Its `state_dict` can be loaded by `optimizer`, too.
@@ -88,7 +89,7 @@ class Optimizer(torch.optim.Optimizer):
         self._broadcast(split.left)
         if self._average == "gradient":
             self._broadcast({**split.trained, **split.buffers})
-            self._gradients = Gradients(split.trained, self._name)
+            self._gradients = Gradients(transport, split.trained, self._name)
             return
         self._add(split.trained, self._name, **self._changed)
         if split.buffers:
@@ -145,7 +146,7 @@ class Optimizer(torch.optim.Optimizer):
     @property
     def vectors(self) -> list[Vector]:
         """The vectors that exchange parameters, gradients and buffers: for their statistics. Local."""
-        gradients = [] if self._gradients is None else [one[0] for one in self._gradients.parts]
+        gradients = [] if self._gradients is None else self._gradients.vectors
         return gradients + [one for replica, _ in self._replicas for one in replica.vectors]
 
     def __enter__(self) -> Optimizer:

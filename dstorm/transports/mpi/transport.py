@@ -67,6 +67,7 @@ class MpiTransport(BarrierTransport):
             self._poll = self._comm.Iprobe
             self._exchange(connections.partners(self.rank, self.size))
             self._take_turns()
+        self.may_send_ahead = MPI.Query_thread() == MPI.THREAD_MULTIPLE or self._lock is not None
         self._barrier_window = self.window(barrier.nbytes(self.size))
         self._barrier = Barrier(self, self._barrier_window, deadline_s)
         self._has_barrier = True

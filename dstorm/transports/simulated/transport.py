@@ -90,6 +90,7 @@ class SimulatedTransport:
 
     waiting: Wait | None = None
     trace: Trace | None = None
+    may_send_ahead = False
 
     def __init__(self, group: Group, rank: int) -> None:
         self._group = group
