@@ -3,8 +3,8 @@
     python -m apps.gbdt [TRAIN] [--test TEST] ...               alone
     malt run -n 4 -m apps.gbdt [TRAIN] [--test TEST] ...        on four ranks
 
-Every rank makes histograms of its own rows. Ranks add them up, each for its own features, and split at the best of all.
-Gradients are summed in fixed point: the trees are the same on any number of ranks. An epoch is a tree.
+Every rank makes histograms of its own rows. Ranks add them up, and split at the best of all features. Gradients are
+summed in fixed point: the trees are the same on any number of ranks. An epoch is a tree.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Problem(harness.Problem):
     def memory(self) -> Need:
         options, rows = self.options, -(-self.rows // malt.size())
         features = max(self.data["train"].X.shape[1], 1)
-        nbytes = features * (2 * rows + 3 * 16 * (options.bins + 1) * 2**options.depth) + 40 * rows
+        nbytes = features * (3 * rows + 3 * 16 * (options.bins + 1) * 2**options.depth) + 40 * rows
         path, line = paths(options)[0], self.data["train"].largest_line
         return Need(nbytes, f"{path}:{line}: {features:,} features of {self.rows:,} rows, as bins and histograms",
                     "take fewer --bins, a smaller --depth, or features that matter")  # fmt: skip

@@ -34,8 +34,9 @@ trees after the first, as bins are found before: medians of {rounds} runs in tur
 
 {tables}
 The trees of apps.gbdt are the same on any number of ranks, bit by bit: gradients are added up as whole numbers of 64
-bits. Ranks hold rows, histograms are summed by reduce-scatter, and each rank splits its own features. Rows of the
-second table are made of a seed: {features} features, {rows:,} rows to train and {tested:,} to test on.
+bits. Ranks hold rows. Small histograms go from each rank to all, large ones are summed by reduce-scatter, and each rank
+splits its own features. Features that exclude each other share a column: a9a's 123 have 14. Rows of the second table
+are made of a seed: {features} features, {rows:,} rows to train and {tested:,} to test on.
 """
 
 

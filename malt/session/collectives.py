@@ -18,7 +18,7 @@ from dstorm import PeerLost, Transport, algorithms
 from dstorm.algorithms import ALGORITHMS
 from dstorm.reduction import OPERATIONS
 from malt.session import session
-from malt.world.agreement import agree, succeed
+from malt.world.agreement import agree, agree_and_send, succeed
 from vol import arguments
 
 Result = TypeVar("Result")
@@ -31,6 +31,8 @@ _PLAIN: Final = "biufcSUmM"
 _ALGORITHMS: Final = ("auto", *ALGORITHMS, "mpi")
 _GATHER_NBYTES: Final = 1 << 26
 """What allgather receives at once, from all ranks together."""
+_SMALL_NBYTES: Final = 1 << 18
+"""Arrays that are no larger, of all ranks together, are sent with what ranks compare: in one exchange."""
 _DEEPEST: Final = 100
 """The most levels of nested lists and dicts in a value."""
 
@@ -171,12 +173,20 @@ def allgather(value: Any) -> list[Any]:
             return (), {"kind": "a JSON-like value", "_value": _plain(value, _DEEPEST)}
         _check_array(value, _PLAIN)
         own = np.ascontiguousarray(value).reshape(-1)
-        return (own,), {"kind": f"an array of {value.dtype}", "_shape": value.shape}
+        is_small = own.nbytes * transport.size <= _SMALL_NBYTES
+        return (own,), {"kind": f"an array of {value.dtype}", "_shape": value.shape, "_is_small": is_small}
+
+    def data(own: tuple[Array, ...]) -> bytes:
+        return own[0].tobytes() if own and own[0].nbytes * transport.size <= _SMALL_NBYTES else b""
 
     with transport.calling(call):
-        own, reports = agree(transport, call, check)
+        own, reports, sent = agree_and_send(transport, call, check, data)
         if own:
-            return _gathered(transport, own[0], {rank: theirs["_shape"] for rank, theirs in reports.items()})
+            shapes = {rank: theirs["_shape"] for rank, theirs in reports.items()}
+            if not all(theirs["_is_small"] for theirs in reports.values()):
+                return _gathered(transport, own[0], shapes)
+            found = {rank: np.frombuffer(bytearray(sent[rank]), own[0].dtype).reshape(shapes[rank]) for rank in shapes}
+            return [found.get(rank) for rank in range(transport.size)]
         return [reports[rank]["_value"] if rank in reports else None for rank in range(transport.size)]
 
 

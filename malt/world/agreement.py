@@ -6,7 +6,7 @@ If one rank raised alone, the others would wait for it in the next collective ca
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 from dstorm import PeerLost, Transport
@@ -24,6 +24,8 @@ _KINDS: Final = {
     )
 }  # fmt: skip
 """Built-in exceptions that can be made from a message alone, by name."""
+_END: Final = b"\n"
+"""What ends a text in JSON, before the bytes that are sent along."""
 
 
 def exchange(transport: Transport, value: Any, *, shared: bool = False) -> dict[int, Any]:
@@ -32,13 +34,14 @@ def exchange(transport: Transport, value: Any, *, shared: bool = False) -> dict[
     `value`: anything that JSON can express. `shared`: equal values are decoded once, and are one object. The caller
     must not change it.
     """
-    return _exchanged(transport, json.dumps(value), shared)
-
-
-def _exchanged(transport: Transport, text: str, shared: bool) -> dict[int, Any]:
-    everyone = transport.allgather(text.encode())
+    everyone = transport.allgather(json.dumps(value).encode())
     if not shared:
         return {rank: json.loads(one) for rank, one in enumerate(everyone) if one}
+    return _decoded(everyone)
+
+
+def _decoded(everyone: Sequence[bytes]) -> dict[int, Any]:
+    """The values of live ranks, by rank. Equal ones are one object."""
     decoded = {one: json.loads(one) for one in set(everyone) if one}
     return {rank: decoded[one] for rank, one in enumerate(everyone) if one}
 
@@ -56,22 +59,35 @@ def agree(
     of an error other than ValueError, TypeError and MemoryError; such an error is the cause on its rank. MemoryError,
     on all: check() raised that.
     """
+    checked, reports, _ = agree_and_send(transport, what, check, lambda _: b"")
+    return checked, reports
+
+
+def agree_and_send(
+    transport: Transport, what: str, check: Callable[[], tuple[Checked, Description]], data: Callable[[Checked], bytes]
+) -> tuple[Checked, dict[int, dict[str, Any]], dict[int, bytes]]:
+    """As `agree`; and the bytes that each live rank sends along in the same exchange, by rank. Collective.
+
+    `data`: what this rank sends, by the first result of check().
+    """
     checked: Checked | None = None
+    sent = b""
     unforeseen: Exception | None = None
     try:
         checked, description = check()
-        mine = json.dumps(description)
+        mine, sent = json.dumps(description), data(checked)
     except (ValueError, TypeError, MemoryError) as error:
         mine = json.dumps({"_error": str(error), "_memory": isinstance(error, MemoryError)})
     except Exception as error:  # of any type: the others must raise too
         unforeseen = error
         mine = json.dumps({"_error": f"{type(error).__name__}: {error}", "_memory": False})
     with transport.calling(what):
-        reports: dict[int, dict[str, Any]] = _exchanged(transport, mine, shared=True)
+        everyone = [one.partition(_END) for one in transport.allgather(mine.encode() + _END + sent)]
+    reports: dict[int, dict[str, Any]] = _decoded([text for text, _, _ in everyone])
     problem, kind = _first_error(reports) or (_difference(reports), ValueError)
     if problem or checked is None:
         raise kind(f"{what}: {problem}") from unforeseen
-    return checked, reports
+    return checked, reports, {rank: everyone[rank][2] for rank in reports}
 
 
 def _first_error(reports: Mapping[int, dict[str, Any]]) -> tuple[str, type[Exception]] | None:

@@ -170,7 +170,7 @@ def test_the_embedded_data_as_jobs(job_environment, tmp_path, ranks):
 
 
 PLACES = (
-    "malt.kernels.trees.growing:reduce_rows", "malt.kernels.trees.growing:Grower._splits",
+    "malt.kernels.trees.growing:Grower._summed", "malt.kernels.trees.growing:Grower._splits",
     "malt.kernels.trees.growing:Grower._begin",
     "apps.gbdt.rows:Scored.loss",
 )  # fmt: skip

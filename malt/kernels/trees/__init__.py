@@ -4,15 +4,16 @@
     grower = Grower(binning.bins(X), binning, Growth(), rows)
     tree = grower.grow(scores, y)
 
-Every rank has rows of its own, and makes histograms of them. Ranks add them up, each for its own features, and split at
-the best of all. Gradients are summed in fixed point, and equal gains go to the lower feature, then the lower bin: the
-trees are the same on any number of ranks.
+Every rank has rows of its own, and makes histograms of them. Ranks add them up, all together where they are small, else
+each for its own features, and split at the best of all. Features that exclude each other share a column. Gradients are
+summed in fixed point, and equal gains go to the lower feature, then the lower bin: the trees are the same on any number
+of ranks, with and without such columns.
 """
 
 from malt.kernels.trees.binning import MOST_BINS, SAMPLE_ROWS, Binning, bins_of
-from malt.kernels.trees.compiled import LOSSES, compile_kernels, softmax, total_loss
 from malt.kernels.trees.ensemble import Nodes, Trees
-from malt.kernels.trees.growing import MOST_DEPTH, MOST_ROWS, Grower, Growth
+from malt.kernels.trees.growing import MOST_DEPTH, MOST_ROWS, Grower, Growth, compile_kernels
+from malt.kernels.trees.losses import LOSSES, softmax, total_loss
 
 __all__ = [
     "LOSSES",

@@ -6,16 +6,22 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numba import types
 from numpy.typing import NDArray
 
+from malt.kernels import Kernels
 from malt.kernels.linear import examples
-from malt.kernels.trees import compiled
+from malt.kernels.trees.losses import array_of
 from malt.session import session
 from malt.session.collectives import allgather
 
 SAMPLE_ROWS: Final = 200_000
 """Edges are found of so many rows at most."""
 MOST_BINS: Final = 255
+
+_READ_F4, _READ_I4, _READ_I8 = (array_of(kind, readonly=True) for kind in (types.f4, types.i4, types.i8))
+
+kernel = Kernels()
 
 
 class Binning(NamedTuple):
@@ -27,6 +33,8 @@ class Binning(NamedTuple):
     """Feature f has the edges ends[f]:ends[f + 1]."""
     has_missing: bool
     """Whether absent entries are missing values; else they are 0."""
+    common: NDArray[np.int64]
+    """The bin of each feature that most rows have where few have another: of absent entries, or of 0 in an array."""
 
     @property
     def widths(self) -> NDArray[np.int64]:
@@ -43,7 +51,7 @@ class Binning(NamedTuple):
         """The bin of missing values, or a number that is none."""
         return self.width - 1 if self.has_missing else -1
 
-    def thresholds(self, features: NDArray[np.int64], bins: NDArray[np.int64]) -> NDArray[np.float64]:
+    def thresholds(self, features: NDArray[np.int32], bins: NDArray[np.int32]) -> NDArray[np.float64]:
         """The largest value of each of these features in its bin and those below it."""
         places = self.ends[features] + bins
         return np.asarray(np.append(self.edges, np.inf)[np.where(places < self.ends[features + 1], places, -1)])
@@ -58,9 +66,8 @@ class Binning(NamedTuple):
             bins[:, :features][np.isnan(X)] = self.missing
             return bins
         some = examples(X, np.zeros(X.shape[0], np.float32))
-        zeros = [np.searchsorted(self.edges[a:b], 0.0) for a, b in pairwise(self.ends)]
-        empty = np.full(features, self.missing, np.uint8) if self.has_missing else np.array(zeros, np.uint8)
-        compiled.fill_bins(some.values, some.columns, some.starts, self.edges, self.ends, empty, bins)
+        empty = np.full(features, self.missing) if self.has_missing else _zeros(self.edges, self.ends)
+        fill_bins(some.values, some.columns, some.starts, self.edges, self.ends, empty.astype(np.uint8), bins)
         return bins
 
 
@@ -84,8 +91,17 @@ def bins_of(X: Any, most: int, has_missing: bool, seed: int) -> Binning:
         lengths = allgather([len(edges) for edges in mine])
         edges = allgather(np.concatenate([np.empty(0), *mine]))
         if all(lengths[rank] is not None and edges[rank] is not None for rank in ranks):
-            ends = np.cumsum([0, *(length for rank in ranks for length in lengths[rank])])
-            return Binning(np.concatenate([edges[rank] for rank in ranks]), ends.astype(np.int64), has_missing)
+            ends = np.cumsum([0, *(length for rank in ranks for length in lengths[rank])]).astype(np.int64)
+            every = np.concatenate([edges[rank] for rank in ranks])
+            made = Binning(every, ends, has_missing, _zeros(every, ends))
+            if has_missing and not isinstance(X, np.ndarray):
+                return made._replace(common=np.full(features, made.missing))
+            return made
+
+
+def _zeros(edges: NDArray[np.float64], ends: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The bin of 0 of each feature. Local."""
+    return np.array([np.searchsorted(edges[a:b], 0.0) for a, b in pairwise(ends)], np.int64)
 
 
 def _columns(X: Any) -> list[NDArray[Any]]:
@@ -105,3 +121,25 @@ def _edges(values: NDArray[Any], zeros: int, most: int) -> NDArray[Any]:
     everything = np.concatenate([values, np.zeros(zeros, values.dtype)]).astype(np.float64)
     shares: Any = np.linspace(0, 100, most + 1)[1:-1]
     return np.unique(np.percentile(everything, shares, method="averaged_inverted_cdf"))
+
+
+@kernel(_READ_F4, _READ_I4, _READ_I8, array_of(types.f8), _READ_I8, array_of(types.u1), array_of(types.u1, 2))
+def fill_bins(values: Any, columns: Any, starts: Any, edges: Any, ends: Any, empty: Any, bins: Any) -> None:
+    """bins[i, f] = the number of edges of feature f below the value of row i; empty[f] where the row has none.
+
+    The edges of feature f are edges[ends[f]:ends[f + 1]].
+    """
+    for i in range(starts.size - 1):
+        bins[i, : empty.size] = empty
+        for j in range(starts[i], starts[i + 1]):
+            f = columns[j]
+            if f >= empty.size:  # it is not in the training rows
+                continue
+            low, high, value = ends[f], ends[f + 1], np.float64(values[j])
+            while low < high:
+                middle = (low + high) >> 1
+                if edges[middle] < value:
+                    low = middle + 1
+                else:
+                    high = middle
+            bins[i, f] = low - ends[f]

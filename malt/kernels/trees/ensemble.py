@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from malt import files
-from malt.kernels.trees import compiled
+from malt.kernels.trees import splits
 
 
 class Nodes(NamedTuple):
@@ -78,7 +78,7 @@ class Trees:
         """Add to the scores of rows, by their bins, what the trees from number `first` on say."""
         nodes = self.nodes
         for root in self.roots[first:]:
-            compiled.add_tree(
+            splits.add_tree(
                 bins, nodes.feature, nodes.bin, nodes.missing_left, nodes.left, nodes.right, nodes.value, int(root),
                 missing, scores,
             )  # fmt: skip

@@ -1,19 +1,22 @@
-"""How a tree grows, level by level: ranks add up histograms of their rows, and each splits at its own features."""
+"""How a tree grows, level by level: ranks add up histograms of their rows, and split at the best of all features."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import PeerLost
-from malt.kernels.trees import compiled
+from malt.kernels.trees import binning as bins_
+from malt.kernels.trees import bundles, histograms, losses, splits
 from malt.kernels.trees.binning import Binning
-from malt.kernels.trees.compiled import Scale
+from malt.kernels.trees.bundles import Layout
 from malt.kernels.trees.ensemble import Nodes, leaves
+from malt.kernels.trees.losses import Scale
+from malt.kernels.trees.shares import Share, share_of
 from malt.session import session
 from malt.session.collectives import allgather, reduce_rows
 
@@ -22,6 +25,14 @@ MOST_ROWS: Final = 1 << 24
 """Sums of more rows would leave too few bits for a Hessian."""
 WORD_BITS: Final = 30
 """The bits of a gradient or Hessian of a row, at most."""
+SMALL_NBYTES: Final = 1 << 17
+"""Histograms of a level that are no larger go from each rank to all others: an exchange instead of three."""
+
+
+def compile_kernels() -> None:
+    """Compile all kernels of boosted trees, or load them from numba's cache. Local."""
+    for module in (bins_, bundles, histograms, losses, splits):
+        module.kernel.compile()
 
 
 @dataclass(frozen=True)
@@ -50,10 +61,13 @@ class _Tree:
         """The sums of words of the rows of all ranks."""
         self.spans[0, 1] = rows
 
-    def finished(self) -> Nodes:
+    def finished(self, binning: Binning) -> Nodes:
         """Its nodes."""
         nodes: Any = self.nodes
-        return Nodes(*(array[: self.count].copy() for array in nodes))
+        made = Nodes(*(array[: self.count].copy() for array in nodes))
+        inner = np.flatnonzero(made.left != np.arange(self.count))
+        made.threshold[inner] = binning.thresholds(made.feature[inner], made.bin[inner])
+        return made
 
 
 class _Level:
@@ -68,17 +82,39 @@ class _Level:
         self.small = numbers.reshape(pairs.shape)[np.arange(len(parents)), self.counted]
 
 
-class Grower:
-    """Grows trees on this rank's rows, of which `bins` are given. `rows`: those of all ranks."""
+class _Histograms(NamedTuple):
+    """The histograms of the nodes of a level, over the rows of all ranks."""
 
-    def __init__(self, bins: NDArray[np.uint8], binning: Binning, growth: Growth, rows: int) -> None:
+    values: NDArray[np.int64]
+    """Of shape (nodes, bins, 2)."""
+    share: Share
+    """The columns of these bins."""
+
+
+class Grower:
+    """Grows trees on this rank's rows, of which `bins` are given. `rows`: those of all ranks.
+
+    The constructor is Collective. `layout`: the columns of features, by default bundles.
+    """
+
+    def __init__(
+        self, bins: NDArray[np.uint8], binning: Binning, growth: Growth, rows: int, layout: Layout | None = None
+    ) -> None:  # fmt: skip
         self._binning, self._growth, self._count = binning, growth, rows
-        self._widths, self._width = binning.widths, binning.width
-        self._fours, self._columns = bins.view(np.uint32), np.ascontiguousarray(bins.T)
-        self._loss = compiled.LOSSES[growth.loss]
+        self.layout = layout or bundles.bundled(bins, binning)
+        columns = bundles.encoded(bins, self.layout, binning.missing)
+        self._fours, self._columns = columns.view(np.uint32), np.ascontiguousarray(columns.T)
+        self._loss = losses.LOSSES[growth.loss]
+        self._is_squared = growth.loss == "squared"
         self._order, self._spare = np.empty(len(bins), np.int32), np.empty(len(bins), np.int32)
         self._words = np.empty((len(bins), 2), np.int32)
-        self._scratch = np.zeros(2 * bins.shape[1] * self._width, np.int64)
+        total = int(self.layout.starts[-1])
+        # Columns that fill up fours have a bin each, which nobody reads.
+        self._starts = np.append(self.layout.starts, total + np.arange(1, 4))
+        self._scratch = np.zeros(2 * (total + 4), np.int64)
+        self._all = share_of(self.layout, 0, 1)
+        self._ranks: list[int] = []
+        """The ranks that grow the tree, once that is known."""
 
     def grow(
         self, scores: NDArray[np.float64], y: NDArray[np.float32], chances: NDArray[np.float64] | None = None
@@ -90,103 +126,141 @@ class Grower:
         PeerLost, on all ranks: a rank has failed. The scores are as before.
         """
         growth = self._growth
-        ranks, scale = self._begin(scores if chances is None else chances, y)
-        tree, histograms = _Tree(growth.depth, len(y)), None
+        scale = self._begin(scores if chances is None else chances, y)
+        tree, made = _Tree(growth.depth, len(y)), None
         level = _Level(np.zeros(1, np.int64), np.zeros(1, np.int64), tree.sums)
         for _ in range(growth.depth):
-            histograms = self._histograms(tree, level, histograms, scale)
-            splits = self._splits(tree, level, histograms, ranks, scale)
-            children = self._divide(tree, level, splits, scale)
+            made = self._histograms(tree, level, made, scale)
+            found = self._splits(tree, level, made, scale)
+            children = self._divide(tree, level, found, scale)
             may_split = (tree.sums[children, 1] >> scale.bits >= 2 * growth.min_rows).any(axis=1)
             if not may_split.any():
                 break
-            parents = np.flatnonzero(splits["gain"] > 0)[may_split]
+            parents = np.flatnonzero(found["gain"] > 0)[may_split]
             level = _Level(children[may_split].reshape(-1), parents, tree.sums)
-        compiled.add_leaves(
+        splits.add_leaves(
             scores, self._order, tree.spans, tree.sums, tree.nodes.left, scale, growth.l2, growth.learning_rate,
             tree.nodes.value[: tree.count],
         )  # fmt: skip
-        return tree.finished()
+        return tree.finished(self._binning)
 
-    def _begin(self, scores: Any, y: Any) -> tuple[list[int], Scale]:
-        """Let all rows be in the root, and find their words. Return the ranks that grow the tree. Collective."""
-        reports = _by_rank([compiled.largest_gradient(self._loss, scores, y), len(y)])
-        if sum(rows for _, rows in reports.values()) != self._count:
-            raise PeerLost(_missing(reports), "its rows are missing")
+    def _begin(self, scores: Any, y: Any) -> Scale:
+        """Let all rows be in the root, and find their words. Collective."""
+        self._ranks, largest = [], 1.0
+        if self._is_squared or not self._is_small(1):
+            reports = _by_rank([losses.largest_gradient(self._loss, scores, y), len(y)])
+            self._check_rows(reports, sum(rows for _, rows in reports.values()))
+            self._ranks, largest = list(reports), max(largest for largest, _ in reports.values())
         bits = self._count.bit_length()
-        _, exponent = math.frexp(max(largest for largest, _ in reports.values()))
+        _, exponent = math.frexp(largest)
         below = 63 - bits
-        hessian = min(below - bits, WORD_BITS) + 2 * (self._loss != compiled.SQUARED)
+        hessian = min(below - bits, WORD_BITS) + 2 * (not self._is_squared)
         scale = Scale(2.0 ** (min(62 - bits, WORD_BITS) - exponent), 2.0**hessian, below)
         self._order[:] = np.arange(len(y))
-        compiled.gradients(self._loss, scores, y, scale, self._words)
-        return list(reports), scale
+        losses.gradients(self._loss, scores, y, scale, self._words)
+        return scale
 
-    def _histograms(self, tree: _Tree, level: _Level, above: Any, scale: Scale) -> NDArray[np.int64]:
-        """Those of the nodes of the level, of this rank's features, over the rows of all ranks. Collective.
+    def _is_small(self, slots: int) -> bool:
+        """Whether so many histograms of a level go from each rank to all others."""
+        return 16 * slots * self._all.bins * (session.size() - 1) <= SMALL_NBYTES
+
+    def _check_rows(self, reports: Any, rows: int) -> None:
+        if rows != self._count:
+            raise PeerLost(_missing(reports), "its rows are missing")
+
+    def _histograms(self, tree: _Tree, level: _Level, above: _Histograms | None, scale: Scale) -> _Histograms:
+        """Those of the nodes of the level, of the columns that this rank splits at. Collective.
 
         `above`: those of the level above, from which the larger node of each pair is found.
         """
-        counted = np.empty((len(self._widths), len(level.small), self._width, 2), np.int64)
-        compiled.add_histograms(
-            self._fours, self._order, tree.spans, level.small, self._words, 1 << scale.bits, counted, self._scratch
-        )
-        mine = reduce_rows(counted, "sum")
+        slots = len(level.small)
+        if self._is_small(slots) and (above is None or above.share is self._all):
+            share, counted = self._all, self._summed(tree, level, scale)
+        else:
+            share, counted = self._reduced(tree, level, scale)
         if above is None:
-            return np.ascontiguousarray(mine.swapaxes(0, 1))
-        histograms = np.empty((len(level.numbers), *above.shape[1:]), np.int64)
-        if len(mine) == above.shape[1]:  # else a rank has failed, as all will see
-            compiled.complete(mine, above, level.parents, level.counted, histograms)
-        return histograms
+            values = counted.reshape(1, -1, 2)
+            if share.columns:  # a rank without columns has no sums
+                tree.sums[0] = values[0, : share.starts[1]].sum(axis=0)
+            return _Histograms(values, share)
+        values, before = np.empty((len(level.numbers), share.bins, 2), np.int64), above.values
+        if above.share is self._all and share is not self._all:
+            before = np.ascontiguousarray(before[:, share.origin : share.origin + share.bins])
+        histograms.complete(counted, share.starts, before, level.parents, level.counted, values)
+        return _Histograms(values, share)
 
-    def _splits(self, tree: _Tree, level: _Level, histograms: Any, ranks: list[int], scale: Scale) -> Any:
-        """The best split of each node, as records of SPLIT; of gain 0 where there is none. Collective."""
-        place, features = ranks.index(session.rank()), len(self._widths)
-        first, last = place * features // len(ranks), (place + 1) * features // len(ranks)
-        found, totals = np.zeros(len(level.numbers), compiled.SPLIT), np.zeros(2, np.int64)
-        if first < last and histograms.shape[1] == last - first:  # else a rank has failed, as all will see
-            totals = histograms[0, 0].sum(axis=0)
-            if tree.count == 1:
-                tree.sums[0] = totals
-            compiled.best_splits(
-                histograms, tree.sums[level.numbers], self._widths[first:last], self._binning.has_missing,
-                scale, self._growth.l2, self._growth.min_rows, first, found,
-            )  # fmt: skip
-        # As text: a list of numbers takes far longer, and an array two exchanges.
-        reports = _by_rank((totals.tobytes() + found.tobytes()).hex())
-        if list(reports) != ranks:
-            raise PeerLost(_missing(reports), "it failed as a tree grew")
-        everything = [bytes.fromhex(text) for text in reports.values()]
-        if tree.count == 1:  # a rank without features has no sums
-            tree.sums[0] = max((np.frombuffer(one[:16], np.int64) for one in everything), key=lambda sums: sums[1])
-        splits = np.array([np.frombuffer(one[16:], compiled.SPLIT) for one in everything])
-        best = splits["gain"].argmax(axis=0)  # the first of equal ones
-        return splits[best, np.arange(len(found))]
-
-    def _divide(self, tree: _Tree, level: _Level, splits: Any, scale: Scale) -> NDArray[np.int64]:
-        """Make two of each node that has a split, and of its rows on this rank. Return the pairs' numbers. Local."""
-        parents, splits = level.numbers[splits["gain"] > 0], splits[splits["gain"] > 0]
-        pairs = tree.count + np.arange(2 * len(parents)).reshape(-1, 2)
-        tree.count += pairs.size
-        tree.sums[pairs[:, 0]] = np.stack([splits["g"], splits["word"]], axis=1)
-        tree.sums[pairs[:, 1]] = tree.sums[parents] - tree.sums[pairs[:, 0]]
-        counts = tree.sums[pairs, 1] >> scale.bits
-        # Where no value was missing, missing ones go the way of most rows; right, where both sides have as many.
-        missing_left = np.where(splits["goes_left"] < 2, splits["goes_left"] == 1, counts[:, 0] > counts[:, 1])
-        thresholds = self._binning.thresholds(splits["feature"], splits["bin"])
-        made = splits["feature"], splits["bin"], thresholds, missing_left, pairs[:, 0], pairs[:, 1]
-        nodes: Any = tree.nodes
-        for array, values in zip(nodes, made, strict=False):
-            array[parents] = values
-        compiled.divide(
-            self._columns, self._order, parents, nodes.feature, nodes.bin, nodes.missing_left, nodes.left, nodes.right,
-            self._binning.missing, tree.spans, self._spare,
+    def _counted(self, tree: _Tree, level: _Level, scale: Scale, bases: Any, bins: int) -> NDArray[np.int64]:
+        """The histograms of this rank's rows, each column where `bases` says. Local."""
+        counted = np.zeros(2 * bins * len(level.small), np.int64)
+        histograms.add_histograms(
+            self._fours, self._order, tree.spans, level.small, self._words, 1 << scale.bits, self._starts, bases,
+            counted, self._scratch,
         )  # fmt: skip
-        return pairs
+        return counted
+
+    def _summed(self, tree: _Tree, level: _Level, scale: Scale) -> NDArray[np.int64]:
+        """All columns, which all ranks add up. Collective."""
+        parts = _by_rank(self._counted(tree, level, scale, self.layout.starts[:-1], self._all.bins))
+        if tree.count == 1 and not self._ranks:
+            whole = sum(part[: 2 * self._all.starts[1]].reshape(-1, 2)[:, 1].sum() for part in parts.values())
+            self._check_rows(parts, int(whole) >> scale.bits)
+            self._ranks = list(parts)
+        self._check_ranks(parts)
+        first, *others = parts.values()
+        for part in others:
+            first += part
+        return np.asarray(first)
+
+    def _reduced(self, tree: _Tree, level: _Level, scale: Scale) -> tuple[Share, NDArray[np.int64]]:
+        """The columns of this rank, over the rows of all. Collective."""
+        count = len(self._ranks)
+        shares = [share_of(self.layout, place, count) for place in range(count)]
+        longest = max(share.bins for share in shares)
+        bases = np.concatenate([place * longest + share.starts[:-1] for place, share in enumerate(shares)])
+        counted = self._counted(tree, level, scale, bases, count * longest)
+        mine = reduce_rows(counted.reshape(count, -1), "sum").reshape(-1)
+        share = shares[self._ranks.index(session.rank())]
+        length = 2 * share.bins * len(level.small)
+        # Where a rank has failed rows are not by rank, as all will see: nothing then comes of them.
+        return share, mine[:length] if len(mine) >= length else np.zeros(length, np.int64)
+
+    def _splits(self, tree: _Tree, level: _Level, made: _Histograms, scale: Scale) -> Any:
+        """The best split of each node, as records of SPLIT; of gain 0 where there is none. Collective."""
+        share, growth = made.share, self._growth
+        found = np.zeros(len(level.numbers), splits.SPLIT)
+        splits.best_splits(
+            made.values, tree.sums[level.numbers], self.layout, share.features, share.origin,
+            self._binning.has_missing, scale, growth.l2, growth.min_rows, found,
+        )  # fmt: skip
+        if share is self._all:
+            return found
+        reports = _by_rank(np.frombuffer(tree.sums[0].tobytes() + found.tobytes(), np.uint8))
+        self._check_ranks(reports)
+        sums = [report[:16].view(np.int64) for report in reports.values()]
+        tree.sums[0] = max(sums, key=lambda one: one[1])  # a rank without columns has none
+        every = np.array([report[16:].view(splits.SPLIT) for report in reports.values()])
+        best = np.lexsort((every["feature"], -every["gain"]), axis=0)[0]  # of equal ones the first feature
+        return every[best, np.arange(len(found))]
+
+    def _check_ranks(self, reports: Any) -> None:
+        if list(reports) != self._ranks:
+            raise PeerLost(_missing(reports), "it failed as a tree grew")
+
+    def _divide(self, tree: _Tree, level: _Level, found: Any, scale: Scale) -> NDArray[np.int64]:
+        """Make two of each node that has a split, and of its rows on this rank. Return the pairs' numbers. Local."""
+        nodes, first = tree.nodes, tree.count
+        tree.count = splits.divide(
+            self._columns, self._order, self._spare, level.numbers, found, self.layout, self._binning.has_missing,
+            scale.bits, nodes.feature, nodes.bin, nodes.missing_left, nodes.left, nodes.right, tree.sums, tree.spans,
+            first,
+        )  # fmt: skip
+        return np.arange(first, tree.count).reshape(-1, 2)
 
 
 def _by_rank(value: Any) -> dict[int, Any]:
     """The `value` of each live rank, by rank, ascending. Collective."""
+    if session.size() == 1:
+        return {0: value}
     return {rank: one for rank, one in enumerate(allgather(value)) if one is not None}
 
 
