@@ -268,8 +268,11 @@ class TestAllgather:
             assert one.dtype == np.dtype(dtype) and one.shape == array(rank).shape
             assert one.tobytes() == array(rank).tobytes() and one.flags.writeable
 
-    def test_in_many_pieces(self, monkeypatch):
+    @pytest.mark.parametrize("small_nbytes", [0, 3000, 1 << 18])
+    def test_in_many_pieces(self, monkeypatch, small_nbytes):
+        """Also where some arrays are small, or all."""
         monkeypatch.setattr(collectives, "_GATHER_NBYTES", 1001)
+        monkeypatch.setattr(collectives, "_SMALL_NBYTES", small_nbytes * malt.size())
         mine = filled((500 * malt.rank() + 7,), "f4", malt.rank())[::-1]
         for rank, one in enumerate(malt.allgather(mine)):
             assert one.tobytes() == filled((500 * rank + 7,), "f4", rank)[::-1].tobytes()

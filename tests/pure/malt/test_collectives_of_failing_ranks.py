@@ -177,7 +177,10 @@ class TestFailures:
             found, failed = self.results(turn, live, fails)
             assert (found == 1 and failed == {1}) or found == [1] * 60
 
-    def test_allgather(self, turn):
+    @pytest.mark.parametrize("small_nbytes", [0, 1 << 18])
+    def test_allgather(self, turn, monkeypatch, small_nbytes):
+        monkeypatch.setattr(collectives, "_SMALL_NBYTES", small_nbytes)
+
         def live(rank):
             arrays = malt.allgather(np.full(20 + 30 * rank, rank))
             return malt.allgather([rank]), [array if array is None else array.tolist() for array in arrays]
