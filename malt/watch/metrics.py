@@ -6,6 +6,7 @@ import contextlib
 import json
 import math
 import os
+import sys
 import time
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -25,12 +26,25 @@ def sink(path: str) -> Sink:
     """A function that writes the numbers of a report to `path`, on behalf of this rank. Local.
 
     `path` ends in .jsonl: a line {"rank", "time", "numbers"...} is added to that file, which all ranks share. Else it
-    is a folder, in which each rank has a run of TensorBoard, rank-<r>.
+    is a folder, in which each rank has a run of TensorBoard, rank-<r>. Where a report cannot be written, as on a full
+    disk, the function says so in one line, and writes no more.
 
     OSError: it cannot be written. ModuleNotFoundError: neither tensorboard nor tensorboardX is installed.
     """
     rank = int(reporting.rank()) if reporting.rank() != "?" else 0
-    return _lines(path, rank) if path.endswith(SUFFIX) else _events(os.path.join(path, f"rank-{rank}"))
+    write = _lines(path, rank) if path.endswith(SUFFIX) else _events(os.path.join(path, f"rank-{rank}"))
+    has_failed = False
+
+    def attempt(numbers: Mapping[str, float]) -> None:
+        nonlocal has_failed
+        if not has_failed:
+            try:
+                write(numbers)
+            except OSError as error:  # the training goes on
+                has_failed = True
+                print(f"malt: rank {rank} writes no more reports: {path}: {error.strerror}", file=sys.stderr)
+
+    return attempt
 
 
 def _lines(path: str, rank: int) -> Sink:

@@ -6,6 +6,7 @@ the program, or `malt run --metrics`, has asked for each report.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
@@ -126,11 +127,12 @@ def _begin() -> None:
     """Begin to answer, in a program that has no session so far, and to write metrics, where they are asked for."""
     global _has_begun
     answers.start()
-    folder = os.environ.get(TRACE)
-    for path in (os.environ.get(METRICS), folder and os.path.join(folder, METRICS_OF_TRACE)):
-        if path:
-            _callbacks.insert(0, sink(path))
+    if path := os.environ.get(METRICS):
+        _callbacks.insert(0, sink(path))
     _has_begun = True
+    if folder := os.environ.get(TRACE):
+        with contextlib.suppress(OSError):  # this rank is not traced, and has said so (malt/world/tracing.py)
+            _callbacks.insert(0, sink(os.path.join(folder, METRICS_OF_TRACE)))
 
 
 def _checked(name: str, number: Any) -> float:

@@ -33,7 +33,8 @@ PLAIN = Display()
 
 
 def _print(text: str) -> None:
-    print(text, end="", file=sys.stderr, flush=True)
+    with contextlib.suppress(OSError):  # the terminal was closed, and the job shall end in order
+        print(text, end="", file=sys.stderr, flush=True)
 
 
 _speaker: Callable[[str], None] = _print

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import queue
+import select
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -79,7 +80,15 @@ class Writer:
             data = made()
             with contextlib.suppress(OSError):  # nobody reads it any more, and the job goes on
                 while data:
-                    data = data[os.write(self._number, data) :]
+                    data = data[self._write_some(data) :]
+
+    def _write_some(self, data: bytes) -> int:
+        """Write the beginning of `data`. Returns its length. Local."""
+        try:
+            return os.write(self._number, data)
+        except BlockingIOError:  # another process has made it non-blocking, as ssh and node do
+            select.select([], [self._number], [])
+            return 0
 
     def _is_in_background(self) -> bool:
         """Whether the terminal is that of other processes now (Ctrl-Z, bg)."""

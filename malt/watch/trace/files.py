@@ -46,5 +46,9 @@ def note(folder: Path, facts: Mapping[str, Any]) -> None:
     """Write down what is known of the run, whole or not at all. Local. OSError."""
     text, file = json.dumps({"version": VERSION, **facts}, indent=1), folder / JOB
     unfinished = folder / f"{JOB}.{os.getpid()}"
-    unfinished.write_text(f"{text}\n", encoding="utf-8")
-    unfinished.replace(file)
+    try:
+        unfinished.write_text(f"{text}\n", encoding="utf-8")
+        unfinished.replace(file)
+    except OSError:  # a full disk
+        unfinished.unlink(missing_ok=True)
+        raise

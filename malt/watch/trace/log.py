@@ -27,6 +27,8 @@ _PARTS = 16
 """The parts of the ring: one of them is overwritten at a time."""
 _AT_ONCE = 64
 """The most records that are written at once."""
+_MOST_STEPS = 0xFFFF_FFFF
+"""A record has the lower 32 bits of a step: training may take more steps."""
 
 
 class Log:
@@ -43,12 +45,7 @@ class Log:
         self._part = max(1, (capacity or layout.capacity(ranks)) // _PARTS)
         self._capacity, self._start, self._clock = self._part * _PARTS, layout.records_at(ranks), clock
         nbytes = self._start + self._capacity * RECORD.size
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_TRUNC, 0o666)
-        try:
-            os.posix_fallocate(file, 0, nbytes)  # a page that the disk has no room for would kill the rank later
-            self._file = mmap.mmap(file, nbytes)
-        finally:
-            os.close(file)
+        self._file = _mapped(path, nbytes)
         layout.HEADER.pack_into(
             self._file, 0, layout.MAGIC, layout.VERSION, rank, ranks, 0, self._capacity, 0, 0, os.getpid(),
             0.0, 0.0, 0.0, 0.0, 0,
@@ -97,6 +94,7 @@ class Log:
 
     def sent(self, name: int, step: int, start: float, end: float, messages: Sequence[tuple[int, int]]) -> None:
         """As `Trace.sent`. Local."""
+        step &= _MOST_STEPS
         if type(messages) is tuple:
             found = self._lists.get(messages)
             if found is None:
@@ -119,7 +117,8 @@ class Log:
         """As `Trace.merged`. Local."""
         fields: list[Any] = []
         for peer, its_step in messages:
-            fields += (end, 0.0, self._merged[peer], name, its_step, step - its_step)
+            fields += (end, 0.0, self._merged[peer], name, its_step & _MOST_STEPS, step - its_step)
+        step &= _MOST_STEPS
         count = len(fields) // len(FIELDS)
         for peer, number in overwritten:
             fields += (end, 0.0, code(Kind.OVERWRITTEN, self._members[peer]), name, step, number)
@@ -208,6 +207,21 @@ class Log:
         changed = list(fields)
         changed[2 :: len(FIELDS)] = [one | thread << 8 for one in changed[2 :: len(FIELDS)]]
         return changed
+
+
+def _mapped(path: str, nbytes: int) -> mmap.mmap:
+    """Return a new file of so many bytes, mapped. OSError: there is none then. Local."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(path)  # a process that has mapped it is killed (SIGBUS) if it is cut off
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, 0o666)
+    try:
+        os.posix_fallocate(file, 0, nbytes)  # a page that the disk has no room for would kill the rank later
+        return mmap.mmap(file, nbytes)
+    except OSError:
+        os.unlink(path)
+        raise
+    finally:
+        os.close(file)
 
 
 _SCATTER, _GATHER = code(Kind.SCATTER), code(Kind.GATHER)

@@ -13,6 +13,7 @@ from malt.session import session
 from malt.watch import metrics, reports
 from malt.watch.progress import Loop, Loops, Pace
 from malt.watch.record import Counters, Record, parsed
+from malt.watch.trace import files
 from malt.world.counters import counters
 
 pytestmark = pytest.mark.serial
@@ -26,6 +27,7 @@ def fresh(monkeypatch):
     monkeypatch.setattr(reports, "_callbacks", [])
     monkeypatch.setattr(reports, "_has_begun", False)
     monkeypatch.delenv(metrics.METRICS, raising=False)
+    monkeypatch.delenv(files.TRACE, raising=False)
 
 
 def shown() -> Record:
@@ -132,6 +134,18 @@ def test_reports_as_lines_of_json(tmp_path, monkeypatch):
     assert (first, second) == ({"rank": 0, "loss": 0.5, "epoch": 1}, {"rank": 0, "loss": None})
     metrics.sink(str(path))({"loss": 0.25})  # as another rank, which opens the same file
     assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [0.5, None, 0.25]
+
+
+def test_training_goes_on_where_reports_cannot_be_written(tmp_path, monkeypatch, capsys):
+    path, seen = tmp_path / "run.jsonl", []
+    path.symlink_to("/dev/full")
+    monkeypatch.setenv(metrics.METRICS, str(path))
+    monkeypatch.setenv(files.TRACE, str(tmp_path / "absent"))
+    malt.on_report(seen.append)
+    malt.report(loss=0.5)
+    malt.report(loss=0.25)
+    assert capsys.readouterr().err == f"malt: rank 0 writes no more reports: {path}: No space left on device\n"
+    assert seen == [{"loss": 0.5}, {"loss": 0.25}]
 
 
 def test_reports_in_event_files(tmp_path, monkeypatch):

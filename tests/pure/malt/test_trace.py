@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import re
 import struct
 from html.parser import HTMLParser
@@ -305,3 +307,36 @@ def test_what_the_report_says_of_messages_that_were_overwritten(tmp_path):
 
     traced(tmp_path, run, RANKS)
     assert any(re.match(r"[6-9]\d% of messages were overwritten", line) for line in summary_of(tmp_path))
+
+
+def test_a_full_disk_leaves_no_file(tmp_path, monkeypatch):
+    def full(*_):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match="No space left"):
+        Log(files.log_of(tmp_path, 0), 0, 1)
+    monkeypatch.setattr(files.Path, "write_text", lambda path, *_, **__: (path.touch(), full()))
+    with pytest.raises(OSError, match="No space left"):
+        files.note(tmp_path, {})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_process_that_takes_the_file_of_another_leaves_its_memory_alone(tmp_path):
+    path = files.log_of(tmp_path, 0)
+    before, after = Log(path, 0, 1), Log(path, 0, 1)
+    before.yielded(1.0, 2.0)
+    before.yielded(2.0, 3.0)
+    after.yielded(1.0, 3.0)
+    assert read(tmp_path).ranks[0].records["seconds"].tolist() == [2.0]
+    assert before._written[0] == 2
+
+
+def test_more_steps_than_a_record_has_bits_for(tmp_path):
+    log, step = Log(files.log_of(tmp_path, 0), 0, 2), (1 << 32) + 5
+    name = log.name("vector")
+    log.sent(name, step, 1.0, 2.0, ((1, 10),))
+    log.sent(name, step, 1.0, 2.0, [(1, 10)])
+    log.merged(name, step, 3.0, 4.0, [(1, step - 1)], [(1, 1)])
+    records = read(tmp_path).ranks[0].of(Kind.SCATTER, Kind.MERGED)
+    assert records["step"].tolist() == [5, 5, 4] and records["value"].tolist() == [10, 10, 1]
