@@ -264,7 +264,8 @@ def _checked(name: str, value: Any) -> NDArray[Any]:
     array = np.asarray(value)
     if array.dtype.kind not in _KINDS or isinstance(value, np.ma.MaskedArray):
         kind = f"an array of {array.dtype}" if type(value) is np.ndarray else type(value).__name__
-        raise TypeError(f"state[{name!r}] must be an array of numbers or text, a number or a string, got {kind}")
+        hint = ": give each of its entries a name in state" if isinstance(value, (Mapping, list, tuple)) else ""
+        raise TypeError(f"state[{name!r}] must be an array of numbers or text, a number or a string, got {kind}{hint}")
     if isinstance(value, (str, bytes)) and array.item() != value:
         raise ValueError(f"state[{name!r}] ends in NUL, which an array would lose")
     return array

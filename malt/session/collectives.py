@@ -237,7 +237,7 @@ def _weight(weight: Any, op: str) -> float:
 
 def _check_array(array: Any, kinds: str) -> None:
     if not isinstance(array, np.ndarray) or isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"array must be a NumPy array, got {type(array).__name__}")
+        raise TypeError(f"array must be a NumPy array, got {type(array).__name__}: np.array(...) makes one")
     if array.dtype.kind not in kinds or not array.dtype.itemsize:
         raise TypeError(f"an array of {array.dtype} cannot be exchanged")
 
