@@ -18,7 +18,6 @@ from apps.harness.outputs import check_outputs
 from apps.harness.program import Measured, Measures, Problem, Program
 from apps.harness.report import Report, header
 from apps.harness.training import Training
-from malt.kernels import compile_first
 
 _NO_CHECKPOINT: Final = "its part of the model has failed with it; with --checkpoint FILE the others go on from that"
 
@@ -75,7 +74,6 @@ def _has_trained(program: Program, problem: Problem, checkpoints: Checkpoints, t
 
 
 def _train(program: Program, problem: Problem, checkpoints: Checkpoints, training: Training) -> None:
-    compile_first(problem.compile)
     heading = header(program.name, problem.reported())
     if training.begin():
         print_once(_introduction(heading, problem, training, checkpoints))

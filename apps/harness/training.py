@@ -16,6 +16,7 @@ from apps.harness.errors import user_errors
 from apps.harness.marks import Clock, Mark, mark
 from apps.harness.program import Problem, Start, Trainer
 from apps.harness.shares import Shares
+from malt.kernels import compile_first
 
 PROGRESS_EVERY_S: Final = 2.0
 """Seconds between two lines of progress."""
@@ -46,13 +47,14 @@ class Training:
         """The model that the run resumes from, if --tolerance compares with it."""
 
     def begin(self) -> bool:
-        """Make the trainer, or have it rebuild what has failed with ranks. Return whether it is new. Collective.
+        """Compile, and make the trainer, or have it rebuild what has failed. Return whether it is new. Collective.
 
         BadInput: an option or the data is wrong. PeerLost: a rank has failed with its part.
         """
         if self._rebuilds:
             for vector in malt.init().sharded:
                 vector.close()
+        compile_first(self._problem.compile)
         is_new = not self._has_begun
         if is_new:
             self._make_trainer()
