@@ -129,7 +129,7 @@ MUTANTS = [
 ON_BOTH_WAYS = [(mutant, mapped) for mutant in MUTANTS for mapped in (False, True)]
 
 
-@pytest.mark.thorough(but="taken_again-mapped")
+@pytest.mark.thorough(but="no_mark-mapped")
 @pytest.mark.parametrize(
     ("mutant", "mapped"),
     [*ON_BOTH_WAYS, (believes_a_hash_that_was_read_before, True)],

@@ -39,8 +39,8 @@ def test_scikit_learn_checks(estimator, check):
 
 
 @pytest.mark.parametrize(("kind", "load"), [
-    (HistGradientBoostingClassifier, load_breast_cancer), (HistGradientBoostingClassifier, load_digits),
-    (HistGradientBoostingRegressor, load_diabetes),
+    (HistGradientBoostingClassifier, load_breast_cancer), (HistGradientBoostingRegressor, load_diabetes),
+    pytest.param(HistGradientBoostingClassifier, load_digits, marks=pytest.mark.thorough),
 ])  # fmt: skip
 @pytest.mark.skipif(parse_version(sklearn.__version__) < parse_version("1.9"), reason="its bins were others before")
 def test_predictions_are_those_of_scikit_learn(kind, load):

@@ -79,6 +79,7 @@ def test_classes_against_the_rest():
     assert found.score(X, names) >= 0.95
 
 
+@pytest.mark.thorough(but="load_iris-2-mine")
 @pytest.mark.parametrize("rows", ["shard", "mine"])
 @pytest.mark.parametrize("ranks", [1, 2, 4])
 @pytest.mark.parametrize("load", [load_iris, load_digits])
