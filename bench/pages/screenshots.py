@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/pictures/: the report of a run, that of two runs, and the front page of the documentation.
+"""Makes the pictures of docs/pictures/: reports, `malt run --view`, and the front page of the documentation.
 
     python -m bench.pages.screenshots [--chromium PROGRAM]
 
@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from bench import jobs
-from bench.pages import loop
+from bench.pages import loop, terminal
 from malt.commands import report
 
 ROOT = Path(__file__).parents[2]
@@ -61,14 +61,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         one, both = Path(name, "one.html"), Path(name, "both.html")
         report.main(folders[:1], one)
         report.main(folders, both)
-        wanted = [(one, "report", (1200, 1000)), (both, "comparison", (1200, 1100))]
+        schemes: Sequence[str] = tuple(_SCHEMES)
+        wanted = [(one, "report", schemes, (1200, 1000)), (both, "comparison", schemes, (1200, 1100))]
         if FRONT.exists():
-            wanted.append((FRONT, "front", (1200, 800)))
+            wanted.append((FRONT, "front", schemes, (1200, 800)))
         else:
             print("pictures: none of the front page: make docs makes it", file=sys.stderr)
         try:
-            for page, picture, size in wanted:
-                for scheme in _SCHEMES:
+            view = Path(name, "view.html")
+            view.write_text(terminal.page(), encoding="utf-8")
+            wanted.append((view, "view", ["dark"], (960, 270)))
+            for page, picture, kinds, size in wanted:
+                for scheme in kinds:
                     print(draw(chromium, page, picture, scheme, size).relative_to(ROOT))
         except OSError as error:
             print(f"pictures: {error}", file=sys.stderr)
