@@ -10,7 +10,7 @@ import pytest
 
 from bench import __main__ as program
 from bench import jobs, picture, rows
-from bench.pages import primitives, torch
+from bench.pages import network, primitives, torch
 from bench.rows import Row, rated, timed
 from bench.svm import planted
 from bench.svm.task import PROBLEM, Task
@@ -158,3 +158,16 @@ def test_the_picture_has_a_bar_for_each_row_of_the_page():
 @pytest.mark.parametrize("name", primitives.PICTURES)
 def test_a_picture_of_the_guide_is_the_one_that_is_drawn(name):
     assert (primitives.FOLDER / f"{name}.svg").read_text() == primitives.PICTURES[name](), "bench.pages.primitives"
+
+
+def test_a_page_has_the_median_seconds_to_the_accuracy():
+    def run(*epochs):
+        return [{"seconds": seconds, "test_accuracy": accuracy} for seconds, accuracy in epochs]
+
+    first, second = list(network.CONTENDERS)[:2]
+    reached = [run((1.0, 0.9), (2.0, last), (3.0, 0.981)) for last in (0.98, 0.97, 0.99)]
+    lines = network.table({first: reached, second: [run((1.0, 0.9))]}).splitlines()
+    assert [line.split(" | ")[:4] for line in lines[2:]] == [
+        [f"| {first}", "2.00", "2.00, 3.00", "0.9810"],
+        [f"| {second}", "not reached", "not reached, not reached", "0.9000"],
+    ]
