@@ -2,9 +2,9 @@
 
 A test's folder says what it needs. tests/mpi runs on the ranks there are: its tests marked `serial` in a world of one
 only, those marked `parallel` on several ranks only. Under mpiexec rank 0 runs tests/pure alone while the others wait;
-then all ranks run the same tests of tests/mpi, in the same order, and meet after each. What starts jobs, tests/jobs
-and tests/faults, is skipped there. Tests marked `thorough`, and those for a `seed` of 1 or more, run with --all or
-where a test is named by `::`.
+then all ranks run the same tests of tests/mpi, in the same order, and meet after each. What starts jobs, tests/jobs,
+tests/faults and tests/hosts, is skipped there. Tests marked `thorough`, and those for a `seed` of 1 or more, run with
+--all or where a test is named by `::`.
 
 A test that fails on one rank fails on all, and rank 0 reports what the others said. Where a failure leaves other
 ranks waiting in a collective call, the failed rank gives them some seconds, prints its report and ends the job:
@@ -85,7 +85,7 @@ def pytest_collection_modifyitems(config, items):
         else:
             shared.append(item)
     for item in alone:
-        if SIZE > 1 and (folder_of(item) in ("jobs", "faults") or item.get_closest_marker("single")):
+        if SIZE > 1 and (folder_of(item) in ("jobs", "faults", "hosts") or item.get_closest_marker("single")):
             item.add_marker(pytest.mark.skip(reason="starts jobs of its own: run pytest without mpiexec"))
     config.hook.pytest_deselected(items=left_out)
     items[:] = [*alone, *shared] if RANK == 0 else shared
@@ -101,13 +101,13 @@ def is_thorough(item):
 
 
 def folder_of(item):
-    """pure, mpi, jobs or faults; the name of the file for one beside them."""
+    """pure, mpi, jobs, faults or hosts; the name of the file for one beside them."""
     return item.path.relative_to(TESTS).parts[0] if item.path.is_relative_to(TESTS) else ""
 
 
 def is_shared(item):
     """Whether all ranks run it."""
-    return folder_of(item) not in ("pure", "jobs", "faults")
+    return folder_of(item) not in ("pure", "jobs", "faults", "hosts")
 
 
 class SharedSession:

@@ -1,0 +1,27 @@
+"""Jobs on several hosts, each with a network, a file system for /tmp and /dev/shm, and an ssh daemon of its own."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+WHERE = "import malt, os; malt.init(); print(malt.rank(), malt.size(), os.uname().nodename, flush=True)"
+
+
+def test_ranks_are_where_they_were_asked_for(hosts):
+    done = hosts.malt("a", "-n", "5", "--hosts", "c:1,a:2,b:2", "-c", WHERE)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["0 5 c", "1 5 a", "2 5 a", "3 5 b", "4 5 b"]
+    hosts.until_clean()
+
+
+@pytest.mark.thorough
+def test_a_program_trains_as_on_one_host(hosts):
+    words = ["-m", "apps.svm", "--sync", "bsp", "--epochs", "2"]
+    across = hosts.malt("a", "-n", "4", "--hosts", "a:2,b:2", *words)
+    assert across.returncode == 0, across.stderr
+    alone = hosts.malt("a", "-n", "4", *words)
+    final = re.compile("^final: .*", re.M)
+    assert final.findall(across.stdout) == final.findall(alone.stdout) != []
+    hosts.until_clean()
