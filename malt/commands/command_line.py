@@ -8,12 +8,15 @@ import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
 from importlib.util import find_spec
+from pathlib import Path
 
 from malt.commands import completion, graph, options, report, watching
 from malt.commands.doctor import command
 from malt.launch import restarts, traced
-from malt.launch.command import SURVIVE, Job, Line, check_program, compose, survive_of, this_machine
+from malt.launch.command import SURVIVE, Job, Line, check_program, compose, is_here, survive_of, this_machine
 from malt.launch.environment import outside
+from malt.launch.hosts import allocation
+from malt.launch.hosts.allocation import Host
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
@@ -75,10 +78,11 @@ def _run(chosen: argparse.Namespace, program: list[str]) -> int:
     trace = None if chosen.trace is None else os.path.abspath(chosen.trace)
     if trace is not None:
         environ.pop(TRACE, None)
-    wanted = Job(chosen.n, words, chosen.hosts, survive, display, metrics, trace)
-    check_program(wanted.program)
+    check_program(words)
+    where = placement(chosen.hosts, chosen.hostfile, chosen.n, environ)
+    wanted = Job(chosen.n, words, where, survive, display, metrics, trace)
     library = _library(chosen.mpi)
-    mpiexec, machine = find_mpiexec(library, environ), this_machine(environ)
+    mpiexec, machine = find_mpiexec(library, environ), this_machine()
 
     def line(environ: Mapping[str, str]) -> Line:
         return compose(wanted, library, mpiexec, machine, environ)
@@ -95,6 +99,33 @@ def _run(chosen: argparse.Namespace, program: list[str]) -> int:
     if trace is None:
         return start()
     return traced.run(start, chosen.trace, traced.facts(wanted, library, machine, environ))
+
+
+def placement(named: tuple[Host, ...], file: str | None, ranks: int, environ: Mapping[str, str]) -> tuple[Host, ...]:
+    """The hosts of a job: those of --hosts, else of --hostfile, else of the batch system. Empty: this machine alone.
+
+    Says in a line where they are from, unless by --hosts. LaunchError: they cannot be read. Local.
+    """
+    if named:
+        return named
+    found = _of_file(file) if file is not None else allocation.found(environ)
+    if found is None or (file is None and len(found.hosts) == 1 and is_here(found.hosts[0].name)):
+        return ()
+    where = found.shared_by(ranks)
+    say(f"malt run: {ranks} ranks on {','.join(map(str, where))}, from {found.source}\n")
+    return where
+
+
+def _of_file(path: str) -> allocation.Allocation:
+    try:
+        where = allocation.of_hostfile(Path(path).read_text(encoding="utf-8"))
+    except OSError as error:
+        raise LaunchError(f"--hostfile {path}: {error.strerror}") from None
+    except ValueError as error:
+        raise LaunchError(f"--hostfile {path}: {error}") from None
+    if not where:
+        raise LaunchError(f"--hostfile {path}: it names no host")
+    return allocation.Allocation(where, path, is_binding=True)
 
 
 def _can_draw() -> bool:

@@ -11,7 +11,8 @@ from typing import NoReturn
 from malt import __version__
 from malt.commands.completion import SHELLS
 from malt.launch import job
-from malt.launch.command import BEST_EFFORT, hosts
+from malt.launch.command import BEST_EFFORT
+from malt.launch.hosts.allocation import hosts
 from malt.launch.mpi_library import NAMES
 from vol.graphs.graph import NAMES as NAMES_OF_GRAPHS
 
@@ -48,14 +49,16 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
     return words[:end], words[end + 1 :] if words[end : end + 1] == ["--"] else words[end:]
 
 
-_WITH_VALUE = ("-n", "--mpi", "--hosts", "--restarts", "--grace", "--output", "--filter", "--metrics", "--trace")
+_WITH_VALUE = (
+    "-n", "--mpi", "--hosts", "--hostfile", "--restarts", "--grace", "--output", "--filter", "--metrics", "--trace",
+)  # fmt: skip
 """The options of `malt run` that take the next word."""
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
         "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--label] [--view] [--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] "
+        "[--hostfile FILE] [--label] [--view] [--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] "
         "[--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
@@ -66,6 +69,7 @@ def _add_run(run: argparse.ArgumentParser) -> None:
                      help="how long ranks may take to leave after Ctrl-C or SIGTERM (10)")  # fmt: skip
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
+    run.add_argument("--hostfile", metavar="FILE", help="a file of them: host:2 or host slots=2 a line")
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
         help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
     run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")

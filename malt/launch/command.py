@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
+from malt.launch.hosts.allocation import Host
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library
@@ -63,20 +64,7 @@ glibc sets these numbers itself once an array of 32 MB is freed. Before, each ne
 RESTART = "MALT_RESTART"
 """The variable that holds the number of the restart, from 1. It is unset in the first run of a job."""
 
-_HERE = ("localhost", "127.0.0.1", os.uname().nodename)
 _BINDING_POLICIES = ("PRTE_MCA_hwloc_default_binding_policy", "OMPI_MCA_hwloc_base_binding_policy")
-
-
-@dataclass(frozen=True)
-class Host:
-    """A host to start ranks on."""
-
-    name: str
-    slots: int | None = None
-    """The number of ranks it takes. None: its share of the ranks."""
-
-    def __str__(self) -> str:
-        return self.name if self.slots is None else f"{self.name}:{self.slots}"
 
 
 @dataclass(frozen=True)
@@ -87,7 +75,7 @@ class Job:
     program: tuple[str, ...]
     """PROGRAM ARGS..., -m MODULE ARGS... or -c CODE ARGS..."""
     hosts: tuple[Host, ...] = ()
-    """Empty: this machine, or the hosts that the batch system has granted."""
+    """Empty: this machine."""
     survive: str | None = None
     """The value of MALT_SURVIVE. None: unset."""
     display: Display = PLAIN
@@ -108,8 +96,6 @@ class Machine:
     """The fast networks, by the names of malt/launch/machine/network.py."""
     root: bool = False
     """Whether the user is root."""
-    nodes: int = 1
-    """The number of machines that the batch system has granted."""
     terminal: bool = True
     """Whether standard output is a terminal."""
 
@@ -139,30 +125,22 @@ class Line:
         return " ".join([*settings, shlex.join(self.arguments)])
 
 
-def this_machine(environ: Mapping[str, str]) -> Machine:
+def is_here(name: str) -> bool:
+    """Whether `name` is of this machine, also where only one of the two names has a domain. Local."""
+    own = os.uname().nodename
+    if name in ("localhost", "127.0.0.1", own):
+        return True
+    return ("." in name) != ("." in own) and name.split(".")[0] == own.split(".")[0]
+
+
+def this_machine() -> Machine:
     """Return what is known of the launcher's machine. Local."""
-    nodes = environ.get("SLURM_JOB_NUM_NODES", "")
     return Machine(
         cores=usable_cores(),
         fabrics=network.found(),
         root=hasattr(os, "geteuid") and os.geteuid() == 0,
-        nodes=int(nodes) if nodes.isdigit() else 1,
         terminal=sys.stdout.isatty(),
     )
-
-
-def hosts(text: str) -> tuple[Host, ...]:
-    """Return the hosts of `h1,h2:slots`. ValueError: the text has another form."""
-    return tuple(_host(word) for word in text.split(","))
-
-
-def _host(word: str) -> Host:
-    name, colon, slots = word.partition(":")
-    if not name or name.startswith("-") or name.split() != [name]:
-        raise ValueError(f"no host name in {word!r}")
-    if colon and not (slots.isdecimal() and int(slots) > 0):
-        raise ValueError(f"the slots of a host are a number from 1, not {slots!r}")
-    return Host(name, int(slots) if colon else None)
 
 
 def check_program(program: Sequence[str]) -> None:
@@ -206,11 +184,11 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     LaunchError: the hosts have too few slots, or this MPI does not let ranks survive as asked.
     """
     placed = _placed(job)
-    per_machine = min(job.ranks, max((host.slots or 0 for host in placed), default=-(-job.ranks // machine.nodes)))
+    per_machine = min(job.ranks, max((host.slots or 0 for host in placed), default=job.ranks))
     crowded = per_machine > machine.cores
     settings = _threads(max(1, machine.cores // per_machine), environ) | HEAP
     options = ["-n", str(job.ranks)]
-    is_spread = any(host.name not in _HERE for host in placed) or machine.nodes > 1
+    is_spread = any(not is_here(host.name) for host in placed)
     if job.survive:
         options += _surviving(job.survive, library)
         if is_spread and job.survive != BEST_EFFORT:

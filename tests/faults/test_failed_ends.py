@@ -133,7 +133,7 @@ def test_under_plain_mpiexec_no_rank_waits_for_failed_ones_in_mpi_finalize(what,
     library = bound_library()
     mpiexec = [find_mpiexec(library, job_environment), "--with-ft", "ulfm", "-n", "3"]
     line = compose(
-        launcher.Job(3, (str(program),)), library, mpiexec[0], this_machine(job_environment), job_environment
+        launcher.Job(3, (str(program),)), library, mpiexec[0], this_machine(), job_environment
     )
     environment = {**job_environment, **line.settings, "PYTHONPATH": str(ROOT)}
     command = [*mpiexec, sys.executable, str(program), what]

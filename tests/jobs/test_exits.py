@@ -52,7 +52,7 @@ def job(program, tmp_path, environment, launcher="malt run", ranks=3):
     if launcher == "mpiexec":
         library = bound_library()
         mpiexec = find_mpiexec(library, environment)
-        line = compose(Job(ranks, (str(file),)), library, mpiexec, this_machine(environment), environment)
+        line = compose(Job(ranks, (str(file),)), library, mpiexec, this_machine(), environment)
         command = [word for word in line.arguments if word != RUNNER]
         environment = {**environment, **line.settings}
     start = time.monotonic()

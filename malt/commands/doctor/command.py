@@ -96,7 +96,7 @@ def _version_of_mpi4py() -> str | None:
 def _of_mpiexec(facts: Facts, library: Library, environ: Mapping[str, str]) -> Facts:
     """`facts` with those of the mpiexec of `library`. LaunchError: there is none."""
     mpiexec = find_mpiexec(library, environ)
-    machine = replace(this_machine(environ), terminal=False)
+    machine = replace(this_machine(), terminal=False)
     line = compose(Job(facts.ranks, PROGRAM), library, mpiexec, machine, environ)
     return replace(
         facts,

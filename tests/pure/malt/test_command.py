@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -11,15 +12,14 @@ from malt.launch.command import (
     HEAP,
     RUNNER,
     THREADS,
-    Host,
     Job,
     Line,
     Machine,
     check_program,
     compose,
-    hosts,
     this_machine,
 )  # fmt: skip
+from malt.launch.hosts.allocation import Host, hosts
 from malt.launch.machine import network
 from malt.launch.mpi_library import LaunchError, Library
 
@@ -76,18 +76,17 @@ def test_ranks_that_may_fail():
 
 
 def test_ranks_that_may_fail_on_several_hosts():
-    def made(survive, at="", nodes=1):
+    def made(survive, at=""):
         job = Job(4, ("x.py",), hosts(at) if at else (), survive)
-        return compose(job, OPENMPI5, "/opt/bin/mpiexec", Machine(cores=8, nodes=nodes), {})
+        return compose(job, OPENMPI5, "/opt/bin/mpiexec", Machine(cores=8), {})
 
     reports = ["-x", "MALT_SURVIVE", "-x", "MALT_JOB_DIR", "-x", "MALT_RECEPTION"]
     for here in (made("1"), made("1", "localhost:4")):
         assert not here.is_spread and "MALT_SURVIVE" not in here.arguments
-    for where in ({"at": "a,b:2"}, {"nodes": 2}):
-        with pytest.raises(LaunchError, match="^--survive: MPI's transfers between hosts .* --survive=best-effort$"):
-            made("1", **where)
-        spread = made("best-effort", **where)
-        assert spread.is_spread and spread.arguments[5:11] == reports
+    with pytest.raises(LaunchError, match="^--survive: MPI's transfers between hosts .* --survive=best-effort$"):
+        made("1", "a,b:2")
+    spread = made("best-effort", "a,b:2")
+    assert spread.is_spread and spread.arguments[5:11] == reports
     assert "MALT_SURVIVE" not in made(None, "a,b:2").arguments
 
 
@@ -188,7 +187,6 @@ def test_hosts_share_the_load():
     assert line(ranks=4, at="a,b").settings["OMP_NUM_THREADS"] == "4"
     assert line(ranks=4, at="a:64").settings["OMP_NUM_THREADS"] == "2"
     assert "OMPI_MCA_mpi_yield_when_idle" in settings(ranks=20, at="a,b")
-    assert settings(ranks=32, machine=Machine(8, fabrics=["infiniband"], nodes=4)) == {}
 
 
 def test_openmpi_sends_other_hosts_the_attempt():
@@ -218,9 +216,16 @@ def test_the_line_can_be_pasted_into_a_shell():
 
 
 def test_this_machine():
-    assert this_machine({}).fabrics == network.found()
-    assert this_machine({}).nodes == this_machine({"SLURM_JOB_NUM_NODES": ""}).nodes == 1
-    assert this_machine({"SLURM_JOB_NUM_NODES": "3"}).nodes == 3
+    assert this_machine().fabrics == network.found()
+
+
+@pytest.mark.parametrize(
+    ("own", "here"), [("n1", "n1 n1.example.org localhost"), ("n1.example.org", "n1 n1.example.org")]
+)
+def test_names_of_this_machine(own, here, monkeypatch):
+    monkeypatch.setattr(command.os, "uname", lambda: SimpleNamespace(nodename=own))
+    assert all(map(command.is_here, here.split()))
+    assert not any(map(command.is_here, ("n2", "n1.other.org" if "." in own else "n2.example.org", "n")))
 
 
 @pytest.fixture

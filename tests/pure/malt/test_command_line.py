@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import sys
@@ -11,7 +12,8 @@ import pytest
 import malt
 from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.commands import command_line
-from malt.launch.command import RUNNER, Host, Line
+from malt.launch.command import RUNNER, Line
+from malt.launch.hosts.allocation import MPIJOB_FILES, Host
 from malt.launch.job import End
 from malt.launch.mpi_library import Library
 
@@ -42,6 +44,8 @@ REFUSED = {
     "run -n 2 --filter 1-2 x.py": "malt run: --filter: no rank 1-2: there are ranks 0 to 1",
     "run -n 2 --filter 1-0 x.py": "malt run: --filter: no rank 1-0",
     "run -n 2 --output x.py x.py": "malt run: --output x.py: File exists",
+    "run -n 2 --hostfile gone x.py": "malt run: --hostfile gone: No such file",
+    "run -n 2 --hostfile x.py x.py": "malt run: --hostfile x.py: it names no host",
     "run -n 2 --hosts a:1 x.py": "malt run: the hosts have 1 slots, too few for 2",
 }
 
@@ -51,7 +55,8 @@ def openmpi(tmp_path, monkeypatch):
     """A folder with a program, x.py, and an Open MPI that is never asked."""
     (tmp_path / "x.py").touch()
     monkeypatch.chdir(tmp_path)
-    for name in (RANK_PROCESS, *RANKS):  # as if these tests were no rank
+    granted = "SLURM_JOB_NODELIST", "SLURM_NODELIST", "PBS_NODEFILE", "LSB_MCPU_HOSTS", "LSB_DJOB_HOSTFILE"
+    for name in (RANK_PROCESS, *RANKS, *granted, *MPIJOB_FILES):  # as if these tests were no rank, and had no hosts
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(command_line, "bound_library", lambda: Library("openmpi", (5, 0)))
     monkeypatch.setattr(command_line, "find_mpiexec", lambda library, environ: "/opt/bin/mpiexec")
@@ -98,6 +103,24 @@ def test_dry_run_of_a_text(arguments, capsys):
     assert status(["run", "--dry-run", "-n", "2", "-c", "print(1)\nprint('2 $X')", *arguments]) == 0
     reports = shlex.split(capsys.readouterr().out)
     assert reports[reports.index(sys.executable) + 1 :] == [RUNNER, "-c", "print(1)\nprint('2 $X')", *arguments]
+
+
+def test_hosts_of_the_option_of_a_file_and_of_the_batch_system(tmp_path, monkeypatch, capsys):
+    """The first of the three that is there wins. A grant of this machine alone is no news."""
+    def composed(*words):
+        assert status(["run", "-n", "4", "--dry-run", *words, "x.py"]) == 0
+        printed = capsys.readouterr()
+        line = shlex.split(printed.out)
+        return line[line.index("--host") + 1] if "--host" in line else "", printed.err
+
+    monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    (tmp_path / "f").write_text("b slots=3\nc slots=1\n")
+    assert composed("--hosts", "a:4", "--hostfile", "f") == ("a:4", "")
+    assert composed("--hostfile", "f") == ("b:3,c:1", "malt run: 4 ranks on b:3,c:1, from f\n")
+    assert composed() == ("n1:2,n2:2", "malt run: 4 ranks on n1,n2, from the Slurm allocation 17\n")
+    monkeypatch.setenv("SLURM_JOB_NODELIST", os.uname().nodename)
+    assert composed() == ("", "")
 
 
 def test_version(capsys):
