@@ -14,13 +14,14 @@ from malt.data.shards import shard
 from malt.replica.replica import Replica
 from malt.session.blocks import blocks
 from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, reduce_rows, together
+from malt.session.graphs import graph
 from malt.session.losses import LostRank, lost_ranks
 from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, rank, size
 from malt.session.sharded import reduce_scatter, sharded
 from malt.session.simulation import simulate
 from malt.session.vectors import vector
 from malt.world.world import World
-from vol import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update, graph
+from vol import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
 
 if TYPE_CHECKING:
     from malt import files, kernels, optim

@@ -13,6 +13,7 @@ from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
 from vol.merge import (
     TRAINED,
+    WEIGHTED,
     Before,
     BeginMerge,
     GatherFunction,
@@ -20,6 +21,7 @@ from vol.merge import (
     Term,
     UserFunction,
     apply_user_function,
+    weighed,
     wide_dtype,
 )
 from vol.topology import Neighbours
@@ -128,7 +130,10 @@ class DenseVector(Vector):
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Array]
     ) -> None:  # fmt: skip
         if isinstance(function, GatherFunction):
-            function.merge(*self._terms(function, messages, contents))
+            own, terms = self._terms(function, messages, contents)
+            if weights := self._weights(function):
+                function, own, terms = WEIGHTED, *weighed(own, terms, weights)
+            function.merge(own, terms)
         else:
             apply_user_function(function, self._array, list(map(self._update, messages, contents)))
 

@@ -7,7 +7,7 @@ its place, and divide last. So ranks that merge the same messages end with the s
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from operator import itemgetter
@@ -187,6 +187,14 @@ def trained(own: Own, updates: Updates) -> Blend | None:
     """Return what `weighted` returns; where all weights are equal what `average` returns, for its bits. Local."""
     is_plain = own.weight > 0 and all(update.weight == own.weight for update in updates)
     return average(own, updates) if is_plain else weighted(own, updates)
+
+
+def weighed(own: Own, terms: Sequence[Term], weights: Mapping[int, float]) -> tuple[Own, list[Term]]:
+    """Return the terms with `weights`, by rank. Local. A sender without one does not count: it has failed meanwhile."""
+    return (
+        own._replace(weight=weights[own.rank]),
+        [term._replace(weight=weights.get(term.sender, 0.0)) for term in terms],
+    )
 
 
 def _average(own: Own, updates: Updates) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from dstorm.view import View
@@ -25,6 +25,8 @@ class Neighbours:
     """The out-neighbours of any step, ascending."""
     sources: tuple[int, ...]
     """The in-neighbours of any step, ascending."""
+    weights: tuple[Mapping[int, float] | None, ...] = (None,)
+    """The weights of an average by phase: this rank's and those of its in-neighbours, by rank. None: all are equal."""
 
     def out(self, step: int) -> tuple[int, ...]:
         """Return the out-neighbours at `step`, ascending. Steps count from 1. Local."""
@@ -33,6 +35,10 @@ class Neighbours:
     def into(self, step: int) -> tuple[int, ...]:
         """Return the in-neighbours at `step`, ascending. Steps count from 1. Local."""
         return self.ins[(step - 1) % len(self.ins)]
+
+    def weights_at(self, step: int) -> Mapping[int, float] | None:
+        """Return `weights` at `step`. Steps count from 1. Local."""
+        return self.weights[(step - 1) % len(self.weights)]
 
 
 class Topology:
@@ -87,4 +93,10 @@ class Topology:
         graph = self.graph.without(self._view.failed)
         steps = range(1, graph.period + 1)
         outs, ins = (tuple(way(self._rank, step) for step in steps) for way in (graph.out, graph.into))
-        return Neighbours(version, graph, outs, ins, graph.targets(self._rank), graph.sources(self._rank))
+        weights = (None,) if graph.shares is None else tuple(self._weights(graph, step) for step in steps)
+        return Neighbours(version, graph, outs, ins, graph.targets(self._rank), graph.sources(self._rank), weights)
+
+    def _weights(self, graph: Graph, step: int) -> Mapping[int, float] | None:
+        terms = (self._rank, *graph.into(self._rank, step))
+        weights = {peer: graph.weight(self._rank, peer, step) for peer in terms}
+        return weights if len(set(weights.values())) > 1 else None

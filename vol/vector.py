@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -87,6 +87,11 @@ class Vector(Shared):
         return len(self._topology.seen.into(max(self._step, 1)))
 
     @property
+    def is_weighted(self) -> bool:
+        """Whether AVG weighs messages, as the graph does at some steps."""
+        return self._consistency.lockstep and self._topology.graph.shares is not None
+
+    @property
     def sources(self) -> tuple[int, ...]:
         """The in-neighbours of any step, ascending."""
         return self._topology.seen.sources
@@ -148,6 +153,7 @@ class Vector(Shared):
         returns the new array, or None if it changed `own` in place. f gets private copies, and is not called without
         updates. The built-in functions merge a sparse vector row by row. `timeout_s`: the longest wait, in seconds; by
         default the deadline of the vector. Other threads and signal handlers may see `array` half merged meanwhile.
+        Under "bsp" AVG takes the weights of the graph, which are equal but in the graph "base" (malt.Graph.weight).
 
         An overwritten message biases PUSH_SUM. Under "notify-ack" no message is overwritten; under "bsp" none is if a
         gather follows every scatter; under "asp" and "ssp:S" statistics().overwritten counts them.
@@ -237,6 +243,15 @@ class Vector(Shared):
                 f"{self._step + 1} are {list(peers)}"
             )
         return chosen
+
+    def _weights(self, function: GatherFunction) -> Mapping[int, float] | None:
+        """Return the weights by rank that a merge takes from the graph. None: `function` is no average, or a plain one.
+
+        Steps are those of the graph under lockstep alone: else a message may be of any step.
+        """
+        if function is AVG and self._consistency.lockstep:
+            return self._topology.seen.weights_at(max(self._step, 1))
+        return None
 
     @abstractmethod
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:

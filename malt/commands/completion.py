@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from vol.graphs.graph import NAMES
+from vol.graphs.builtin import NAMES
 
 SHELLS = ("bash", "zsh")
 _VALUES = {"graph": NAMES, "completion": SHELLS}

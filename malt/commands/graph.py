@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from malt.launch.mpi_library import LaunchError
-from vol.graphs.graph import Graph, graph
+from vol.graphs.builtin import graph
+from vol.graphs.graph import Graph
 
 KINDS = (".png", ".svg", ".pdf")
 """The files that a drawing can be written to."""

@@ -14,7 +14,7 @@ from malt.launch import job
 from malt.launch.command import BEST_EFFORT
 from malt.launch.hosts.allocation import hosts
 from malt.launch.mpi_library import NAMES
-from vol.graphs.graph import NAMES as NAMES_OF_GRAPHS
+from vol.graphs.builtin import NAMES as NAMES_OF_GRAPHS
 
 
 class _Parser(argparse.ArgumentParser):

@@ -131,8 +131,7 @@ class Part:
             self._outer.apply(self._base, self._flat - self._base)
             self._store(self._base, mine)
         elif self._way.delta:
-            self.vector.gather(SUM)
-            self._outer.apply(self._base, self._flat / self._flat.dtype.type(1 + self.vector.in_degree))
+            self._outer.apply(self._base, self._mean_change())
             self._store(self._base, mine)
         else:
             self.vector.gather(AVG)
@@ -140,6 +139,14 @@ class Part:
                 self._store(self._flat, mine)
 
     # -- private ----------------------------------------------------------------------------------------------
+
+    def _mean_change(self) -> Array:
+        if self.vector.is_weighted:
+            self.vector.gather(AVG)
+            return self._flat
+        self.vector.gather(SUM)
+        mean: Array = self._flat / self._flat.dtype.type(1 + self.vector.in_degree)
+        return mean
 
     def _whole(self, mine: Sequence[Array], **options: Any) -> Vector:
         return vector(mine[0] if self._in_place else np.concatenate([one.reshape(-1) for one in mine]), **options)

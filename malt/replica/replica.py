@@ -17,8 +17,9 @@ from malt.replica.parameters import Parameters
 from malt.replica.part import Part, Way, divided
 from malt.session import session
 from malt.session.creation import check_name
+from malt.session.graphs import session_graph
 from malt.session.vectors import check_wire
-from vol import Graph, Vector, arguments, as_graph
+from vol import Graph, Vector, arguments
 from vol.update import Array
 
 _AVERAGES = ("model", "delta")
@@ -88,13 +89,15 @@ class Replica:
 
         def check() -> tuple[tuple[Parameters, int, bool], Mapping[str, Any]]:
             check_name(name)
-            parameters, mesh = Parameters(params, set), as_graph(graph, world.size)
+            parameters, mesh = Parameters(params, set), session_graph(world, graph)
             same = _same(parameters, average, mesh, sync)
             same["fragments"] = arguments.whole("fragments", fragments, 1)
             same |= _changed(parameters, average, sync, outer, wire, top, fragments)
             gossips = outer is not None and not mesh.is_complete()
             if gossips and (wire is not None or top is not None):
                 raise ValueError(f"outer along the graph {mesh.name!r} sends models, and wire and top are for changes")
+            if mesh.shares is not None and parse(sync).lockstep and (wire is not None or top is not None):
+                raise ValueError(f"the graph {mesh.name!r} weighs changes, which wire and top do not allow")
             if arguments.whole("every", every, 1) < fragments:
                 raise ValueError(f"fragments must be at most every, {every}, got {fragments}")
             return (parameters, int(every), gossips), {"name": self.name, **same}

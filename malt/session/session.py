@@ -64,7 +64,7 @@ def init(
         suspect_after_s = _checked_seconds("suspect_after_s", suspect_after_s)
     deadline_given = deadline_s is not DEADLINE_S
     deadline_s = _checked_seconds("deadline_s", deadline_s)
-    current = _current()
+    current = present_world()
     if current is None:
         with _opening:
             if _world is None:  # else another thread was first
@@ -87,7 +87,7 @@ def init(
 
 def world() -> World:
     """The current world; the first use makes it. Collective at first. ClosedError: the simulated rank is finalized."""
-    current = _current()
+    current = present_world()
     if current is None:
         return init()
     current.transport.attend()
@@ -116,7 +116,7 @@ def heartbeat() -> None:
     For work that may take longer than the session's deadline without another call of malt. It may be called from any
     thread, and often: a call costs next to nothing. Without a session it does nothing.
     """
-    current = _current()
+    current = present_world()
     if current is not None and not current.closed:
         current.transport.heartbeat()
 
@@ -193,7 +193,7 @@ def depart() -> None:
     The others no longer wait for this rank on a vector. Collective calls that need it raise PeerLost there. This
     process may end in any way, but must not call MPI_Finalize, which is collective.
     """
-    current = _current()
+    current = present_world()
     if current is None:
         return
     current.depart()
@@ -204,7 +204,7 @@ def depart() -> None:
 def _close(patience_s: float | None = None) -> None:
     """Close the session, if there is one. Collective."""
     global _world
-    current = _current()
+    current = present_world()
     if current is None:
         return
     current.close(patience_s)
@@ -231,8 +231,8 @@ def in_simulation() -> bool:
     return _simulated.get() is not None
 
 
-def _current() -> World | None:
-    """The world of this process or simulated rank, if there is one. ClosedError: the simulated rank is finalized."""
+def present_world() -> World | None:
+    """The world of this process or simulated rank, if there is one. Local. ClosedError: that rank is finalized."""
     simulated = _simulated.get()
     if simulated is not None:
         if simulated.closed:

@@ -12,8 +12,9 @@ import numpy as np
 from dstorm import Consistency, parse
 from dstorm.transports import shm_space
 from malt.session.creation import create
+from malt.session.graphs import session_graph
 from malt.world.world import World
-from vol import DenseVector, Graph, SparseVector, Vector, arguments, as_graph
+from vol import DenseVector, Graph, SparseVector, Vector, arguments
 from vol.update import Array
 
 _KINDS = ("dense", "sparse")
@@ -59,7 +60,7 @@ def vector(
     def check(world: World) -> tuple[_Arguments, Mapping[str, Any]]:
         _check_flag(check_finite)
         _check_options(kind, depth)
-        array, mesh, consistency = _array(init), as_graph(graph, world.size), parse(sync)
+        array, mesh, consistency = _array(init), session_graph(world, graph), parse(sync)
         rows = _row_options(kind, array, capacity, wire, top_k, track)
         common = {"kind": kind, "depth": index(depth), **rows}
         return (array, mesh, consistency, rows), {**_description(array, mesh, consistency), **common}

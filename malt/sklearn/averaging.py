@@ -14,9 +14,10 @@ from dstorm import ClosedError, parse
 from malt.files.values import joined, pack, parted
 from malt.replica.replica import Replica
 from malt.session import session
+from malt.session.graphs import session_graph
 from malt.sklearn.states import State, state_of
 from malt.world.agreement import agree, exchange, succeed
-from vol import arguments, as_graph
+from vol import arguments
 from vol.update import Array
 
 _CALL: Final = "malt.sklearn.average"
@@ -37,7 +38,7 @@ class Averaging:
 
         def check() -> tuple[tuple[State, int], Mapping[str, Any]]:
             state, every_one = state_of(estimator), arguments.whole("every", every, 1)
-            same = {"graph": as_graph(graph, world.size).name, "sync": parse(sync).name, "every": every_one}
+            same = {"graph": session_graph(world, graph).name, "sync": parse(sync).name, "every": every_one}
             classes = _listed(getattr(estimator, "classes_", None))
             same |= {
                 f"the parameter {name}": repr(value)

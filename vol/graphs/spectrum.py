@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import reduce
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from vol.graphs.builders import Phases, Table, reverse
+from vol.graphs.consensus import Shares
 
 if TYPE_CHECKING:  # it takes longer to load than all of MALT
     from scipy.sparse import csr_array
@@ -21,12 +24,24 @@ ARPACK: Any = {"k": 6, "ncv": 40, "tol": 1e-8, "maxiter": 100}
 
 def uniform(table: Table) -> csr_array[np.float64, tuple[int, int]]:
     """Return the sparse matrix with 1 / len(table[r]) at (r, p) for p in table[r]. Local."""
+    return _matrix(table, np.repeat(1.0 / np.maximum(_lengths(table), 1), _lengths(table)))
+
+
+def _weighted(table: Table, shares: Sequence[Sequence[int]]) -> csr_array[np.float64, tuple[int, int]]:
+    """Return the sparse matrix with shares[r][k] / sum(shares[r]) at (r, table[r][k])."""
+    return _matrix(table, np.array([share / sum(those) for those in shares for share in those]))
+
+
+def _lengths(table: Table) -> NDArray[np.int64]:
+    return np.fromiter(map(len, table), np.int64, len(table))
+
+
+def _matrix(table: Table, data: NDArray[np.float64]) -> csr_array[np.float64, tuple[int, int]]:
     from scipy.sparse import csr_array
 
-    lengths = np.fromiter(map(len, table), np.int64, len(table))
-    indices = np.fromiter(chain.from_iterable(table), np.int64, int(lengths.sum()))
-    data = np.repeat(1.0 / np.maximum(lengths, 1), lengths)
-    return csr_array((data, indices, np.concatenate([[0], lengths.cumsum()])), shape=(len(table), len(table)))
+    indices = np.fromiter(chain.from_iterable(table), np.int64, len(data))
+    starts = np.concatenate([[0], _lengths(table).cumsum()])
+    return csr_array((data, indices, starts), shape=(len(table), len(table)))
 
 
 def second_by_fft(phases: Phases) -> float:
@@ -43,9 +58,13 @@ def second_by_fft(phases: Phases) -> float:
     return float(np.abs(eigenvalues[1:]).max())  # eigenvalue 0 is the 1 of the constant vector
 
 
-def second_by_matrix(phases: Phases) -> float:
-    """Return |lambda2| of the product of the averaging matrices of any tables. Local."""
-    matrices = [uniform(tuple((r, *peers) for r, peers in enumerate(reverse(table)))) for table in phases]
+def second_by_matrix(phases: Phases, shares: Shares | None = None) -> float:
+    """Return |lambda2| of the product of the averaging matrices of any tables. Local.
+
+    `shares`: by phase and rank, its own and those of its in-peers. None: averages are plain means.
+    """
+    terms = [tuple((r, *peers) for r, peers in enumerate(reverse(table))) for table in phases]
+    matrices = list(map(uniform, terms) if shares is None else map(_weighted, terms, shares))
     product = reduce(lambda earlier, later: later @ earlier, matrices)
     size = len(phases[0])
     if size > DENSE_RANKS:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ import numpy as np
 from dstorm import DeadlinePassed, Message, OutgoingMessage, PeerLost, Transport
 from dstorm.queues.consistency import Consistency
 from vol.graphs.graph import Graph
-from vol.merge import SUM, GatherFunction, Own, UserFunction, apply_user_function
+from vol.merge import SUM, WEIGHTED, GatherFunction, Own, UserFunction, apply_user_function
 from vol.sparse.dirty import DirtyRows
 from vol.sparse.error_feedback import Residual, nonzero_rows
 from vol.sparse.merge import ROW_MERGES, RowUpdate
@@ -168,16 +169,17 @@ class SparseVector(Vector):
             if self._dirty is not None:
                 self._dirty.check(rows)
             own = Own(self._rank, self._weight, self._mass, self._table)
-            pairs = zip(messages, contents, strict=True)
-            ROW_MERGES[function](
-                own, [RowUpdate(one.sender, one.step, one.weight, content) for one, content in pairs], rows
-            )
+            updates = list(map(_row_update, messages, contents))
+            if weights := self._weights(function):
+                function, own = WEIGHTED, own._replace(weight=weights[self._rank])
+                updates = [replace(one, weight=weights.get(one.sender, 0.0)) for one in updates]
+            ROW_MERGES[function](own, updates, rows)
         else:
             rows = np.arange(self._format.n)  # a user's function may have changed any row
             if self._dirty is not None:
                 self._dirty.find_changed()
-            updates = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
-            apply_user_function(function, self._array, updates)
+            copies = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
+            apply_user_function(function, self._array, copies)
         if self._dirty is None:
             return
         if not self._travels_on:
@@ -192,6 +194,10 @@ class SparseVector(Vector):
         values = values.reshape(-1, *self._array.shape[1:])
         lag = self._step - message.step
         return Update(message.sender, message.step, lag, message.weight, message.share, content.rows, values)
+
+
+def _row_update(message: Message, content: RowValues) -> RowUpdate:
+    return RowUpdate(message.sender, message.step, message.weight, content)
 
 
 def _is_finite(content: RowValues) -> bool:
