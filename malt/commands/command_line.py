@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command == "doctor":
             return command.main(chosen.n, chosen.json)
         if chosen.command == "graph":
-            return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.json, chosen.plot)
+            return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
         if chosen.command == "completion":
             print(completion.script(parser, chosen.shell), end="")
             return 0

@@ -101,6 +101,8 @@ def _add_graph(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
     parser.add_argument("--degree", type=_number_of("peers", 1), metavar="K", help="peers of a rank, at most")
     parser.add_argument("--seed", type=_number_of("seeds", 0), default=0, metavar="S", help="of random graphs (0)")
+    parser.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS",
+                        help="hosts of the ranks, as for malt run: counts messages across hosts")  # fmt: skip
     parser.add_argument(
         "--plot", type=Path, metavar="FILE", help="draw it into a .png, .svg or .pdf (needs matplotlib)"
     )

@@ -183,7 +183,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
 
     LaunchError: the hosts have too few slots, or this MPI does not let ranks survive as asked.
     """
-    placed = _placed(job)
+    placed = with_slots(job.hosts, job.ranks)
     per_machine = min(job.ranks, max((host.slots or 0 for host in placed), default=job.ranks))
     crowded = per_machine > machine.cores
     settings = _threads(max(1, machine.cores // per_machine), environ) | HEAP
@@ -239,14 +239,17 @@ def _surviving(how: str, library: Library) -> list[str]:
     return ["-disable-auto-cleanup"] if library.family == "mpich" else []
 
 
-def _placed(job: Job) -> tuple[Host, ...]:
-    """The hosts, each with a number of slots: without one Open MPI assumes 1 slot, and MPICH deals ranks in turn."""
-    given = sum(host.slots or 0 for host in job.hosts)
-    sharing = sum(host.slots is None for host in job.hosts)
-    if job.hosts and not sharing and given < job.ranks:
-        raise LaunchError(f"the hosts have {given} slots, too few for {job.ranks} ranks: {_joined(job.hosts)}")
-    share = max(1, -(-(job.ranks - given) // max(1, sharing)))
-    return tuple(Host(host.name, host.slots or share) for host in job.hosts)
+def with_slots(hosts: Sequence[Host], ranks: int) -> tuple[Host, ...]:
+    """The hosts, each with a number of slots. Local. LaunchError: they are too few for so many ranks.
+
+    Without one Open MPI assumes 1 slot, and MPICH deals ranks in turn.
+    """
+    given = sum(host.slots or 0 for host in hosts)
+    sharing = sum(host.slots is None for host in hosts)
+    if hosts and not sharing and given < ranks:
+        raise LaunchError(f"the hosts have {given} slots, too few for {ranks} ranks: {_joined(hosts)}")
+    share = max(1, -(-(ranks - given) // max(1, sharing)))
+    return tuple(Host(host.name, host.slots or share) for host in hosts)
 
 
 def _joined(hosts: Sequence[Host]) -> str:

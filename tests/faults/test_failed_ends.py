@@ -132,9 +132,7 @@ def test_under_plain_mpiexec_no_rank_waits_for_failed_ones_in_mpi_finalize(what,
     program.write_text(PLAIN)
     library = bound_library()
     mpiexec = [find_mpiexec(library, job_environment), "--with-ft", "ulfm", "-n", "3"]
-    line = compose(
-        launcher.Job(3, (str(program),)), library, mpiexec[0], this_machine(), job_environment
-    )
+    line = compose(launcher.Job(3, (str(program),)), library, mpiexec[0], this_machine(), job_environment)
     environment = {**job_environment, **line.settings, "PYTHONPATH": str(ROOT)}
     command = [*mpiexec, sys.executable, str(program), what]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=200)

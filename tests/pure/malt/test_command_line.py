@@ -107,6 +107,7 @@ def test_dry_run_of_a_text(arguments, capsys):
 
 def test_hosts_of_the_option_of_a_file_and_of_the_batch_system(tmp_path, monkeypatch, capsys):
     """The first of the three that is there wins. A grant of this machine alone is no news."""
+
     def composed(*words):
         assert status(["run", "-n", "4", "--dry-run", *words, "x.py"]) == 0
         printed = capsys.readouterr()

@@ -14,7 +14,7 @@ from malt.commands import command_line
 pytestmark = pytest.mark.serial
 
 
-@pytest.mark.parametrize("name", ["all", "exponential", "one-peer"])
+@pytest.mark.parametrize("name", ["all", "exponential", "one-peer", "base"])
 def test_the_facts_are_those_of_the_graph(name, capsys):
     assert command_line.main(["graph", name, "-n", "12", "--json"]) == 0
     found, graph = json.loads(capsys.readouterr().out), malt.graph(name, 12)
@@ -35,9 +35,25 @@ def test_a_drawing_has_a_number_for_each_rank_and_a_panel_for_each_phase(tmp_pat
     assert drawn.count('<g id="patch_') == 1 + 15  # the background, and an arrow for each edge
 
 
+def test_messages_across_hosts_are_counted(capsys, tmp_path):
+    def facts(words):
+        assert command_line.main(["graph", *words.split(), "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    assert facts("hierarchical -n 16 --hosts a:8,b:8")["across_hosts"] == 16 == facts("ring -n 16")["messages"]
+    assert facts("all -n 16 --hosts a,b")["across_hosts"] == 128, "hosts without a number share the ranks"
+    assert facts("auto -n 6 --hosts a:4,b:4") == facts("hierarchical -n 6 --hosts a:4,b:4") | {"graph": "auto"}
+    assert "across_hosts" not in facts("auto -n 6")
+    pytest.importorskip("matplotlib")
+    facts(f"hierarchical -n 4 --hosts a,b --plot {tmp_path / 'g.svg'}")
+    assert all((tmp_path / "g.svg").read_text().count(f"fill: {colour}") for colour in ("#fde725", "#5ec962"))
+
+
 @pytest.mark.parametrize(
     ("words", "said"),
     [
+        ("hierarchical -n 4", "hierarchical depends on the hosts.*give --hosts"),
+        ("hierarchical -n 4 --hosts a:2,b:1", "the hosts have 3 slots, too few for 4 ranks"),
         ("exponentia -n 4", "no graph is called 'exponentia'.*did you mean 'exponential'"),
         ("all -n 4 --degree 2", "degree"),
         ("ring -n 4 --plot g.jpg", "ends in .png, .svg, .pdf"),
