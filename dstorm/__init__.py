@@ -10,6 +10,8 @@ from dstorm.queues.slots import Slots
 from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics
 from dstorm.transport import Transport, Window
 from dstorm.transports.simulated.group import Group
+from dstorm.transports.simulated.network import Network, NetworkTotals
+from dstorm.transports.simulated.timed import TimedGroup
 from dstorm.transports.simulated.transport import SimulatedTransport
 from dstorm.transports.solo import SoloTransport
 
@@ -23,6 +25,8 @@ __all__ = [
     "Layout",
     "Message",
     "MismatchedCalls",
+    "Network",
+    "NetworkTotals",
     "OutgoingMessage",
     "PeerLost",
     "Queues",
@@ -30,6 +34,7 @@ __all__ = [
     "Slots",
     "SoloTransport",
     "Statistics",
+    "TimedGroup",
     "Transport",
     "Window",
     "parse",

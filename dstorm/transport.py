@@ -5,6 +5,7 @@ Each module of dstorm/transports implements them. Everything else is written aga
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
@@ -210,8 +211,11 @@ class Transport(Protocol):
     def clock(self) -> float:
         """Seconds since a fixed moment. Deadlines use this clock; in a simulation it is virtual. Local."""
 
-    def pause(self, polls: int) -> None:
-        """Yield the core between two polls of a wait, for longer after more `polls`. Local."""
+    def pause(self, polls: int, until: float = math.inf) -> None:
+        """Yield the core between two polls of a wait, for longer after more `polls`. Local.
+
+        `until`: when the wait ends, by `clock`, if what it awaits does not come. A simulated rank sleeps no longer.
+        """
 
     def close(self) -> None:
         """Free what the transport holds. Collective, after all windows are freed."""

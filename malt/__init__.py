@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import malt.runner.packages  # noqa: F401
 
 # isort: split
-from dstorm import ClosedError, DeadlinePassed, PeerLost, Statistics
+from dstorm import ClosedError, DeadlinePassed, Network, PeerLost, Statistics
 from malt.data.shards import shard
 from malt.replica.replica import Replica
 from malt.session.blocks import blocks
@@ -18,7 +18,7 @@ from malt.session.graphs import graph
 from malt.session.losses import LostRank, lost_ranks
 from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, rank, size
 from malt.session.sharded import reduce_scatter, sharded
-from malt.session.simulation import simulate
+from malt.session.simulation import clock, compute, simulate
 from malt.session.vectors import vector
 from malt.world.world import World
 from vol import AVG, PUSH_SUM, REPLACE, SUM, TRAINED, WEIGHTED, Gathered, Graph, Update
@@ -49,6 +49,7 @@ __all__ = [
     "Gathered",
     "Graph",
     "LostRank",
+    "Network",
     "PeerLost",
     "Ratings",
     "Replica",
@@ -61,6 +62,8 @@ __all__ = [
     "barrier",
     "blocks",
     "broadcast",
+    "clock",
+    "compute",
     "files",
     "finalize",
     "free_memory",

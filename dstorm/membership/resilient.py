@@ -12,6 +12,7 @@ Put.
 
 from __future__ import annotations
 
+import math
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -206,7 +207,7 @@ class SurvivingTransport(BarrierTransport):
     def depart(self) -> None:
         """Nothing: the others go on without this rank once its process has ended. Local."""
 
-    def pause(self, polls: int) -> None:
+    def pause(self, polls: int, until: float = math.inf) -> None:
         """As `Transport.pause`; now and then it also checks for failed ranks. One-sided."""
         self._place.pause(polls)
         self._barrier.check_now_and_then()

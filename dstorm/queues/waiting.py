@@ -77,6 +77,7 @@ class Waiting:
         start = now = transport.clock()
         wait = Wait(transport.rank, transport.size, what, start, self._deadline_s)
         polls = 0
+        until = start + (self._deadline_s if timeout_s is None else timeout_s)
         before_s = [(edge, edge.waited_s) for edge in edges] if transport.trace is not None else []
         try:
             while edges:
@@ -88,7 +89,7 @@ class Waiting:
                     if transport.poll_wait(wait) and timeout_s is None:
                         raise self._passed(what, edges, now)
                 before = now
-                transport.pause(polls)
+                transport.pause(polls, until)
                 self.notice()
                 polls += 1
                 now = transport.clock()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -116,4 +117,6 @@ class SoloTransport:
     attend = connect = set_deadline = _nothing
     count_step = heartbeat = opened = closed = depart = close = _nothing
     clock = staticmethod(time.perf_counter)
-    pause = staticmethod(yield_core)
+
+    def pause(self, polls: int, until: float = math.inf) -> None:
+        yield_core(polls)

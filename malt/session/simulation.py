@@ -1,12 +1,15 @@
-"""`malt.simulate`: many ranks in one process, for tests and for graphs larger than a laptop; a world of one."""
+"""`malt.simulate`: many ranks in one process, for tests and for large graphs; their time; a world of one."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from contextvars import copy_context
 from typing import TypeVar
 
-from dstorm import Group, SimulatedTransport, SoloTransport
+import numpy as np
+
+from dstorm import Group, Network, SimulatedTransport, SoloTransport, TimedGroup
 from malt.session import session
 from malt.world.world import World
 from vol import arguments
@@ -14,7 +17,9 @@ from vol import arguments
 Result = TypeVar("Result")
 
 
-def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> list[Result]:
+def simulate(
+    function: Callable[[int], Result], ranks: int, seed: int = 0, network: Network | None = None
+) -> list[Result]:  # fmt: skip
     """Run function(rank) on each of `ranks` simulated ranks, and return the results by rank. Local.
 
     Inside `function`, malt.rank(), size(), vector(), barrier()... refer to the simulated world. A run is deterministic:
@@ -22,12 +27,16 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
     turns in the thread of the caller. Each has its own copy of the caller's context variables; all share one
     threading.local(). A thread that a rank starts may use its vectors, but not wait for other ranks.
 
+    `network`: messages take the time that they would take on it. Then a rank's clock advances by what it computes, as
+    malt.compute says, by its messages, and in waits to the moment at which they end. The work between calls of malt
+    takes no time by itself. `network.totals` has the time, the bytes and the waits of the simulation.
+
     An exception in one rank stops the others and is raised, with its causes and an error that names the rank. Ctrl-C
     stops all.
 
-    ValueError: `ranks` is not a whole number from 1 up, or `seed` not one from 0 up. TypeError: `function` is not
-    callable. ImportError: several ranks need the library greenlet, of the extra `simulate`. RuntimeError: the call is
-    made inside a simulated rank.
+    ValueError: `ranks` is not a whole number from 1 up, or `seed` not one from 0 up; `network` has hosts for another
+    number of ranks. TypeError: `function` is not callable, or `network` is no malt.Network. ImportError: several ranks
+    need the library greenlet, of the extra `simulate`. RuntimeError: the call is made inside a simulated rank.
     """
     if not callable(function):
         raise TypeError(f"function must be callable with a rank, got {function!r}")
@@ -37,16 +46,43 @@ def simulate(function: Callable[[int], Result], ranks: int, seed: int = 0) -> li
         raise ValueError(str(error)) from None
     if session.in_simulation():
         raise RuntimeError("malt.simulate cannot be called inside a simulated rank")
-    group = Group(ranks, seed)
+    if not isinstance(network, Network | None):
+        raise TypeError(f"network must be a malt.Network, got {network!r}")
+    group = Group(ranks, seed) if network is None else TimedGroup(ranks, seed, network)
 
     def live(rank: int) -> Result:
         world = World(SimulatedTransport(group, rank))
+        world.begun_at = 0.0
         session.enter_simulation(world)
         result = function(rank)
+        group.done(rank)
         world.close()
         return result
 
     return group.run(live)
+
+
+def compute(seconds: float) -> None:
+    """Advance the clock of this simulated rank by `seconds`: it computes for so long. Other ranks run. Local.
+
+    In a real session it does nothing: there the work itself takes its time. So one program can do both.
+
+    ValueError: `seconds` is not a finite number from 0 up.
+    """
+    if isinstance(seconds, bool) or not isinstance(seconds, (int, float, np.number)) or not 0 <= seconds < math.inf:
+        raise ValueError(f"malt.compute takes a finite number of seconds from 0 up, got {seconds!r}")
+    transport = session.world().transport
+    if isinstance(transport, SimulatedTransport) and seconds:
+        transport.compute(float(seconds))
+
+
+def clock() -> float:
+    """Seconds since the session began on this rank; in a simulation virtual ones, since all began. Local.
+
+    It never goes back.
+    """
+    world = session.world()
+    return world.transport.clock() - world.begun_at
 
 
 def alone(function: Callable[[], Result]) -> Result:

@@ -71,6 +71,8 @@ class World:
         """The communicator of the ranks. None: they do not use MPI."""
         self.ending = ending or Ending()
         """How the session ends with the program."""
+        self.begun_at = transport.clock()
+        """When the session began, by the clock of the transport."""
         self.deadline_s = deadline_s
         """The deadline of a wait, in seconds."""
         self.vectors: list[OpenVector] = []

@@ -261,7 +261,7 @@ class MpiTransport(BarrierTransport):
 
     clock = staticmethod(time.perf_counter)
 
-    def pause(self, polls: int) -> None:
+    def pause(self, polls: int, until: float = math.inf) -> None:
         """As `Transport.pause`. Local."""
         if self._poll is not None:  # what is awaited may come over a network, and only while MPI is called
             self._poll()

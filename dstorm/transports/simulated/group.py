@@ -23,6 +23,7 @@ from typing import Any, TypeVar
 from dstorm.errors import MismatchedCalls
 from dstorm.transport import Bytes
 from dstorm.transports.simulated.schedule import Schedule
+from dstorm.transports.simulated.timeline import Timeline
 
 Result = TypeVar("Result")
 
@@ -90,7 +91,7 @@ class Group:
         """Pieces of Puts that have not arrived, by origin: (peer, source, target)."""
         self._sending: set[int] = set()
         """The origins of pending pieces."""
-        self._schedule = Schedule(size, self.random)
+        self._schedule: Schedule | Timeline = Schedule(size, self.random)
         self._collective = Collective(size)
         self._waiting: list[int] = []
         """The ranks that have entered the collective call, and do nothing until all have."""
@@ -147,6 +148,17 @@ class Group:
             self._greenlets.clear()  # frees at once what they hold
         return results
 
+    def compute(self, rank: int, seconds: float) -> None:
+        """Advance the clock of `rank` by `seconds`, while others run."""
+        self.switch(rank, seconds)
+
+    def poll(self, rank: int, polls: int, until: float) -> None:
+        """Let others run between two polls of a wait of `rank`, for longer after more `polls`."""
+        self.switch(rank, min(TICK_S * 2.0 ** min(polls, 30), LONGEST_PAUSE_S))
+
+    def done(self, rank: int) -> None:
+        """Note that the function of `rank` has returned; what follows is the end of its session. Local."""
+
     def switch(self, rank: int, pause_s: float = 0.0) -> None:
         """Let other ranks run. Return at the next turn of this rank, at least `pause_s` of virtual time later."""
         if rank in self.failed:
@@ -166,12 +178,13 @@ class Group:
             self.switch(rank)
 
     def gather(
-        self, rank: int, call: str, thing: Any, meanwhile: Callable[[], object] | None = None
+        self, rank: int, call: str, thing: Any, meanwhile: Callable[[], object] | None = None, kind: str = ""
     ) -> Collective:  # fmt: skip
         """Enter a collective call; return it when all ranks have entered. Collective.
 
         `call`: the name of the call; `thing`: this rank's argument. `meanwhile`: called between the turns of the wait;
-        None: this rank has no turn until all have entered. MismatchedCalls: a rank made another call.
+        None: this rank has no turn until all have entered. `kind`: what the call moves, which takes no time here.
+        MismatchedCalls: a rank made another call.
         """
         self._check_turn()
         collective = self._collective if self.size > 1 else Collective(1)
@@ -271,6 +284,20 @@ class Group:
         arriving = [piece for piece in pieces if piece[0] in peers]
         while arriving:
             self._deliver_one(arriving)
+
+    def look(self, rank: int) -> None:
+        """`rank` orders its loads with the Puts of its peers: others may run."""
+        self.maybe_switch(rank)
+
+    def read(self, rank: int, peer: int, destination: Bytes, copy: Callable[[slice], object]) -> None:
+        """Fill `destination` by `copy` with memory of `peer`: in two pieces, between which others may run. One-sided.
+
+        `copy`: is given the rows of `destination` that it reads.
+        """
+        half = self.random.randint(0, len(destination))
+        for piece in (slice(half), slice(half, None)):
+            self.maybe_switch(rank)
+            copy(piece)
 
     def _deliver_some(self) -> None:
         for origin in sorted(self._sending):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import lru_cache, partial
@@ -17,7 +18,7 @@ from dstorm.trace import Trace
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
-from dstorm.transports.simulated.group import LONGEST_PAUSE_S, TICK_S, Collective, Group
+from dstorm.transports.simulated.group import Collective, Group
 from dstorm.view import View
 from dstorm.wait import Wait
 
@@ -60,16 +61,17 @@ class SimulatedWindow:
         return partial(self.flush, frozenset(peers))
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
-        """As `Window.get`, in two pieces, between which other ranks may run. One-sided."""
-        half = self._group.random.randint(0, len(destination))
-        for piece in (slice(half), slice(half, None)):
-            self._group.maybe_switch(self._rank)
+        """As `Window.get`. Other ranks may run meanwhile. One-sided."""
+
+        def copy(piece: slice) -> None:
             start, some = (offset + (piece.start or 0), None) if places is None else (offset, places[piece])
             read(self._parts[peer], start, destination[piece], some)
 
+        self._group.read(self._rank, peer, destination, copy)
+
     def sync(self) -> None:
         """As `Window.sync`: other ranks may run. Local."""
-        self._group.maybe_switch(self._rank)
+        self._group.look(self._rank)
 
     def copy(self, offset: int, destination: Bytes) -> None:
         """As `Window.copy`, in two pieces, between which other ranks may run. Local."""
@@ -115,16 +117,16 @@ class SimulatedTransport:
         return sorted(self._group.failed)
 
     def allgather(self, data: bytes) -> list[bytes]:
-        return list(self._gather("allgather", data).things)
+        return list(self._gather("allgather", data, "allgather").things)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
-        given = self._gather("alltoall", {peer: part.copy() for peer, part in parts.items()}).things
+        given = self._gather("alltoall", {peer: part.copy() for peer, part in parts.items()}, "alltoall").things
         return {rank: theirs.get(self.rank, np.empty(0, np.uint8)) for rank, theirs in enumerate(given)}
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
-        collective = self._gather("allreduce", array.astype(reduction.accumulator(array.dtype)))
+        collective = self._gather("allreduce", array.astype(reduction.accumulator(array.dtype)), "allreduce")
         if collective.result is None:
             parts = {rank: collective.things[rank] for rank in reduction.counting(weights, range(self.size))}
             reduced = np.empty_like(array)
@@ -140,13 +142,15 @@ class SimulatedTransport:
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         root = root or 0
-        array[...] = self._gather("broadcast", array.copy() if self.rank == root else None).things[root]
+        mine = array.copy() if self.rank == root else None
+        array[...] = self._gather("broadcast", mine, "broadcast").things[root]
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
         self._gather(what, None)
 
-    def _gather(self, what: str, thing: Any) -> Collective:
-        return self._group.gather(self.rank, self._calls.name(what), thing, self.attend if self.duties else None)
+    def _gather(self, what: str, thing: Any, kind: str = "") -> Collective:
+        meanwhile = self.attend if self.duties else None
+        return self._group.gather(self.rank, self._calls.name(what), thing, meanwhile, kind)
 
     def calling(self, what: str) -> AbstractContextManager[None]:
         return self._calls.calling(what, self.trace)
@@ -195,9 +199,13 @@ class SimulatedTransport:
     def clock(self) -> float:
         return self._group.now
 
-    def pause(self, polls: int) -> None:
+    def pause(self, polls: int, until: float = math.inf) -> None:
         self.attend()
-        self._group.switch(self.rank, min(TICK_S * 2.0 ** min(polls, 30), LONGEST_PAUSE_S))
+        self._group.poll(self.rank, polls, until)
+
+    def compute(self, seconds: float) -> None:
+        """Advance this rank's clock by `seconds`, while others run. Local."""
+        self._group.compute(self.rank, seconds)
 
     def close(self) -> None:
         pass

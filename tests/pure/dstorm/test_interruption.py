@@ -56,7 +56,7 @@ def test_a_wait_ends_at_once():
     def live(rank, queues, transport):
         if rank == 0:
             send(queues, [1], 1, payload(0, 1))
-            pause, transport.pause = transport.pause, lambda polls: handle()
+            pause, transport.pause = transport.pause, lambda *_: handle()
             with pytest.raises(Signal):
                 send(queues, [1], 2, payload(0, 2))
             transport.pause = pause

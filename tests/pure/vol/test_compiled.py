@@ -50,7 +50,7 @@ class Mate:
     def count_step(self):
         self.steps += 1
 
-    def pause(self, polls):
+    def pause(self, polls, until):
         raise AssertionError("a rank waits")
 
     def poll_wait(self, wait):

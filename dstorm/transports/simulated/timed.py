@@ -1,0 +1,225 @@
+"""A group of simulated ranks on a network: virtual time is what ranks compute and what their messages take.
+
+The rank that runs is the one whose clock is lowest, so whatever it reads has happened by then. A Put leaves at once,
+and arrives whole when its last byte is through the links. A flush returns when the Puts are there and their
+acknowledgement is back. A rank that waits sleeps until a message arrives.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Sequence
+from functools import partial
+from typing import Any, Final, TypeVar
+
+from dstorm.transport import Bytes
+from dstorm.transports.simulated.group import TICK_S, Collective, Group
+from dstorm.transports.simulated.network import MEMORY_BANDWIDTH, Links, Network, NetworkTotals
+from dstorm.transports.simulated.timeline import Timeline
+
+Result = TypeVar("Result")
+
+_LONGEST_POLL_S: Final = 1.0
+"""The longest sleep of a wait to which no message comes. What it awaits may be in another rank's memory."""
+_BACK_OFF: Final = 4.0
+"""How much longer each such sleep is than the last one. The first is a tick."""
+_MOST_LOOKS: Final = 10_000
+"""So many looks at one moment are a loop that waits for messages: from then on each look is a poll."""
+
+
+_LOOKS_AT_A_MESSAGE: Final = 100
+"""The most looks that the merge of a message takes."""
+
+
+class TimedGroup(Group):
+    """A `Group` whose ranks are on the hosts of `network`. No rank fails."""
+
+    def __init__(self, size: int, seed: int, network: Network) -> None:
+        super().__init__(size, seed)
+        self._links = Links(network, size, self.random)
+        self._network, self.hosts = network, self._links.hosts
+        self._timeline = self._schedule = Timeline(size, self.random)
+        self._copying_s = [0.0] * size
+        """By rank, seconds of copies inside its host since its last flush."""
+        self._under_way: list[dict[int, int]] = [{} for _ in range(size)]
+        """By origin and peer, how many Puts have not arrived."""
+        self._known_at: list[dict[int, float]] = [{} for _ in range(size)]
+        """By origin and peer, when the origin knows that those that have arrived are there."""
+        self._flushing: list[Collection[int]] = [()] * size
+        """By origin, the peers of the flush that it waits in."""
+        self._is_polling = [False] * size
+        """By rank, whether it sleeps until a message arrives."""
+        self._looks = [0] * size
+        """By rank, how often it has looked for messages since it last computed, sent or got one."""
+        self._waited_s = [0.0] * size
+        self._ends: list[tuple[float, float, float]] = [(0.0, 0.0, 0.0)] * size
+        """By rank, when its function returned, what it had sent and how long it had waited."""
+
+    def run(self, function: Callable[[int], Result]) -> list[Result]:
+        """As `Group.run`. Sets `Network.totals` when all ranks are done."""
+        results = super().run(function)
+        times, sent, waited = zip(*self._ends, strict=True)
+        self._network.totals = NetworkTotals(max(times), round(sum(sent)), waited)
+        return results
+
+    # -- turns ------------------------------------------------------------------------------------------------
+
+    def compute(self, rank: int, seconds: float) -> None:
+        self._check_turn()
+        self._looks[rank] = 0
+        self._sleep(rank, seconds)
+
+    def poll(self, rank: int, polls: int, until: float) -> None:
+        """Sleep until a message arrives, or for longer after more `polls`."""
+        self._check_turn()
+        nap_s = min(TICK_S * _BACK_OFF ** min(polls, 30), _LONGEST_POLL_S)
+        left_s = until + TICK_S - self.now
+        self._is_polling[rank] = True
+        self._sleep(rank, min(nap_s, left_s) if left_s > 0 else nap_s, waits=True)
+        self._is_polling[rank] = False
+
+    def switch(self, rank: int, pause_s: float = 0.0) -> None:
+        self._sleep(rank, max(pause_s, TICK_S), waits=True)
+
+    def maybe_switch(self, rank: int) -> None:
+        """Nothing: a rank runs until its clock advances."""
+
+    def look(self, rank: int) -> None:
+        self._looks[rank] += 1
+        if self._looks[rank] > _MOST_LOOKS and threading.get_ident() == self._thread:
+            self.poll(rank, self._looks[rank] - _MOST_LOOKS, self.now + _LONGEST_POLL_S)
+
+    def done(self, rank: int) -> None:
+        self._ends[rank] = (self.now, self._links.sent[rank], self._waited_s[rank])
+
+    def _sleep(self, rank: int, seconds: float, waits: bool = False) -> None:
+        if seconds > 0.0:
+            self._timeline.add(rank, seconds)
+            self._until_due(rank, waits)
+
+    def _until_due(self, rank: int, waits: bool = True) -> None:
+        """Let others run until this rank is due. `waits`: the time counts as waited."""
+        start = self.now
+        if self.size > 1:
+            self._wait_for_turn(rank)
+        else:
+            self._timeline.next()
+        if waits:
+            self._waited_s[rank] += self.now - start
+
+    def _wake(self, rank: int) -> None:
+        """A message has arrived."""
+        self._looks[rank] = min(self._looks[rank], _MOST_LOOKS - _LOOKS_AT_A_MESSAGE)
+        if self._is_polling[rank]:
+            self._timeline.add(rank)
+
+    # -- collective calls -------------------------------------------------------------------------------------
+
+    def gather(
+        self, rank: int, call: str, thing: Any, meanwhile: Callable[[], object] | None = None, kind: str = ""
+    ) -> Collective:  # fmt: skip
+        """As `Group.gather`, at the cost of a call of this `kind`."""
+        self._check_turn()
+        if self.size == 1:
+            return super().gather(rank, call, thing)
+        collective = self._collective
+        collective.add(rank, call, thing)
+        self._waiting.append(rank)
+        if collective.entered == self.size:
+            cost_s = self._links.collective_s(kind, _lengths(kind, collective.things))
+            self._timeline.at(self.now + cost_s, self._end_collective)
+        while not collective.is_over:
+            if meanwhile is not None:
+                meanwhile()
+            if not collective.is_over:
+                self._is_polling[rank] = meanwhile is not None
+                self._until_due(rank)
+                self._is_polling[rank] = False
+        collective.check(rank, call)
+        return collective
+
+    # -- Puts -------------------------------------------------------------------------------------------------
+
+    def send(self, origin: int, peer: int, source: Bytes, target: Bytes) -> None:
+        """Start a Put: it leaves at once. One-sided."""
+        nbytes = self._network.charged(source.nbytes)
+        self._looks[origin] = 0
+        if not self._links.are_apart(origin, peer):
+            self._copying_s[origin] += nbytes / MEMORY_BANDWIDTH
+            target[:] = source
+            self._wake(peer)
+            return
+        if threading.get_ident() != self._thread:
+            source = source.copy()  # a thread that the rank has started does not wait in the flush
+        under_way = self._under_way[origin]
+        under_way[peer] = under_way.get(peer, 0) + 1
+        first = self._links.leave(origin, nbytes, self.now)
+        self._timeline.at(first, partial(self._enter, origin, peer, nbytes, source, target))
+
+    def _enter(self, origin: int, peer: int, nbytes: float, source: Bytes, target: Bytes) -> None:
+        last = self._links.enter(peer, nbytes, self.now)
+        self._timeline.at(last, partial(self._arrive, origin, peer, source, target))
+
+    def _arrive(self, origin: int, peer: int, source: Bytes, target: Bytes) -> None:
+        target[:] = source
+        self._wake(peer)
+        self._under_way[origin][peer] -= 1
+        self._known_at[origin][peer] = self.now + self._network.latency_s
+        flushed = self._flushing[origin]
+        if peer in flushed and self._are_there(origin, flushed):
+            self._timeline.add(origin, self._left_s(origin, flushed))
+
+    def deliver(self, origin: int, peers: Collection[int]) -> None:
+        """Return when all Puts of `origin` to `peers` are there, and it knows that. One-sided."""
+        if self.size > 1 and threading.get_ident() != self._thread:
+            return
+        copying_s, self._copying_s[origin] = self._copying_s[origin], 0.0
+        self._sleep(origin, copying_s)
+        if not self._are_there(origin, peers):
+            self._flushing[origin] = peers
+            self._until_due(origin)
+            self._flushing[origin] = ()
+        else:
+            self._sleep(origin, self._left_s(origin, peers), waits=True)
+
+    def _are_there(self, origin: int, peers: Collection[int]) -> bool:
+        under_way = self._under_way[origin]
+        return not any(under_way.get(peer) for peer in peers)
+
+    def _left_s(self, origin: int, peers: Collection[int]) -> float:
+        """Seconds until `origin` knows that its Puts to `peers`, which have arrived, are there."""
+        known_at = self._known_at[origin]
+        return max((known_at.get(peer, 0.0) for peer in peers), default=0.0) - self.now
+
+    def read(self, rank: int, peer: int, destination: Bytes, copy: Callable[[slice], object]) -> None:
+        """As `Group.read`, in one piece: it is read when the request has come to `peer`."""
+        self._check_turn()
+        nbytes = self._network.charged(destination.nbytes)
+        if not self._links.are_apart(rank, peer):
+            copy(slice(None))
+            self._sleep(rank, nbytes / MEMORY_BANDWIDTH)
+            return
+
+        def answer() -> None:
+            copy(slice(None))
+            self._timeline.at(self._links.leave(peer, nbytes, self.now), enter)
+
+        def enter() -> None:
+            self._timeline.at(self._links.enter(rank, nbytes, self.now), partial(self._timeline.add, rank))
+
+        self._timeline.at(self.now + self._network.latency_s, answer)
+        self._until_due(rank)
+
+
+def _lengths(kind: str, things: Sequence[Any]) -> list[list[int]]:
+    """By rank, how many bytes a collective call sends: to each rank, or one number where all ranks get the same."""
+    size = len(things)
+    if kind == "alltoall":
+        return [[parts[peer].nbytes if peer in parts else 0 for peer in range(size)] for parts in things]
+    if kind == "allreduce":  # each rank combines a block for all, and sends the result to all
+        return [[2 * array.nbytes // size] * size for array in things]
+    if kind == "allgather":
+        return [[len(data)] for data in things]
+    if kind == "broadcast":
+        return [[0 if array is None else array.nbytes] for array in things]
+    return [[0]] * size
