@@ -16,7 +16,7 @@ import numpy as np
 import malt
 from apps.embed import kernels
 from apps.embed.kernels import Floats, Pairs
-from apps.harness import Array
+from apps.harness import Array, sum_statistics
 
 
 class Counted(NamedTuple):
@@ -91,8 +91,7 @@ class Vectors:
         return float(kernels.learn(self._own, self._near, pairs, found, step))
 
     def _statistics(self) -> malt.Statistics:
-        """What an exchange sends: the blocks that others combine, and the one that this rank has combined, to all."""
-        return malt.Statistics(bytes_sent=2 * self._exchanged * (malt.size() - 1) // malt.size())
+        return sum_statistics(self._exchanged)
 
     def whole(self) -> tuple[Floats, Floats]:
         """All vectors, of shape (nodes, dimensions). One-sided."""

@@ -13,7 +13,7 @@ from apps.harness.agreement import (
 from apps.harness.checkpoints import fingerprint
 from apps.harness.errors import BadInput, user_errors
 from apps.harness.job import main, run
-from apps.harness.marks import Counted, Mark, Sums
+from apps.harness.marks import Counted, Mark, Sums, sum_statistics
 from apps.harness.memory import Need
 from apps.harness.options import (
     Parser,
@@ -62,6 +62,7 @@ __all__ = [
     "real_number",
     "run",
     "same_start",
+    "sum_statistics",
     "user_errors",
     "whole_number",
 ]

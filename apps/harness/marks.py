@@ -20,16 +20,22 @@ class Counted(NamedTuple):
     array: Array = np.empty(0)
 
 
+def sum_statistics(nbytes: int) -> malt.Statistics:
+    """What this rank sends for sums of so many bytes over all ranks. Local.
+
+    To each other rank: the block that this one combines, and of what is summed here the block that the other combines.
+    """
+    hosts, size = malt.hosts(), malt.size()
+    far = sum(host != hosts[malt.rank()] for host in hosts)
+    return malt.Statistics(bytes_sent=2 * nbytes * (size - 1) // size, bytes_across=2 * nbytes * far // size)
+
+
 class Sums:
     """Sums of arrays over all ranks, and what they send."""
 
     def __init__(self) -> None:
         self._nbytes = 0
-        self.traffic = Counted(self._statistics)
-
-    def _statistics(self) -> malt.Statistics:
-        """What each sum sends: the blocks that others combine, and the one that this rank has combined, to all."""
-        return malt.Statistics(bytes_sent=2 * self._nbytes * (malt.size() - 1) // malt.size())
+        self.traffic = Counted(lambda: sum_statistics(self._nbytes))
 
     def take(self, array: Array) -> None:
         """Replace `array`, in place, by the sum of the arrays of all ranks. Collective."""
@@ -58,6 +64,8 @@ class Mark:
     examples: int = 0
     seconds: float = 0.0
     bytes_sent: int = 0
+    bytes_across: int = 0
+    """Those that went to another host."""
     bytes_dense: int = 0
     merged: int = 0
     overwritten: int = 0
@@ -76,6 +84,7 @@ def mark(examples: int, seconds: float, vectors: Sequence[Any], rows_sent: int =
         examples,
         seconds,
         bytes_sent=sum(one.bytes_sent for one in traffic),
+        bytes_across=sum(one.bytes_across for one in traffic),
         bytes_dense=sum(one.sent * each for one, each in zip(traffic, nbytes, strict=True)),
         merged=sum(one.gathered for one in traffic),
         overwritten=sum(one.overwritten for one in traffic),

@@ -31,6 +31,8 @@ TRAFFIC = (
     Column("merged", "merged", ",d"),
     Column("overwritten", "overwritten", ",d"),
 )
+_ACROSS = Column("bytes_across", "across hosts", ",d")
+"""A column that is there where ranks of several hosts exchange: beside the bytes sent."""
 _WIDTH = 13
 
 
@@ -66,13 +68,19 @@ class Report:
     def table(self) -> str:
         """The table: a line of titles, then a line per epoch. Measures of which none is known are left out."""
         known = {key for row in (*self.epochs, self.final) for key, value in row.items() if value is not None}
-        columns = [*_COUNTS, *(column for column in self.measures if column.key in known), *self.traffic]
+        columns = [*_COUNTS, *(column for column in self.measures if column.key in known), *self._traffic()]
         lines = ["epoch" + "".join(f"{column.title:>{_WIDTH + 2}}" for column in columns)]
         for epoch in self.epochs:
             lines.append(
                 f"{epoch['epoch']:<5}" + "".join(f"{_shown(epoch, column):>{_WIDTH + 2}}" for column in columns)
             )
         return "\n".join(lines)
+
+    def _traffic(self) -> list[Column]:
+        columns = list(self.traffic)
+        if TRAFFIC[0] in columns and any(row["bytes_across"] for row in self.epochs):
+            columns.insert(columns.index(TRAFFIC[0]) + 1, _ACROSS)
+        return columns
 
     def last_line(self) -> str:
         """The last line: `final:`, the measures of the final model, and its hash."""

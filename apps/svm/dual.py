@@ -52,7 +52,7 @@ class Sums:
     """Sums over all ranks, counted as messages of a vector are."""
 
     def __init__(self, array: Array) -> None:
-        self.array, self._begun = array, malt.init().statistics().bytes_sent
+        self.array, self._begun = array, malt.init().statistics()
         self._count = self._merged = 0
 
     def add(self, array: Array) -> None:
@@ -63,8 +63,9 @@ class Sums:
 
     def statistics(self) -> malt.Statistics:
         """What this rank has sent and merged. Local."""
-        total = malt.init().statistics()
-        return replace(total, bytes_sent=total.bytes_sent - self._begun, sent=self._count, gathered=self._merged)
+        total, begun = malt.init().statistics(), self._begun
+        sent, across = total.bytes_sent - begun.bytes_sent, total.bytes_across - begun.bytes_across
+        return replace(total, bytes_sent=sent, bytes_across=across, sent=self._count, gathered=self._merged)
 
 
 class Trainer(common.Trainer):

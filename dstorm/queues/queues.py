@@ -15,7 +15,7 @@ from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.receiver import Inbox, Message
 from dstorm.queues.sender import Outbox, OutgoingMessage
-from dstorm.queues.statistics import EdgeStatistics, Statistics, total
+from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport, Window
 
@@ -138,7 +138,7 @@ class Queues(Closing):
         edges = {peer: self._edge_statistics(peer) for peer in peers}
         if neighbours is not None:
             edges = {peer: edge for peer, edge in edges.items() if peer in neighbours or edge != _IDLE}
-        return total(edges, self.waiting.total_s)
+        return total(located(edges, self.transport.hosts, self.transport.rank), self.waiting.total_s)
 
     def _make_way(self) -> None:
         """As `Inbox.make_way`, where a graph was mended; nothing while another thread sends or receives here."""

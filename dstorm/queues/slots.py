@@ -20,7 +20,7 @@ import numpy as np
 from dstorm import header, interruption
 from dstorm.header import DONE, WHOLE, Header
 from dstorm.queues.closing import Closing
-from dstorm.queues.statistics import EdgeStatistics, Statistics, total
+from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Put, Transport
 
@@ -144,7 +144,7 @@ class Slots(Closing):
             for edge in self._edges.values()
             if edge.sent or edge.step or edge.waited_s
         }
-        return total(peers, self._waiting.total_s)
+        return total(located(peers, self._transport.hosts, self._transport.rank), self._waiting.total_s)
 
     def has_closed(self, peer: int) -> bool:
         """Whether `peer` has closed, as far as this rank knows. What it passed on before has come then. Local."""

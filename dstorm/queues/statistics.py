@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 
 @dataclass(frozen=True)
@@ -70,6 +70,8 @@ class EdgeStatistics:
     """Lag of the merged updates, in steps."""
     bytes_read: int = 0
     """Payload bytes read from the peer's memory, by pulls; or received from it, by an algorithm of malt.allreduce."""
+    bytes_across: int = 0
+    """Those of `bytes_sent` that went to another host."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +101,17 @@ def total(peers: Mapping[int, EdgeStatistics], waited_s: float) -> Statistics:
         refused=sum(edge.refused for edge in edges),
         bytes_sent=sum(edge.bytes_sent for edge in edges),
         bytes_read=sum(edge.bytes_read for edge in edges),
+        bytes_across=sum(edge.bytes_across for edge in edges),
         waited_s=waited_s,
         lag=_pooled([edge.lag for edge in edges if edge.lag.count]),
         peers=dict(peers),
     )
+
+
+def located(peers: Mapping[int, EdgeStatistics], hosts: Sequence[str], rank: int) -> dict[int, EdgeStatistics]:
+    """`peers`, with the bytes that `rank` has sent across hosts. `hosts`: the host of each rank."""
+    far = {peer for peer in peers if hosts[peer] != hosts[rank]}
+    return {peer: replace(edge, bytes_across=edge.bytes_sent) if peer in far else edge for peer, edge in peers.items()}
 
 
 def added(one: Statistics, other: Statistics) -> Statistics:

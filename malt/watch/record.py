@@ -15,6 +15,8 @@ class Counters:
     """Bytes sent, by receiver."""
     read: int = 0
     """Bytes read from the memory of other ranks."""
+    across: int = 0
+    """Those of the bytes sent that went to another host."""
     merged: int = 0
     """Messages merged."""
     overwritten: int = 0

@@ -8,7 +8,11 @@ from collections.abc import Sequence
 from malt.watch.ranks import Shown
 from malt.watch.record import Record
 
-HEADINGS = ("rank", "done", "left", "loss", "examples/s", "out", "in", "merged", "overwritten", "lag", "waited", "")
+ACROSS = "across"
+"""The heading of a column that is there where ranks of several hosts exchange."""
+HEADINGS = (
+    "rank", "done", "left", "loss", "examples/s", "out", "in", ACROSS, "merged", "overwritten", "lag", "waited", ""
+)  # fmt: skip
 """The headings of the columns."""
 LONG_S = 10.0
 """A rank for which another one has waited for so long holds it up."""
@@ -45,6 +49,9 @@ def waiting_for(shown: Sequence[Shown], least_s: float = LONG_S) -> dict[int, li
 
 def lines(rows: Sequence[Row], headings: Row = HEADINGS) -> str:
     """The rows as text, below the headings, in columns."""
+    if ACROSS in headings and not any(row[headings.index(ACROSS)] for row in rows):
+        place = headings.index(ACROSS)
+        rows, headings = [row[:place] + row[place + 1 :] for row in rows], headings[:place] + headings[place + 1 :]
     cells = [headings, *rows]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     rendered = [
@@ -64,6 +71,7 @@ def _row(one: Shown, received: int, held_up: Sequence[int]) -> Row:
         f"{numbers['loss']:.4g}" if "loss" in numbers else "",
         "" if record.examples_per_s is None or one.state else f"{record.examples_per_s:,.0f}",
         _size(sum(record.sent.values())), _size(record.read + received),
+        _size(record.across) if record.across else "",
         f"{record.merged:,}", f"{record.overwritten:,}", str(record.lag), duration(record.waited_s),
         _state(one, record, held_up),
     )  # fmt: skip

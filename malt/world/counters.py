@@ -39,6 +39,7 @@ def counters(world: World, members: Sequence[int]) -> Counters:
     return Counters(
         sent=dict(sent),
         read=sum(one.bytes_read for one in totals),
+        across=sum(one.bytes_across for one in totals),
         merged=sum(one.gathered for one in totals),
         overwritten=sum(one.overwritten for one in totals),
         lag=max((edge.lag.last for _, edge in edges if edge.lag.count), default=0),

@@ -11,6 +11,7 @@ from dstorm.transport import Transport
 from malt.runner import reporting
 from malt.watch.trace.clocks import Exchange, Offset, offset
 from malt.watch.trace.files import TRACE, log_of
+from malt.watch.trace.layout import HOST
 from malt.world.world import World
 
 if TYPE_CHECKING:
@@ -35,10 +36,17 @@ def begin(world: World) -> None:
     log = _opened(folder, world)
     if log is not None:
         log.begin(transport.clock(), *clock)
+        note_host(log, transport)
         transport.trace = log
         transport.view.subscribe(
             lambda change: log.failed([member.rank for member in change.failed], transport.clock())
         )
+
+
+def note_host(log: Log, transport: Transport) -> None:
+    """Write down the host of this rank, where there are several. Local."""
+    if len(set(transport.hosts)) > 1:
+        log.name(HOST + transport.hosts[transport.rank])
 
 
 def _opened(folder: str, world: World) -> Log | None:

@@ -8,7 +8,7 @@ from typing import Any, Protocol, TypeVar
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
 from dstorm.algorithms import Traffic
-from dstorm.queues.statistics import added, total
+from dstorm.queues.statistics import added, located, total
 from dstorm.trace import EdgeTotals
 from malt.world.agreement import exchange
 from malt.world.endings import Ending
@@ -146,11 +146,11 @@ class World:
 
         `bytes_sent` and `bytes_read`: what this rank has sent and received, in all and by peer.
         """
-        return _totals(self.traffic)
+        return _totals(self.traffic, self.transport.hosts)
 
     def chunk_statistics(self) -> Statistics:
         """Totals of the chunks of datasets that malt.map_reduce has sent. Local. As `statistics`."""
-        return _totals(self.chunk_traffic)
+        return _totals(self.chunk_traffic, self.transport.hosts)
 
     @property
     def sharded(self) -> list[OwnedVector]:
@@ -257,8 +257,8 @@ class World:
         return f"<malt world: rank {self.rank} of {self.size}, {self.library}{', closed' if self.closed else ''}>"
 
 
-def _totals(traffic: Traffic) -> Statistics:
+def _totals(traffic: Traffic, hosts: Sequence[str]) -> Statistics:
     """The bytes that this rank has sent and received, in all and by peer."""
     others = [peer for peer in traffic.sent if peer != traffic.rank]
     edges = {peer: EdgeStatistics(bytes_sent=traffic.sent[peer], bytes_read=traffic.received[peer]) for peer in others}
-    return total(edges, 0.0)
+    return total(located(edges, hosts, traffic.rank), 0.0)

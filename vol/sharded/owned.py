@@ -238,7 +238,8 @@ class OwnedVector(Operand, Shared):
             if rank != self._rank
         }
         whole = total(peers, queues.waited_s)
-        return replace(whole, bytes_sent=whole.bytes_sent + self._scalars.bytes_sent)
+        sent, across = whole.bytes_sent + self._scalars.bytes_sent, whole.bytes_across + self._scalars.bytes_across
+        return replace(whole, bytes_sent=sent, bytes_across=across)
 
 
 def _described(value: Any) -> str:

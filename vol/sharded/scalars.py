@@ -25,11 +25,14 @@ class Scalars:
 
     def __init__(self, transport: Transport, ranks: Sequence[int], is_over: Callable[[], bool]) -> None:
         self.transport, self._ranks, self._is_over = transport, ranks, is_over
-        self.bytes_sent = 0
+        hosts = transport.hosts
+        self._far = sum(hosts[rank] != hosts[transport.rank] for rank in ranks)
+        self.bytes_sent = self.bytes_across = 0
 
     def count(self, nbytes: int) -> None:
         """Count `nbytes` that this rank sends to each of the others. Local."""
         self.bytes_sent += nbytes * (len(self._ranks) - 1)
+        self.bytes_across += nbytes * self._far
 
     def of_all(self, what: str, find: Callable[[], float]) -> list[float]:
         """What find() returns on each of the ranks, in their order: the same on all ranks. Collective.

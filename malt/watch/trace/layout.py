@@ -31,6 +31,9 @@ NAMES, NAME_NBYTES = 256, 160
 """The most names, and the longest, in UTF-8. What does not fit has the last number."""
 _NAMES_START = 128
 
+HOST = "host "
+"""The beginning of the name that is the host of the rank, where there are several."""
+
 TOTALS = ("messages", "nbytes", "merged", "overwritten", "waited_s", "nbytes_read")
 """What is counted by peer, each as a float64: sent to it; merged and overwritten of it; waited for it; read from it."""
 

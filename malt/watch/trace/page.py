@@ -151,7 +151,9 @@ def _bytes(run: Run) -> str:
     if not run.found.nbytes.any():
         return _nothing("no bytes went from rank to rank")
     cells, labels = _grouped(run.found.nbytes)
-    return charts.heat(
+    across, all_bytes = run.found.nbytes_across, run.found.nbytes.sum()
+    line = f"{number(across)}B of {number(all_bytes)}B, {across / all_bytes:.1%}, went to another host."
+    return (f'<p class="about">{line}</p>' if across else "") + charts.heat(
         cells.tolist(), labels,
         lambda row, column: f"from {labels[row]} to {labels[column]}: {number(cells[row, column])}B",
     )  # fmt: skip

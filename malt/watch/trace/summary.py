@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
-from malt.watch.trace.layout import TOTALS, Kind
+from malt.watch.trace.layout import HOST, TOTALS, Kind
 from malt.watch.trace.reading import RankTrace, Records, Trace
 
 Floats = NDArray[np.float64]
@@ -42,6 +42,8 @@ class Summary:
     """Of shape (size, size): bytes from a rank to another one, of the run."""
     messages: Floats
     """The same: messages."""
+    nbytes_across: float
+    """Those of the bytes that went to another host. 0: there is one host."""
     merged: int
     overwritten: int
     lags: list[tuple[int, int]]
@@ -92,6 +94,7 @@ def summarize(trace: Trace, bins: int = 120) -> Summary:
         waited=np.array([_waited(rank, exchanging, trace.size) for rank in trace.ranks]),
         nbytes=nbytes,
         messages=messages,
+        nbytes_across=_across(nbytes, trace.ranks),
         merged=int(sum(total["merged"].sum() for total in totals.values())),
         overwritten=int(sum(total["overwritten"].sum() for total in totals.values())),
         lags=_counted(merged),
@@ -115,6 +118,12 @@ def _timeline(rank: RankTrace, edges: Floats) -> Floats:
     last = np.clip(rank.until - edges[:-1], 0, np.diff(edges))  # a rank that has failed computes no longer
     found["compute"] = np.maximum(last - covered, 0)
     return np.array([found[activity] for activity in ACTIVITIES])
+
+
+def _across(nbytes: Floats, ranks: Sequence[RankTrace]) -> float:
+    """The bytes between ranks of different hosts. A rank that left no events is of none."""
+    hosts = {rank.rank: name for rank in ranks for name in rank.names if name.startswith(HOST)}
+    return float(sum(nbytes[a, b] for a in hosts for b in hosts if hosts[a] != hosts[b]))
 
 
 def _coverage(records: Records, times: Floats) -> Floats:

@@ -24,7 +24,9 @@ def test_a_row_says_how_far_a_rank_is_and_in_what_state():
         "not started",
     ]  # fmt: skip
     assert found[0][:7] == ("0", "", "", "0.25", "", "1.5 kB", "67 B")
-    assert found[1][:8] == ("1", "50 %", "1:02:05", "", "1,234", "20 B", "1.5 kB", "1,000")
+    assert found[1][:9] == ("1", "50 %", "1:02:05", "", "1,234", "20 B", "1.5 kB", "", "1,000")
     assert found[2][:5] == ("2", "50 %", "", "", "")  # nothing is left to do where it has failed
     heading, first, *_ = lines(found).splitlines()
+    assert "across" not in heading
+    assert lines(rows([Shown(0, "", Record(sent={1: 20}, across=5))])).split().count("5") == 1
     assert heading.index("loss") + len("loss") == first.index("0.25") + len("0.25")
