@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -45,16 +44,19 @@ class Sums:
 
 @dataclass
 class Clock:
-    """Counts the seconds between `start` and `stop`. It is stopped while data is loaded or a model evaluated. Local."""
+    """Counts the seconds between `start` and `stop`. It is stopped while data is loaded or a model evaluated. Local.
+
+    In a simulation the seconds are virtual.
+    """
 
     seconds: float = 0.0
     _since: float = 0.0
 
     def start(self) -> None:
-        self._since = time.perf_counter()
+        self._since = malt.clock()
 
     def stop(self) -> None:
-        self.seconds += time.perf_counter() - self._since
+        self.seconds += malt.clock() - self._since
 
 
 @dataclass(frozen=True)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from malt.commands import completion, graph, options, report, watching
 from malt.commands.doctor import command
+from malt.commands.plan import command as plan
 from malt.launch import restarts, traced
 from malt.launch.command import SURVIVE, Job, Line, check_program, compose, is_here, survive_of, this_machine
 from malt.launch.environment import outside
@@ -30,7 +31,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     _open_what_is_closed()
     words = list(sys.argv[1:] if arguments is None else arguments)
-    own, program = options.split(words) if words[:1] == ["run"] else (words, [])
+    own, program = options.split(words) if words[:1] in (["run"], ["plan"]) else (words, [])
     parser = options.parser()
     chosen, unknown = parser.parse_known_args(own)
     try:
@@ -40,6 +41,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return command.main(chosen.n, chosen.json)
         if chosen.command == "graph":
             return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
+        if chosen.command == "plan":
+            return plan.main(program, chosen.module, chosen.ranks, chosen.loss, chosen.json)
         if chosen.command == "completion":
             print(completion.script(parser, chosen.shell), end="")
             return 0

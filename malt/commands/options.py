@@ -10,6 +10,7 @@ from typing import NoReturn
 
 from malt import __version__
 from malt.commands.completion import SHELLS
+from malt.commands.plan.prediction import RANKS
 from malt.launch import job
 from malt.launch.command import BEST_EFFORT
 from malt.launch.hosts.allocation import hosts
@@ -31,6 +32,7 @@ def parser() -> argparse.ArgumentParser:
     _add_doctor(commands.add_parser("doctor", help="report what works on this machine", allow_abbrev=False))
     _add_graph(commands.add_parser("graph", help="what a communication graph costs; a drawing", allow_abbrev=False))
     _add_report(commands.add_parser("report", help="a page about a run that was traced", allow_abbrev=False))
+    _add_plan(commands.add_parser("plan", help="what a program would take on a cluster", allow_abbrev=False))
     status = commands.add_parser("status", help="show how far a running job is", allow_abbrev=False)
     _add_watching(status, "Show a line a rank of a running job: how far it is, what it exchanges, for whom it waits.")
     stacks = commands.add_parser("stacks", help="print the Python stacks of a running job", allow_abbrev=False)
@@ -42,7 +44,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def split(words: list[str]) -> tuple[list[str], list[str]]:
-    """Split `words` into the options of `malt run` and PROGRAM ARGS..., in which argparse would look for options."""
+    """Split `words` into the options of `malt run` or `malt plan` and PROGRAM ARGS..., which argparse would read."""
     end = 1
     while end < len(words) and words[end].startswith("-") and words[end] not in ("--", "-c"):
         end += 2 if words[end] in _WITH_VALUE else 1
@@ -51,8 +53,9 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 _WITH_VALUE = (
     "-n", "--mpi", "--hosts", "--hostfile", "--restarts", "--grace", "--output", "--filter", "--metrics", "--trace",
+    "--ranks", "--loss",
 )  # fmt: skip
-"""The options of `malt run` that take the next word."""
+"""The options of `malt run` and `malt plan` that take the next word."""
 
 
 def _add_run(run: argparse.ArgumentParser) -> None:
@@ -118,6 +121,20 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("-o", "--output", type=Path, metavar="FILE.html", help="the page (DIR/report.html)")
 
 
+def _add_plan(parser: argparse.ArgumentParser) -> None:
+    parser.usage = "malt plan [--ranks N,N...] [--loss X] [--json] [-m] PROGRAM ARGS..."
+    parser.description = (
+        "Run a program that has a malt.Replica on one rank, and predict the seconds and bytes of an epoch on more "
+        "ranks and on fast and slow networks, by graph, sync and interval; of a program on apps.harness the time to a "
+        "loss."
+    )
+    parser.add_argument("--ranks", type=_ranks, default=RANKS, metavar="N,N...",
+                        help=f"for how many ranks ({','.join(map(str, RANKS))})")  # fmt: skip
+    parser.add_argument("--loss", type=float, metavar="X", help="the loss to reach (2 %% above that of one rank)")
+    parser.add_argument("--json", action="store_true", help="print the measurements and all predictions as JSON")
+    parser.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
+
+
 def _add_watching(parser: argparse.ArgumentParser, description: str) -> None:
     parser.description = description
     parser.add_argument("job", type=_number_of("the process of malt run", 1), nargs="?", metavar="JOB",
@@ -133,6 +150,14 @@ def _number_of(things: str, least: int) -> Callable[[str], int]:
         return int(word)
 
     return parse
+
+
+def _ranks(word: str) -> tuple[int, ...]:
+    """A type for argparse: numbers of ranks, between commas."""
+    counts = word.split(",")
+    if not all(count.isdecimal() and 2 <= int(count) <= max(RANKS) for count in counts):
+        raise argparse.ArgumentTypeError(f"numbers of ranks are from 2 to {max(RANKS)}, between commas, not {word!r}")
+    return tuple(sorted(set(map(int, counts))))
 
 
 def _seconds(word: str) -> float:

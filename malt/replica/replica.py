@@ -125,6 +125,8 @@ class Replica:
         self._changes.record(arrays)
         self._deliver()
         world.replicas.append(self)
+        if world.meter is not None:
+            world.meter.made(sum(part.vector.array.nbytes for part in self._parts), self._every)
 
     def step(self, n: int = 1) -> bool:
         """Count `n` examples or batches, and exchange once another `every` are counted. One-sided.
@@ -267,12 +269,16 @@ class Replica:
         due = [part for part in self._parts if part.fragment == self._turns % self._fragments]
         self._under_way = []
         self._turns += 1
+        if self._world.meter is not None:
+            self._world.meter.begin(sum(part.vector.array.nbytes for part in due))
         for part in due:
             part.send(arrays)
             if self._way.overlaps:
                 self._under_way.append(part)
             else:
                 part.merge(arrays)
+        if self._world.meter is not None:
+            self._world.meter.end()
 
     def _deliver(self) -> None:
         if self._parameters.deliver():

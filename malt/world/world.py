@@ -12,6 +12,7 @@ from dstorm.queues.statistics import added, located, total
 from dstorm.trace import EdgeTotals
 from malt.world.agreement import exchange
 from malt.world.endings import Ending
+from malt.world.meter import Meter
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
 from vol import OwnedVector, SparseShardedVector, resting
@@ -100,6 +101,8 @@ class World:
         """What this rank has exchanged by the algorithms of malt.allreduce."""
         self.chunk_traffic = Traffic(transport)
         """What this rank has sent and received of the datasets of malt.map_reduce."""
+        self.meter: Meter | None = None
+        """What malt plan measures or charges the exchanges of Replicas with."""
         self.closed = False
         """Whether the session has ended here."""
         self.departed = False

@@ -1,0 +1,1 @@
+"""`malt plan`: what a program would do on a cluster that one cannot try."""

@@ -1,0 +1,137 @@
+"""The command `malt plan`: what a program would take on clusters that one cannot try."""
+
+from __future__ import annotations
+
+import json
+import math
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from malt.commands.plan import losses
+from malt.commands.plan.measuring import Measured, measured
+from malt.commands.plan.prediction import GRAPHS, INTERVALS, MOST_SIMULATED, NETWORKS, SYNCS, Choice, Prediction
+from malt.launch.mpi_library import LaunchError
+
+_COLUMN = 10
+
+
+class Plan:
+    """The predictions for a program, by network, number of ranks and choice."""
+
+    def __init__(
+        self, program: str, found: Measured, ranks: Sequence[int], trained: losses.Losses | None
+    ) -> None:  # fmt: skip
+        self._name, self._program, self._ranks, self._trained = program, found, ranks, trained
+        intervals = INTERVALS if trained is None else losses.INTERVALS
+        self._choices = [Choice(graph, sync, times) for graph in GRAPHS for sync in SYNCS for times in intervals]
+
+    def rows(self) -> list[dict[str, Any]]:
+        """A row for each network, number of ranks and choice."""
+        return [
+            self._row(predicted, choice, ranks)
+            for predicted in [Prediction(self._program, name) for name in NETWORKS]
+            for choice in self._choices
+            for ranks in self._ranks
+        ]
+
+    def _row(self, predicted: Prediction, choice: Choice, ranks: int) -> dict[str, Any]:
+        epoch = predicted.epoch(choice, ranks)
+        row: dict[str, Any] = {
+            "network": predicted.name, "ranks": ranks, "graph": choice.graph, "sync": choice.sync,
+            "every": self._program.every * choice.interval, "seconds_an_epoch": epoch.seconds,
+            "bytes_an_epoch": epoch.nbytes, "exchange_share": epoch.exchange_share,
+            "extrapolated": epoch.is_extrapolated,
+        }  # fmt: skip
+        if self._trained is not None:
+            epochs = self._trained.epochs(choice, ranks)
+            reached = epochs < math.inf
+            row["epochs_to_loss"] = epochs if reached else None
+            row["seconds_to_loss"] = epochs * epoch.seconds if reached else None
+        return row
+
+    def facts(self) -> dict[str, Any]:
+        """What --json prints."""
+        rows, program = self.rows(), self._program
+        loss = None if self._trained is None else {"measure": program.loss, "target": self._trained.target}
+        one = {
+            "compute_s": program.compute_s, "bytes_a_message": program.nbytes, "exchanges_an_epoch": program.exchanges,
+            "every": program.every, "seconds_an_epoch": program.compute_s * program.exchanges,
+        }  # fmt: skip
+        return {"program": self._name, "one_rank": one, "loss": loss, "best": bests(rows, program.every), "rows": rows}
+
+
+def bests(rows: Sequence[dict[str, Any]], every: int) -> list[dict[str, Any]]:
+    """For each network the row of the least time: to the loss, or of an epoch at `every`, the program's interval."""
+    found = []
+    for name in NETWORKS:
+        mine = [row for row in rows if row["network"] == name and _time(row) is not None]
+        if "seconds_to_loss" not in rows[0]:
+            mine = [row for row in mine if row["every"] == every]
+        if mine:
+            found.append(min(mine, key=lambda row: float(_time(row) or 0.0)))
+    return found
+
+
+def _time(row: dict[str, Any]) -> float | None:
+    time: float | None = row["seconds_to_loss"] if "seconds_to_loss" in row else row["seconds_an_epoch"]
+    return time
+
+
+def main(program: Sequence[str], is_module: bool, ranks: Sequence[int], loss: float | None, as_json: bool) -> int:
+    """Measure the program, and print the plan. Returns 0. Local. LaunchError: it cannot be measured."""
+    if not program:
+        raise LaunchError("no PROGRAM to plan for (see malt plan --help)")
+    name, *arguments = program
+    found = measured(name, arguments, is_module)
+    trained = None
+    if found.loss:
+        target = min(found.losses) * (1 + losses.WITHIN) if loss is None else loss
+        trained = losses.Losses(name, arguments, found, target)
+    elif loss is not None:
+        raise LaunchError(f"--loss {loss:g}: {name} is no program on the harness, whose report has losses")
+    print(f"malt plan: simulating up to {min(max(ranks), MOST_SIMULATED)} ranks", file=sys.stderr, flush=True)
+    facts = Plan(name, found, ranks, trained).facts()
+    print(json.dumps(facts) if as_json else table(facts))
+    return 0
+
+
+def table(facts: dict[str, Any]) -> str:
+    """What is printed: a table for each network, with a line for each choice and a column for each number of ranks."""
+    one, loss = facts["one_rank"], facts["loss"]
+    what = "s an epoch" if loss is None else f"s until {loss['measure']} <= {loss['target']:.4g}"
+    lines = [
+        f"{facts['program']} on one rank: {one['seconds_an_epoch']:.3g} s an epoch, {one['exchanges_an_epoch']:.4g} "
+        f"exchanges of {one['bytes_a_message']:,.0f} bytes, one every {one['every']}, {one['compute_s']:.3g} s apart"
+    ]
+    for network in dict.fromkeys(row["network"] for row in facts["rows"]):
+        rows = [row for row in facts["rows"] if row["network"] == network]
+        latency_s, bandwidth = NETWORKS[network]
+        lines += ["", f"{network} ({latency_s * 1e6:g} us, {bandwidth / 1e6:,.0f} MB/s): {what}; ~ is extrapolated"]
+        lines += _lines(rows, [row for row in facts["best"] if row["network"] == network])
+    return "\n".join(lines)
+
+
+def _lines(rows: Sequence[dict[str, Any]], best: Sequence[dict[str, Any]]) -> list[str]:
+    ranks = list(dict.fromkeys(row["ranks"] for row in rows))
+    lines = [f"{'graph':12}{'sync':6}{'every':>8}" + "".join(f"{f'{count} ranks':>{_COLUMN + 2}}" for count in ranks)]
+    for graph, sync, every in dict.fromkeys((row["graph"], row["sync"], row["every"]) for row in rows):
+        mine = [row for row in rows if (row["graph"], row["sync"], row["every"]) == (graph, sync, every)]
+        lines.append(f"{graph:12}{sync:6}{every:8}" + "".join(f"{_cell(row, best):>{_COLUMN + 2}}" for row in mine))
+    if not best:
+        return [*lines, "best: none of them reaches the loss"]
+    [one] = best
+    return [
+        *lines,
+        f"best: {one['ranks']} ranks, graph {one['graph']}, sync {one['sync']}, every {one['every']}: "
+        f"{_time(one):.3g} s; an epoch sends {one['bytes_an_epoch'] / 1e6:,.3g} MB, and exchanges take "
+        f"{one['exchange_share']:.0%} of its time",
+    ]
+
+
+def _cell(row: dict[str, Any], best: Sequence[dict[str, Any]]) -> str:
+    time = _time(row)
+    if time is None:
+        return "-"
+    return f"{'*' if row in best else ''}{'~' if row['extrapolated'] else ''}{time:.3g}"
+

@@ -1,0 +1,58 @@
+"""`malt plan`: a program measured on one rank, predicted on more."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from programs import ROOT
+
+pytestmark = pytest.mark.serial
+LOOP = """import time
+import numpy as np, malt
+w = np.zeros(1000, np.float32)
+replica = malt.Replica(w, every=5)
+for epoch in range(3):
+    for _ in range(20):
+        time.sleep(1e-3)
+        w += 1
+        replica.step()
+    malt.report(epoch=epoch + 1)
+replica.finish()
+"""
+
+
+def plan(tmp_path, environment, text, *words):
+    file = tmp_path / "loop.py"
+    file.write_text(text)
+    return subprocess.run(
+        [sys.executable, "-m", "malt", "plan", *words, str(file)],
+        cwd=tmp_path, env={**environment, "PYTHONPATH": str(ROOT)}, capture_output=True, text=True, timeout=100,
+    )  # fmt: skip
+
+
+def test_a_loop_is_measured_and_predicted(tmp_path, job_environment):
+    done = plan(tmp_path, job_environment, LOOP, "--ranks", "2", "--json")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    one = found["one_rank"]
+    assert (one["exchanges_an_epoch"], one["every"], one["bytes_a_message"]) == (4, 5, 4000)
+    assert 0.005 <= one["compute_s"] < 0.5 and found["loss"] is None
+    assert len(found["rows"]) == 4 * 4 * 2 * 3 and {row["ranks"] for row in found["rows"]} == {2}
+    assert all(row["seconds_an_epoch"] > 2 * one["compute_s"] for row in found["rows"])
+    assert [row["network"] for row in found["best"]][-1] == "WAN 100 Mbit/s"
+
+
+@pytest.mark.parametrize("text, why", [
+    ("import malt\nmalt.report(epoch=1)\n", "makes no malt.Replica"),
+    (LOOP.replace("malt.report(epoch=epoch + 1)", "pass"), "reports no epoch: call malt.report(epoch=...)"),
+    (LOOP.replace("every=5", "every=500"), "makes no exchange"),
+    ("import malt\n1 / 0\n", "failed on one rank, with status 1: ZeroDivisionError: division by zero"),
+], ids=["no replica", "no report", "no exchange", "failure"])  # fmt: skip
+def test_what_cannot_be_planned_is_said_in_one_line(tmp_path, job_environment, text, why):
+    done = plan(tmp_path, job_environment, text, "--ranks", "2")
+    assert (done.returncode, done.stdout) == (2, "")
+    [line] = done.stderr.splitlines()
+    assert line.startswith("malt plan: ") and why in line

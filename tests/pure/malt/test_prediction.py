@@ -1,0 +1,83 @@
+"""What malt plan predicts of a measured program."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from malt.commands.plan.command import bests, table
+from malt.commands.plan.losses import Losses
+from malt.commands.plan.measuring import Measured, is_on_harness
+from malt.commands.plan.prediction import Choice, Prediction, peers
+
+pytestmark = pytest.mark.serial
+WAN, LATENCY_S, BANDWIDTH = "WAN 100 Mbit/s", 20e-3, 12.5e6
+PROGRAM = Measured(0.5, 1e6, exchanges=32, every=10, merge_s=0.001)
+
+
+def test_an_exchange_takes_its_messages_latencies_and_merges():
+    """A message of a megabyte is simulated by one of 4096 bytes that counts for more."""
+    found = Prediction(PROGRAM, WAN)
+    message_s = (1e6 + 2 * 64) / BANDWIDTH
+    assert found.exchange_s("ring", "asp", 4) == pytest.approx(6 * LATENCY_S + message_s + 0.001, rel=0.02)
+    least_s = 6 * LATENCY_S + 3 * message_s + 0.003
+    assert least_s < found.exchange_s("all", "asp", 4) < least_s + 2 * message_s  # ranks send to the same peer at once
+
+
+def test_an_epoch_has_as_many_exchanges_as_the_rows_of_a_rank_need():
+    found = Prediction(PROGRAM, WAN)
+    epoch = found.epoch(Choice("ring", "asp", 4), 4)
+    assert epoch.nbytes == 32 / 4 * 1e6 and not epoch.is_extrapolated
+    assert epoch.seconds == pytest.approx(32 / 4 * 0.5 + 32 / 4 / 4 * found.exchange_s("ring", "asp", 4))
+    assert epoch.exchange_share == pytest.approx(1 - 4 / epoch.seconds)
+
+
+def test_more_ranks_are_extrapolated_by_the_peers_of_a_rank():
+    found = Prediction(PROGRAM, WAN)
+    found._known = {("all", "bsp", 16): 1.5, ("all", "bsp", 64): 6.3}
+    found._known |= {("ring", "bsp", 16): 2.0, ("ring", "bsp", 64): 2.1}
+    assert found.exchange_s("all", "bsp", 256) == pytest.approx(0.1 * 255)
+    assert found.exchange_s("ring", "bsp", 1024) == 2.1
+    assert found.epoch(Choice("ring", "bsp", 1), 1024).is_extrapolated
+    assert [peers(name, 1024) for name in ("all", "exponential", "one-peer", "ring")] == [1023, 10, 1, 1]
+
+
+def test_epochs_to_a_loss_grow_as_between_the_last_numbers_that_were_simulated():
+    found, choice = Losses("apps.svm", (), PROGRAM, 0.1), Choice("ring", "bsp", 1)
+    found._known = {(choice, 16): 5.0, (choice, 64): 10.0}
+    assert found.epochs(choice, 1024) == 40.0
+    found._known = {(choice, 16): 5.0, (choice, 64): math.inf}
+    assert found.epochs(choice, 256) == math.inf
+
+
+def test_a_program_on_the_harness_trains_on_simulated_ranks():
+    assert is_on_harness("apps.svm") and not is_on_harness("apps.harness") and not is_on_harness("no.such")
+    program = Measured(1e-4, 496, 32.5, 1000, 1e-6, (0.37, 0.36), "objective")
+    words = ["--epochs", "3"]
+    near, far = (Losses("apps.svm", words, program, target) for target in (0.38, 0.2))
+    assert near.epochs(Choice("all", "bsp", 1), 2) <= 3
+    assert far.epochs(Choice("ring", "asp", 4), 2) == math.inf
+
+
+def row(network="10 GbE", ranks=2, every=10, seconds=1.0, **more):
+    return {
+        "network": network, "ranks": ranks, "graph": "ring", "sync": "asp", "every": every, "bytes_an_epoch": 1e6,
+        "seconds_an_epoch": seconds, "exchange_share": 0.25, "extrapolated": ranks > 64, **more,
+    }  # fmt: skip
+
+
+def test_the_best_is_that_of_least_time():
+    rows = [row(), row(ranks=256, seconds=0.5), row(every=40, seconds=0.1), row("WAN 100 Mbit/s", seconds=9.0)]
+    assert bests(rows, 10) == [rows[1], rows[3]]
+    of_loss = [row(seconds_to_loss=None), row(ranks=4, every=40, seconds_to_loss=7.0)]
+    assert bests(of_loss, 10) == of_loss[1:]
+
+
+def test_the_table_marks_the_best_and_what_is_extrapolated():
+    rows = [row(), row(ranks=256, seconds=0.5)]
+    one = {"seconds_an_epoch": 2.0, "exchanges_an_epoch": 4, "bytes_a_message": 1e6, "every": 10, "compute_s": 0.5}
+    lines = table({"program": "p", "one_rank": one, "loss": None, "best": rows[1:], "rows": rows}).splitlines()
+    assert lines[0] == "p on one rank: 2 s an epoch, 4 exchanges of 1,000,000 bytes, one every 10, 0.5 s apart"
+    assert lines[4].split() == ["ring", "asp", "10", "1", "*~0.5"]
+    assert lines[5].startswith("best: 256 ranks, graph ring, sync asp, every 10: 0.5 s; an epoch sends 1 MB")
