@@ -32,16 +32,19 @@ class Trace(Protocol):
         """The number of a vector, of blocks or of a call, which `text` describes in one line."""
 
     def sent(self, name: int, step: int, start: float, end: float, messages: Sequence[tuple[int, int]]) -> None:
-        """Note a scatter. `messages`: the receiver and the payload bytes of each message.
+        """Note a scatter. `messages`: the receiver and the payload bytes of each message."""
 
-        Where it is a tuple, the same in many scatters, this costs less.
-        """
+    def listing(self, messages: Sequence[tuple[int, int]]) -> int:
+        """The number by which `sent_all` knows these messages. 0: it knows too many others, or they are too many."""
+
+    def sent_all(self, name: int, step: int, start: float, end: float, listing: int, nbytes: int) -> None:
+        """Note a scatter of the messages of `listing`, which is not 0, and of so many bytes in all."""
 
     def merged(
-        self, name: int, step: int, start: float, end: float, messages: Iterable[tuple[int, int]],
-        overwritten: Iterable[tuple[int, int]] = (),
+        self, name: int, step: int, start: float, end: float, senders: Sequence[int], steps: Sequence[int],
+        overwritten: Sequence[tuple[int, int]] = (),
     ) -> None:  # fmt: skip
-        """Note a gather at `step`. `messages`: the sender and the step of each message that was merged.
+        """Note a gather at `step`. `senders`, `steps`: of each message that was merged.
 
         `overwritten`: senders, and how many messages of theirs were found to be overwritten.
         """

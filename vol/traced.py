@@ -58,31 +58,30 @@ class TracedVector(Traced, Vector):
         """The messages and the bytes that were noted, by receiver."""
         self._overwritten = {edge.peer: 0 for edge in self._queues.inbox.edges.values()}
         """The overwritten messages that were noted, by sender."""
+        self._rings = [(edge.peer, edge.ring) for edge in self._queues.inbox.edges.values()]
 
     def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
         """As `Vector.scatter`. One-sided."""
         start = self._clock()
-        nbytes = super().scatter(rows, to=to, weight=weight)
-        end = self._clock()
-        self._trace.sent(self._number, self._step, start, end, self._messages_of(nbytes))
+        nbytes = Vector.scatter(self, rows, to=to, weight=weight)
+        self._trace.sent(self._number, self._step, start, self._clock(), self._messages_of())
         return nbytes
 
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
         """As `Vector.gather`. Local."""
         start = self._clock()
-        gathered = super().gather(function, timeout_s=timeout_s)
-        end, overwritten = self._clock(), []
-        for peer, edge in self._queues.inbox.edges.items():
-            now, before = edge.ring.overwritten, self._overwritten[peer]
-            if now != before:
-                self._overwritten[peer] = now
-                overwritten.append((peer, now - before))
-        messages = zip(gathered.senders, gathered.steps, strict=True)
-        self._trace.merged(self._number, self._step, start, end, messages, overwritten)
+        gathered = Vector.gather(self, function, timeout_s=timeout_s)
+        end, noted = self._clock(), self._overwritten
+        overwritten: Sequence[tuple[int, int]] = ()
+        for peer, ring in self._rings:
+            if ring.overwritten != noted[peer]:
+                overwritten = [*overwritten, (peer, ring.overwritten - noted[peer])]
+                noted[peer] = ring.overwritten
+        self._trace.merged(self._number, self._step, start, end, gathered.senders, gathered.steps, overwritten)
         return gathered
 
-    def _messages_of(self, nbytes: int) -> Sequence[tuple[int, int]]:
-        """Receiver and bytes of each message of a scatter of so many bytes."""
+    def _messages_of(self) -> Sequence[tuple[int, int]]:
+        """Receiver and bytes of each message of the last scatter."""
         messages = []
         for peer, edge in self._queues.outbox.edges.items():
             sent, before = self._noted[peer]
@@ -103,21 +102,30 @@ class TracedDense(TracedVector, DenseVector):
 
     def __init__(self, *arguments: Any, **options: Any) -> None:
         super().__init__(*arguments, **options)
-        self._to_all = tuple((peer, self._bytes.nbytes) for peer in self._noted)
-        self._nbytes_to_all = sum(nbytes for _, nbytes in self._to_all)
+        to_all = [(peer, self._bytes.nbytes) for peer in self._noted]
+        self._nbytes_to_all = sum(nbytes for _, nbytes in to_all)
+        self._listing = self._trace.listing(to_all) if self._nbytes_to_all else 0
         self._scatters_to_all = 0
         """Those that `_noted` lacks."""
 
-    def _messages_of(self, nbytes: int) -> Sequence[tuple[int, int]]:
-        if nbytes == self._nbytes_to_all and nbytes:
+    def scatter(self, rows: Any = None, *, to: int | Iterable[int] | None = None, weight: float = 1.0) -> int:
+        """As `Vector.scatter`. One-sided."""
+        start = self._clock()
+        nbytes = Vector.scatter(self, rows, to=to, weight=weight)
+        end = self._clock()
+        if self._listing and nbytes == self._nbytes_to_all:
             self._scatters_to_all += 1
-            return self._to_all
+            self._trace.sent_all(self._number, self._step, start, end, self._listing, nbytes)
+        else:
+            self._trace.sent(self._number, self._step, start, end, self._messages_of())
+        return nbytes
+
+    def _messages_of(self) -> Sequence[tuple[int, int]]:
         if count := self._scatters_to_all:
             self._scatters_to_all = 0
-            for peer, each in self._to_all:
-                sent, before = self._noted[peer]
-                self._noted[peer] = sent + count, before + count * each
-        return super()._messages_of(nbytes)
+            for peer, (sent, before) in self._noted.items():
+                self._noted[peer] = sent + count, before + count * self._bytes.nbytes
+        return super()._messages_of()
 
 
 class TracedSparse(TracedVector, SparseVector):
@@ -138,7 +146,7 @@ class TracedBlocks(Traced, Blocks):
     def _take(self, block: int, version: int) -> None:
         giver, start = self._routes[block].giver(version), self._clock()
         super()._take(block, version)
-        self._trace.merged(self._number, version, start, self._clock(), [(giver, version)])
+        self._trace.merged(self._number, version, start, self._clock(), [giver], [version])
 
 
 class TracedOwned(Traced, OwnedVector):

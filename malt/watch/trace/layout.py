@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from dstorm.trace import EdgeTotals
 
 MAGIC = b"MALTRACE"
-VERSION = 1
+VERSION = 2
 _MOST_RECORDS, _MOST_OF_ALL, _FEWEST = 1 << 18, 1 << 22, 1 << 12
 """The records of a rank's file, 8 MiB; of all files of a job; those that a rank has at least."""
 
@@ -50,11 +50,13 @@ class Kind(IntEnum):
     """What a record is about."""
 
     SCATTER = 1
-    """value: bytes of all its messages. Where `messages` is not 0, the name of that number lists them: `listed`."""
+    """value: bytes of all its messages. peer: the receiver of its only message, which has no record of its own. Where
+    `messages` is not 0, the name of that number lists them: `listed`."""
     SENT = 2
     """A message. peer: the receiver; value: bytes."""
     GATHER = 3
-    """value: how many messages it merged."""
+    """value: how many messages it merged. peer: the sender of the only one, which has no record of its own, and was as
+    many steps behind as `messages` says, a number of 16 bits with a sign."""
     MERGED = 4
     """A message that was merged. peer: the sender; step: the message's; value: how many steps it was behind."""
     OVERWRITTEN = 5
@@ -69,6 +71,10 @@ class Kind(IntEnum):
     """A collective call, or a call of a sharded vector."""
     FAILED = 10
     """peer: the rank that was seen to have failed."""
+
+
+IN_ANOTHER = 0xFFFF
+"""In `messages`: the file has no such record, it was made of another one."""
 
 
 def capacity(ranks: int) -> int:
@@ -93,17 +99,28 @@ def parsed(name: str) -> list[tuple[int, int]]:
 
 
 def expanded(records: NDArray[np.void], names: Sequence[str]) -> NDArray[np.void]:
-    """The records, with one for each message of the scatters that list theirs."""
-    parts = [records]
-    lists = records["messages"]
-    for number in np.unique(lists[lists > 0]).tolist():
-        scatters = records[lists == number]
+    """The records, with one for each message: `IN_ANOTHER` stands in the `messages` of those that are added."""
+    kinds, is_only, lists = records["kind"], records["peer"] >= 0, records["messages"]
+    scatters, gathers = records[(kinds == Kind.SCATTER) & is_only], records[(kinds == Kind.GATHER) & is_only]
+    behind = gathers["messages"].astype(np.int16)
+    parts = [records, _messages(scatters, Kind.SENT), _messages(gathers, Kind.MERGED)]
+    parts[2]["step"] -= behind.astype(np.uint32)
+    parts[2]["value"] = behind
+    for number in np.unique(lists[(kinds == Kind.SCATTER) & (lists > 0)]).tolist():
+        listing = records[(kinds == Kind.SCATTER) & (lists == number)]
         for peer, nbytes in parsed(names[number]) if number < len(names) else []:
-            sent = scatters.copy()
-            sent["start"] += sent["seconds"]
-            sent["seconds"], sent["kind"], sent["peer"], sent["value"] = 0, Kind.SENT, peer, nbytes
+            sent = _messages(listing, Kind.SENT)
+            sent["peer"], sent["value"] = peer, nbytes
             parts.append(sent)
     return np.concatenate(parts)
+
+
+def _messages(calls: NDArray[np.void], kind: Kind) -> NDArray[np.void]:
+    """A record for a message of each call, of the same peer and value, at its end."""
+    made = calls.copy()
+    made["start"] += made["seconds"]
+    made["seconds"], made["kind"], made["messages"] = 0, kind, IN_ANOTHER
+    return made
 
 
 def totals(records: NDArray[np.void], ranks: int) -> NDArray[np.float64]:

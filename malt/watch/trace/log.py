@@ -29,6 +29,9 @@ _AT_ONCE = 64
 """The most records that are written at once."""
 _MOST_STEPS = 0xFFFF_FFFF
 """A record has the lower 32 bits of a step: training may take more steps."""
+_MOST_BEHIND = 1 << 15
+"""A message that is further behind, or ahead, has a record of its own."""
+_NBYTES = RECORD.size
 
 
 class Log:
@@ -54,15 +57,16 @@ class Log:
         totals, length = layout.totals_at(ranks)
         self._totals = np.frombuffer(self._file, np.float64, length // 8, totals).reshape(ranks, len(TOTALS))
         self._written = memoryview(self._file)[layout.COUNT_AT : layout.COUNT_AT + 8].cast("Q")
+        self._pack = RECORD.pack_into
         self._packs: list[Callable[..., None]] = [struct.Struct(f"<{n * FIELDS}").pack_into for n in range(_AT_ONCE)]
         self._place = self._room_until = 0
         """The number of the next record; of the first one that lies in the next part of the ring."""
         self._lock = RLock()
         self._names: dict[str, int] = {}
-        self._threads: dict[int, int] = {get_ident(): 0}
-        self._is_called = False
-        self._lists: dict[tuple[tuple[int, int], ...], tuple[int, int]] = {}
-        """By the messages of a scatter, the number of the name that lists them, shifted, or 0; and their bytes."""
+        self._first = get_ident()
+        self._threads: dict[int, int] = {self._first: 0}
+        self._calling: set[int] = set()
+        """The threads that are in a call which is noted."""
         self.members = tuple(range(ranks))
 
     @property
@@ -73,9 +77,10 @@ class Log:
     @members.setter
     def members(self, members: tuple[int, ...]) -> None:
         self._members = members
-        self._lists.clear()
         self._sent = [code(Kind.SENT, peer) for peer in members]
+        self._scatters = [code(Kind.SCATTER, peer) for peer in members]
         self._merged = [code(Kind.MERGED, peer) for peer in members]
+        self._gathers = [code(Kind.GATHER, peer) for peer in members]
 
     def begin(self, now: float, offset_s: float = 0.0, error_s: float = 0.0) -> None:
         """Write down the clock of this rank, which is `now`, and how it stands to that of the lowest rank. Local."""
@@ -92,16 +97,19 @@ class Log:
                 struct.pack_into("<I", self._file, layout.NAMES_AT, number + 1)
         return number
 
+    def listing(self, messages: Sequence[tuple[int, int]]) -> int:
+        """As `Trace.listing`. Local."""
+        text = layout.listed([(self._members[peer], nbytes) for peer, nbytes in messages])
+        number = self.name(text) if len(text) < layout.NAME_NBYTES else 0
+        return 0 if number == layout.NAMES - 1 else number
+
     def sent(self, name: int, step: int, start: float, end: float, messages: Sequence[tuple[int, int]]) -> None:
         """As `Trace.sent`. Local."""
         step &= _MOST_STEPS
-        if type(messages) is tuple:
-            found = self._lists.get(messages)
-            if found is None:
-                found = self._lists[messages] = self._listed(messages)
-            if found[0]:
-                self._write((start, end - start, _SCATTER, name | found[0], step, found[1]))
-                return
+        if len(messages) == 1:
+            ((peer, nbytes),) = messages
+            self._write_one(start, end - start, self._scatters[peer], name, step, nbytes)
+            return
         fields: list[Any] = []
         whole = 0
         for peer, nbytes in messages:
@@ -110,19 +118,30 @@ class Log:
         fields += (start, end - start, _SCATTER, name, step, whole)
         self._write(fields)
 
+    def sent_all(self, name: int, step: int, start: float, end: float, listing: int, nbytes: int) -> None:
+        """As `Trace.sent_all`. Local."""
+        self._write_one(start, end - start, _SCATTER, name | listing << 16, step & _MOST_STEPS, nbytes)
+
     def merged(
-        self, name: int, step: int, start: float, end: float, messages: Iterable[tuple[int, int]],
-        overwritten: Iterable[tuple[int, int]] = (),
+        self, name: int, step: int, start: float, end: float, senders: Sequence[int], steps: Sequence[int],
+        overwritten: Sequence[tuple[int, int]] = (),
     ) -> None:  # fmt: skip
         """As `Trace.merged`. Local."""
+        if not overwritten:
+            if not senders:
+                self._write_one(start, end - start, _GATHER, name, step & _MOST_STEPS, 0)
+                return
+            if len(senders) == 1 and -_MOST_BEHIND <= (behind := step - steps[0]) < _MOST_BEHIND:
+                about = name | (behind & 0xFFFF) << 16
+                self._write_one(start, end - start, self._gathers[senders[0]], about, step & _MOST_STEPS, 1)
+                return
         fields: list[Any] = []
-        for peer, its_step in messages:
+        for peer, its_step in zip(senders, steps, strict=True):
             fields += (end, 0.0, self._merged[peer], name, its_step & _MOST_STEPS, step - its_step)
         step &= _MOST_STEPS
-        count = len(fields) // len(FIELDS)
         for peer, number in overwritten:
             fields += (end, 0.0, code(Kind.OVERWRITTEN, self._members[peer]), name, step, number)
-        fields += (start, end - start, _GATHER, name, step, count)
+        fields += (start, end - start, _GATHER, name, step, len(senders))
         self._write(fields)
 
     def waited(self, what: str, start: float, end: float, peers: Iterable[tuple[int, float]]) -> None:
@@ -134,25 +153,27 @@ class Log:
 
     def yielded(self, start: float, end: float) -> None:
         """As `Trace.yielded`. Local."""
-        self._write([start, end - start, code(Kind.YIELD), 0, 0, 0])
+        self._write_one(start, end - start, _YIELD, 0, 0, 0)
 
     @contextlib.contextmanager
     def call(self, what: str) -> Iterator[None]:
         """As `Trace.call`. Local."""
-        if self._is_called:
+        thread = get_ident()
+        if thread in self._calling:
             yield
             return
-        self._is_called, start = True, self._clock()
+        self._calling.add(thread)
+        start = self._clock()
         try:
             yield
         finally:
-            self._is_called = False
-            self._write([start, self._clock() - start, code(Kind.CALL), self.name(what), 0, 0])
+            self._calling.discard(thread)
+            self._write_one(start, self._clock() - start, code(Kind.CALL), self.name(what), 0, 0)
 
     def failed(self, ranks: Iterable[int], now: float) -> None:
         """Note that ranks of the session were seen to have failed. Local."""
         for rank in ranks:
-            self._write([now, 0.0, code(Kind.FAILED, self._members[rank]), 0, 0, 0])
+            self._write_one(now, 0.0, code(Kind.FAILED, self._members[rank]), 0, 0, 0)
 
     def settle(self, edges: Mapping[int, EdgeTotals]) -> None:
         """As `Trace.settle`. Local."""
@@ -162,35 +183,32 @@ class Log:
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _listed(self, messages: Sequence[tuple[int, int]]) -> tuple[int, int]:
-        text = layout.listed([(self._members[peer], nbytes) for peer, nbytes in messages])
-        number = self.name(text) if len(text) < layout.NAME_NBYTES else 0
-        return (0 if number == layout.NAMES - 1 else number << 16), sum(nbytes for _, nbytes in messages)
+    def _write_one(self, start: float, seconds: float, about: int, name: int, step: int, value: int) -> None:
+        """Write a record. It is what most exchanges cost: each look at another object counts where caches are cold."""
+        if get_ident() != self._first:
+            about |= self._thread() << 8
+        with self._lock:
+            place = self._place
+            if place == self._room_until:
+                self._make_room()
+            at = self._start + place % self._capacity * _NBYTES
+            self._pack(self._file, at, start, seconds, about, name, step, value)
+            self._place = self._written[0] = place + 1
 
     def _write(self, fields: Sequence[Any]) -> None:
         """Write records, whose fields come one after the other."""
         count = len(fields) // len(FIELDS)
-        thread = self._threads.get(get_ident())
-        if thread != 0:
-            fields = self._of_thread(fields)
         with self._lock:
-            if self._place + count > self._room_until or count >= _AT_ONCE:
-                if count > 1:
-                    for at in range(0, len(fields), len(FIELDS)):
-                        self._write_one(fields[at : at + len(FIELDS)])
-                    return
-                self._make_room()
-            at = self._start + self._place % self._capacity * RECORD.size
+            if count >= _AT_ONCE or self._place + count > self._room_until:
+                for at in range(0, len(fields), len(FIELDS)):
+                    self._write_one(*fields[at : at + len(FIELDS)])
+                return
+            if get_ident() != self._first:
+                fields, thread = list(fields), self._thread()
+                fields[2 :: len(FIELDS)] = [one | thread << 8 for one in fields[2 :: len(FIELDS)]]
+            at = self._start + self._place % self._capacity * _NBYTES
             self._packs[count](self._file, at, *fields)
-            self._place += count
-            self._written[0] = self._place
-
-    def _write_one(self, fields: Sequence[Any]) -> None:
-        if self._place == self._room_until:
-            self._make_room()
-        RECORD.pack_into(self._file, self._start + self._place % self._capacity * RECORD.size, *fields)
-        self._place += 1
-        self._written[0] = self._place
+            self._place = self._written[0] = self._place + count
 
     def _make_room(self) -> None:
         """Add the part of the ring that is overwritten next to the totals."""
@@ -201,12 +219,9 @@ class Log:
             struct.pack_into("<Q", self._file, layout.SINCE_AT, self._place - self._capacity + self._part)
         self._room_until += self._part
 
-    def _of_thread(self, fields: Sequence[Any]) -> Sequence[Any]:
-        """The fields of records of this thread, which is not the first one."""
-        thread = self._threads.setdefault(get_ident(), min(len(self._threads), _THREADS))
-        changed = list(fields)
-        changed[2 :: len(FIELDS)] = [one | thread << 8 for one in changed[2 :: len(FIELDS)]]
-        return changed
+    def _thread(self) -> int:
+        """The number of this thread."""
+        return self._threads.setdefault(get_ident(), min(len(self._threads), _THREADS))
 
 
 def _mapped(path: str, nbytes: int) -> mmap.mmap:
@@ -224,4 +239,4 @@ def _mapped(path: str, nbytes: int) -> mmap.mmap:
         os.close(file)
 
 
-_SCATTER, _GATHER = code(Kind.SCATTER), code(Kind.GATHER)
+_SCATTER, _GATHER, _YIELD = code(Kind.SCATTER), code(Kind.GATHER), code(Kind.YIELD)
