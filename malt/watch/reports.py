@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sized
 from typing import Any, TypeVar
 
+from dstorm.membership import children
 from malt.watch import answers
 from malt.watch.metrics import METRICS, sink
 from malt.watch.progress import Loop, Loops, Pace, Progress
@@ -55,8 +56,10 @@ class Reports:
 
 
 _reports = Reports()
+_sinks: list[Callback] = []
+"""Those of `malt run --metrics` and `--trace`."""
 _callbacks: list[Callback] = []
-_has_begun = False
+_has_begun = _is_child = False
 
 
 def report(**numbers: float) -> None:
@@ -65,15 +68,18 @@ def report(**numbers: float) -> None:
     Any name will do. Some have a meaning: `loss`; `epoch` and `epochs`, how many there are, which make the progress
     where no malt.progress does; `examples`, how many this rank has trained on, whose rise is its speed; `step`, the
     place of the numbers in TensorBoard. A number stays until another report names it. A report takes some
-    microseconds; without a launcher nothing is shown. Functions of malt.on_report are called before it returns.
+    microseconds; without a launcher nothing is shown. Functions of malt.on_report are called before it returns. In a
+    child process of a rank it does nothing: its numbers would pass for those of the rank.
 
     TypeError: a value is not a number. Nothing of the report is shown.
     """
     checked = {name: one if type(one) in (int, float) else _checked(name, one) for name, one in numbers.items()}
     if not _has_begun:
         _begin()
+    if _is_child:
+        return
     _reports.note(checked, time.monotonic())
-    for callback in tuple(_callbacks):
+    for callback in (*_sinks, *_callbacks):
         callback(checked)
 
 
@@ -125,14 +131,27 @@ def _shown(items: Iterator[_Item], total: int | None) -> Iterator[_Item]:
 
 def _begin() -> None:
     """Begin to answer, in a program that has no session so far, and to write metrics, where they are asked for."""
-    global _has_begun
+    global _has_begun, _is_child
+    _is_child = bool(children.refusal())
+    if _is_child:
+        _has_begun = True
+        return
     answers.start()
     if path := os.environ.get(METRICS):
-        _callbacks.insert(0, sink(path))
+        _sinks.append(sink(path))
     _has_begun = True
     if folder := os.environ.get(TRACE):
         with contextlib.suppress(OSError):  # this rank is not traced, and has said so (malt/world/tracing.py)
-            _callbacks.insert(0, sink(os.path.join(folder, METRICS_OF_TRACE)))
+            _sinks.append(sink(os.path.join(folder, METRICS_OF_TRACE)))
+
+
+def _after_fork() -> None:
+    global _has_begun
+    _has_begun = False
+    _sinks.clear()
+
+
+os.register_at_fork(after_in_child=_after_fork)
 
 
 def _checked(name: str, number: Any) -> float:

@@ -120,6 +120,12 @@ def test_both_streams_of_a_terminal_share_its_lines():
     assert job.communicate(timeout=200)[0] == b"a\nb\n"
 
 
+def test_a_line_of_the_launcher_is_below_an_incomplete_line_of_a_rank(tmp_path):
+    words = [sys.executable, "-m", "malt", "run", "-n", "1", "--trace", tmp_path, "-c", "print('no end', end='')"]
+    job = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, timeout=100)
+    assert job.returncode == 0 and job.stdout.startswith(b"no end\nmalt run: malt report ")
+
+
 def test_some_ranks_are_shown_and_the_lines_of_each_are_kept(tmp_path):
     for name in ("rank-0.txt", "rank-7.txt", "rank-mine.txt"):
         (tmp_path / name).write_text("of an earlier job")

@@ -11,6 +11,7 @@ import os
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 
@@ -49,10 +50,19 @@ def say(text: str) -> None:
     _speaker(text)
 
 
-def speak_through(speaker: Callable[[str], None] | None) -> None:
-    """Have the launcher's lines printed by speaker(text) from now on. None: straight to stderr. Local."""
+def speak_through(speaker: Callable[[str], None] | None, is_within_line: bool = False) -> None:
+    """Have the launcher's lines printed by speaker(text) from now on. None: straight to stderr. Local.
+
+    `is_within_line`: what was printed there last does not end with a newline, which the next line begins with then.
+    """
     global _speaker
-    _speaker = speaker or _print
+    _speaker = speaker or (_print_below if is_within_line else _print)
+
+
+def _print_below(text: str) -> None:
+    if text:
+        speak_through(None)
+        _print("\n" + text)
 
 
 def is_screen(number: int) -> bool:
@@ -83,15 +93,24 @@ def make_files(folder: str, ranks: int) -> None:
         _file(folder, rank).touch()
 
 
-def keeping(folder: str, rank: int) -> Callable[[bytes], None]:
-    """A function that adds output to the file of a rank in `folder`. What cannot be written is not kept."""
-    path = _file(folder, rank)
+def keepers(folder: str, ranks: int) -> list[Callable[[bytes], None]]:
+    """A function for each rank that adds output to its file in `folder`. Local.
 
-    def write(data: bytes) -> None:
-        with contextlib.suppress(OSError), path.open("ab") as file:
-            file.write(data)
+    Where one cannot write, as on a full disk, it says so in one line, and none of them writes any more.
+    """
+    has_failed = False
 
-    return write
+    def write(path: Path, data: bytes) -> None:
+        nonlocal has_failed
+        if not has_failed:
+            try:
+                with path.open("ab") as file:
+                    file.write(data)
+            except OSError as error:  # the training goes on
+                has_failed = True
+                say(f"malt run: --output {folder} keeps no more of what ranks print: {error.strerror}\n")
+
+    return [partial(write, _file(folder, rank)) for rank in range(ranks)]
 
 
 def _file(folder: str, rank: int) -> Path:

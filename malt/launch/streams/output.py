@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from malt.launch.streams.banners import Banners
-from malt.launch.streams.display import PLAIN, Display, keeping, speak_through
+from malt.launch.streams.display import PLAIN, Display, keepers, speak_through
 from malt.launch.streams.writer import Writer
 from malt.runner.program import PIPES
 
@@ -76,6 +76,11 @@ class Lines:
         """Note that others have ended the incomplete line: a user has typed an answer behind it."""
         self._open = None
 
+    @property
+    def is_within_line(self) -> bool:
+        """Whether what was written does not end with a newline."""
+        return self._open is not None
+
     def banners(self) -> bytes:
         """Return what MPI printed about the end of the job, which was left out of the output."""
         return b"".join(held.banners.found for held in self._sources.values())
@@ -126,7 +131,7 @@ class Output:
         self._shown = None if display.ranks is None else {"", *map(str, display.ranks)}
         self._kept: dict[str, Lines] = {}
         if display.folder is not None:
-            self._kept = {str(rank): Lines(keeping(display.folder, rank)) for rank in range(ranks)}
+            self._kept = {str(rank): Lines(keep) for rank, keep in enumerate(keepers(display.folder, ranks))}
         self._selector = selectors.DefaultSelector()
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._run, name="malt output", daemon=True)
@@ -141,7 +146,7 @@ class Output:
         self._writers[2] = self._writers[1] if os.path.samestat(os.fstat(1), os.fstat(2)) else Writer(2)
         lines = {writer: Lines(writer.write, display.label) for writer in self._writers.values()}
         self._lines = {number: lines[writer] for number, writer in self._writers.items()}
-        self._joining = threading.Lock()
+        self._joining = threading.RLock()  # a file of --output that is full is a line, too
         self.pipes: list[int] = []
         """The file descriptors for mpiexec's stdout and stderr."""
         self.other_ends: list[int] = []
@@ -190,7 +195,7 @@ class Output:
         screen = self.screen() if picture else None
         for writer in {*self._writers.values()}:
             writer.close(picture if writer is screen else ())
-        speak_through(None)
+        speak_through(None, self._lines[2].is_within_line and screen is not self._writers[2])
         for key in list(self._selector.get_map().values()):
             os.close(key.fd)
         self._selector.close()

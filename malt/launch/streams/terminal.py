@@ -6,6 +6,7 @@ what others write there is safe, too: the answer that a user types behind an inc
 
 from __future__ import annotations
 
+import codecs
 from collections.abc import Sequence
 from typing import Final
 
@@ -29,18 +30,23 @@ class Terminal:
         self._columns = 1
         self._is_drawn = False
         """Whether the picture is on the screen."""
-        self._part = b""
-        """The incomplete line at the end of the text, as far as it is seen."""
+        self._length = 0
+        """The characters of the incomplete line at the end of the text, as far as it is seen."""
+        self._decoder = codecs.getincrementaldecoder("utf-8")(errors="replace")
 
     def text(self, data: bytes) -> bytes:
         """What writes `data` below the text so far, and the picture below it."""
         clear = self._clear()
-        self._part = (self._part + data).rpartition(b"\n")[2].rpartition(b"\r")[2]
+        part = data.rpartition(b"\n")[2].rpartition(b"\r")[2]
+        if len(part) < len(data):
+            self.end_line()
+        self._length += len(self._decoder.decode(part))
         return clear + data + self._draw()
 
     def end_line(self) -> bytes:
         """Note that others have ended the incomplete line: a user has typed an answer behind it."""
-        self._part = b""
+        self._length = 0
+        self._decoder.reset()
         return b""
 
     def show(self, picture: Sequence[bytes], columns: int) -> bytes:
@@ -51,7 +57,7 @@ class Terminal:
     def close(self, picture: Sequence[bytes]) -> bytes:
         """What makes `picture` part of the text, as its last lines."""
         hide = self.show((), 1)
-        end = (b"\n" if self._part else b"") + _PLAIN if picture else b""
+        end = (b"\n" if self._length else b"") + _PLAIN if picture else b""
         return hide + end + b"".join(row + b"\n" for row in picture)
 
     def _clear(self) -> bytes:
@@ -59,8 +65,9 @@ class Terminal:
         return _CLEAR if was_drawn else b""
 
     def _draw(self) -> bytes:
-        count, length = len(self._picture), len(self._part.decode(errors="replace"))
-        if not count or (length and length % self._columns == 0):  # the cursor may be on the last character of its row
+        count = len(self._picture)
+        is_at_end = self._length > 0 and self._length % self._columns == 0  # the cursor may be on the last character
+        if not count or is_at_end:
             return b""
         self._is_drawn = True
         rows = b"".join(b"\r\n" + row for row in self._picture)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from types import ModuleType
 
 import pytest
 
 import malt
+from dstorm.membership import children
 from malt.session import session
 from malt.watch import metrics, reports
 from malt.watch.progress import Loop, Loops, Pace
@@ -25,7 +27,9 @@ def fresh(monkeypatch):
     """As if nothing had been reported."""
     monkeypatch.setattr(reports, "_reports", reports.Reports())
     monkeypatch.setattr(reports, "_callbacks", [])
+    monkeypatch.setattr(reports, "_sinks", [])
     monkeypatch.setattr(reports, "_has_begun", False)
+    monkeypatch.setattr(reports, "_is_child", False)
     monkeypatch.delenv(metrics.METRICS, raising=False)
     monkeypatch.delenv(files.TRACE, raising=False)
 
@@ -134,6 +138,21 @@ def test_reports_as_lines_of_json(tmp_path, monkeypatch):
     assert (first, second) == ({"rank": 0, "loss": 0.5, "epoch": 1}, {"rank": 0, "loss": None})
     metrics.sink(str(path))({"loss": 0.25})  # as another rank, which opens the same file
     assert [json.loads(line)["loss"] for line in path.read_text().splitlines()] == [0.5, None, 0.25]
+
+
+def test_a_child_of_a_rank_reports_nothing(tmp_path, monkeypatch):
+    file = tmp_path / "metrics.jsonl"
+    monkeypatch.setenv(metrics.METRICS, str(file))
+    monkeypatch.setenv(children.RANK_PROCESS, f"0 {os.getpid()} -1")
+    malt.report(loss=1.0)
+    if (child := os.fork()) == 0:
+        malt.report(loss=2.0)
+        os._exit(0)
+    os.waitpid(child, 0)
+    monkeypatch.setattr(reports, "_has_begun", False)
+    monkeypatch.setenv(children.RANK_PROCESS, f"0 {os.getpid() + 1} -1")  # as after a spawn
+    malt.report(loss=3.0)
+    assert [json.loads(line)["loss"] for line in file.read_text().splitlines()] == [1.0]
 
 
 def test_training_goes_on_where_reports_cannot_be_written(tmp_path, monkeypatch, capsys):

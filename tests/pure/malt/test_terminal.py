@@ -45,6 +45,17 @@ def test_text_scrolls_above_one_picture():
     assert shown.close() == [*written, *DRAWN]
 
 
+def test_a_line_without_end_takes_no_memory():
+    shown = Shown(columns=10)
+    for number in range(2000):
+        for part in (b"\xc3", b"\xa9"):  # one character, in two pieces
+            shown.terminal.text(part)
+        picture = shown.terminal.show(PICTURE, 10)
+        assert (b"rank 0" in picture) == ((number + 1) % 10 != 0)  # not where the cursor may be at the end of a row
+    assert all(len(value) < 100 for value in vars(shown.terminal).values() if isinstance(value, (bytes, str)))
+    assert shown.terminal.close(PICTURE).startswith(b"\n")
+
+
 @pytest.mark.parametrize("rows", [5, 8])
 def test_an_incomplete_line_and_what_a_user_types_behind_it_stay(rows):
     shown = Shown(rows=rows)
