@@ -27,6 +27,13 @@ GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
 TARGET = 0.362
 """The objective to reach. It is 3 % above the optimum."""
 ROUNDS, EXCHANGE_EVERY = 240, 50
+SIZES = (4, 6, 16, 24, 64)
+SHAPES: tuple[tuple[str, int | None], ...] = (
+    ("all", None), ("ring", None), ("halton", None), ("chord", None), ("exponential", None), ("one-peer", None),
+    ("pairs", None), ("base", 1), ("base", 2), ("hypercube", None), ("torus", None), ("random", None), ("star", None),
+    ("hierarchical", None), ("auto", None),
+)  # fmt: skip
+"""The graphs of the second table, and their degrees where it is not the default."""
 INTRODUCTION = """# Graphs compared
 
 The training loop of apps.svm (hinge, l2 1e-4) on the embedded data, {rows:,} rows dealt to simulated ranks, {rounds}
@@ -39,6 +46,14 @@ made by
 {table}
 
 {costs}
+
+## All graphs
+
+Of each graph at N ranks: peers of a rank at a step, at most / messages of one exchange of all ranks, over the steps the
+mean / rounds after which an update has reached all ranks; along base, after which averages are exact / spectral gap: 1
+where averages are exact after a period. Ranks of hierarchical are on hosts of 8; of 4 and 6 ranks, on hosts of 2.
+
+{shapes}
 """
 
 
@@ -112,6 +127,23 @@ def table(results: Sequence[Result]) -> str:
     return "\n".join(lines)
 
 
+def shapes() -> str:
+    """A table in Markdown, with a line per graph: what it is at several numbers of ranks."""
+    lines = [f"| graph | {' | '.join(f'N = {size}' for size in SIZES)} |", "|---" * (1 + len(SIZES)) + "|"]
+    for name, degree in SHAPES:
+        cells = []
+        for size in SIZES:
+            width = 8 if size > 8 else 2
+            hosts = [str(rank // width) for rank in range(size)] if name == "hierarchical" else None
+            mesh = malt.graph(name, size, degree, hosts=hosts)
+            steps = range(1, mesh.period + 1)
+            messages = f"{sum(len(mesh.out(r, t)) for t in steps for r in range(size)) / mesh.period:,.1f}"
+            facts = (mesh.degree, messages.removesuffix(".0"), mesh.rounds(), f"{mesh.spectral_gap():.2f}")
+            cells.append(" / ".join(map(str, facts)))
+        lines.append(f"| {name}{f', degree {degree}' if degree else ''} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def costs_by_graph(results: Sequence[Result]) -> str:
     """A list in Markdown: for each graph, how the bytes of an exchange grow with the ranks."""
     lines = []
@@ -136,7 +168,7 @@ def main() -> None:
             print(results[-1], flush=True)
     page = INTRODUCTION.format(
         rows=len(training.data.y), rounds=ROUNDS, every=EXCHANGE_EVERY, seed=options.seed, target=TARGET,
-        table=table(results), costs=costs_by_graph(results),
+        table=table(results), costs=costs_by_graph(results), shapes=shapes(),
     )  # fmt: skip
     print(page)
     if options.write:
