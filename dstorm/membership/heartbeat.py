@@ -5,7 +5,8 @@ stopped, or whose host or network has failed, gives no heartbeat, like one that 
 and grows with the longest time between two heartbeats so far.
 
 Where the network splits a job into two parts, only one may go on. It is the larger part; of two halves, the one with
-the lowest rank.
+the lowest rank. A rank that was stopped for long may be such a part by itself, and not know it: the heartbeats that it
+finds as it wakes up are old, and say nothing of how long others are usually silent.
 """
 
 from __future__ import annotations
@@ -33,15 +34,24 @@ class HeartbeatTimeout:
         self._longest_s = 0.0
         self._heard_at = dict.fromkeys(others, now)
         self._checked_at = now
+        self.may_be_cut_off = False
+        """Whether this rank was stopped, before the last call of `was_stopped`, for so long that others whose timeout
+        is the shortest one may have gone on without it."""
 
     @property
     def suspect_after_s(self) -> float:
         """The timeout in seconds."""
         return max(FLOOR_S, GAPS * self._longest_s) if self._fixed_s is None else self._fixed_s
 
+    @property
+    def _shortest_s(self) -> float:
+        """The shortest timeout that a rank may have: others may have seen other gaps."""
+        return FLOOR_S if self._fixed_s is None else self._fixed_s
+
     def heard(self, rank: int, now: float) -> None:
         """Note a heartbeat, or other bytes, of `rank`."""
-        self._longest_s = max(self._longest_s, now - self._heard_at[rank])
+        if now - self._checked_at <= _OWN_PAUSE_S:  # else this rank was stopped, and they have waited for it to read
+            self._longest_s = max(self._longest_s, now - self._heard_at[rank])
         self._heard_at[rank] = now
 
     def was_stopped(self, now: float) -> float | None:
@@ -52,11 +62,12 @@ class HeartbeatTimeout:
         stopped_s, self._checked_at = now - self._checked_at, now
         if stopped_s > _OWN_PAUSE_S:  # heartbeats may have come that this rank has not received yet
             self._heard_at = dict.fromkeys(self._heard_at, now)
+        self.may_be_cut_off = stopped_s > _OWN_SHARE * self._shortest_s
         return stopped_s if stopped_s > _OWN_SHARE * self.suspect_after_s else None
 
     def is_awake(self, now: float) -> bool:
-        """Whether this rank has called `was_stopped` lately. One that resumes must do so before it judges others."""
-        return now - self._checked_at < _OWN_SHARE * self.suspect_after_s
+        """Whether this rank may judge others: it has called `was_stopped` lately, and is not cut off itself."""
+        return now - self._checked_at < _OWN_SHARE * self._shortest_s and not self.may_be_cut_off
 
     def silent(self, ranks: Collection[int], now: float) -> list[int]:
         """The ranks of `ranks` that have given no heartbeat for the timeout.

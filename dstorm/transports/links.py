@@ -39,6 +39,8 @@ _MOST_BUFFERS = 512
 """The most buffers of one system call; IOV_MAX is 1024."""
 HEARTBEAT_S = 0.25
 """Period of the heartbeats, and of the check for those of others."""
+_SETTLE_S = 1.0
+"""How long a rank that was stopped for long waits until it has read which connections others have ended."""
 _PART_S = 5.0
 """How long to wait until what has arrived is written. It is one socket buffer at most."""
 
@@ -227,6 +229,8 @@ class Links:
             stopped_s = self._heartbeat_timeout.was_stopped(time.monotonic())
             if stopped_s is not None:
                 self._go(f"it was stopped for {stopped_s:.1f} s: the others have gone on without it")
+            if self._heartbeat_timeout.may_be_cut_off:
+                self._leave_if_cut_off()
             for peer, connection in self._into.items():
                 if peer not in self._ended and self._answering[peer].acquire(blocking=False):
                     with contextlib.suppress(OSError):
@@ -238,6 +242,18 @@ class Links:
                         self._hear(way.peer)
                     way.lock.release()
             self._cut_silent()
+
+    def _leave_if_cut_off(self) -> None:
+        """Leave if the larger part of the ranks has ended its connections while this rank was stopped.
+
+        They may have failed, or have gone on without it. Ranks that cut it off cannot always notify it: its buffers may
+        be full.
+        """
+        time.sleep(_SETTLE_S)
+        ranks = set(self._view.alive)
+        ended = ranks & self._ended
+        if ended and self._heartbeat_timeout.must_leave(ended, ranks):
+            self._go(f"ranks {sorted(ended)} have closed their connections while it was stopped: they may be going on")
 
     def _go(self, why: str) -> None:
         if not self._closed:

@@ -211,6 +211,18 @@ def test_who_stands_still_leaves(make, monkeypatch):
     assert "was stopped for 10" in pair.left[0]
 
 
+def test_a_patient_rank_that_was_stopped_leaves_where_the_others_have_closed_their_connections(make, monkeypatch):
+    """They have gone on without it, and could not notify it."""
+    monkeypatch.setattr(links, "_SETTLE_S", 0.2)
+    pair = make()
+    pair.second()._heartbeat_timeout._longest_s = 6.0  # so it waits for 24 s, and rank 0 for 10 s
+    for connection in (pair.ways[0][0], pair.ways[1][1]):
+        connection.shutdown(socket.SHUT_RDWR)
+    real = time.monotonic
+    monkeypatch.setattr(links.time, "monotonic", lambda: real() + 15)
+    wait_for(lambda: any("ranks [0] have closed their connections while it was stopped" in why for why in pair.left))
+
+
 def test_a_beat_is_no_end_of_a_flush(make):
     pair = make()
     pair.ways[0][1].send(links._ALIVE * 100)
