@@ -70,9 +70,6 @@ def settle(options: Namespace) -> None:
         f"--multiclass softmax needs --loss logistic, not {options.loss}": (
             options.multiclass == "softmax" and options.loss != "logistic"
         ),
-        "--multiclass softmax is not for sgd, nor for --warm-start: take ovr": (
-            options.multiclass == "softmax" and has_sgd
-        ),
     }
     for message in (message for message, is_wrong in refused.items() if is_wrong):
         raise ValueError(message)

@@ -18,6 +18,8 @@ from malt.kernels import linear
 
 BETA: Final = 1e-6
 """FTRL's beta, which is for gradients of size 1: those of means over a block are smaller, and rates follow them."""
+MOST_TRIED_CLASSES: Final = 9
+"""The most classes on which step sizes are tried."""
 
 
 class Learner(Protocol):
@@ -44,13 +46,17 @@ def learner(
 
 
 def _first_step(rows: Rows, options: Namespace) -> float:
-    """The first step size of sgd, the same on all ranks. Each rank tries some on the same rows. Collective."""
-    ranks, count = min(malt.size(), linear.MAX_TRIAL_RANKS), len(rows.labels)
+    """The first step size of sgd, the same on all ranks. Each rank tries some on the same rows. Collective.
+
+    Where there are several classes it is the median of those of some of them, each against the rest.
+    """
+    ranks, count, classes = min(malt.size(), linear.MAX_TRIAL_RANKS), len(rows.labels), rows.classes.columns
     sample = rows.chosen(np.random.default_rng(options.seed).permutation(count)[: ranks * linear.STEP_SAMPLE])
-    sample = sample if rows.classes.columns == 1 else one_against_rest(sample, 0)
     problem = linear.Problem(options.loss, options.l2, options.intercept)
     mine = slice(malt.rank(), None, malt.size())
-    return linear.first_step(problem, sample, rows.n_features, ranks, mine, by_rank)
+    tried = [sample] if classes == 1 else [one_against_rest(sample, c) for c in range(min(classes, MOST_TRIED_CLASSES))]
+    found = [linear.first_step(problem, one, rows.n_features, ranks, mine, by_rank) for one in tried]
+    return float(np.quantile(found, 0.5, method="lower"))
 
 
 class Averaged:
@@ -62,6 +68,7 @@ class Averaged:
     def __init__(self, weights: Weights, options: Namespace, eta0: float, state: Mapping[str, Any]) -> None:
         self._weights, self._eta0 = weights, eta0
         self._problem = linear.Problem(options.loss, options.l2, options.intercept)
+        self._is_softmax = options.multiclass == "softmax"
         self.point = weights.another(state.get("point"))
         self._trained, self._count = float(state.get("trained", 0)), int(state.get("blended", 0))
 
@@ -88,6 +95,10 @@ class Averaged:
     def _trained_on(self, block: Block, base: Array) -> Array:
         columns = np.array(np.atleast_2d(base.T), np.float32, order="C")
         order = np.arange(len(block.data.labels), dtype=np.int32)
+        if self._is_softmax:
+            scores = np.zeros(len(columns))
+            linear.train_classes(self._problem, block.data, order, columns, scores, self._eta0, self._trained)
+            return columns.T
         for place, params in enumerate(columns):
             data = block.data if len(columns) == 1 else one_against_rest(block.data, place)
             linear.train(self._problem, data, order, params, self._eta0, self._trained)

@@ -29,7 +29,9 @@ def add_options(parser: Parser) -> None:
     add("--batch", type=harness.whole_number(1), metavar="N", help=f"examples of one step ({_both('batch')})")
     add("--optimizer", choices=sorted(OPTIMIZERS), help=f"({_both('optimizer')}, which alone is for rows)")
     add("--step", type=harness.real_number(0), metavar="X",
-        help=f"the first step size; it falls to 0 in a line ({steps})")  # fmt: skip
+        help=f"the first step size, or with --warm-up the largest; it falls to 0 in a line ({steps})")  # fmt: skip
+    add("--warm-up", type=share_below_1, default=0.0, metavar="X",
+        help="the share of the training in which the step size rises to --step, in a line (%(default)g)")  # fmt: skip
     add("--l2", type=harness.real_number(0), default=0.0, metavar="X",
         help="weight of |w|^2 / 2, without biases; rows: of weights that a batch touches (%(default)g)")  # fmt: skip
     add("--model", metavar="FILE", help="start from a model that --save wrote")
@@ -54,6 +56,14 @@ def _both(name: str) -> str:
     """The defaults of an option, for --help."""
     of_pictures, of_rows = (str(some[name]).strip("[]") for some in (_PICTURES, _ROWS))
     return f"{of_pictures}; rows: {of_rows}"
+
+
+def share_below_1(text: str) -> float:
+    """A type for argparse: a number from 0 up and below 1."""
+    number = float(text)
+    if not 0 <= number < 1:
+        raise argparse.ArgumentTypeError(f"must be a number from 0 up and below 1, got {text}")
+    return number
 
 
 def layer_sizes(text: str) -> list[int]:

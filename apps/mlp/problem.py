@@ -78,9 +78,10 @@ class Problem(harness.Problem):
 
     def introduction(self, trainer: Trainer) -> str:
         options = self.options
+        risen = f" after a warm-up of {options.warm_up:g}" if options.warm_up else ""
         return (
             f"{self.described()}\n"
-            f"{'-'.join(map(str, self.sizes))} neurons, {options.optimizer}, first step {trainer.first_step:g}, "
+            f"{'-'.join(map(str, self.sizes))} neurons, {options.optimizer}, first step {trainer.first_step:g}{risen}, "
             f"l2 {options.l2:g}, batches of {options.batch:,}, averaging every {options.exchange_every:,} batches"
         )
 
@@ -118,7 +119,8 @@ class Trainer(harness.Trainer):
     def train(self, epoch: int, order: Array) -> int:
         for start in range(0, len(order), self._options.batch):
             done = (epoch - 1) * len(order) + start
-            step = step_at(self.first_step, done / (len(order) * self._options.epochs))
+            progress = done / (len(order) * self._options.epochs)
+            step = step_at(self.first_step, progress, self._options.warm_up)
             self._learner.learn(order[start : start + self._options.batch], step)
         self.loss = self._learner.loss
         return len(order)

@@ -19,6 +19,7 @@ import torch
 from torch import nn
 
 from apps.mlp import pictures
+from malt.kernels.networks import step_at
 
 Epochs = list[dict[str, float]]
 
@@ -32,7 +33,9 @@ class Options:
     batch: int
     """Pictures of a batch of one process."""
     step: float
-    """The first step size, which falls to 0 in a line."""
+    """The largest step size, which falls to 0 in a line."""
+    warm_up: float = 0.0
+    """The share of the training in which the step size rises to it, in a line."""
     optimizer: str = "momentum"
     epochs: int = 5
     every: int = 50
@@ -73,7 +76,7 @@ def train(options: Options, folder: str, rank: int, ranks: int, model: nn.Module
     for _ in range(options.epochs):
         start = time.perf_counter()
         for rows in torch.randperm(len(y)).split(options.batch):
-            optimizer.param_groups[0]["lr"] = options.step * (1 - done / (batches * options.epochs))
+            optimizer.param_groups[0]["lr"] = step_at(options.step, done / (batches * options.epochs), options.warm_up)
             optimizer.zero_grad()
             nn.functional.cross_entropy(model(x[rows]), y[rows]).backward()
             optimizer.step()

@@ -59,6 +59,51 @@ def backward(data: Any, order: Any, deltas: Any, gradient: Any) -> None:
                 row[h] += value * deltas[i, h]
 
 
+@kernel(_READ_F4_2, _READ_I8, _READ_I8, _F4_2)
+def place(some: Any, rows: Any, others: Any, gradient: Any) -> None:
+    """gradient[rows] <- some, gradient[others] <- 0. Each row of the gradient is in one of the two."""
+    for k in range(rows.size):
+        row = gradient[rows[k]]
+        for h in range(some.shape[1]):
+            row[h] = some[k, h]
+    for k in range(others.size):
+        gradient[others[k]] = 0
+
+
+@kernel(_F4_2, _READ_F4_2)
+def descend(below: Any, inputs: Any) -> None:
+    """below <- 0 where the neuron was not active. `inputs`: as `below`, with a last column of ones."""
+    for i in range(below.shape[0]):
+        for h in range(below.shape[1]):
+            if not inputs[i, h] > 0:
+                below[i, h] = 0
+
+
+@kernel(_F4_2)
+def lower(logits: Any) -> None:
+    """z <- z - the largest of its row."""
+    for i in range(logits.shape[0]):
+        largest = logits[i, 0]
+        for k in range(1, logits.shape[1]):
+            largest = max(largest, logits[i, k])
+        for k in range(logits.shape[1]):
+            logits[i, k] -= largest
+
+
+@kernel(_F4_2, _READ_I8)
+def errors(powers: Any, labels: Any) -> None:
+    """p <- (p / the sum of its row - 1 at the row's label) / rows: of exp(z), the gradient of the mean cross-entropy."""
+    share = np.float32(1 / len(labels))
+    for i in range(len(labels)):
+        total = np.float32(0)
+        for k in range(powers.shape[1]):
+            total += powers[i, k]
+        factor = share / total
+        for k in range(powers.shape[1]):
+            powers[i, k] *= factor
+        powers[i, labels[i]] -= share
+
+
 @exact(_F4, _F4, _F4, types.f4, types.f4)
 def momentum(weights: Any, velocity: Any, gradient: Any, rate: Any, step: Any) -> None:
     """v <- rate v - step g, w <- w + v, rounded as NumPy rounds."""

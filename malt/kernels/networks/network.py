@@ -88,7 +88,7 @@ class Network:
         """The gradients of the last backward pass, a layer each. The caller may overwrite them."""
         self._l2 = weights[0].dtype.type(l2)
         self._shrunk = [np.empty_like(layer[:-1]) for layer in weights] if l2 else []
-        self._passes: dict[int, _Pass] = {}
+        self._passes: dict[int, Pass] = {}
 
     def inputs(self, rows: int) -> Weights:
         """The array for the next `rows` rows, (rows, inputs of the first layer): a view to write into."""
@@ -110,16 +110,7 @@ class Network:
         changed at once, before the gradients of the layers below are computed.
         """
         now = self._pass(len(labels))
-        delta = now.deltas[-1]
-        if self._is_squared:
-            delta -= labels
-        elif delta.shape[1] == 1:
-            logistic(delta)
-            delta[:, 0] -= labels
-        else:
-            softmax(delta, now.scratch)
-            delta[now.rows, labels] -= 1
-        delta /= len(labels)
+        self._find_errors(now, labels)
         for layer in range(len(self.weights) - 1, -1, -1):
             np.matmul(now.inputs[layer].T, now.deltas[layer + 1], out=self.gradients[layer])
             if layer >= self._lowest:
@@ -132,24 +123,40 @@ class Network:
         """The derivative with respect to the z of the neurons below, after `backward`: a view. For `upper`."""
         return self._pass(rows).deltas[0]
 
-    def _descend(self, now: _Pass, layer: int) -> None:
+    def _find_errors(self, now: Pass, labels: NDArray[Any]) -> None:
+        """deltas[-1] <- the derivative of the mean loss with respect to the last z, which it holds."""
+        delta = now.deltas[-1]
+        if self._is_squared:
+            delta -= labels
+        elif delta.shape[1] == 1:
+            logistic(delta)
+            delta[:, 0] -= labels
+        else:
+            softmax(delta, now.scratch)
+            delta[now.rows, labels] -= 1
+        delta /= len(labels)
+
+    def _descend(self, now: Pass, layer: int) -> None:
         """deltas[layer] <- (deltas[layer + 1] W^T) where the neuron below was active, else 0."""
-        below = now.deltas[layer]
-        np.matmul(now.deltas[layer + 1], self.weights[layer][:-1].T, out=below)
+        np.matmul(now.deltas[layer + 1], self.weights[layer][:-1].T, out=now.deltas[layer])
+        self._pass_active(now, layer)
+
+    def _pass_active(self, now: Pass, layer: int) -> None:
+        """deltas[layer] <- 0 where the neuron below was not active."""
         np.greater(now.outer[layer], 0, out=now.active[layer])
-        np.multiply(below, now.active[layer], out=below)
+        np.multiply(now.deltas[layer], now.active[layer], out=now.deltas[layer])
 
     def _shrink(self, layer: int) -> None:
         shrunk = np.multiply(self.weights[layer][:-1], self._l2, out=self._shrunk[layer])
         self.gradients[layer][:-1] += shrunk
 
-    def _pass(self, rows: int) -> _Pass:
+    def _pass(self, rows: int) -> Pass:
         if rows not in self._passes:
-            self._passes[rows] = _Pass(rows, self.weights, self._lowest)
+            self._passes[rows] = Pass(rows, self.weights, self._lowest)
         return self._passes[rows]
 
 
-class _Pass:
+class Pass:
     """The arrays of a pass over `rows` rows."""
 
     def __init__(self, rows: int, weights: Sequence[Weights], lowest: int) -> None:

@@ -146,9 +146,12 @@ class Kind(NamedTuple):
 OPTIMIZERS: Final = {"momentum": Kind(Momentum, 0.1), "adam": Kind(Adam, 0.005), "adagrad": Kind(Adagrad, 0.05)}
 
 
-def step_at(step: float, progress: float) -> float:
-    """The step size after the share `progress` of the training: it falls linearly from `step` to 0."""
-    return step * (1 - progress)
+def step_at(step: float, progress: float, warm_up: float = 0.0) -> float:
+    """The step size after the share `progress` of the training.
+
+    It rises linearly from 0 to `step` in the share `warm_up`, below 1, and falls linearly to 0 in the rest.
+    """
+    return step * (progress / warm_up if progress < warm_up else (1 - progress) / (1 - warm_up))
 
 
 def _sweep(array: Weights) -> None:

@@ -10,9 +10,25 @@ import numpy as np
 from malt.kernels.linear import Examples, Order
 from malt.kernels.networks import compiled, optimizer
 from malt.kernels.networks.compiled import compile_kernels
-from malt.kernels.networks.network import Labels, Network, Weights
+from malt.kernels.networks.network import Labels, Network, Pass, Weights
 
 __all__ = ["OPTIMIZERS", "SparseNetwork", "compile_kernels"]
+
+
+class CompiledNetwork(Network):
+    """`Network` of float32, of which all but the products is compiled."""
+
+    def _find_errors(self, now: Pass, labels: Labels) -> None:
+        delta = now.deltas[-1]
+        if self._is_squared or delta.shape[1] == 1:
+            super()._find_errors(now, labels)
+        else:
+            compiled.lower(delta)
+            np.exp(delta, out=delta)
+            compiled.errors(delta, labels)
+
+    def _pass_active(self, now: Pass, layer: int) -> None:
+        compiled.descend(now.deltas[layer], now.inputs[layer])
 
 
 class SparseNetwork:
@@ -25,7 +41,7 @@ class SparseNetwork:
 
     def __init__(self, weights: Sequence[Weights], l2: float = 0.0) -> None:
         self.weights, self._l2 = weights, np.float32(l2)
-        self._upper = Network(weights[1:], l2, upper=True)
+        self._upper = CompiledNetwork(weights[1:], l2, upper=True)
         self.gradients: list[Any] = [self._first_gradient(), *self._upper.gradients]
         """The gradients of the last backward pass, a layer each. The caller may overwrite them."""
 
