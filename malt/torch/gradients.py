@@ -93,9 +93,11 @@ class Gradients:
         self._sender.close()
 
     def _send_again(self, stale: Sequence[Bucket]) -> None:
-        """Send the buckets again that are stale on any rank, and from now on all at the step. One-sided."""
+        """Send the buckets again that are stale on any rank, and from now on all at the step. One-sided.
+
+        They are second messages, for which a vector has a slot; its next gather skips the first ones.
+        """
         for bucket in stale:
-            bucket.gather()  # takes the messages that were sent first
             bucket.fill()
             bucket.scatter()
         self._stop_watching()

@@ -48,6 +48,9 @@ class Optimizer(torch.optim.Optimizer):
     MemoryError, on all ranks: the vectors do not fit.
     """
 
+    _step_supports_amp_scaling = False
+    """For GradScaler, which would give the scale to this object, and not to `optimizer`: it divides gradients first."""
+
     def __init__(
         self, optimizer: torch.optim.Optimizer, model: torch.nn.Module, every: int = 1, average: str = "model",
         graph: Any = "auto", sync: str | None = None, *, outer: Callable[..., None] | None = None,
@@ -100,8 +103,8 @@ class Optimizer(torch.optim.Optimizer):
 
         Call it once for any number of backward passes, as without malt.
 
-        ValueError: a parameter that was frozen is trained; a closure, with average="gradient". ClosedError: the call
-        follows finish, close or malt.finalize.
+        ValueError: parameters are not those of the start, or of other dtypes, or one that was frozen is trained; a
+        closure, with average="gradient". ClosedError: the call follows finish, close or malt.finalize.
         """
         if not self._open:
             raise ClosedError(f"{self._name}.step: it has left, by finish or close")
@@ -171,6 +174,10 @@ class Optimizer(torch.optim.Optimizer):
     def state(self) -> Any:
         """The state of the optimizer of torch."""
         return self.optimizer.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self.optimizer.state = state
 
     @property
     def defaults(self) -> dict[str, Any]:
@@ -253,6 +260,7 @@ class _Split:
             raise TypeError(f"optimizer must be one of torch.optim, got {type(optimizer).__name__}")
         if not isinstance(model, torch.nn.Module):
             raise TypeError(f"model must be a torch.nn.Module, got {type(model).__name__}")
+        self._optimizer, self._count = optimizer, _count(optimizer)
         trained = {id(one) for group in optimizer.param_groups for one in group["params"]}
         named = dict(model.named_parameters())
         if strangers := len(trained - {id(one) for one in named.values()}):
@@ -269,6 +277,7 @@ class _Split:
             name: one for name, one in {**named, **buffers}.items() if name not in {**self.trained, **self.buffers}
         }
         """All other tensors, which are those of rank 0 at the start."""
+        self._kinds = {name: _kind(one) for name, one in self.trained.items()}
         if not self.trained:
             raise ValueError("the optimizer has no parameter that is trained")
         Tensors({**named, **buffers})
@@ -280,12 +289,30 @@ class _Split:
         return [f"{name}: {one.dtype}{list(one.shape)}" for name, one in every.items()]
 
     def check(self) -> None:
-        """Check that no parameter is trained that was frozen. ValueError: one is."""
+        """Check that what is trained is what is exchanged. ValueError: it is not."""
+        if (count := _count(self._optimizer)) != self._count:
+            raise ValueError(
+                f"the optimizer had {self._count} parameters at the start and has {count} now: call add_param_group "
+                "of malt.torch.Optimizer, or restart() on all ranks first"
+            )
+        for name, one in self.trained.items():
+            if _kind(one) != self._kinds[name]:
+                was, now = (" on ".join(map(str, kind)) for kind in (self._kinds[name], _kind(one)))
+                raise ValueError(f"{name} was {was} at the start and is {now}: call restart() on all ranks first")
         for name, one in self._frozen.items():
             if one.requires_grad:
                 raise ValueError(
                     f"{name} was frozen at the start and is trained now: call restart() on all ranks first"
                 )
+
+
+def _count(optimizer: torch.optim.Optimizer) -> int:
+    """The number of parameters of an optimizer."""
+    return sum(len(group["params"]) for group in optimizer.param_groups)
+
+
+def _kind(one: Tensor) -> tuple[torch.dtype, torch.device]:
+    return one.dtype, one.device
 
 
 def _check_gradients(every: Any, graph: Any, sync: Any, **changed: Any) -> None:

@@ -97,7 +97,7 @@ class TestDigits:
         one, other = (final(alone("--epochs", 1, "--seed", k)) for k in (0, 1))
         assert one != other
 
-    @pytest.mark.parametrize("options", [["--optimizer", "adam"], ["--hidden", "64,32"], ["--l2", "1e-4"]], ids=str)
+    @pytest.mark.parametrize("options", [["--optimizer", "adam"], ["--hidden", "64,32"], ["--l2", "1e-4", "--warm-up", "0.1"]], ids=str)
     def test_options(self, alone, options):
         assert final(alone(*options))[1] >= 0.95
 
@@ -247,6 +247,7 @@ BAD = {
     "an empty batch": (["--batch", "0"], "from 1 up, got 0"),
     "an optimizer that is not there": (["--optimizer", "magic"], "invalid choice: 'magic'"),
     "a step that is no number": (["--step", "nan"], "from 0 up, got nan"),
+    "a warm-up of all the training": (["--warm-up", "1"], "from 0 up and below 1, got 1"),
     "a graph that is not there": (["--graph", "chrod"], "chord"),
     "a mode that is not there": (["--sync", "ssp:x"], "ssp:S"),
 }

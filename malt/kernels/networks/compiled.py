@@ -92,7 +92,10 @@ def lower(logits: Any) -> None:
 
 @kernel(_F4_2, _READ_I8)
 def errors(powers: Any, labels: Any) -> None:
-    """p <- (p / the sum of its row - 1 at the row's label) / rows: of exp(z), the gradient of the mean cross-entropy."""
+    """p <- (p / the sum of its row - 1 at the row's label) / rows.
+
+    Of p = exp(z) that is the derivative of the mean cross-entropy with respect to z.
+    """
     share = np.float32(1 / len(labels))
     for i in range(len(labels)):
         total = np.float32(0)

@@ -67,3 +67,7 @@ def test_tiny_numbers_become_zero(kind, states):
 
 def test_step_sizes_fall_linearly_to_zero():
     assert [step_at(0.5, progress) for progress in (0, 0.5, 1)] == [0.5, 0.25, 0]
+
+
+def test_step_sizes_rise_first_in_a_warm_up():
+    assert [step_at(0.5, progress, 0.25) for progress in (0, 0.125, 0.25, 0.625, 1)] == [0, 0.25, 0.5, 0.25, 0]

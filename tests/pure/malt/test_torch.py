@@ -264,6 +264,46 @@ def test_parameters_that_are_set_free():
     assert first == second
 
 
+@with_torch
+@pytest.mark.parametrize(("change", "message"), [
+    (lambda torch, model, plain: plain.add_param_group({"params": torch.nn.Linear(2, 2).parameters()}),
+     "had 7 parameters at the start and has 9 now: call add_param_group of malt.torch.Optimizer"),
+    (lambda torch, model, plain: model.double(), "was torch.float32 on cpu at the start and is torch.float64 on cpu: "),
+])  # fmt: skip
+def test_parameters_that_change_unseen_are_named(change, message):
+    import torch
+
+    def train(rank):
+        model, optimizer = trained(rank, 1, sync="bsp")
+        change(torch, model, optimizer.optimizer)
+        with pytest.raises(ValueError, match=message):
+            optimizer.step()
+        optimizer.close()
+
+    malt.simulate(train, 2)
+
+
+@with_torch
+@pytest.mark.parametrize("average", ["model", "gradient"])
+def test_a_scaler_of_gradients_scales_them_back_for_a_fused_optimizer(average):
+    import torch
+
+    def train(rank, scale=2.0**10):
+        model = network(rank)
+        plain = torch.optim.SGD(model.parameters(), lr=0.1, fused=True)
+        optimizer = malt.torch.Optimizer(plain, model, average=average, sync="bsp")
+        scaler = torch.amp.GradScaler("cpu", init_scale=scale, enabled=scale > 1)
+        for step in range(2):
+            optimizer.zero_grad()
+            scaler.scale(loss(model, rank, step)).backward()
+            scaler.step(optimizer)
+            scaler.update()
+        optimizer.finish()
+        return tensors(model)
+
+    assert malt.simulate(train, 2) == malt.simulate(lambda rank: train(rank, 1.0), 2)
+
+
 def with_buffer(torch, model):
     model.register_buffer("odd", torch.zeros(2, dtype=torch.complex64))
     return torch.optim.SGD(model.parameters()), model
