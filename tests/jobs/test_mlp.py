@@ -97,7 +97,9 @@ class TestDigits:
         one, other = (final(alone("--epochs", 1, "--seed", k)) for k in (0, 1))
         assert one != other
 
-    @pytest.mark.parametrize("options", [["--optimizer", "adam"], ["--hidden", "64,32"], ["--l2", "1e-4", "--warm-up", "0.1"]], ids=str)
+    @pytest.mark.parametrize("options", [
+        ["--optimizer", "adam"], ["--hidden", "64,32"], ["--l2", "1e-4", "--warm-up", "0.1"],
+    ], ids=str)  # fmt: skip
     def test_options(self, alone, options):
         assert final(alone(*options))[1] >= 0.95
 
