@@ -56,6 +56,8 @@ in turns, each with a seed of its own. It is made by
 
     python -m bench.pages.network MNIST --torchft FOLDER --rounds {rounds} --write docs/network.md
 
+![Seconds of training to an accuracy of 0.98: medians and ranges](pictures/network.svg)
+
 {table}
 
 All have momentum, 0.9. Step sizes rise in a line during the warm-up, a share of the training, and fall to 0 in a line

@@ -45,6 +45,8 @@ is its LDAModel (collapsed Gibbs sampling in C++). Medians of {rounds} runs in t
 
 | | seconds to perplexity {target:.0f} | to {best:.0f}, 1 % above the lowest | perplexity at the end | tokens/s |
 |---|---|---|---|---|
+![Seconds to the perplexity of scikit-learn's end](pictures/topics.svg)
+
 {table}
 
 The first perplexity is scikit-learn's at the end. The end of the others is that of {sweeps} sweeps. Two ranks of

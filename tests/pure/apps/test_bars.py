@@ -1,0 +1,32 @@
+"""Tables of docs/ drawn as bars: the pictures are those of the tables."""
+
+from __future__ import annotations
+
+import re
+from xml.etree import ElementTree
+
+import pytest
+
+from bench.bars import CHARTS, DOCS, Bar, picture, tables
+
+pytestmark = pytest.mark.serial
+
+
+@pytest.mark.parametrize("name", CHARTS)
+def test_a_picture_is_that_of_its_table(name):
+    chart = CHARTS[name]
+    drawn = (DOCS / "pictures" / f"{name}.svg").read_text(encoding="utf-8")
+    assert drawn == chart.draw(), "python -m bench.bars draws it anew"
+    assert f"(pictures/{name}.svg)" in (DOCS / f"{chart.page}.md").read_text(encoding="utf-8")
+    ElementTree.fromstring(drawn)
+
+
+def test_bars_are_as_long_as_their_numbers():
+    rows = tables("text\n\n| a | b |\n|---|---|\n| *x* | 1,000.5 |\n| `y` | 2 |\n")
+    assert rows == [[["a", "b"], ["x", "1,000.5"], ["y", "2"]]]
+    drawn = picture([Bar("apps.svm", "1", "0.5, 2"), Bar("DDP", "4"), Bar("late", "3", "2, not reached"),
+                     Bar("never", "not reached")], "s")  # fmt: skip
+    one, four, three = (float(width) for width in re.findall(r'<rect.*?width="([\d.]+)"', drawn))
+    assert four == pytest.approx(4 * one, rel=0.01) and three == pytest.approx(3 * one, rel=0.01)
+    assert drawn.count('class="ours"') == 1 and drawn.count('class="extent"') == 3
+    assert ">3 s (2, not reached)<" in drawn and ">not reached<" in drawn
