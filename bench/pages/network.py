@@ -63,7 +63,7 @@ in turns, each with a seed of its own. It is made by
 All have momentum, 0.9. Step sizes rise in a line during the warm-up, a share of the training, and fall to 0 in a line
 in the rest. apps.mlp exchanges every 4 batches, under bsp; LocalSGD every 50. Settings of apps.mlp and of PyTorch are
 those of the least time of which the median of three seeds or more, in searches, ended at {target} or above: on two
-ranks batches of 32 to 128, an exchange every 1, 2, 4, 8, 10 and 30 batches, 3 to 5 epochs, warm-ups of 0.05 to 0.3,
+ranks batches of 32 to 256, an exchange every 1, 2, 4, 8, 10 and 30 batches, 3 to 5 epochs, warm-ups of 0.05 to 0.3,
 two steps each or more; for PyTorch batches of 64, 128, 256 and 512, 3 to 6 epochs, warm-ups of 0.1 and 0.2. For two
 ranks 4 epochs with an exchange every 2 batches, a step of 0.5 and a warm-up of 0.2 did so too; in a first run of this
 page they ended at 0.9795. Nesterov's momentum, a cosine in place of the line, Adam and centred pixels gained nothing
