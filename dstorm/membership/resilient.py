@@ -90,18 +90,18 @@ class SurvivingTransport(BarrierTransport):
     failure this rank can find by itself; none that may come back. `leave(why)`: ends this process; called where the
     others have marked it failed. `discard(offset, nbytes)`: gives unused pages of this rank's part of the arena back to
     the system, where that is possible. `evict(rank)`: kills a rank that gives no heartbeat while others wait for it,
-    and returns whether it can. `membership`: the view, by default a new one.
+    and returns whether it can.
     """
 
     def __init__(
         self, place: Place, arena: Window, find_failed: Callable[[], Sequence[int]], deadline_s: float = 300.0,
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
-        evict: Callable[[int], bool] | None = None, membership: FaultTolerantView | None = None,
+        evict: Callable[[int], bool] | None = None,
     ) -> None:  # fmt: skip
         self._place, self.may_send_ahead = place, False
         self.rank, self.size = place.rank, place.size
         self.hosts, self.local_peers, self.library = place.hosts, place.local_peers, place.library
-        self.view = FaultTolerantView(place.size) if membership is None else membership
+        self.view = FaultTolerantView(place.size)
         self._news = self.view.unreported
         self.duties: list[Callable[[], object]] = []
         self.clock = place.clock
@@ -197,12 +197,26 @@ class SurvivingTransport(BarrierTransport):
     def poll_failures(self, quietly: bool = False) -> None:
         """As `Transport.poll_failures`; also a heartbeat. One-sided: it publishes the ranks that it marks failed."""
         self._barrier.heartbeat()
+        self.settle()
         self._barrier.check_now_and_then()
         self._report()
         self.attend()
         if self._calls and not quietly:
             calls, self._calls = self._calls, []
             _make_all(calls)
+
+    def settle(self) -> None:
+        """Return once it is decided who goes on, where ranks have lost each other; here none can. Local."""
+
+    def confirm(self) -> None:
+        """Return once a quorum of the ranks has confirmed that it goes on with this one, before a file is written.
+
+        Here at once, as a failure is certain. Local.
+        """
+
+    def was_cut_off(self, rank: int) -> bool:
+        """Whether the others go on without `rank`, of which nobody knows that it has ended; here none. Local."""
+        return False
 
     def depart(self) -> None:
         """Nothing: the others go on without this rank once its process has ended. Local."""

@@ -8,10 +8,11 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.queues.waiting import yield_core
+from dstorm.transports.arbiter import Arbiter, nbytes
 from dstorm.transports.links import Links
 from dstorm.transports.mapped import SpanningWindow
 from dstorm.transports.shm import SharedMemory
-from dstorm.view import Change, FaultTolerantView
+from dstorm.view import Change
 
 
 def host_name() -> str:
@@ -41,33 +42,46 @@ class Arena(SpanningWindow):
 class LinkedTransport(SurvivingTransport):
     """The transport of ranks on several hosts, which goes on when some of them fail. Its constructor is Local.
 
-    `links`, `view`: those of `arena`. `find_failed()`: the ranks of this host that have failed. `end(ranks)`: ends the
-    processes of those of `ranks` that are on this host. `evict(rank)`: as in `SurvivingTransport`, for ranks of this
-    host. A rank of another host is cut off instead: it ends when it reads that, or its own host ends it.
+    `links`: those of `arena`. `arbiter`: that of `links`. `find_failed()`: the ranks of this host that have failed.
+    `end(ranks)`: ends the processes of those of `ranks` that are on this host. `evict(rank)`: as in
+    `SurvivingTransport`, for ranks of this host. A rank of another host is asked to end.
     """
 
     def __init__(
-        self, place: SeveralHosts, arena: Arena, links: Links, find_failed: Callable[[], Sequence[int]],
-        end: Callable[[Iterable[int]], None], deadline_s: float, leave: Callable[[str], object],
-        evict: Callable[[int], bool], view: FaultTolerantView,
+        self, place: SeveralHosts, arena: Arena, links: Links, arbiter: Arbiter,
+        find_failed: Callable[[], Sequence[int]], end: Callable[[Iterable[int]], None], deadline_s: float,
+        leave: Callable[[str], object], evict: Callable[[int], bool],
     ) -> None:  # fmt: skip
-        self._links = links
+        self._links, self._arbiter = links, arbiter
 
         def evict_anywhere(rank: int) -> bool:
             if rank in place.local_ranks:
                 return evict(rank)
-            links.cut([rank])
+            links.evict(rank)
             return True
 
         find_failed_anywhere = lambda: [*find_failed(), *links.find_failed()]  # noqa: E731
-        super().__init__(place, arena, find_failed_anywhere, deadline_s, leave, arena.discard, evict_anywhere, view)
+        super().__init__(place, arena, find_failed_anywhere, deadline_s, leave, arena.discard, evict_anywhere)
+        arbiter.share(self._slice(nbytes(self.size)), place.local_peers)
 
         def part(change: Change) -> None:
             ranks = [member.rank for member in change.failed]
             end(ranks)
             links.part(ranks)
 
-        view.subscribe(part)
+        self.view.subscribe(part)
+
+    def settle(self) -> None:
+        """As `Links.settle`. Local."""
+        self._links.settle()
+
+    def confirm(self) -> None:
+        """As `Links.confirm`. One-sided."""
+        self._links.confirm()
+
+    def was_cut_off(self, rank: int) -> bool:
+        """As `Arbiter.was_cut_off`. Local."""
+        return self._arbiter.was_cut_off(rank)
 
     def close(self) -> None:
         """As `Links.close`. Local."""

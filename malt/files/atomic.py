@@ -15,6 +15,14 @@ from typing import IO, Final
 
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial")
 
+_confirm: Callable[[], object] = bool
+
+
+def confirm_by(confirm: Callable[[], object]) -> None:
+    """Have `write` call confirm() before a file gets its name: where this rank may no longer write, it ends. Local."""
+    global _confirm
+    _confirm = confirm
+
 
 def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
     """Write the file `path`: its content is what fill(file) writes. Local.
@@ -29,6 +37,7 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
             fill(file)
             file.flush()
             os.fsync(file.fileno())
+        _confirm()
         os.replace(partial, final)
     except BaseException as error:
         with contextlib.suppress(OSError):

@@ -16,7 +16,7 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import BinaryIO
 
@@ -40,11 +40,21 @@ class ControlServer:
         """What a rank needs to connect: host name, token, port and IP addresses."""
         self._writing = threading.Lock()
         self._closing = self._closed = False
+        self._ended: set[int] = set()
         self._server.start(self._listen)
 
     def notify(self, number: int) -> None:
         """Ask all connected ranks to leave, by the signal `number`. Local."""
         self._server.send(b"%d\n" % number)
+
+    def report_ended(self, ranks: Set[int]) -> None:
+        """Tell all ranks, also those that connect later, that the processes of `ranks` have ended for certain. Local.
+
+        Otherwise they could not tell a rank that has ended from one that they have lost.
+        """
+        if fresh := ranks - self._ended:
+            self._ended |= fresh
+            self._server.send(_ends(fresh))
 
     def close(self) -> None:
         """Accept no more connections. Writes the reports that have arrived; none is written after the return. Local."""
@@ -57,6 +67,7 @@ class ControlServer:
     def _listen(self, rank: int, caller: socket.socket) -> None:
         self._write(f"elsewhere-{rank}", "")
         with contextlib.suppress(OSError), caller.makefile("rb") as lines:
+            caller.send(_ends(self._ended))
             for name, text in _reports(lines):
                 self._write(name, text)
         if not self._closing:
@@ -66,6 +77,10 @@ class ControlServer:
         with self._writing, contextlib.suppress(OSError):  # a full disk
             if not self._closed:
                 reporting.write(self._folder / name, text)
+
+
+def _ends(ranks: Set[int]) -> bytes:
+    return b"".join(b"ended %d\n" % rank for rank in sorted(ranks))
 
 
 def _reports(lines: BinaryIO) -> Iterator[tuple[str, str]]:

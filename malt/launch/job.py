@@ -53,8 +53,9 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
         control_server = ControlServer(folder) if state is not None and line.is_spread else None
         if state is not None:
             ours[JOB_DIR] = name
-        if control_server is not None:
+        if state is not None and control_server is not None:
             ours[CONTROL_SERVER] = control_server.endpoint
+            state.report_ended = control_server.report_ended
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
         jobs.publish(folder, line.ranks, line.program)
         output = Output(folder, line.ranks, line.display)

@@ -32,7 +32,7 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Mapping, Set
+from collections.abc import Callable, Mapping, Set
 from pathlib import Path
 from typing import Final
 
@@ -93,6 +93,8 @@ class JobState:
     def __init__(self, folder: Path, ranks: int, is_spread: bool = False) -> None:
         self._notes, self._all, self._is_spread = _Notes(folder), set(range(ranks)), is_spread
         self._folder = folder
+        self.report_ended: Callable[[Set[int]], object] = bool
+        """Called with the ranks whose processes were seen to end on this host."""
         self._status: int | None = None
         self._watched: tuple[Set[int], float] | None = None
         """The ranks that are ended if they are stopped for so many seconds. None: none are."""
@@ -165,7 +167,9 @@ class JobState:
         # A rank reports status-, then finished-, then closes its connection, and ends last. They are read in the
         # reverse order: a rank that is seen to have ended has reported everything by then.
         processes = self._processes()
-        ended = {rank for rank, process in processes.items() if system.has_ended(process)} | self._notes.ranks("ended")
+        ended_here = {rank for rank, process in processes.items() if system.has_ended(process)}
+        self.report_ended(ended_here)
+        ended = ended_here | self._notes.ranks("ended")
         finished = self._notes.ranks("finished")
         statuses = self._notes.ranks("status")
         if statuses:

@@ -12,19 +12,20 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn
 
 from dstorm.errors import DeadlinePassed
-from dstorm.membership.processes import Process, ProcessMonitor, this_process
+from dstorm.membership.processes import Process, ProcessMonitor, has_ended, this_process
 from dstorm.transports import shm_space
+from dstorm.transports.arbiter import Arbiter
 from dstorm.transports.endpoints import Endpoint, Exchange
 from dstorm.transports.links import Links
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
-from dstorm.view import FaultTolerantView
+from malt.runner import leaving
 from malt.runner.program import JOB_DIR
 
 _POLL_S = 0.01
@@ -53,16 +54,16 @@ def transport(
     place = SeveralHosts(comm.rank, [host for host, _, _, _ in reports], mpi.library())
     leave = partial(_leave, comm.rank)
     memory = _memory(session, place, [free for _, _, _, free in reports])
-    monitor = ProcessMonitor(
-        {rank: Process(*reports[rank][1]) for rank in place.local_peers}, place.clock, suspect_after_s
-    )
+    near = {rank: Process(*reports[rank][1]) for rank in place.local_peers}
+    monitor = ProcessMonitor(near, place.clock, suspect_after_s)
     endpoints = {rank: Endpoint(*reports[rank][2]) for rank in range(place.size) if rank not in place.local_ranks}
     out, into = exchange.connect(endpoints, min(deadline_s, _START_S))
-    ended = endpoints.keys() - out.keys()
-    view = FaultTolerantView(place.size)
-    links = Links(memory.memory, out, into, view, leave, suspect_after_s, ended)
+    arbiter = Arbiter(comm.rank, comm.size, partial(_ended, near, mpi.members(comm)))
+    links = Links(memory.memory, out, into, arbiter, leave, suspect_after_s, endpoints.keys() - out.keys())
     arena = Arena(memory, links)
-    made = LinkedTransport(place, arena, links, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill, view)
+    made = LinkedTransport(
+        place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill
+    )
     made.barrier("malt.init")
     _path(session, place).unlink(missing_ok=True)  # all live ranks have mapped it
     return made, monitor
@@ -102,6 +103,16 @@ def _path(session: str, place: SeveralHosts) -> Path:
     """The file of that memory."""
     job = Path(os.environ.get(JOB_DIR) or f"malt-{os.environ.get('PMIX_NAMESPACE', '')}".replace("/", "-")).name
     return shm_space.file_of(job, f"{session}-{place.local_ranks[0]}")
+
+
+def _ended(near: Mapping[int, Process], members: Sequence[int]) -> list[int]:
+    """The ranks that are known to have ended: those of `near`, of this host, and those that the launcher has seen end.
+
+    `members`: the ranks in MPI.COMM_WORLD, as the launcher counts them.
+    """
+    seen = leaving.ended_elsewhere()
+    found = {rank for rank, process in near.items() if has_ended(process)}
+    return sorted(found | {rank for rank, member in enumerate(members) if member in seen})
 
 
 def _leave(rank: int, why: str) -> NoReturn:

@@ -19,6 +19,7 @@ from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
+from malt.files import atomic
 from malt.launch.command import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
 from malt.launch.mpi_library import LaunchError
 from malt.resilience import hosts
@@ -89,7 +90,8 @@ def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: 
         return World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
     check_support(library(), os.environ)
     made, monitor = transport(comm, deadline_s, suspect_after_s)
-    exits.leave_on_failure()
+    exits.leave_on_failure(made.close)
+    atomic.confirm_by(made.confirm)
     opened = World(made, deadline_s, comm, TolerantEnding())
     made.view.subscribe(lambda change: report(opened, made, change, monitor))
     return opened
@@ -241,6 +243,8 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
         stopped_s = monitor.stopped_s(rank)
         world.lost[rank] = time.time() - stopped_s
         world.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
+        if transport.was_cut_off(rank):
+            world.reasons[rank] = "it was cut off, as ranks had lost it"
         if world.transport.was_evicted(rank):
             world.reasons[rank] = _eviction(world, rank)
     if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):

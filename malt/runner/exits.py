@@ -67,10 +67,18 @@ def _note_exits() -> None:
             setattr(builtins, name, _noting_exit(getattr(builtins, name)))
 
 
-def leave_on_failure() -> None:
-    """Make a failure end this process alone and at once, from here on: the other ranks go on. Local."""
+def leave_on_failure(depart: Callable[[], object]) -> None:
+    """Make a failure end this process alone and at once, from here on: the other ranks go on. Local.
+
+    depart() tells them that it ends.
+    """
     global _abort
-    _abort = leave
+
+    def abort(status: int) -> None:
+        depart()
+        leave(status)
+
+    _abort = abort
 
 
 def leave(status: int) -> None:

@@ -38,6 +38,8 @@ _folder: str | None = None
 """The folder of the job. None: it is on another host, or there is no launcher."""
 _notified = 0
 """The signal by which a launcher on another host has asked this rank to leave, or 0."""
+_ended: set[int] = set()
+"""The ranks whose processes have ended on the launcher's host, where this one runs on another."""
 _leaving = 0
 """The signal by which this rank leaves, or 0."""
 _report: Callable[[str, str], None]
@@ -70,16 +72,25 @@ def process() -> str:
 
 
 def listen(connection: int) -> None:
-    """Wait for the request to leave, over `connection` to a launcher on another host, and signal this process.
+    """Obey what comes over `connection` from a launcher on another host, until that has closed it.
 
-    Returns after it, or when the launcher has closed the connection.
+    A line is the number of a signal, which asks this process to leave, or "ended" and a rank: the launcher has seen the
+    end of that rank's process on its own host.
     """
     global _notified
-    with contextlib.suppress(OSError, ValueError):
-        requests = os.read(connection, 16).split()  # it comes again whenever another rank has connected
-        _notified = int(requests[0]) if requests else 0
-        if _notified:
-            os.kill(_process, _notified)
+    with contextlib.suppress(OSError, ValueError), open(connection, "rb", closefd=False) as lines:
+        for line in lines:
+            *what, number = line.split()
+            if what:
+                _ended.add(int(number))
+            elif not _notified:  # it comes again whenever another rank has connected
+                _notified = int(number)
+                os.kill(_process, _notified)
+
+
+def ended_elsewhere() -> frozenset[int]:
+    """The ranks that have ended on the host of the launcher, as far as it has told this rank. Local."""
+    return frozenset(tuple(_ended))
 
 
 def is_leaving() -> bool:

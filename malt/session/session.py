@@ -336,7 +336,7 @@ def _close_or_end_job() -> None:
         exits.end_job(f"malt: {error}")
     except MismatchedCalls as error:
         if _world is not None:
-            _world.ending.without_the_others(error)
+            _world.ending.without_the_others(_world, error)
     except DeadlinePassed as error:  # MPI_Finalize would wait for ever
         exits.end_job(f"malt: {error}")
     except (KeyboardInterrupt, SystemExit):

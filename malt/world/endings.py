@@ -42,7 +42,7 @@ class Ending:
         if world.vectors:
             world.free(exchange(world.transport, world.free_places()).values())
 
-    def without_the_others(self, error: MismatchedCalls) -> None:
+    def without_the_others(self, world: World, error: MismatchedCalls) -> None:
         """End the job: the other ranks are in another call, and this rank has ended. Local."""
         exits.end_job(f"malt: {error}")
 
@@ -72,7 +72,7 @@ class TolerantEnding(Ending):
             except DeadlinePassed as error:
                 training = [rank for rank in error.missing if not transport.has_closed(rank)]
                 if any(transport.heard_at(rank) > heard.get(rank, math.inf) for rank in training):
-                    return exits.leave_early()
+                    return self._leave_early(world)
                 if training and transport.clock() - start > world.deadline_s:
                     raise
                 heard = {rank: transport.heard_at(rank) for rank in training}
@@ -90,8 +90,13 @@ class TolerantEnding(Ending):
         """Free all vectors. Local: other ranks may have ended. Memory stays where this rank keeps a view of it."""
         world.free([world.free_places()])
 
-    def without_the_others(self, error: MismatchedCalls) -> None:
+    def without_the_others(self, world: World, error: MismatchedCalls) -> None:
         """Leave: the other ranks still train, and this rank has ended early. Local."""
+        self._leave_early(world)
+
+    @staticmethod
+    def _leave_early(world: World) -> None:
+        world.transport.close()  # so that the others know that it ends, and has not lost them
         exits.leave_early()
 
     def after_departure(self) -> None:

@@ -76,12 +76,38 @@ print(f"rank {malt.rank()} ends, alive {alive}, merged {len(alive) - 1}", flush=
 """
 """Each visit of a rank that does not fail is in the rows."""
 
+DIVIDED = """
+import os, subprocess, sys, time
+import malt
+from malt import files
+
+malt.init(survive=True, suspect_after_s=float(sys.argv[3]))
+v = malt.vector(8, sync="asp")
+with open(f"draft-{malt.rank()}", "w") as file:
+    file.write(str(os.getpid()))
+os.rename(file.name, f"process-{malt.rank()}")
+malt.barrier()
+start, is_cut = time.time(), False
+while time.time() < start + float(sys.argv[2]):
+    v.scatter()
+    v.gather()
+    alive = malt.alive()
+    if alive[0] == malt.rank():
+        files.write("checkpoint", lambda file: file.write(b"the job's"))
+        with open(f"writes-{malt.rank()}", "a") as file:
+            print(time.time() - start, *alive, file=file)
+    if malt.rank() == 0 and not is_cut and time.time() > start + 1:
+        is_cut = not subprocess.call(["ip", "link", "set", "veth0", "down"])
+    time.sleep(0.02)
+"""
+"""The lowest rank that it knows of writes a file all the time. After a second nothing passes between the hosts."""
+
 
 @pytest.fixture
 def job(tmp_path, job_environment):
-    """job(SYNC, SECONDS, SUSPECT_AFTER, DEADLINE, PROGRAM): a running job; its processes by rank.
+    """job(SYNC, SECONDS, SUSPECT_AFTER, DEADLINE, PROGRAM, HERE, THERE): a running job; its processes by rank.
 
-    Ranks 0 and 1 are here, 2 and 3 there.
+    The first HERE ranks are here, the THERE others there. By default they are two and two.
     """
     if bound_library().family != "openmpi":
         pytest.skip("survivors on several hosts need Open MPI 5")
@@ -92,10 +118,11 @@ def job(tmp_path, job_environment):
     (tmp_path / "remote").chmod(0o755)
     started = []
 
-    def run(sync, seconds, suspect_after_s, deadline_s=300, program=PROGRAM):
+    def run(sync, seconds, suspect_after_s, deadline_s=300, program=PROGRAM, here=2, there=2):
         (tmp_path / "program.py").write_text(program)
         arguments = sync, seconds, suspect_after_s, deadline_s
-        words = ["-m", "malt", "run", "-n", "4", "--survive=best-effort", "--hosts", "here:2,10.77.0.2:2", "program.py"]
+        hosts = f"here:{here},10.77.0.2:{there}"
+        words = ["-m", "malt", "run", "-n", f"{here + there}", "--survive=best-effort", "--hosts", hosts, "program.py"]
         environment = job_environment | TOGETHER | APART
         environment |= {"PYTHONPATH": str(ROOT), "PRTE_MCA_plm_ssh_agent": "./remote"}
         process = subprocess.Popen(
@@ -104,7 +131,7 @@ def job(tmp_path, job_environment):
             text=True,
         )  # fmt: skip
         started.append(process)
-        files = [tmp_path / f"process-{rank}" for rank in range(4)]
+        files = [tmp_path / f"process-{rank}" for rank in range(here + there)]
         end = time.monotonic() + LIMIT_S
         while not all(file.exists() for file in files):
             assert process.poll() is None and time.monotonic() < end, process.communicate()[0]
@@ -190,3 +217,20 @@ def test_a_stopped_host_is_given_up(wakes_up, job):
     leaving = sorted(re.findall(r"malt: rank (\d) leaves: ", reports))
     assert set(leaving) <= ({"2", "3"} if wakes_up else set()), reports
     assert leaving or not wakes_up  # its mate may have ended one of them
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("here", "there", "goes_on"), [(1, 1, {0}), (2, 1, {0, 1}), (1, 2, {1, 2})])
+def test_where_the_network_divides_a_job_one_side_writes(here, there, goes_on, job, tmp_path):
+    process, _ = job("", 14, 2, 300, DIVIDED, here, there)
+    reports, _ = process.communicate(timeout=LIMIT_S)
+    writes = {
+        rank: [line.split() for line in file.read_text().splitlines()]
+        for rank in range(here + there) if (file := tmp_path / f"writes-{rank}").exists()
+    }  # fmt: skip
+    last = {rank: float(lines[-1][0]) for rank, lines in writes.items()}
+    assert [rank for rank, at in last.items() if at > 8] == [min(goes_on)], (last, reports)
+    assert set(map(int, writes[min(goes_on)][-1][1:])) == goes_on, reports
+    begun = min(float(line[0]) for line in writes[min(goes_on)] if len(line) == 1 + len(goes_on))
+    assert all(at < begun for rank, at in last.items() if rank not in goes_on), (begun, last)
+    assert (process.returncode == 0) == (0 in goes_on), reports

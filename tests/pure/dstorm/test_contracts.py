@@ -12,11 +12,11 @@ from contracts import check_transport, check_window
 
 from dstorm import Group, SimulatedTransport, SoloTransport
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.transports.arbiter import Arbiter
 from dstorm.transports.endpoints import Exchange
 from dstorm.transports.links import Links
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts
-from dstorm.view import FaultTolerantView
 
 pytestmark = pytest.mark.serial
 
@@ -119,11 +119,11 @@ def several_hosts(folder):
             out, into = exchanges[rank].connect(far, 30.0)
             local_ranks = place.local_ranks
             memory = SharedMemory(folder / f"{name}-{local_ranks[0]}", rank, local_ranks, NBYTES, lambda: None)
-            view = FaultTolerantView(SIZE)
-            links = Links(memory.memory, out, into, view, pytest.fail, None)
+            arbiter = Arbiter(rank, SIZE)
+            links = Links(memory.memory, out, into, arbiter, pytest.fail, None)
             arena = Arena(memory, links)
             return LinkedTransport(
-                place, arena, links, list, lambda ranks: None, 30.0, pytest.fail, lambda rank: False, view
+                place, arena, links, arbiter, list, lambda ranks: None, 30.0, pytest.fail, lambda rank: False
             )  # fmt: skip
 
         return in_threads(make, body)

@@ -10,9 +10,10 @@ import numpy as np
 import pytest
 from processes import wait_for
 
-from dstorm.transports import links
+from dstorm.membership import quorum
+from dstorm.transports import channels, links
+from dstorm.transports.arbiter import Arbiter
 from dstorm.transports.links import Links
-from dstorm.view import FaultTolerantView
 
 pytestmark = pytest.mark.serial
 NBYTES = 1 << 22
@@ -23,19 +24,25 @@ class Left(Exception):
 
 
 class Pair:
-    """Ranks 0 and 1, on hosts of their own."""
+    """Ranks 0 and 1, on hosts of their own. `first`: the links of rank 0, or of rank `lower`."""
 
-    def __init__(self, suspect_after_s=None, alive=(0, 1)):
+    def __init__(self, suspect_after_s=None, lower=0):
         self.ways = [socket.socketpair() for _ in range(2)]
         self.memory = [np.zeros(NBYTES, np.uint8) for _ in range(2)]
         self.left = []
         self._before = threading.enumerate()
         (out0, into1), (out1, into0) = self.ways
         self._made = []
-        view = FaultTolerantView(2)
-        view.change(failed={0, 1} - set(alive))
-        self.first = Links(self.memory[0], {1: out0}, {1: into0}, view, self._leave, suspect_after_s)
-        self._second = ({0: out1}, {0: into1}, view, self._leave, suspect_after_s)
+        self.arbiters = [Arbiter(rank, 2) for rank in range(2)]
+        self.first = Links(
+            self.memory[lower],
+            {1 - lower: out0},
+            {1 - lower: into0},
+            self.arbiters[lower],
+            self._leave,
+            suspect_after_s,
+        )
+        self._second = ({0: out1}, {0: into1}, self.arbiters[1], self._leave, suspect_after_s)
 
     def second(self):
         self._made.append(Links(self.memory[1], *self._second))
@@ -46,6 +53,12 @@ class Pair:
         for connection in (self.ways[0][1], self.ways[1][0]):
             connection.shutdown(socket.SHUT_RDWR)
 
+    def cut(self):
+        """As a network does that drops the connections of two live ranks."""
+        for way in self.ways:
+            for connection in way:
+                channels.shut(connection)
+
     def _leave(self, why):
         self.left.append(why)
         raise Left(why)
@@ -55,7 +68,7 @@ class Pair:
             one.close()
         for way in self.ways:
             for connection in way:
-                links._shut(connection)
+                channels.shut(connection)
         for thread in threading.enumerate():
             if thread.name in ("malt link", "malt heartbeat") and thread not in self._before:
                 thread.join(5)
@@ -67,6 +80,8 @@ class Pair:
 @pytest.fixture
 def make(monkeypatch):
     monkeypatch.setattr(links, "HEARTBEAT_S", 0.02)
+    monkeypatch.setattr(quorum, "SETTLE_S", 0.1)
+    monkeypatch.setattr(quorum, "ALONE_S", 0.2)
     monkeypatch.setattr(threading, "excepthook", lambda args: None)  # of those that have left
     made = []
 
@@ -83,7 +98,7 @@ def test_what_was_put_is_there_after_the_flush(make):
     pair = make()
     pair.second()
     generator = np.random.default_rng(0)
-    for nbytes in (1, 63, 64, 65, links._BUFFER_NBYTES - 24, links._BUFFER_NBYTES, NBYTES - 7):
+    for nbytes in (1, 63, 64, 65, channels.BUFFER_NBYTES - 24, channels.BUFFER_NBYTES, NBYTES - 7):
         payload = generator.integers(0, 256, nbytes, np.uint8)
         pair.first.put(payload, 1, 7)
         pair.first.prepared(payload[:1], 1, 3)()
@@ -147,7 +162,7 @@ def test_a_flush_towards_one_that_ends_returns(make, nbytes):
 
 def test_what_it_sent_before_it_ended_arrives_before_it_is_gone(make):
     pair = make()
-    head = links._HEAD.pack(links._PUT, 5, 3)
+    head = channels.HEAD.pack(channels.PUT, 5, 3)
     for part in (head[:10], head[10:] + b"ab", b"c"):
         pair.ways[1][0].send(part)
     pair.end_second()
@@ -166,15 +181,15 @@ def test_one_that_is_silent_is_given_up_and_told(make, nbytes):
     assert not pair.left
     with pytest.raises(OSError):  # what it sends late does not arrive
         for _ in range(100):
-            pair.ways[1][0].send(links._HEAD.pack(links._PUT, 0, 1) + b"x")
+            pair.ways[1][0].send(channels.HEAD.pack(channels.PUT, 0, 1) + b"x")
             time.sleep(0.01)
     assert not pair.memory[0].any()
 
 
 def test_the_smaller_part_leaves(make):
-    pair = make(suspect_after_s=0.4, alive=(1,))  # rank 1 is the lower one here
+    pair = make(suspect_after_s=0.4, lower=1)
     wait_for(lambda: pair.left)
-    assert "heard nothing of ranks [1] for 0.4 s" in pair.left[0]
+    assert "it has lost ranks [0], which may be going on" in pair.left[0]
 
 
 def test_who_was_given_up_leaves(make):
@@ -182,7 +197,76 @@ def test_who_was_given_up_leaves(make):
     pair.second()
     pair.first.cut([1])
     wait_for(lambda: pair.left)
-    assert "rank 0 has heard nothing of it" in pair.left[0]
+    assert "the others go on without it" in pair.left[0]
+
+
+def test_who_is_cut_off_learns_it_though_a_flush_waits_for_it(make):
+    """The thread that waits holds the lock of the connection on which it sends."""
+    pair = make()  # nobody answers there
+    flush = threading.Thread(target=pair.first.flush, args=([1],))
+    flush.start()
+    flush.join(0.2)
+    assert flush.is_alive()
+    pair.first.cut([1])
+    flush.join(5)
+    assert not flush.is_alive()
+    said = pair.ways[1][0]
+    said.settimeout(5)
+    received = b""
+    while data := said.recv(4096):
+        received += data
+    assert channels.CUT in received
+
+
+def test_of_two_that_lose_their_connection_one_goes_on(make):
+    pair = make()
+    second = pair.second()
+    time.sleep(0.1)
+    pair.cut()
+    wait_for(lambda: pair.left and pair.first.find_failed() == [1])
+    assert len(pair.left) == 1 and "rank" in pair.left[0] and second.find_failed() == []
+    assert pair.arbiters[0].was_cut_off(1)
+    pair.first.settle()
+
+
+def test_one_that_ends_in_order_is_no_loss(make):
+    """Though it is the lower one, the other goes on."""
+    pair = make()
+    second = pair.second()
+    pair.first.close()
+    time.sleep(0.1)
+    pair.cut()
+    wait_for(lambda: second.find_failed() == [0])
+    assert not pair.left and not pair.arbiters[1].was_cut_off(0)
+
+
+def test_an_evicted_rank_ends(make):
+    pair = make()
+    pair.second()
+    pair.first.evict(1)
+    wait_for(lambda: pair.left)
+    assert "rank 0 waits for it no longer" in pair.left[0]
+
+
+def test_a_rank_is_confirmed_by_those_that_keep_it(make):
+    pair = make()
+    second = pair.second()
+    pair.first.confirm()
+    second.confirm()
+    assert not pair.left
+
+
+def test_a_rank_that_the_others_have_lost_is_not_confirmed(make):
+    pair = make()
+    second = pair.second()
+    second.confirm()
+    pair.arbiters[0].suspect([1])
+    asking = threading.Thread(target=second.confirm)
+    asking.start()
+    wait_for(lambda: pair.left)
+    assert asking.is_alive()  # the process would have ended
+    second.close()
+    asking.join(5)
 
 
 def test_nothing_is_written_once_parted(make, monkeypatch):
@@ -193,7 +277,7 @@ def test_nothing_is_written_once_parted(make, monkeypatch):
     nbytes = 1 << 16
     connection = pair.ways[1][0]
     for place in range(2):
-        connection.send(links._HEAD.pack(links._PUT, place * nbytes, nbytes) + b"x" * nbytes)
+        connection.send(channels.HEAD.pack(channels.PUT, place * nbytes, nbytes) + b"x" * nbytes)
     pair.first.part([1, 5])
     after = pair.memory[0].copy()
     assert after.any()
@@ -201,35 +285,13 @@ def test_nothing_is_written_once_parted(make, monkeypatch):
     np.testing.assert_array_equal(pair.memory[0], after)
 
 
-def test_who_stands_still_leaves(make, monkeypatch):
-    pair = make(suspect_after_s=2.0)
-    pair.second()
-    real = time.monotonic
-    time.sleep(0.1)
-    monkeypatch.setattr(links.time, "monotonic", lambda: real() + 10)
-    wait_for(lambda: pair.left)
-    assert "was stopped for 10" in pair.left[0]
-
-
-def test_a_patient_rank_that_was_stopped_leaves_where_the_others_have_closed_their_connections(make, monkeypatch):
-    """They have gone on without it, and could not notify it."""
-    monkeypatch.setattr(links, "_SETTLE_S", 0.2)
-    pair = make()
-    pair.second()._heartbeat_timeout._longest_s = 6.0  # so it waits for 24 s, and rank 0 for 10 s
-    for connection in (pair.ways[0][0], pair.ways[1][1]):
-        connection.shutdown(socket.SHUT_RDWR)
-    real = time.monotonic
-    monkeypatch.setattr(links.time, "monotonic", lambda: real() + 15)
-    wait_for(lambda: any("ranks [0] have closed their connections while it was stopped" in why for why in pair.left))
-
-
 def test_a_beat_is_no_end_of_a_flush(make):
     pair = make()
-    pair.ways[0][1].send(links._ALIVE * 100)
+    pair.ways[0][1].send(channels.ALIVE * 100)
     flush = threading.Thread(target=pair.first.flush, args=([1],))
     flush.start()
     flush.join(0.2)
     assert flush.is_alive()
-    pair.ways[0][1].send(links._DONE)
+    pair.ways[0][1].send(channels.DONE)
     flush.join(5)
     assert not flush.is_alive()

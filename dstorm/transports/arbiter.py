@@ -1,0 +1,164 @@
+"""The part that a rank takes in the agreement on who goes on, in any of its threads.
+
+dstorm/membership/quorum.py decides. Here are the locks around it, and the cells of shared memory in which ranks of one
+host publish their states to each other.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+import time
+import zlib
+from collections.abc import Callable, Collection, Iterable
+
+import numpy as np
+
+from dstorm.membership.decision import ranks
+from dstorm.membership.quorum import Quorum, State, from_bytes
+from dstorm.transport import Window
+
+_HEAD = struct.Struct("<IQ")
+"""Checksum of what follows; how often the state was published."""
+
+
+def nbytes(size: int) -> int:
+    """Bytes that the states of `size` ranks take of each rank's memory."""
+    return size * _cell_nbytes(size)
+
+
+def _cell_nbytes(size: int) -> int:
+    return -(-(_HEAD.size + -(-size // 8) * (size + 2)) // 64) * 64
+
+
+class Arbiter:
+    """The agreement as `rank`, one of `size` ranks, sees it. All methods are Local. Any thread may call them.
+
+    `find_ended()`: ranks that are known for certain to have ended. They have failed without an agreement.
+    """
+
+    def __init__(
+        self, rank: int, size: int, find_ended: Callable[[], Iterable[int]] = tuple,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:  # fmt: skip
+        self.rank, self.size = rank, size
+        self._find_ended, self._clock = find_ended, clock
+        self._quorum = Quorum(rank, size)
+        self._deciding = threading.RLock()
+        self.is_undecided = False
+        """Whether it is not decided yet who goes on. Each change of the agreement renews it, as calls ask it often."""
+        self._states: dict[int, State] = {}
+        """The last state that each other rank has published."""
+        self._votes: dict[int, dict[int, int]] = {}
+        """The answers to each question."""
+        self._window: Window | None = None
+        self._near: Collection[int] = ()
+        self._counts: dict[int, int] = {}
+        self._published = 0
+
+    def share(self, window: Window, near: Collection[int]) -> None:
+        """Publish states to the ranks `near`, of this host, in `window`, which has nbytes(size) bytes of each."""
+        self._window, self._near = window, near
+
+    def failed(self) -> list[int]:
+        """The ranks that do not go on: they have ended, or the others go on without them."""
+        state = self._quorum.state
+        return sorted(set(range(self.size)) - ranks(state.members & ~state.ended) - {self.rank})
+
+    def was_cut_off(self, rank: int) -> bool:
+        """Whether the others go on without `rank`, of which nobody knows that it has ended."""
+        state = self._quorum.state
+        return not (state.members | state.ended) >> rank & 1
+
+    def suspect(self, lost: Iterable[int]) -> None:
+        """Note that this rank has lost the ranks `lost`."""
+        with self._deciding:
+            self._quorum.suspect(lost)
+            self.is_undecided = self._quorum.is_undecided
+
+    def note_ended(self, ended: Iterable[int]) -> None:
+        """Note that the ranks `ended` are known to have ended."""
+        with self._deciding:
+            self._quorum.note_ended(ended)
+            self.is_undecided = self._quorum.is_undecided
+
+    def note(self, peer: int, data: bytes) -> None:
+        """Note the state that `peer` has published, as bytes. One of another length is ignored."""
+        try:
+            state = from_bytes(data, self.size)
+        except ValueError:
+            return
+        with self._deciding:
+            self._states[peer] = state
+            self._quorum.note(peer, state, self._clock())
+            self.is_undecided = self._quorum.is_undecided
+
+    def decide(self) -> str:
+        """Take part in the agreement; return why this rank must leave, or "". To be called again and again."""
+        with self._deciding:
+            self._read_near()
+            self._quorum.note_ended(self._find_ended())
+            self._quorum.decide(self._clock())
+            self.is_undecided = self._quorum.is_undecided
+            self._publish_near()  # before any rank of another host learns of it: see `is_confirmed`
+            return self._quorum.why
+
+    def news_for(self, peer: int) -> bytes:
+        """The state for `peer`; b"" where it knows the same, and nothing is to be decided."""
+        state = self._quorum.state
+        return state.to_bytes() if self.is_undecided or self._states.get(peer) != state else b""
+
+    def answer(self, peer: int, number: int) -> bytes:
+        """The answer to question `number` of `peer`, which asks to be confirmed."""
+        with self._deciding:
+            vote = self._quorum.grant(peer, self._clock())
+        return number.to_bytes(8, "little") + vote.to_bytes(-(-self.size // 8), "little")
+
+    def note_answer(self, peer: int, data: bytes) -> None:
+        """Note the answer of `peer` to a question of this rank."""
+        number, vote = int.from_bytes(data[:8], "little"), int.from_bytes(data[8:], "little")
+        with self._deciding:
+            if number in self._votes:
+                self._votes[number][peer] = vote
+
+    def begin(self, number: int) -> list[int]:
+        """Begin question `number`; return the other members, or [] where this rank may not ask yet, or is alone."""
+        with self._deciding:
+            self._votes = {number: {}}
+            return sorted(ranks(self._quorum.members) - {self.rank}) if self._quorum.may_ask else []
+
+    def is_confirmed(self, number: int) -> bool:
+        """Whether a quorum of the members keeps this rank, by their answers to question `number`.
+
+        Ranks of this host are not asked: their votes are read in shared memory, where they are published first.
+        """
+        with self._deciding:
+            self._read_near()
+            keeps = self._quorum.state.keeps
+            near = {peer: keeps[peer] for peer in self._near}
+            return self._quorum.is_confirmed({**near, **self._votes.get(number, {})})
+
+    def _publish_near(self) -> None:
+        if self._window is None:
+            return
+        self._published += 1
+        data = self._quorum.state.to_bytes()
+        body = self._published.to_bytes(8, "little") + data
+        cell = np.frombuffer(zlib.crc32(body).to_bytes(4, "little") + body, np.uint8)
+        for peer in self._near:
+            self._window.put(cell, peer, self.rank * _cell_nbytes(self.size))
+
+    def _read_near(self) -> None:
+        if self._window is None:
+            return
+        self._window.sync()
+        width = -(-self.size // 8) * (self.size + 2)
+        for peer in self._near:
+            start = peer * _cell_nbytes(self.size)
+            cell = self._window.memory[start : start + _HEAD.size + width].tobytes()
+            if len(cell) < _HEAD.size:  # the memory is freed
+                return
+            check, count = _HEAD.unpack_from(cell)
+            if count != self._counts.get(peer, 0) and zlib.crc32(cell[4:]) == check:
+                self._counts[peer] = count
+                self.note(peer, cell[_HEAD.size :])

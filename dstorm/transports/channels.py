@@ -1,0 +1,273 @@
+"""The two directions of a connection between ranks of different hosts, as bytes.
+
+A rank sends Puts, flushes and questions over its `Outgoing`. The other end is an `Incoming`: it writes the Puts into
+memory, and sends answers back over the same connection, also such as nobody has asked for.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import struct
+import threading
+from collections.abc import Callable, Iterator, Sequence
+
+import numpy as np
+
+from dstorm.transport import Bytes, Places
+
+HEAD = struct.Struct("<qqq")
+"""Kind, offset and length. Kinds: PUT, followed by the bytes; FLUSH; GET, followed by numbers of 64 bits: the length of
+a row, and which rows are asked for, counted from the offset; ASK, whose offset is the number of a question."""
+PUT, FLUSH, GET, ASK = range(4)
+DONE, ALIVE, DATA, CUT, EVICT, END, STATE, VOTE = (bytes([letter]) for letter in b"DAGCXESV")
+"""Answers of one byte. DATA is followed by rows, STATE and VOTE by a length and so many bytes. CUT: the others go on
+without the receiver. EVICT: they ask it to end. END: the sender ends in order."""
+_LENGTH = struct.Struct("<I")
+BUFFER_NBYTES = 1 << 16
+_MOST_BUFFERS = 512
+"""The most buffers of one system call; IOV_MAX is 1024."""
+
+Note = Callable[[bytes, bytes], object]
+"""A function that is given the kind of an answer that nobody waits for, and what follows it."""
+
+
+def framed(kind: bytes, body: bytes) -> bytes:
+    """An answer of kind STATE or VOTE."""
+    return kind + _LENGTH.pack(len(body)) + body
+
+
+class Outgoing:
+    """The connection to `peer`. Once it is `broken`, nothing is sent, and no call waits for the peer.
+
+    `note(kind, body)`: called for each answer that is no end of a flush, in the thread that receives it.
+    """
+
+    def __init__(self, peer: int, connection: socket.socket, note: Note) -> None:
+        self.peer = peer
+        self.connection = connection
+        self.lock = threading.Lock()
+        self.broken = False
+        self._note = note
+        self._waiting: list[bytes | Bytes] = []
+        self._asked = self._done = 0
+        self._rest = b""
+        """What has come of an answer that is not whole yet."""
+
+    def put(self, source: Bytes, offset: int) -> None:
+        """Queue a Put, which the next `ask` sends."""
+        with self.lock:
+            self._waiting += (HEAD.pack(PUT, offset, source.nbytes), source)
+
+    def ask(self) -> None:
+        """Send the queued Puts, and a flush that the peer answers. The caller holds the lock."""
+        waiting, self._waiting = [*self._waiting, HEAD.pack(FLUSH, 0, 0)], []
+        if not self.broken:
+            with self._noting_loss():
+                _send_all(self.connection, waiting)
+                self._asked += 1
+
+    def question(self, number: int) -> None:
+        """Ask the peer to confirm this rank: it answers by a VOTE with this number. The caller holds the lock."""
+        if not self.broken:
+            with self._noting_loss():
+                _send_all(self.connection, [HEAD.pack(ASK, number, 0)])
+
+    def is_done(self) -> bool:
+        """Whether the peer has answered all flushes, or the connection is broken."""
+        return self.broken or self._done >= self._asked
+
+    def listen(self, flags: int = 0) -> bool:
+        """Receive answers and heartbeats; return whether any came. The caller holds the lock."""
+        received = b""
+        if not self.broken:
+            with self._noting_loss(), contextlib.suppress(BlockingIOError):
+                received = self.connection.recv(BUFFER_NBYTES, flags)
+                self.broken = not received
+        self._take(received)
+        return bool(received)
+
+    def get(self, destination: Bytes, offset: int, places: Places, hear: Callable[[], None]) -> bool:
+        """Send the queued Puts, ask for rows and receive them; return whether they came."""
+        question = np.array([destination.nbytes // places.size, *places], np.int64).view(np.uint8)
+        with self.lock:
+            waiting, self._waiting = [*self._waiting, HEAD.pack(GET, offset, question.nbytes), question], []
+            if not self.broken:
+                with self._noting_loss():
+                    _send_all(self.connection, waiting)
+                    self._receive_rows(destination.reshape(-1).data, hear)
+            return not self.broken
+
+    def break_off(self) -> None:
+        """Send and receive nothing more, also where another thread is in the middle of it.
+
+        Answers that have come are still noted where no other thread is at it.
+        """
+        if self.lock.acquire(blocking=False):
+            while self.listen(socket.MSG_DONTWAIT):
+                pass
+            self.lock.release()
+        self.broken = True
+        shut(self.connection)
+
+    def _receive_rows(self, rows: memoryview, hear: Callable[[], None]) -> None:
+        while not self.broken and self._rest[:1] != DATA:
+            self.listen()
+            hear()
+        ready = min(rows.nbytes, len(self._rest) - 1)
+        if self._rest[:1] == DATA:
+            rows[:ready] = self._rest[1 : 1 + ready]
+            rows, rest = rows[ready:], self._rest[1 + ready :]
+            self._rest = b""
+        while rows.nbytes and not self.broken:
+            count = self.connection.recv_into(rows)
+            hear()
+            rows = rows[count:]
+            self.broken = not count
+        if not self.broken:
+            self._take(rest)
+
+    def _take(self, received: bytes) -> None:
+        """Note the answers that are whole. The rest stays, and so do rows."""
+        buffer = self._rest + received if self._rest else received
+        place = 0
+        while place < len(buffer) and (kind := buffer[place : place + 1]) != DATA:
+            end = place + 1
+            if kind in (STATE, VOTE):
+                start = end + _LENGTH.size
+                end = start + (_LENGTH.unpack_from(buffer, end)[0] if len(buffer) >= start else 0)
+                if len(buffer) < max(start, end):
+                    break
+                self._note(kind, buffer[start:end])
+            elif kind == DONE:
+                self._done += 1
+            elif kind != ALIVE:
+                self._note(kind, b"")
+            place = end
+        self._rest = buffer[place:]
+
+    @contextlib.contextmanager
+    def _noting_loss(self) -> Iterator[None]:
+        try:
+            yield
+        except BlockingIOError:
+            raise
+        except OSError:
+            self.broken = True
+
+
+class Incoming:
+    """The connection from a peer, over which it is answered."""
+
+    def __init__(self, connection: socket.socket) -> None:
+        self.connection = connection
+        self._lock = threading.Lock()
+        """Held while an answer is sent: no other may come between its parts."""
+        self._late = b""
+        """The end of an answer that the system did not take at once."""
+
+    def answer(self, *parts: bytes | Bytes) -> None:
+        """Send an answer. OSError."""
+        with self._lock:
+            late, self._late = self._late, b""
+            _send_all(self.connection, [late, *parts])
+
+    def try_answer(self, answer: bytes) -> bool:
+        """Send an answer without waiting, all of it or nothing; return whether it was sent, or will be."""
+        if not self._lock.acquire(blocking=False):  # another thread is sending rows
+            return False
+        try:
+            if self._late:
+                self._late = self._late[self._send(self._late) :]
+            if self._late:
+                return False
+            sent = self._send(answer)
+            self._late = answer[sent:] if sent else b""
+            return bool(sent)
+        finally:
+            self._lock.release()
+
+    def _send(self, data: bytes) -> int:
+        with contextlib.suppress(OSError):  # it takes no more, or has ended
+            return self.connection.send(data, socket.MSG_DONTWAIT)
+        return 0
+
+    def serve(self, memory: Bytes, hear: Callable[[], None], confirm: Callable[[int], bytes]) -> None:
+        """Write Puts into `memory`, and answer flushes and questions, until the connection ends. OSError.
+
+        Calls `hear` whenever bytes have come. confirm(number): the answer to question `number`.
+        """
+        arrivals = _Arrivals(self.connection, hear)
+        while (head := arrivals.head()) is not None:
+            kind, offset, nbytes = head
+            if kind in (FLUSH, ASK):
+                with contextlib.suppress(OSError):  # the peer has failed, but what it has sent can still be read
+                    self.answer(DONE if kind == FLUSH else framed(VOTE, confirm(offset)))
+                continue
+            if not (offset >= 0 and 0 <= nbytes <= memory.nbytes - (offset if kind == PUT else 0)):
+                return
+            into = memory.data[offset : offset + nbytes] if kind == PUT else memoryview(bytearray(nbytes))
+            if not arrivals.fill(into):
+                return
+            if kind == GET:
+                self.answer(DATA, _rows(memory, offset, into))
+
+
+class _Arrivals:
+    """What arrives over a connection. Calls `hear` whenever bytes have come."""
+
+    def __init__(self, connection: socket.socket, hear: Callable[[], None]) -> None:
+        self._connection, self._hear = connection, hear
+        self._buffer = memoryview(bytearray(BUFFER_NBYTES))
+        self._start = self._end = 0
+
+    def head(self) -> tuple[int, int, int] | None:
+        """The next head; None: the connection has ended. OSError."""
+        while self._end - self._start < HEAD.size:
+            self._buffer[: self._end - self._start] = bytes(self._buffer[self._start : self._end])
+            self._start, self._end = 0, self._end - self._start
+            count = self._connection.recv_into(self._buffer[self._end :])
+            if not count:
+                return None
+            self._hear()
+            self._end += count
+        self._start += HEAD.size
+        kind, offset, nbytes = HEAD.unpack_from(self._buffer, self._start - HEAD.size)
+        return kind, offset, nbytes
+
+    def fill(self, into: memoryview) -> bool:
+        """Fill `into` with what comes next; return whether it came. OSError."""
+        ready = min(into.nbytes, self._end - self._start)
+        into[:ready] = self._buffer[self._start : self._start + ready]
+        self._start += ready
+        while ready < into.nbytes:
+            count = self._connection.recv_into(into[ready:])
+            if not count:
+                return False
+            self._hear()
+            ready += count
+        return True
+
+
+def shut(connection: socket.socket) -> None:
+    """Shut both directions, which wakes a thread that receives. Local."""
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)
+
+
+def _send_all(connection: socket.socket, parts: Sequence[bytes | Bytes]) -> None:
+    left = [one for one in (memoryview(part) for part in parts) if one.nbytes]  # type: ignore[arg-type]
+    while left:
+        sent = connection.sendmsg(left[:_MOST_BUFFERS])
+        while left and sent >= left[0].nbytes:
+            sent -= left.pop(0).nbytes
+        if sent:
+            left[0] = left[0][sent:]
+
+
+def _rows(memory: Bytes, offset: int, question: memoryview) -> Bytes:
+    """The rows of `memory` that a GET asks for. A view where it is one row."""
+    width, *places = question.cast("q").tolist()
+    rows = memory[offset:][: (memory.nbytes - offset) // width * width].reshape(-1, width)
+    found: Bytes = rows[places[0]] if len(places) == 1 else rows[places].reshape(-1)
+    return found
