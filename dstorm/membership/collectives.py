@@ -68,9 +68,11 @@ class Collectives:
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
         """As `Transport.alltoall`. Collective."""
         received: dict[int, list[Bytes]] = {rank: [] for rank in range(self._size)}
-        for one in self._exchange_each(parts, "alltoall"):
+        others = {rank: part for rank, part in parts.items() if rank != self._rank}
+        for one in self._exchange_each(others, "alltoall"):
             for rank, piece in one.pieces.items():
                 received[rank].append(piece.copy())
+        received[self._rank] = [parts.get(self._rank, _NOTHING)]
         return {rank: np.concatenate([*received[rank], np.empty(0, np.uint8)]) for rank in one.living}
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:

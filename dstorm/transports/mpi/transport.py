@@ -158,13 +158,17 @@ class MpiTransport(BarrierTransport):
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
         """As `Transport.alltoall`. Collective."""
         none = np.empty(0, np.uint8)
-        sent = [parts.get(rank, none) for rank in range(self.size)]
+        sent = [parts.get(rank, none) if rank != self.rank else none for rank in range(self.size)]
         lengths, lengths_here = np.array([part.nbytes for part in sent], np.int64), np.empty(self.size, np.int64)
+        filled = [part for part in sent if part.nbytes] or [none]
+        whole = np.concatenate(filled) if len(filled) > 1 else np.ascontiguousarray(filled[0])
         with self._last_barrier("MPI_Alltoallv"):
             self._comm.Alltoall(lengths, lengths_here)
             received = np.empty(int(lengths_here.sum()), np.uint8)
-            self._comm.Alltoallv((np.concatenate(sent), lengths), (received, lengths_here))
-        return dict(enumerate(np.split(received, np.cumsum(lengths_here)[:-1])))
+            self._comm.Alltoallv((whole, lengths), (received, lengths_here))
+        found = dict(enumerate(np.split(received, np.cumsum(lengths_here)[:-1])))
+        found[self.rank] = parts.get(self.rank, none).copy()
+        return found
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
