@@ -20,6 +20,7 @@ import numpy as np
 import malt
 from apps.linear.reading import EMBEDDED
 from bench import jobs
+from bench.rest import Others
 
 DEPTH, BINS, RATE, THREADS, ROUNDS, FEATURES = 6, 255, 0.1, 2, 3, 28
 ROWS, TESTED = 1_000_000, 100_000
@@ -28,7 +29,8 @@ PAGE = """# Gradient-boosted trees beside scikit-learn and XGBoost
 
 apps.gbdt on 1, 2 and 4 ranks of a machine of 2 cores, and scikit-learn's HistGradientBoostingClassifier and XGBoost's
 hist on {threads} threads: as many trees, depth {depth}, {bins} bins and learning rate {rate}. Seconds are those of the
-trees after the first, as bins are found before: medians of {rounds} runs in turns. It is made by
+trees after the first, as bins are found before: medians of {rounds} runs in turns. Other programs had {others:.1%} of
+the cores meanwhile. It is made by
 
     python -m bench.pages.boosting --write docs/boosting.md
 
@@ -146,6 +148,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
+    others = Others()
     with tempfile.TemporaryDirectory() as folder:
         large = [planted(rows, Path(folder, f"{seed}.svm"), seed) for seed, rows in enumerate((ROWS, TESTED))]
         sets = (
@@ -155,7 +158,7 @@ def main() -> None:
         tables = "\n".join(table(rows) for rows in sets)
     page = PAGE.format(
         threads=THREADS, depth=DEPTH, bins=BINS, rate=RATE, rounds=ROUNDS, features=FEATURES, rows=ROWS, tested=TESTED,
-        tables=tables,
+        tables=tables, others=others.share(),
     )  # fmt: skip
     print(page)
     if options.write:
