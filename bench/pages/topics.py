@@ -45,10 +45,10 @@ scikit-learn one run, on 2 cores, of which other programs had {others:.1%} meanw
 
     python -m bench.pages.topics --write docs/topics.md
 
-| | seconds to perplexity {target:.0f} | to {worst:.0f}, 1 % above the highest end | perplexity at the end | tokens/s |
-|---|---|---|---|---|
 ![Seconds to the perplexity of scikit-learn's end](pictures/topics.svg)
 
+| | seconds to perplexity {target:.0f} | to {worst:.0f}, 1 % above the highest end | perplexity at the end | tokens/s |
+|---|---|---|---|---|
 {table}
 
 The first perplexity is scikit-learn's at the end. The end of the others is that of {sweeps} sweeps. It depends on
