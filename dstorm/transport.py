@@ -64,6 +64,41 @@ class Window(Protocol):
         """Free the memory. Collective. A second call does nothing."""
 
 
+class Load(Protocol):
+    """What a carrier carries to other hosts, stage by stage. One thread at a time calls the first three methods."""
+
+    def start(self) -> bool:
+        """Start the Puts of the next stage; return whether there are any. One-sided."""
+
+    def flush(self) -> None:
+        """Return when the Puts of this stage are complete. One-sided."""
+
+    def finish(self) -> None:
+        """Note that they are. Local."""
+
+    def drain(self, what: str) -> None:
+        """Return when nothing is left to carry. `what`: the call that waits, for errors. DeadlinePassed."""
+
+
+class Carrier(Protocol):
+    """Who sends to ranks of other hosts while this rank computes. Any thread may call all methods but `drain`."""
+
+    def add(self, load: Load) -> None:
+        """Carry `load` from now on, until `remove`. Local."""
+
+    def remove(self, load: Load) -> None:
+        """Carry `load` no more: nothing is left in it, and its window is about to be freed. Local."""
+
+    def later(self, errand: Callable[[], object]) -> None:
+        """Call `errand()` soon: it makes one-sided calls that this rank does not wait for. Local."""
+
+    def wake(self) -> None:
+        """Take up what the loads have got meanwhile. Local."""
+
+    def drain(self, what: str) -> None:
+        """Return when all that was handed over has arrived. `what`: the call that waits. DeadlinePassed names peers."""
+
+
 class Transport(Protocol):
     """A group of ranks that can make windows on each other's memory."""
 
@@ -78,6 +113,10 @@ class Transport(Protocol):
     may_send_ahead: bool
     """Whether another thread may send a part of what the ranks exchange, while the caller computes the rest: not where
     ranks take turns in one thread, nor where a rank may fail between the two."""
+
+    carrier: Carrier | None
+    """Who sends to ranks of other hosts while this rank computes; collective calls drain it first. None: nobody, and a
+    scatter to such a rank waits for its flushes."""
 
     @property
     def view(self) -> View:

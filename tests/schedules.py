@@ -15,8 +15,10 @@ import numpy as np
 
 from dstorm import Layout, Queues, header
 from dstorm.queues.consistency import ASP
-from dstorm.queues.sender import OutgoingMessage
+from dstorm.queues.edge import OutgoingMessage
+from dstorm.queues.outgoing import Join
 from dstorm.transports.mapped import MappedMemory
+from dstorm.transports.transfer import Rounds
 from dstorm.view import View
 
 CAPACITY = 16
@@ -154,12 +156,14 @@ class OneEnd:
     """The transport of one of the two ranks: hands out a given window."""
 
     size = 2
+    hosts = ("a", "b")
     local_peers = frozenset()
     view = View(2)
 
-    def __init__(self, rank: int, window) -> None:
+    def __init__(self, rank: int, window, carrier: Rounds | None = None) -> None:
         self.rank = rank
         self._window = window
+        self.carrier = carrier
 
     def window(self, nbytes):
         return self._window
@@ -191,6 +195,31 @@ def recorded_stages(messages: int, depth: int, cut_headers: bool, mapped: bool, 
     return window.stages
 
 
+def carried_stages(plan: str, depth: int, joins: Join) -> list[list[Piece]]:
+    """The stages of messages that a carrier takes over: `plan` has an s for each scatter, an r for each round.
+
+    Rounds go on until nothing is left. As many messages leave as the last one's number says.
+    """
+    window, rounds = RecordingWindow(layout(depth).window_nbytes(0), cut_headers=False), Rounds(lambda polls: None)
+    sender = Queues(OneEnd(0, window, rounds), layout(depth), ASP, 1.0)
+    for place, action in enumerate(plan):
+        if action == "s":
+            step = plan[: place + 1].count("s")
+            content = np.full(CAPACITY, step, np.uint8)
+            sender.send_each([OutgoingMessage(1, content, None, CAPACITY)], step, join=joins)
+            content[:] = 255  # what the caller does with it afterwards must not matter
+        else:
+            rounds.round()
+    while rounds.round():
+        pass
+    return [stage for stage in window.stages if stage]
+
+
+def keep_all(peer, waiting, new):
+    """Nothing is superseded."""
+    return [*waiting, new]
+
+
 def arrival_orders(stages: Sequence[Sequence[Piece]]) -> Iterator[list[Piece]]:
     """Every order in which the pieces may arrive: any within a stage, stages one after the other."""
     for orders in product(*(list(permutations(stage)) for stage in stages)):
@@ -219,11 +248,11 @@ def scheduled_reads(window: ReplayedWindow, twice: bool):
 
 
 def play(
-    pieces: Sequence[Piece], messages: int, depth: int, newest: bool, schedule: Schedule, zeroed: bool
+    pieces: Sequence[Piece], messages: int, depth: int, newest: bool, schedule: Schedule, zeroed: bool, last: int
 ) -> None:  # fmt: skip
     """One gather while pieces arrive, one when all is quiet; Violation where the promises do not hold.
 
-    `zeroed`: the first message is gathered before.
+    `zeroed`: the first message is gathered before. `last`: the step of the last message.
     """
     window = ReplayedWindow(layout(depth).window_nbytes(1), pieces, schedule)
     receiver = Queues(OneEnd(1, window), layout(depth), ASP, 1.0)
@@ -242,8 +271,8 @@ def play(
     _check_account(receiver, messages, len(steps), quiet=True)
     if steps != sorted(set(steps)):
         raise Violation(f"messages out of order or twice: {steps}")
-    if messages not in steps:
-        raise Violation(f"the newest message, {messages}, was never gathered: {steps}")
+    if last not in steps:
+        raise Violation(f"the newest message, {last}, was never gathered: {steps}")
 
 
 def _receive(receiver: Queues, newest: bool) -> list[int]:
@@ -266,19 +295,25 @@ def _check_account(receiver: Queues, sent: int, gathered: int, quiet: bool) -> N
 
 def explore(
     messages: int, depth: int, newest: bool, cut_headers: bool = False, orders: Callable = arrival_orders,
-    mapped: bool = False, zeroed: bool = False,
+    mapped: bool = False, zeroed: bool = False, plan: str = "", joins: Join = keep_all,
 ) -> int:  # fmt: skip
     """Play every schedule; how many there were.
+
+    `plan`, `joins`: as `carried_stages`, whose stages are played. Then `messages` is how many leave.
 
     `mapped`: the sender stores into the receiver's memory. `zeroed`: there a header is zeroed before it is written, the
     receiver's loads of one header are accesses one by one, and it has gathered the first message.
     """
     count = 0
-    for pieces in orders(recorded_stages(messages, depth, cut_headers, mapped, zeroed)):
+    if plan:
+        stages = carried_stages(plan, depth, joins)
+    else:
+        stages = recorded_stages(messages, depth, cut_headers, mapped, zeroed)
+    for pieces in orders(stages):
         prefix: list[int] | None = []
         while prefix is not None:
             schedule = Schedule(prefix)
-            play(pieces, messages, depth, newest, schedule, zeroed)
+            play(pieces, messages, depth, newest, schedule, zeroed, plan.count("s") or messages)
             count += 1
             prefix = schedule.next_prefix()
     return count

@@ -10,7 +10,9 @@ import numpy as np
 from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues import compiled
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.outgoing import Join, supersede
 from vol.graphs.graph import Graph
+from vol.joining import join_of
 from vol.merge import (
     TRAINED,
     WEIGHTED,
@@ -79,7 +81,10 @@ class DenseVector(Vector):
         if rows is not None:
             raise ValueError(f'{self.name}: rows= needs kind="sparse"; a dense vector sends the whole array')
         outgoing = map(self._messages.__getitem__, peers)
-        sent, self._mass = self._queues.send_each(outgoing, step, weight, self._mass)
+        join: Join = supersede
+        if self._queues.has_buffer:
+            join = join_of(self._function, self._array.dtype, self._queues.layout.depth)
+        sent, self._mass = self._queues.send_each(outgoing, step, weight, self._mass, join=join)
         return sent
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:

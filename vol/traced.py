@@ -81,20 +81,32 @@ class TracedVector(Traced, Vector):
         return gathered
 
     def _messages_of(self) -> Sequence[tuple[int, int]]:
-        """Receiver and bytes of each message of the last scatter."""
+        """Receiver and bytes of each message of the last scatter.
+
+        Of messages that leave by way of the outgoing buffer: those that have left since the scatter before.
+        """
         messages = []
         for peer, edge in self._queues.outbox.edges.items():
             sent, before = self._noted[peer]
-            if edge.ring.sent != sent:
-                self._noted[peer] = edge.ring.sent, edge.bytes_sent
-                messages.append((peer, edge.bytes_sent - before))
+            if count := (now := edge.ring.sent) - sent:
+                nbytes = edge.bytes_sent
+                self._noted[peer] = now, nbytes
+                messages += [(peer, (nbytes - before) // count)] * (count - 1)
+                messages.append((peer, nbytes - before - (nbytes - before) // count * (count - 1)))
         return messages
 
     def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeTotals]:
-        return {
-            peer: EdgeTotals(overwritten=edges[peer].overwritten - noted)
-            for peer, noted in self._overwritten.items() if peer in edges
-        }  # fmt: skip
+        unnoted = {}
+        for peer, edge in edges.items():
+            left = self._left_since(peer, edge) if self._queues.has_buffer else (0, 0)
+            overwritten = edge.overwritten - self._overwritten.get(peer, edge.overwritten)
+            unnoted[peer] = EdgeTotals(*left, overwritten=overwritten)
+        return unnoted
+
+    def _left_since(self, peer: int, edge: EdgeStatistics) -> tuple[int, int]:
+        """The messages and bytes to a peer that no scatter has noted: what left after the last one."""
+        messages, nbytes = self._noted.get(peer, (edge.sent - edge.superseded, edge.bytes_sent))
+        return edge.sent - edge.superseded - messages, edge.bytes_sent - nbytes
 
 
 class TracedDense(TracedVector, DenseVector):
@@ -113,7 +125,7 @@ class TracedDense(TracedVector, DenseVector):
         start = self._clock()
         nbytes = Vector.scatter(self, rows, to=to, weight=weight)
         end = self._clock()
-        if self._listing and nbytes == self._nbytes_to_all:
+        if self._listing and nbytes == self._nbytes_to_all and not self._queues.has_buffer:
             self._scatters_to_all += 1
             self._trace.sent_all(self._number, self._step, start, end, self._listing, nbytes)
         else:

@@ -105,7 +105,8 @@ class Vector(Shared):
 
         `to`: a rank, or several, among the out-neighbours; by default all of them. `weight`: the weight of the message
         for malt.WEIGHTED; for malt.TRAINED the count of all examples of this rank. The caller may change `array` as
-        soon as the call returns. A scatter waits only under "bsp" and "notify-ack".
+        soon as the call returns. A scatter waits only under "bsp" and "notify-ack". Otherwise messages to other hosts
+        leave while this rank goes on; collective calls wait until they have arrived.
 
         ValueError, TypeError: a bad argument, or more rows than the capacity. ClosedError: the vector is closed.
         PeerLost: a rank in `to` has failed. DeadlinePassed: a receiver has not taken the earlier messages.

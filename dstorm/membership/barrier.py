@@ -80,13 +80,13 @@ class Barrier(WaitMonitor):
         """Count a step of this rank; publish it where the last time was a while ago. One-sided."""
         self._steps += 1
         if self._clock() - self._published_at > self._heartbeat_s:
-            self._publish()
+            self._publish_soon()
 
     def heartbeat(self) -> None:
         """Give a heartbeat; publish it where the last time was a while ago. One-sided. Any thread may call it."""
         self._heartbeats += 1
         if self._clock() - self._published_at > self._heartbeat_s:
-            self._publish()
+            self._publish_soon()
 
     @property
     def deadline_s(self) -> float:
@@ -167,7 +167,7 @@ class Barrier(WaitMonitor):
         self._open -= 1
         if not self._open:
             self._flags &= ~OPEN
-            self._publish()
+            self._publish_soon()
 
     def has_closed(self, rank: int) -> bool:
         """As `Transport.has_closed`. Local."""
@@ -256,6 +256,13 @@ class Barrier(WaitMonitor):
         """The flags of `rank` as they are in memory, perhaps torn. They serve as a hint."""
         flags: int = self._window.memory.data[rank * self._cells.nbytes + self._cells.flags_at]
         return flags
+
+    def _publish_soon(self) -> None:
+        """Publish the word of this rank without a wait for other hosts, where somebody sends to them meanwhile."""
+        if (carrier := self._transport.carrier) is None:
+            return self._publish()
+        self._published_at = self._transport.clock()
+        carrier.later(self._publish)
 
     def _publish(self) -> None:
         with self._publishing:  # a heartbeat may come from another thread

@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 
 from dstorm.membership.barrier import Barrier
 from dstorm.trace import Trace
+from dstorm.transport import Carrier
 from dstorm.wait import Wait
 
 
@@ -15,6 +16,7 @@ class BarrierTransport:
 
     _barrier: Barrier
     duties: list[Callable[[], object]]
+    carrier: Carrier | None = None
     trace: Trace | None = None
 
     def attend(self) -> None:

@@ -12,9 +12,11 @@ from dstorm import interruption
 from dstorm.errors import ClosedError
 from dstorm.queues.closing import Closing
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.edge import OutEdge, OutgoingMessage
 from dstorm.queues.layout import Layout
+from dstorm.queues.outgoing import Join, supersede
 from dstorm.queues.receiver import Inbox, Message
-from dstorm.queues.sender import Outbox, OutgoingMessage
+from dstorm.queues.sender import Outbox
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport, Window
@@ -53,6 +55,11 @@ class Queues(Closing):
         """The window of the queues, which also holds what lies behind them."""
         return self._window
 
+    @property
+    def has_buffer(self) -> bool:
+        """Whether some messages wait in an outgoing buffer before they leave. Local."""
+        return self.outbox.outgoing is not None
+
     def prepare(self, outgoing: OutgoingMessage) -> None:
         """Prepare the Puts of this message object, which has no tail: later sends of it take less time. Local."""
         self.outbox.prepare(outgoing)
@@ -60,19 +67,21 @@ class Queues(Closing):
     @interruption.message
     def send_each(
         self, outgoing: Iterable[OutgoingMessage], step: int, weight: float = 1.0, mass: float = 1.0, *,
-        what: str = "scatter",
+        what: str = "scatter", join: Join = supersede,
     ) -> tuple[int, float]:  # fmt: skip
         """Publish each message to its peer, at most one a peer, and `step` to all out-neighbours. One-sided.
 
         Returns the payload bytes sent, and a share of `mass`: mass / (messages + 1). That much went with each message,
         and that much is left to this rank. `what`: the call, for errors.
 
-        On return the data is in the peers' memory, and the arrays of the messages may change. Peers that have closed
-        are skipped. It waits only where the consistency requires acknowledgements. DeadlinePassed; PeerLost: an awaited
-        rank has failed. Nothing was sent then.
+        On return the arrays of the messages may change. The data is in the memory of peers of this host. Under asp and
+        ssp that for other hosts may be in the outgoing buffer, where `join` decides what becomes of messages to the
+        same peer that have not begun to leave. It is in their memory when a collective call of the transport returns.
+        Peers that have closed are skipped. It waits only where the consistency requires acknowledgements.
+        DeadlinePassed; PeerLost: an awaited rank has failed. Nothing was sent then.
         """
         try:
-            sent = self.outbox.send(outgoing, step, weight, mass, what)
+            sent = self.outbox.send(outgoing, step, weight, mass, what, join)
             self.step = step
             return sent
         finally:
@@ -151,7 +160,7 @@ class Queues(Closing):
         sending, receiving = self.outbox.edges.get(peer), self.inbox.edges.get(peer)
         record = EdgeStatistics()
         if sending is not None:
-            record = EdgeStatistics(sent=sending.ring.sent, bytes_sent=sending.bytes_sent, waited_s=sending.waited_s)
+            record = self._sent(sending)
         if receiving is None:
             return record
         ring = receiving.ring
@@ -159,20 +168,46 @@ class Queues(Closing):
         return EdgeStatistics(
             record.sent, ring.gathered, overwritten, pending, ring.torn_retries, ring.refused,
             record.bytes_sent, record.waited_s + receiving.waited_s, receiving.lag.record(),
+            superseded=record.superseded,
         )  # fmt: skip
+
+    def _sent(self, edge: OutEdge) -> EdgeStatistics:
+        """What was sent along an edge. After close all that waits will leave, and counts as if it had."""
+        if not edge.is_far or self.outbox.outgoing is None:
+            return EdgeStatistics(sent=edge.ring.sent, bytes_sent=edge.bytes_sent, waited_s=edge.waited_s)
+        sent, superseded, left, waits = self.outbox.outgoing.sent(edge.peer)
+        nbytes = left + waits if self.closed else left
+        return EdgeStatistics(sent=sent, bytes_sent=nbytes, waited_s=edge.waited_s, superseded=superseded)
 
     def _leave(self) -> None:
         if self._make_way in self.transport.duties:
             self.transport.duties.remove(self._make_way)
-        self.outbox.leave(self.step)
-        self.inbox.leave(self.step)
-        if neighbours := sorted(self.outbox.edges.keys() | self.inbox.edges.keys()):
-            self._window.flush(neighbours)
+        peers, far = self.outbox.edges.keys() | self.inbox.edges.keys(), self._far
+        if far and (carrier := self.transport.carrier) is not None:
+            carrier.later(lambda: self._leave_to(far))
+        self.outbox.leave_later(self.step)
+        self._leave_to(peers - far)
         self.transport.closed()
+
+    def _leave_to(self, peers: Collection[int]) -> None:
+        """Publish to `peers` that this rank has closed. One-sided."""
+        self.outbox.leave(peers, self.step)
+        self.inbox.leave(peers, self.step)
+        if peers:
+            self._window.flush(sorted(peers))
+
+    @property
+    def _far(self) -> set[int]:
+        """The neighbours on other hosts, where a carrier sends to them."""
+        hosts, here = self.transport.hosts, self.transport.rank
+        peers = self.outbox.edges.keys() | self.inbox.edges.keys() if self.transport.carrier is not None else ()
+        return {peer for peer in peers if hosts[peer] != hosts[here]}
 
     def free(self) -> None:
         """Free the memory; views of it become invalid. Collective, once all ranks have closed. ClosedError: not yet."""
         if not self.closed:
             raise ClosedError("queues are freed only after all ranks have closed them")
         with self.turn.lock:
+            if (outgoing := self.outbox.outgoing) is not None:
+                outgoing.carrier.remove(outgoing)
             self._window.free()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -211,9 +211,9 @@ class Inbox:
         if skipped:
             self._window.flush(skipped)
 
-    def leave(self, step: int) -> None:
-        """Put to all in-neighbours that this rank has closed, at `step`. The caller flushes. One-sided."""
-        for edge in self.edges.values():
+    def leave(self, peers: Collection[int], step: int) -> None:
+        """Put to in-neighbours among `peers` that this rank has closed, at `step`. The caller flushes. One-sided."""
+        for edge in [edge for peer, edge in self.edges.items() if peer in peers]:
             edge.acknowledge(edge.ring.taken, step, DONE)
 
     def outstanding(self, edge: InEdge) -> tuple[int, int]:

@@ -1,76 +1,24 @@
 """The sending end: it writes into the queue of each out-neighbour.
 
 One scatter takes three flushes, which all its peers share: mark, payload, publish. Where receivers acknowledge, nobody
-reads the slot that is written, so it needs no mark.
+reads the slot that is written, so it needs no mark. Messages to other hosts go into the outgoing buffer, where there is
+one (dstorm/queues/outgoing.py).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
-
-import numpy as np
 
 from dstorm import header
-from dstorm.header import BLANK, DONE, WHOLE, WRITING, Header, Watched
+from dstorm.header import DONE, WHOLE, WRITING, Watched
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.edge import OutEdge, OutgoingMessage
 from dstorm.queues.layout import Layout
+from dstorm.queues.outgoing import Join, Outgoing
 from dstorm.queues.ring import SendRing
 from dstorm.queues.waiting import Waiting
-from dstorm.transport import Bytes, Put, Transport, Window
-
-
-class OutgoingMessage(NamedTuple):
-    """One message on its way to one peer."""
-
-    peer: int
-    body: Bytes
-    """The payload, or its first part. C-contiguous, like `tail`; neither may change until `send` returns."""
-    tail: Bytes | None
-    """The second part of the payload; None: there is none."""
-    nbytes: int
-    """Length of body and tail in bytes."""
-    encoding: int = 0
-
-
-_NONE = OutgoingMessage(-1, np.empty(0, np.uint8), None, 0)
-
-
-@dataclass(eq=False)
-class OutEdge:
-    """The edge from this rank to one peer, and the peer's queue for it."""
-
-    peer: int
-    ring: SendRing
-    slots: list[int]
-    """Offsets of the headers of the slots in the peer's memory."""
-    acknowledgement: Watched
-    """The peer's acknowledgement, in this rank's memory."""
-    headers: list[header.Write]
-    """What writes the header of each slot."""
-    progress: header.Write
-    """What writes the progress header."""
-    message: OutgoingMessage = _NONE
-    """The message of the scatter under way."""
-    slot: int = 0
-    """Its slot."""
-    lasting: OutgoingMessage | None = None
-    """The message that was given to `prepare`."""
-    put_lasting: list[Put] = field(default_factory=list)
-    """Puts of its body into each slot."""
-    heard: Header = BLANK
-    """The acknowledgement that was noted last."""
-    step: int = 0
-    """The peer's step when it last acknowledged."""
-    done: bool = False
-    """Whether the peer has closed its end."""
-    bytes_sent: int = 0
-    heard_at: float = 0.0
-    """When the peer reached `step`, by this rank's clock."""
-    waited_s: float = 0.0
-    """Seconds spent waiting for the peer."""
+from dstorm.transport import Transport, Window
 
 
 class Outbox:
@@ -84,7 +32,10 @@ class Outbox:
         self._in_flight = consistency.unacknowledged(layout.depth)
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out(rank)}
-        self._flush_all = window.prepared_flush(layout.out(rank))
+        self.outgoing = self._buffer()
+        self._near = {peer: edge for peer, edge in self.edges.items() if not edge.is_far}
+        """The edges that are written at once."""
+        self._flush_all = window.prepared_flush(list(self._near))
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> OutEdge:
         slots = layout.slots(rank, peer)
@@ -98,6 +49,17 @@ class Outbox:
             heard_at=self._transport.clock(),
         )
 
+    def _buffer(self) -> Outgoing | None:
+        """The outgoing buffer for ranks of other hosts; None where there is none."""
+        transport, carrier = self._transport, self._transport.carrier
+        if carrier is None or self._acknowledged:
+            return None
+        here = transport.hosts[transport.rank]
+        far = [edge for peer, edge in self.edges.items() if transport.hosts[peer] != here]
+        for edge in far:
+            edge.is_far = True
+        return Outgoing(self._window, far, carrier, self._waiting) if far else None
+
     def _header(self, peer: int, offset: int) -> header.Write:
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
@@ -108,17 +70,21 @@ class Outbox:
         edge.put_lasting = [self._window.prepared(message.body, edge.peer, slot + header.NBYTES) for slot in edge.slots]
 
     def send(
-        self, messages: Iterable[OutgoingMessage], step: int, weight: float, mass: float, what: str
+        self, messages: Iterable[OutgoingMessage], step: int, weight: float, mass: float, what: str, join: Join
     ) -> tuple[int, float]:  # fmt: skip
         """As `Queues.send_each`."""
         edges = self._ready(messages, what)
-        is_to_all = len(edges) == len(self.edges)
+        nbytes, share = 0, mass / (len(edges) + 1)
+        posted = 0
+        if self.outgoing is not None:
+            far, edges = [edge for edge in edges if edge.is_far], [edge for edge in edges if not edge.is_far]
+            posted = self._post(self.outgoing, far, step, weight, share, join)
+        is_to_all = len(edges) == len(self._near)
         flush = self._flush_all if is_to_all else partial(self._flush, edges)
         if not self._acknowledged:
             for edge in edges:
                 edge.headers[edge.slot](edge.ring.sent + 1, step, WRITING)
             flush()
-        nbytes, share = 0, mass / (len(edges) + 1)
         for edge in edges:
             nbytes += edge.message.nbytes
             if edge.message is edge.lasting:
@@ -136,18 +102,33 @@ class Outbox:
             self._put_step(step, without=edges)
         self._flush_all()
         self._transport.count_step()
-        return nbytes, share
+        return nbytes + posted, share
+
+    def _post(
+        self, outgoing: Outgoing, far: Sequence[OutEdge], step: int, weight: float, share: float, join: Join
+    ) -> int:  # fmt: skip
+        """Hand the messages of `far` over to the buffer, and the step to other ranks of other hosts; return bytes."""
+        outgoing.post(far, step, weight, share, join)
+        if len(far) < len(outgoing.tracks):
+            outgoing.tell(outgoing.tracks.keys() - {edge.peer for edge in far}, step)
+        return sum(edge.message.nbytes for edge in far)
 
     def _put_step(self, step: int, without: Sequence[OutEdge]) -> None:
         """Send the step alone to the peers that get no message."""
-        for edge in self.edges.values():
+        for edge in self._near.values():
             if edge not in without:
                 edge.progress(edge.ring.sent, step, WHOLE)
 
-    def leave(self, step: int) -> None:
-        """Put to all out-neighbours that this rank has closed, at `step`. The caller flushes."""
-        for edge in self.edges.values():
+    def leave(self, peers: Collection[int], step: int) -> None:
+        """Put to `peers` that this rank has closed, at `step`. The caller flushes."""
+        for peer in self._near.keys() & peers:
+            edge = self._near[peer]
             edge.progress(edge.ring.sent, step, DONE)
+
+    def leave_later(self, step: int) -> None:
+        """Say the same to all others, after what waits in the outgoing buffer."""
+        if self.outgoing is not None:
+            self.outgoing.tell(self.outgoing.tracks, step, DONE)
 
     def _ready(self, messages: Iterable[OutgoingMessage], what: str) -> list[OutEdge]:
         """The edges of a scatter, each with its message, once the consistency allows them to send."""

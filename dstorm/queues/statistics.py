@@ -51,7 +51,7 @@ class EdgeStatistics:
     """Totals of the traffic with one peer, in both directions."""
 
     sent: int = 0
-    """Messages published in the peer's memory."""
+    """Messages of this rank's scatters to the peer."""
     gathered: int = 0
     """Messages from the peer that were merged."""
     overwritten: int = 0
@@ -63,7 +63,7 @@ class EdgeStatistics:
     refused: int = 0
     """Messages from the peer that failed a check: wrong length, encoding or row numbers, or values not finite."""
     bytes_sent: int = 0
-    """Payload bytes published in the peer's memory."""
+    """Payload bytes published in the peer's memory: what has left."""
     waited_s: float = 0.0
     """Seconds spent waiting for the peer."""
     lag: Lag = Lag()
@@ -72,13 +72,17 @@ class EdgeStatistics:
     """Payload bytes read from the peer's memory, by pulls; or received from it, by an algorithm of malt.allreduce."""
     bytes_across: int = 0
     """Those of `bytes_sent` that went to another host."""
+    superseded: int = 0
+    """Messages to the peer, on another host, that never left by themselves: the next one took their place, or took up
+    what they held."""
 
 
 @dataclass(frozen=True)
 class Statistics(EdgeStatistics):
     """Totals of one vector on this rank.
 
-    Once an edge is quiet, the sender's `sent` is exactly the receiver's gathered + overwritten + refused + pending.
+    Once an edge is quiet, the sender's `sent` is exactly its `superseded` and the receiver's gathered + overwritten +
+    refused + pending.
     """
 
     peers: Mapping[int, EdgeStatistics] = field(default_factory=dict)
@@ -102,6 +106,7 @@ def total(peers: Mapping[int, EdgeStatistics], waited_s: float) -> Statistics:
         bytes_sent=sum(edge.bytes_sent for edge in edges),
         bytes_read=sum(edge.bytes_read for edge in edges),
         bytes_across=sum(edge.bytes_across for edge in edges),
+        superseded=sum(edge.superseded for edge in edges),
         waited_s=waited_s,
         lag=_pooled([edge.lag for edge in edges if edge.lag.count]),
         peers=dict(peers),

@@ -62,12 +62,13 @@ class Waiting:
 
     @interruption.wait
     def until_none(
-        self, what: str, missing: Callable[[], Sequence[Awaited]], timeout_s: float | None = None
+        self, what: str, missing: Callable[[], Sequence[Awaited]], timeout_s: float | None = None,
+        even_closed: bool = False,
     ) -> bool:  # fmt: skip
         """Poll until `missing()` has no edge whose peer is alive; return whether it had any edge at first. One-sided.
 
-        `what`: the call that waits, for errors. DeadlinePassed: `timeout_s` is over, or an awaited rank has given no
-        heartbeat for the deadline of the session.
+        `what`: the call that waits, for errors. `even_closed`: it waits also where `notice` would raise.
+        DeadlinePassed: `timeout_s` is over, or an awaited rank has given no heartbeat for the deadline of the session.
         """
         edges = missing()
         if not edges:
@@ -90,7 +91,8 @@ class Waiting:
                         raise self._passed(what, edges, now)
                 before = now
                 transport.pause(polls, until)
-                self.notice()
+                if not even_closed:
+                    self.notice()
                 polls += 1
                 now = transport.clock()
                 for edge in edges:

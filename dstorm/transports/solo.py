@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from dstorm import reduction
 from dstorm.queues.waiting import yield_core
 from dstorm.trace import Trace
-from dstorm.transport import Bytes, Places, Put
+from dstorm.transport import Bytes, Carrier, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
 from dstorm.view import View
@@ -66,6 +66,7 @@ class SoloTransport:
     rank, size = 0, 1
     waiting = None
     trace: Trace | None = None
+    carrier: Carrier | None = None
     may_send_ahead = False
     local_peers: frozenset[int] = frozenset()
 

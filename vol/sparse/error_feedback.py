@@ -39,6 +39,12 @@ class Residual:
             self.values[some] += source[some]
             self._measure(some)
 
+    def take_back(self, rows: Rows, values: Array) -> None:
+        """Add `values`, a row for each of `rows`, which were sent and have not left."""
+        self.values[rows] += values
+        for some in self._blocks(rows):
+            self._measure(some)
+
     def restore(self, rows: Rows, values: Array) -> None:
         """Set `rows` back to `values`, a copy from before `give`."""
         self.values[rows] = values

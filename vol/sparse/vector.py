@@ -10,10 +10,12 @@ import numpy as np
 
 from dstorm import DeadlinePassed, Message, OutgoingMessage, PeerLost, Transport
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.outgoing import Join, supersede
 from vol.graphs.graph import Graph
 from vol.merge import SUM, WEIGHTED, GatherFunction, Own, UserFunction, apply_user_function
 from vol.sparse.dirty import DirtyRows
 from vol.sparse.error_feedback import Residual, nonzero_rows
+from vol.sparse.joining import LargestRows, row_join
 from vol.sparse.merge import ROW_MERGES, RowUpdate
 from vol.sparse.rows import Rows, checked_rows, union
 from vol.sparse.wire import Encoded, RowFormat, RowValues, Staging, decode, encode
@@ -45,6 +47,7 @@ class SparseVector(Vector):
         self._staging = Staging()
         super().__init__(array, transport, graph, consistency, self._format.slot_nbytes, **options)
         self._top_k = top_k
+        self._largest = LargestRows(self._format, self._table.dtype) if top_k is not None else None
         self.sent: RowValues | None = None
         """With `top_k` the rows of the last scatter, and their values as receivers read them. None: it had no peers."""
         self._residuals: dict[tuple[int, ...], Residual] = {}
@@ -130,8 +133,18 @@ class SparseVector(Vector):
         self._staging.clear()
         messages = [(self._encode(rows, values), peers) for rows, peers in parts if len(rows) and len(peers)]
         outgoing = [OutgoingMessage(peer, *encoded) for encoded, peers in messages for peer in peers]
-        sent, self._mass = self._queues.send_each(outgoing, step, weight, self._mass)
+        sent, self._mass = self._queues.send_each(outgoing, step, weight, self._mass, join=self._join)
         return sent
+
+    @property
+    def _join(self) -> Join:
+        """What becomes of rows on their way to another host that have not begun to leave."""
+        if not self._queues.has_buffer:
+            return supersede
+        if self._largest is not None:
+            return self._largest
+        is_known = self._function in ROW_MERGES
+        return row_join(self._format, self._function is SUM, 0 if is_known else self._queues.layout.depth)
 
     def _encode(self, rows: Rows, values: Array) -> Encoded:
         try:

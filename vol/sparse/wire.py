@@ -174,6 +174,25 @@ def encode(form: RowFormat, rows: Rows, values: Array, staging: Staging, saturat
     return Encoded(body.reshape(-1).view(np.uint8), tail, form.nbytes(len(rows)), encoding)
 
 
+def encode_rows(form: RowFormat, content: RowValues) -> tuple[int, Bytes]:
+    """Return the encoding and the payload of a message of `content`, values as they are read. A copy. Local.
+
+    What is beyond the range of the wire becomes the largest of it.
+    """
+    count, values = len(content.rows), content.part(0, len(content.rows))
+    encoded = np.empty((count, form.row_nbytes), np.uint8)
+    if form.scaled:
+        scale(values, encoded.view(form.row)[:, 0])
+    else:
+        narrow(values, encoded.view(form.dtype))
+    if (kind := form.kind(count)) == ROWS:
+        body, tail = encoded, content.rows.astype(form.index).view(np.uint8)
+    else:
+        body, tail = np.zeros((form.n, form.row_nbytes), np.uint8), _marks(content.rows, form.n)
+        body[content.rows] = encoded
+    return count << _COUNT_SHIFT | kind, np.concatenate([body.reshape(-1), tail])
+
+
 def narrow(values: Array, out: Array) -> NDArray[np.bool_] | None:
     """Round `values` into `out`, of a narrower dtype. Local.
 

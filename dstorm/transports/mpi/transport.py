@@ -24,6 +24,7 @@ from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space
 from dstorm.transports.mpi.library import library
 from dstorm.transports.mpi.window import MpiWindow
+from dstorm.transports.transfer import TransferThread
 from dstorm.transports.watchdog import Watchdog
 from dstorm.view import View
 
@@ -52,6 +53,7 @@ class MpiTransport(BarrierTransport):
         self._poll: Callable[[], object] | None = None
         self._lock: threading.RLock | None = None
         self._helper: progress.Helper | None = None
+        self._transfer: TransferThread | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
         self._has_barrier = False
         self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
@@ -74,6 +76,8 @@ class MpiTransport(BarrierTransport):
         if progress.spans_hosts(self.hosts):
             self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
             self._help_progress()
+            if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+                self.carrier = self._transfer = TransferThread(self.pause)
 
     def _find_hosts(self) -> tuple[str, ...]:
         """The names of the hosts by rank. Ranks that can share memory are on one host, whatever its name is.
@@ -112,10 +116,13 @@ class MpiTransport(BarrierTransport):
         """As `Transport.connect`. Collective."""
         if self.size <= connections.MOST_PAIRED or not progress.spans_hosts(self.hosts):
             return  # all ranks are connected, or need no connections
-        with self._helper.calling if self._helper is not None else contextlib.nullcontext():
-            self.barrier("MPI's connections")  # from here on no rank's helper calls MPI
+        with contextlib.ExitStack() as pauses:
+            for thread in (self._helper, self._transfer):
+                if thread is not None:
+                    pauses.enter_context(thread.calling)
+            self._barrier.enter("MPI's connections")  # from here on no other thread of a rank calls MPI
             self._exchange(peers)
-            self.barrier("MPI's connections")
+            self._barrier.enter("MPI's connections")
 
     def window(self, nbytes: int) -> MpiWindow:
         """As `Transport.window`. Collective.
@@ -228,6 +235,8 @@ class MpiTransport(BarrierTransport):
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
         """As `Transport.barrier`. Collective."""
+        if self.carrier is not None:
+            self.carrier.drain(what)
         if self._has_barrier:
             self._barrier.enter(what, patience_s, final)
         else:
@@ -240,6 +249,8 @@ class MpiTransport(BarrierTransport):
 
     def depart(self) -> None:
         """As `Transport.depart`. One-sided."""
+        if self.carrier is not None:
+            self.carrier.drain("the departure of this rank")
         self._barrier.depart()
 
     def set_deadline(self, deadline_s: float) -> None:
@@ -267,7 +278,9 @@ class MpiTransport(BarrierTransport):
 
     def pause(self, polls: int, until: float = math.inf) -> None:
         """As `Transport.pause`. Local."""
-        if self._poll is not None:  # what is awaited may come over a network, and only while MPI is called
+        # What is awaited may come over a network, and only while MPI is called. A flush of the transfer thread calls
+        # it; with MPICH another call would wait for that.
+        if self._poll is not None and not (self._transfer is not None and self._transfer.calling.locked()):
             self._poll()
         self.attend()
         yield_core(polls)
@@ -276,8 +289,9 @@ class MpiTransport(BarrierTransport):
         """Free the communicator. Collective, after all windows are freed."""
         with self._watchdog.watching("MPI_Win_free"):
             self._barrier_window.free()
-        if self._helper is not None:
-            self._helper.stop()
+        for thread in (self._transfer, self._helper):
+            if thread is not None:
+                thread.stop()
         self._watchdog.stop()
         self._host.Free()
         self._comm.Free()

@@ -15,7 +15,7 @@ from dstorm import reduction
 from dstorm.errors import WithoutMpi
 from dstorm.membership.calls import Calls
 from dstorm.trace import Trace
-from dstorm.transport import Bytes, Places, Put
+from dstorm.transport import Bytes, Carrier, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
 from dstorm.transports.simulated.group import Collective, Group
@@ -92,6 +92,7 @@ class SimulatedTransport:
 
     waiting: Wait | None = None
     trace: Trace | None = None
+    carrier: Carrier | None = None
     may_send_ahead = False
 
     def __init__(self, group: Group, rank: int) -> None:
@@ -149,6 +150,8 @@ class SimulatedTransport:
         self._gather(what, None)
 
     def _gather(self, what: str, thing: Any, kind: str = "") -> Collective:
+        if self.carrier is not None:
+            self.carrier.drain(what)
         meanwhile = self.attend if self.duties else None
         return self._group.gather(self.rank, self._calls.name(what), thing, meanwhile, kind)
 

@@ -1,0 +1,66 @@
+"""The edge from this rank to one peer: what the sending end knows of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from dstorm import header
+from dstorm.header import BLANK, Header, Watched
+from dstorm.queues.ring import SendRing
+from dstorm.transport import Bytes, Put
+
+
+class OutgoingMessage(NamedTuple):
+    """One message on its way to one peer."""
+
+    peer: int
+    body: Bytes
+    """The payload, or its first part. C-contiguous, like `tail`; neither may change until `send` returns."""
+    tail: Bytes | None
+    """The second part of the payload; None: there is none."""
+    nbytes: int
+    """Length of body and tail in bytes."""
+    encoding: int = 0
+
+
+_NONE = OutgoingMessage(-1, np.empty(0, np.uint8), None, 0)
+
+
+@dataclass(eq=False)
+class OutEdge:
+    """The edge from this rank to one peer, and the peer's queue for it."""
+
+    peer: int
+    ring: SendRing
+    slots: list[int]
+    """Offsets of the headers of the slots in the peer's memory."""
+    acknowledgement: Watched
+    """The peer's acknowledgement, in this rank's memory."""
+    headers: list[header.Write]
+    """What writes the header of each slot."""
+    progress: header.Write
+    """What writes the progress header."""
+    message: OutgoingMessage = _NONE
+    """The message of the scatter under way."""
+    slot: int = 0
+    """Its slot."""
+    lasting: OutgoingMessage | None = None
+    """The message that was given to `prepare`."""
+    put_lasting: list[Put] = field(default_factory=list)
+    """Puts of its body into each slot."""
+    heard: Header = BLANK
+    """The acknowledgement that was noted last."""
+    step: int = 0
+    """The peer's step when it last acknowledged."""
+    done: bool = False
+    """Whether the peer has closed its end."""
+    bytes_sent: int = 0
+    heard_at: float = 0.0
+    """When the peer reached `step`, by this rank's clock."""
+    waited_s: float = 0.0
+    """Seconds spent waiting for the peer."""
+    is_far: bool = False
+    """Whether its messages leave by way of the outgoing buffer, which then writes its headers and its counts."""

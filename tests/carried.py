@@ -1,0 +1,85 @@
+"""Simulated ranks on hosts as named, a link between hosts that takes virtual time, and what carries messages over it.
+
+Each rank has a greenlet more, which stands for its transfer thread: it makes rounds whenever it is its turn.
+"""
+
+from __future__ import annotations
+
+from greenlet import getcurrent
+
+from dstorm import Group, SimulatedTransport
+from dstorm.transports.simulated.transport import SimulatedWindow
+from dstorm.transports.transfer import Rounds
+from dstorm.view import View
+
+ROUND_TRIP_S = 0.04
+
+
+class CarriedGroup(Group):
+    """`ranks` ranks, and the carrier of each."""
+
+    def __init__(self, ranks: int, seed: int = 0) -> None:
+        super().__init__(2 * ranks, seed)
+        self.ranks = ranks
+        self.left = ranks
+
+    def _start(self, live):
+        super()._start(live)
+        self.size = self.ranks  # carriers are in no collective call
+
+    @property
+    def current(self) -> int:
+        return self._greenlets.index(getcurrent())
+
+
+class LinkWindow(SimulatedWindow):
+    """A window whose flushes to other hosts take a round trip. Its caller is a rank or the carrier of one."""
+
+    def __init__(self, group, rank, nbytes, hosts):
+        super().__init__(group, rank, nbytes)
+        self._hosts, self._home = hosts, rank
+
+    @property
+    def _rank(self):
+        return self._group.current
+
+    @_rank.setter
+    def _rank(self, rank): ...
+
+    def flush(self, peers):
+        if any(self._hosts[peer] != self._hosts[self._home] for peer in peers):
+            self._group.switch(self._rank, ROUND_TRIP_S)
+        super().flush(peers)
+
+
+class LinkTransport(SimulatedTransport):
+    """A rank of a CarriedGroup. `carried`: whether a carrier sends to other hosts."""
+
+    def __init__(self, group, rank, hosts, carried):
+        super().__init__(group, rank)
+        self.size, self.hosts, self.view = len(hosts), tuple(hosts), View(len(hosts))
+        if carried:
+            self.carrier = Rounds(self.pause)
+
+    def window(self, nbytes):
+        return LinkWindow(self._group, self.rank, nbytes, self.hosts)
+
+
+def run_carried(function, hosts="ab", seed=0, carried=True):
+    """function(transport) on a rank for each letter of `hosts`; what it returned, by rank."""
+    group = CarriedGroup(len(hosts), seed)
+    transports = [LinkTransport(group, rank, hosts, carried) for rank in range(len(hosts))]
+
+    def live(place):
+        if place < len(hosts):
+            try:
+                return function(transports[place])
+            finally:
+                group.left -= 1
+        carrier = transports[place - len(hosts)].carrier
+        while group.left:
+            if carrier is None or not carrier.round():
+                group.switch(place, 1e-4)
+        return None
+
+    return group.run(live)[: len(hosts)]

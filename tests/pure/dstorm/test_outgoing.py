@@ -1,0 +1,227 @@
+"""Messages to other hosts leave while their sender goes on: none is torn, and none is lost that is not superseded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from carried import ROUND_TRIP_S, run_carried
+from mutation import plant
+from schedules import Violation, explore, send
+
+from dstorm import DeadlinePassed, Layout, Queues, parse
+from dstorm.queues import receiver as receiving
+from dstorm.queues.outgoing import Outgoing, supersede
+from dstorm.transports.transfer import Rounds
+
+pytestmark = pytest.mark.serial
+
+CAPACITY = 40
+
+
+def complete(size, depth=2):
+    def others(rank):
+        return [peer for peer in range(size) if peer != rank]
+
+    return Layout(others, others, depth, CAPACITY)
+
+
+def run(live, hosts="ab", seed=0, sync="asp", depth=2, carried=True, deadline_s=5.0):
+    """live(rank, queues, transport) on all ranks; results by rank."""
+
+    def start(transport):
+        queues = Queues(transport, complete(len(hosts), depth), parse(sync), deadline_s)
+        return live(transport.rank, queues, transport)
+
+    return run_carried(start, hosts, seed, carried)
+
+
+def payload(rank, step):
+    """Every byte shows who sent it and when."""
+    return np.full(CAPACITY, (rank * 50 + step) % 251, np.uint8)
+
+
+def steps_of(messages):
+    for message in messages:
+        assert set(message.payload.tolist()) == {(message.sender * 50 + message.step) % 251}
+    return [message.step for message in messages]
+
+
+@pytest.mark.parametrize("carried", [True, False])
+def test_a_scatter_takes_no_time_and_what_waits_is_superseded(carried):
+    def live(rank, queues, transport):
+        array = payload(rank, 1)
+        before = transport.clock()
+        for step in range(1, 5):
+            array[:] = payload(rank, step)
+            send(queues, [1 - rank], step, array)
+        took_s = transport.clock() - before
+        array[:] = 255
+        at_once = queues.statistics()
+        transport.barrier()
+        waited = queues.statistics().waited_s
+        found = steps_of(queues.receive(lambda: [1 - rank], newest=False))
+        return took_s, at_once, waited, found, queues.statistics()
+
+    for took_s, at_once, waited_s, found, end in run(live, carried=carried):
+        if carried:
+            assert took_s < ROUND_TRIP_S / 4 and at_once.bytes_sent == 0 and waited_s > 2 * ROUND_TRIP_S
+            assert (end.sent, end.bytes_sent) == (4, (4 - end.superseded) * CAPACITY)
+            assert end.superseded >= 2 and found[-1] == 4
+            assert end.superseded + end.gathered + end.overwritten == 4
+            (edge,) = end.peers.values()
+            assert edge.superseded == end.superseded and edge.waited_s == pytest.approx(waited_s)
+        else:
+            assert took_s > 12 * ROUND_TRIP_S and end.superseded == 0 and found == [3, 4]
+
+
+@pytest.mark.parametrize("seed", range(20))
+@pytest.mark.parametrize("depth", [1, 2, 3])
+def test_none_is_mixed_and_all_adds_up(seed, depth):
+    def live(rank, queues, transport):
+        seen = {peer: [0] for peer in range(4) if peer != rank}
+        for step in range(1, 12):
+            send(queues, [peer for peer in seen if (peer + step) % 3], step, payload(rank, step))
+            transport.pause((13, 16, 5, 20)[(rank + step) % 4])
+            for message in queues.receive(lambda: seen, newest=bool(seed % 2)):
+                assert steps_of([message])[0] > seen[message.sender][-1]
+                seen[message.sender].append(message.step)
+        transport.barrier()
+        return queues.statistics()
+
+    ends = run(live, "aabb", seed, depth=depth)
+    for receiver, end in enumerate(ends):
+        for sender, edge in end.peers.items():
+            out = ends[sender].peers[receiver]
+            inside = (sender < 2) == (receiver < 2)
+            assert out.superseded == 0 or not inside
+            assert out.sent == out.superseded + edge.gathered + edge.overwritten + edge.refused + edge.pending
+            assert out.bytes_sent == (out.sent - out.superseded) * CAPACITY
+    assert sum(end.gathered for end in ends) > 0 and sum(end.superseded for end in ends) > 0
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_ssp_waits_for_steps_that_no_message_carries(seed):
+    def live(rank, queues, transport):
+        for step in range(1, 6):
+            send(queues, [1 - rank] if step % 2 else [], step, payload(rank, step))
+            steps_of(queues.receive(lambda: [1 - rank], newest=True))
+            assert queues.inbox.edges[1 - rank].step >= step - 1
+        return queues.statistics()
+
+    for end in run(live, sync="ssp:1", seed=seed):
+        assert 0 < end.waited_s < 5 * 3 * ROUND_TRIP_S
+
+
+def test_what_was_sent_before_a_close_still_arrives_and_the_close_takes_no_time():
+    def live(rank, queues, transport):
+        found = []
+        if rank == 0:
+            before = transport.clock()
+            send(queues, [1], 1, payload(0, 1))
+            queues.close()
+            assert transport.clock() - before < ROUND_TRIP_S / 4
+            assert queues.statistics().bytes_sent == CAPACITY
+        while rank == 1 and not queues.inbox.edges[0].done:
+            found += steps_of(queues.receive(lambda: [0], newest=False))
+            queues.inbox._has_reached(queues.inbox.edges[0], 9)
+            transport.pause(9)
+        transport.barrier()
+        if rank == 1:
+            found += steps_of(queues.receive(lambda: [0], newest=False))
+            queues.close()
+        transport.barrier()
+        queues.free()
+        return found
+
+    for seed in range(5):
+        assert run(live, seed=seed)[1] == [1]
+
+
+def test_a_barrier_that_cannot_let_out_what_waits_names_the_peer():
+    def live(rank, queues, transport):
+        if rank == 0:
+            transport.carrier.calling = None  # a carrier that does nothing any more
+            transport.carrier.round = lambda: False
+            send(queues, [1], 1, payload(0, 1))
+            with pytest.raises(DeadlinePassed, match="end of the epoch: the deadline passed waiting for rank 1"):
+                transport.barrier("end of the epoch")
+        return True
+
+    assert run(live, deadline_s=0.3) == [True, True]
+
+
+SCENARIOS = [
+    dict(messages=2, depth=1, plan="ss"),
+    dict(messages=2, depth=1, plan="srsrrsr", joins=supersede),  # a message takes over the mark of another
+    dict(messages=2, depth=2, plan="ssrrsrsr", joins=supersede),
+    dict(messages=3, depth=2, plan="sss"),  # the mark of the third goes with the header of the second
+]
+
+
+def last_first(stages):
+    """One order of arrival, in which a stage arrives from its end."""
+    yield [piece for stage in stages for piece in reversed(stage)]
+
+
+def played(scenario, newest):
+    orders = {} if scenario["messages"] < 3 else {"orders": last_first}
+    return explore(**scenario, **orders, newest=newest)
+
+
+@pytest.fixture
+def few_retries(monkeypatch):
+    """Each retry multiplies the schedules."""
+    monkeypatch.setattr(receiving, "_TORN_RETRIES", 2)
+
+
+@pytest.mark.parametrize("newest", [False, True])
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+def test_every_schedule_keeps_the_promises(scenario, newest, few_retries):
+    assert played(scenario, newest) > 100
+
+
+def no_mark(monkeypatch):
+    """The payload is put before the mark is complete."""
+    mark = "return [self._mark(track, track.edge.ring.sent)]"
+    plant(monkeypatch, Outgoing, "_due", (mark, "return self._payload(track)"))
+
+
+def mark_with_payload(monkeypatch):
+    """The next message is marked and written in one stage with the header of the one before."""
+    mark = "puts.append(self._mark(track, number))"
+    payload = "offset = edge.slots[number % edge.ring.depth] + 64; body = track.waiting[0].payload"
+    put = "puts.append(lambda: self.window.put(body, edge.peer, offset))"
+    plant(monkeypatch, Outgoing, "_header", (mark, f"{mark}; {payload}; {put}"))
+
+
+def header_with_payload(monkeypatch):
+    """The header may arrive before the payload."""
+    plant(monkeypatch, Rounds, "round", ("load.flush()", "load.window.flush([]) if load.tracks[1].following.name != "
+          "'WRITTEN' else None"))  # fmt: skip
+
+
+def marks_the_slot_that_is_published(monkeypatch):
+    plant(monkeypatch, Outgoing, "_header", ("edge.ring.depth > 1", "True"))
+
+
+def payload_of_the_caller(monkeypatch):
+    """The buffer holds the caller's array, which it goes on changing."""
+    monkeypatch.setattr("dstorm.queues.outgoing._copied", lambda body, tail, nbytes: body)
+
+
+def writes_into_the_last_slot(monkeypatch):
+    plant(monkeypatch, Outgoing, "_header", ("slot, number = edge.ring.next_slot", "slot, number = 0"))
+
+
+MUTANTS = [
+    no_mark, mark_with_payload, header_with_payload, marks_the_slot_that_is_published, payload_of_the_caller,
+    writes_into_the_last_slot,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: one.__name__)
+def test_some_schedule_catches(mutant, monkeypatch, few_retries):
+    mutant(monkeypatch)
+    with pytest.raises((Violation, AssertionError)):
+        for scenario in SCENARIOS:
+            played(scenario, newest=True)

@@ -1,0 +1,259 @@
+"""What has not begun to leave for another host when the next message comes is superseded, or joined with that."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from carried import ROUND_TRIP_S, run_carried
+
+import vol
+from dstorm import parse
+from dstorm.queues.outgoing import Parcel
+from vol.dense import DenseVector
+from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED
+from vol.sparse.joining import row_join
+from vol.sparse.vector import SparseVector
+from vol.sparse.wire import RowFormat, RowValues, decode, encode_rows
+from vol.traced import TracedDense
+
+pytestmark = pytest.mark.serial
+
+N = 12
+
+
+def run(live, hosts="ab", seed=0, kind=DenseVector, shape=(N,), dtype=np.float64, **options):
+    """live(rank, vector, transport) on all ranks; results by rank."""
+
+    def start(transport):
+        array = np.zeros(shape, dtype)
+        made = kind(array, transport, vol.graph("all", len(hosts)), parse("asp"), **{"depth": 4, **options})
+        return live(transport.rank, made, transport)
+
+    return run_carried(start, hosts, seed)
+
+
+def settled(v, transport, function):
+    """All that was scattered is merged; what became of this rank's messages."""
+    transport.barrier()
+    v.gather(function)
+    transport.barrier()
+    return v.statistics()
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_of_models_the_newest_arrives(seed):
+    def live(rank, v, transport):
+        v.gather(AVG)
+        for step in range(1, 9):
+            v.array[:] = step if rank else -step
+            v.scatter()
+            transport.pause(9)
+        transport.barrier()
+        v.gather(REPLACE)
+        return v.array[0], v.statistics()
+
+    (first, counts), (second, _) = run(live, seed=seed)
+    assert (first, second) == (8, -8)
+    assert counts.superseded >= 4 and counts.sent == 8
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int32])
+def test_changes_are_added_up(dtype, seed):
+    def live(rank, v, transport):
+        v.gather(SUM)
+        got = np.zeros(N, dtype)
+        for step in range(1, 13):
+            v.array[:] = step * (1 + rank)
+            v.scatter()
+            v.array[:] = 0
+            v.gather(SUM)
+            got += v.array
+            transport.pause(9)
+        v.array[:] = 0
+        counts = settled(v, transport, SUM)
+        return got + v.array, counts
+
+    (first, counts), (second, _) = run(live, dtype=dtype, seed=seed)
+    assert (first == 2 * 78).all() and (second == 78).all()
+    assert counts.superseded > 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_no_mass_is_lost(seed):
+    def live(rank, v, transport):
+        v.gather(PUSH_SUM)
+        v.array[:] = 10.0 * rank
+        transport.barrier()
+        for _ in range(6):
+            v.scatter()
+            v.gather(PUSH_SUM)
+            transport.pause(11)
+        counts = settled(v, transport, PUSH_SUM)
+        return v._mass, v._mass * v.array[0], counts
+
+    ends = run(live, "aab", seed=seed, depth=8)
+    assert sum(mass for mass, _, _ in ends) == pytest.approx(3.0)
+    assert sum(value for _, value, _ in ends) == pytest.approx(30.0)
+    assert sum(counts.superseded for _, _, counts in ends) > 0
+    assert sum(counts.overwritten for _, _, counts in ends) == 0
+
+
+def test_of_what_a_users_function_merges_as_many_wait_as_a_queue_holds():
+    def live(rank, v, transport):
+        seen = []
+        for step in range(1, 9):
+            v.array[:] = step
+            v.scatter()
+        transport.barrier()
+        v.gather(lambda own, updates: seen.extend(int(one.values[0]) for one in updates))
+        return seen, v.statistics()
+
+    for seen, counts in run(live):
+        assert seen == [5, 6, 7, 8] and counts.superseded == 4
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("capacity", [None, 5])
+@pytest.mark.parametrize("named", [False, True])
+def test_no_row_is_lost(capacity, named, seed):
+    def live(rank, v, transport):
+        v.gather(AVG)
+        for step in range(1, 9):
+            rows = [(step * 3 + place) % N for place in range(4)]
+            v.array[rows] = 100 * rank + step
+            v.scatter(rows=rows if named else None)
+            transport.pause(9)
+        mine = v.array.copy()
+        return mine, settled(v, transport, REPLACE), v.array
+
+    (first, counts, got), (second, _, its) = run(live, kind=SparseVector, capacity=capacity, seed=seed)
+    assert (got == second).all() and (its == first).all()
+    assert counts.superseded > 0 and counts.overwritten == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(("capacity", "wire"), [(None, None), (5, None), (5, "float16")])
+def test_rows_of_changes_are_added_up(capacity, wire, seed):
+    def live(rank, v, transport):
+        v.gather(SUM)
+        given = np.zeros((N, 2))
+        for step in range(1, 9):
+            rows = [(step * 3 + place) % N for place in range(4)]
+            v.array[:] = 0
+            v.array[rows] = step
+            given += v.array
+            v.scatter(rows=rows)
+        v.array[:] = 0
+        counts = settled(v, transport, SUM)
+        return given, v.array, counts
+
+    options = dict(kind=SparseVector, shape=(N, 2), capacity=capacity, track=False, wire=wire, seed=seed, depth=8)
+    for given, got, counts in run(live, **options):
+        np.testing.assert_array_equal(got, given)
+        assert counts.superseded > 0 and counts.overwritten == 0
+
+
+@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("wire", [None, "int8"])
+def test_what_top_k_has_sent_and_has_not_left_goes_back(wire, seed):
+    def live(rank, v, transport):
+        v.gather(SUM)
+        draw, given = np.random.default_rng(rank), np.zeros((N, 2))
+        got = np.zeros((N, 2))
+        for _ in range(20):
+            v.array[:] = draw.normal(size=(N, 2))
+            given += v.array
+            v.scatter()
+            v.array[:] = 0
+            v.gather(SUM)
+            got += v.array
+            transport.pause(10)
+        v.array[:] = 0
+        counts = settled(v, transport, SUM)
+        left = sum(one.values for one in [*v._residuals.values(), *v._largest.residuals.values()])
+        return given - left, got + v.array, counts
+
+    options = dict(kind=SparseVector, shape=(N, 2), top_k=3, wire=wire, seed=seed, depth=8)
+    (first, from_second, counts), (second, from_first, _) = run(live, **options)
+    np.testing.assert_allclose(from_first, first, atol=1e-9)
+    np.testing.assert_allclose(from_second, second, atol=1e-9)
+    assert counts.superseded > 0
+
+
+@pytest.mark.parametrize("capacity", [3, 12])
+@pytest.mark.parametrize("scaled", [False, True])
+def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
+    form = RowFormat(N, 2, np.dtype(np.int8 if scaled else np.float32), capacity, scaled)
+
+    def parcel(step, weight, rows):
+        rows = np.array(rows)
+        encoding, payload = encode_rows(form, RowValues(rows, np.full((len(rows), 2), step, np.float32)))
+        return Parcel(step, encoding, weight, 0.5, payload)
+
+    def shown(parcels):
+        contents = [decode(form, one.encoding, one.payload) for one in parcels]
+        assert all(len(one.rows) <= capacity for one in contents)
+        values = [one.part(0, len(one.rows)) for one in contents]
+        return [(one.step, one.weight, content.rows.tolist(), part[:, 0].round(3).tolist())
+                for one, content, part in zip(parcels, contents, values, strict=True)]  # fmt: skip
+
+    join = row_join(form, adds=False)
+    waiting = join(1, join(1, [], parcel(1, 1.0, [0, 1, 2])), parcel(2, 9.0, [1, 5]))
+    assert shown(waiting) == [(1, 1.0, [0, 2], [1, 1]), (2, 9.0, [1, 5], [2, 2])]
+    waiting = join(1, waiting, parcel(3, 9.0, [2, 5]))
+    both = [1, 2, 5]
+    assert shown(waiting) == [(1, 1.0, [0], [1]), (3, 9.0, both, [2, 3, 3])]
+    assert shown(join(1, waiting, parcel(4, 1.0, both)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
+
+
+def test_a_weighted_mean_takes_the_newest_weight():
+    def live(rank, v, transport):
+        v.gather(WEIGHTED)
+        for step in range(1, 5):
+            v.array[:] = step
+            v.scatter(weight=float(step))
+        v.array[:] = 0
+        before = transport.clock()
+        v.gather(WEIGHTED)
+        assert transport.clock() - before < ROUND_TRIP_S
+        transport.barrier()
+        v.gather(WEIGHTED)
+        return v.array[0]
+
+    assert run(live) == [2.0, 2.0]
+
+
+def test_a_trace_has_each_message_that_has_left_once():
+    class Notes:
+        def __init__(self):
+            self.sent_to, self.totals = [], None
+
+        def name(self, text):
+            return 0
+
+        def sent(self, name, step, start, end, messages):
+            self.sent_to += [nbytes for _, nbytes in messages]
+
+        def settle(self, totals):
+            self.totals = totals
+
+        def __getattr__(self, name):
+            return lambda *_: None
+
+    def start(transport):
+        transport.trace = Notes()
+        v = TracedDense(np.zeros(N), transport, vol.graph("all", 2), parse("asp"))
+        v.gather(AVG)
+        for _ in range(40):
+            v.scatter()
+            transport.pause(18)
+        v.close()
+        (totals,) = transport.trace.totals.values()
+        counts = v.statistics()
+        transport.barrier()
+        assert len(transport.trace.sent_to) + totals.messages == counts.sent - counts.superseded
+        assert sum(transport.trace.sent_to) + totals.nbytes == counts.bytes_sent
+        return counts.superseded, len(transport.trace.sent_to)
+
+    assert all(superseded and sent for superseded, sent in run_carried(start))

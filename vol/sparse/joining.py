@@ -1,0 +1,98 @@
+"""What becomes of rows that wait to leave for another host, when the next ones come. Pure.
+
+Of a row that is in both messages the newer one stays, or their sum. All other rows are kept: in the new message where
+there is room for them, else in one before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+
+from dstorm.queues.outgoing import Join, Parcel
+from vol.sparse.error_feedback import Residual
+from vol.sparse.rows import union
+from vol.sparse.wire import RowFormat, RowValues, Staging, decode, encode, encode_rows
+from vol.update import Array
+
+
+def row_join(form: RowFormat, adds: bool, keeps: int = 0) -> Join:
+    """What joins messages of rows. Local.
+
+    `adds`: whether rows that are in both are added up; else the newer ones stay. `keeps`: so many messages wait before
+    any are joined, as it is not known what they say.
+    """
+
+    def join(peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
+        """The messages that wait from now on."""
+        if not waiting or len(waiting) < keeps:
+            return [*waiting, new]
+        newest, rows = new, _content(form, new)
+        before: list[tuple[Parcel, RowValues]] = []
+        for older in reversed(waiting):
+            content = _content(form, older)
+            rest = content.without(rows.rows)
+            for _, newer in before:
+                rest = rest.without(newer.rows)
+            if adds and len(rest.rows) < len(content.rows):
+                rows = _united(form, content.without(rest.rows), rows, adds=True)
+            if len(rest.rows) + len(rows.rows) <= form.capacity and (adds or older.weight == new.weight):
+                rows = _united(form, rest, rows, adds)
+            elif len(rest.rows):
+                before.insert(0, (older, rest))
+        return [*(_parcel(form, one, kept) for one, kept in before), _parcel(form, newest, rows)]
+
+    return join
+
+
+class LargestRows:
+    """What joins messages of the largest rows: what waits goes back, and the largest of all of it leave. Local.
+
+    The rest is kept for each peer alone, as others may have got it.
+    """
+
+    def __init__(self, form: RowFormat, dtype: np.dtype[np.generic]) -> None:
+        self._form, self._dtype = form, dtype
+        self.residuals: dict[int, Residual] = {}
+
+    def __call__(self, peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
+        """The largest rows of what waits, of the new message and of the residual of the peer."""
+        form, residual = self._form, self.residuals.get(peer)
+        if not waiting and (residual is None or not len(residual.largest(1))):
+            return [new]
+        if residual is None:
+            residual = self.residuals[peer] = Residual(self._dtype, form)
+        for one in (*waiting, new):
+            content = _content(form, one)
+            residual.take_back(content.rows, content.part(0, len(content.rows)))
+        rows = residual.largest(form.capacity)
+        if not len(rows):  # they have added up to zeros, of which one row goes, as it carries the step
+            rows = content.rows[:1]
+        encoded = encode(form, rows, residual.values, Staging(), saturate=True)
+        payload = np.concatenate([encoded.body, encoded.tail])
+        residual.sent(rows)
+        return [new._replace(encoding=encoded.encoding, payload=payload)]
+
+
+def _content(form: RowFormat, parcel: Parcel) -> RowValues:
+    content = decode(form, parcel.encoding, parcel.payload)
+    assert content is not None, "this rank has encoded it"
+    return content
+
+
+def _parcel(form: RowFormat, parcel: Parcel, content: RowValues) -> Parcel:
+    encoding, payload = encode_rows(form, content)
+    return parcel._replace(encoding=encoding, payload=payload)
+
+
+def _united(form: RowFormat, older: RowValues, newer: RowValues, adds: bool) -> RowValues:
+    """The rows of both: the newer ones, or the sum, where both have a row."""
+    if not len(older.rows):
+        return newer
+    rows = union([older.rows, newer.rows], form.n)
+    values: Array = np.zeros((len(rows), form.width), newer.values.dtype)
+    for content in (older, newer):
+        place, part = np.searchsorted(rows, content.rows), content.part(0, len(content.rows))
+        values[place] = values[place] + part if adds else part
+    return RowValues(rows, values)
