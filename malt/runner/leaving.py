@@ -72,7 +72,9 @@ def process() -> str:
 
 
 def listen(connection: int) -> None:
-    """Obey what comes over `connection` from a launcher on another host, until that has closed it.
+    """Obey what comes over `connection` from a launcher on another host.
+
+    Returns after a request to leave, or when the launcher has closed the connection.
 
     A line is the number of a signal, which asks this process to leave, or "ended" and a rank: the launcher has seen the
     end of that rank's process on its own host.
@@ -83,9 +85,10 @@ def listen(connection: int) -> None:
             *what, number = line.split()
             if what:
                 _ended.add(int(number))
-            elif not _notified:  # it comes again whenever another rank has connected
+            else:  # it comes again whenever another rank has connected
                 _notified = int(number)
                 os.kill(_process, _notified)
+                return
 
 
 def ended_elsewhere() -> frozenset[int]:
