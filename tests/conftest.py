@@ -37,10 +37,6 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # started in the backgrou
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 TESTS = Path(__file__).parent
-GRAPHS = [
-    "all", "ring", "halton", "chord", "exponential", "one-peer", "pairs", "hypercube", "torus", "random", "star",
-    "auto",
-]  # fmt: skip
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 ORDERLY = (pytest.ExitCode.OK, pytest.ExitCode.TESTS_FAILED, pytest.ExitCode.NO_TESTS_COLLECTED)
 FEW_SEEDS, FEW_EXAMPLES = 1, 25

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import GRAPHS
+from graphnames import GRAPHS
 
 import malt
 from dstorm import Queues

@@ -6,7 +6,7 @@ import json
 
 import numpy as np
 import pytest
-from conftest import GRAPHS
+from graphnames import GRAPHS
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from schedules import send

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from conftest import GRAPHS
+from graphnames import GRAPHS
 from mutation import plant
 
 import malt

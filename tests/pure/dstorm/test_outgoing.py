@@ -175,7 +175,7 @@ def few_retries(monkeypatch):
 
 
 @pytest.mark.parametrize("newest", [False, True])
-@pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda one: f"{one['plan']}-{one['depth']}")
 def test_every_schedule_keeps_the_promises(scenario, newest, few_retries):
     assert played(scenario, newest) > 100
 
