@@ -86,6 +86,10 @@ class HostNetwork:
         """Run `malt run WORDS` on a host to its end."""
         return self.run(host, sys.executable, "-m", "malt", "run", *words, **{"folder": ROOT, **options})
 
+    def start_malt(self, host, *words, **options):
+        """Start `malt run WORDS` on a host; its process here."""
+        return self.start(host, sys.executable, "-m", "malt", "run", *words, **{"folder": ROOT, **options})
+
     def link(self, host, state):
         """Plug in the cable of a host (up), or pull it (down)."""
         subprocess.run(self.words("link", host, state), check=True)
@@ -96,10 +100,10 @@ class HostNetwork:
         files = self.shell(host, "find /dev/shm /tmp -mindepth 1 -maxdepth 1 ! -name 'pytest*' ! -name hsperf*")
         return [*processes.splitlines(), *files.splitlines()]
 
-    def until_clean(self, limit_s=10.0):
-        """Wait until nothing is left of jobs on any host. AssertionError: something stays."""
+    def until_clean(self, limit_s=10.0, names=None):
+        """Wait until nothing is left of jobs on these hosts, all by default. AssertionError: something stays."""
         end = time.monotonic() + limit_s
-        while left := {host: found for host in self.names if (found := self.left(host))}:
+        while left := {host: found for host in names or self.names if (found := self.left(host))}:
             assert time.monotonic() < end, left
             time.sleep(0.2)
 

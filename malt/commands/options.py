@@ -52,8 +52,8 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 
 _WITH_VALUE = (
-    "-n", "--mpi", "--hosts", "--hostfile", "--restarts", "--grace", "--output", "--filter", "--metrics", "--trace",
-    "--ranks", "--loss",
+    "-n", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--grace", "--output", "--filter", "--metrics",
+    "--trace", "--ranks", "--loss",
 )  # fmt: skip
 """The options of `malt run` and `malt plan` that take the next word."""
 
@@ -61,8 +61,8 @@ _WITH_VALUE = (
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
         "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--hostfile FILE] [--label] [--view] [--filter RANKS] [--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] "
-        "[--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
+        "[--hostfile FILE] [--need FILE] [--label] [--view] [--filter RANKS] [--output DIR] "
+        "[--metrics FILE.jsonl|DIR] [--trace DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
@@ -73,6 +73,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
     run.add_argument("--hostfile", metavar="FILE", help="a file of them: host:2 or host slots=2 a line")
+    run.add_argument("--need", action="append", default=[], metavar="FILE",
+                     help="refuse to start where a host lacks this file; may come again")  # fmt: skip
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
         help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
     run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")

@@ -14,11 +14,12 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from malt.launch.hosts.allocation import Host
+from malt.launch.hosts.variables import travelling
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import LaunchError, Library
 from malt.launch.streams.display import PLAIN, Display
-from malt.runner.program import JOB_DIR
+from malt.runner.program import FAILURE_DIR, JOB_DIR
 from malt.runner.reporting import CONTROL_SERVER
 from malt.watch.metrics import METRICS
 from malt.watch.trace.files import TRACE
@@ -157,6 +158,23 @@ def check_program(program: Sequence[str]) -> None:
         raise LaunchError(f"no module named {program[1]} that can be run, for {sys.executable} in {os.getcwd()}")
 
 
+def files_of(program: Sequence[str]) -> tuple[str, ...]:
+    """Return the absolute path of the file that `program` names, if it is known without an import. Local."""
+    if program[0] == "-c":
+        return ()
+    if program[0] != "-m":
+        return (os.path.abspath(program[0]),)
+    path: list[str] = [os.getcwd(), *sys.path]
+    parts = program[1].split(".")
+    for end in range(1, len(parts) + 1):
+        spec = _find(".".join(parts[:end]), path)
+        if spec is None:
+            return ()
+        path = list(spec.submodule_search_locations or ())
+    main = _find(f"{program[1]}.__main__", path) if path else spec
+    return (os.path.abspath(main.origin),) if main is not None and main.origin else ()
+
+
 def _is_module(name: str) -> bool:
     """Whether `python -m name` finds the module, judged by the files: an import could start MPI in the launcher."""
     path = [os.getcwd(), *sys.path]
@@ -194,8 +212,6 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         if is_spread and job.survive != BEST_EFFORT:
             raise LaunchError(f"--survive: {SEVERAL_HOSTS}")
         settings[SURVIVE] = job.survive
-        if is_spread and library.family == "openmpi":
-            options += [word for name in (SURVIVE, JOB_DIR, CONTROL_SERVER) for word in ("-x", name)]
     if job.metrics is not None:
         settings[METRICS] = job.metrics
     if job.trace is not None:
@@ -206,12 +222,9 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         settings |= _openmpi_settings(library, machine, crowded, job.ranks == 1)
         if not machine.terminal and "FORCE_COLOR" not in environ:
             settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
-        exported = [name for name in (*THREADS, *HEAP, RESTART, METRICS, TRACE) if name in environ or name in settings]
-        options += _openmpi_options(environ) + _openmpi_hosts(placed, exported)
-    elif library.family == "intel":
-        options += _intel_hosts(placed)
-    elif placed:
-        options += ["-hosts", _joined(placed)]
+        options += _openmpi_options(environ)
+    ours = {**settings, FAILURE_DIR: "", **(dict.fromkeys((JOB_DIR, CONTROL_SERVER), "") if job.survive else {})}
+    options += _hosts_options(library.family, placed, travelling({**environ, **ours}) if is_spread else [])
     added = {name: value for name, value in settings.items() if name not in environ}
     command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
     fault_tolerant_ranks = job.ranks if job.survive else 0
@@ -285,16 +298,19 @@ def _openmpi_options(environ: Mapping[str, str]) -> list[str]:
     return ["--bind-to", "none"]
 
 
-def _openmpi_hosts(placed: Sequence[Host], exported: Sequence[str]) -> list[str]:
-    """Options for the hosts. `exported`: the variables to pass on to them; Open MPI itself passes on only its own."""
+def _hosts_options(family: str, placed: Sequence[Host], names: Sequence[str]) -> list[str]:
+    """Options for the hosts. `names`: the variables that ranks there get, whose values no command line shows.
+
+    Open MPI itself passes on only its own, and MPICH also those of the session and the terminal.
+    """
     if not placed:
         return []
-    return ["--host", _joined(placed), *(word for name in exported for word in ("-x", name))]
-
-
-def _intel_hosts(placed: Sequence[Host]) -> list[str]:
-    if not placed:
-        return []
+    if family == "openmpi":
+        others = (name for name in names if not name.startswith(("OMPI_", "PRTE_", "PMIX_")))
+        return ["--host", _joined(placed), *(word for name in others for word in ("-x", name))]
+    passed = ["-genvlist", ",".join(names)] if names else []
+    if family != "intel":
+        return ["-hosts", _joined(placed), *passed]
     if len({host.slots for host in placed}) > 1:
         raise LaunchError("Intel MPI's mpiexec takes the same number of slots for all hosts")
-    return ["-hosts", ",".join(host.name for host in placed), "-ppn", str(placed[0].slots)]
+    return ["-hosts", ",".join(host.name for host in placed), "-ppn", str(placed[0].slots), *passed]

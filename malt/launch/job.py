@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -12,6 +13,8 @@ from typing import NamedTuple
 from malt.launch.command import Line
 from malt.launch.control import ControlServer
 from malt.launch.departure import Departure
+from malt.launch.hosts.ending import Ending
+from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.job_state import JobState, failed_with, report_ends_inside_mpi
 from malt.launch.observer import Observer
 from malt.launch.signals import Signals
@@ -23,6 +26,10 @@ from malt.runner.reporting import CONTROL_SERVER
 from malt.watch import jobs
 from malt.watch.ranks import ranks_with
 
+REMOTE_SESSION_BASE = "PRTE_MCA_prte_remote_tmpdir_base"
+"""The same as SESSION_BASE, for the other hosts, on which the folder of the job has the same name."""
+_LAST = "_"
+"""A variable that no other host gets. MPICH's mpiexec, told which variables to pass on, leaves out the last one."""
 GRACE_S = 10.0
 """How long ranks may take to leave after a signal to the launcher."""
 
@@ -42,41 +49,44 @@ class End(NamedTuple):
     """Whether the job was ended by a signal to the launcher."""
 
 
-def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End:
-    """Run `line` to its end and return how it ended. After a failure print the traceback of the first failed rank."""
-    with Signals() as signals, tempfile.TemporaryDirectory(prefix="malt-") as name:
-        folder = Path(name)
-        ours = {SESSION_BASE: name, **environ, **line.settings, FAILURE_DIR: name}
+def run(
+    line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S, remote: RemoteHosts | None = None
+) -> End:  # fmt: skip
+    """Run `line` to its end and return how it ended. After a failure print the traceback of the first failed rank.
+
+    `remote`: the other hosts of the job, on which nothing is left at the return.
+    """
+    remote = remote or RemoteHosts()
+    with Signals() as signals, _folder(remote, line) as folder:
         state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
-        for variable in (JOB_DIR, CONTROL_SERVER):  # of the job that starts this one
-            ours.pop(variable, None)
         control_server = ControlServer(folder) if state is not None and line.is_spread else None
-        if state is not None:
-            ours[JOB_DIR] = name
         if state is not None and control_server is not None:
-            ours[CONTROL_SERVER] = control_server.endpoint
             state.report_ended = control_server.report_ended
+        ours = _variables(line, environ, str(folder), bool(remote), control_server)
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
         jobs.publish(folder, line.ranks, line.program)
         output = Output(folder, line.ranks, line.display)
-        job = Supervised(line.arguments, ours, signals, departure, grace_s, output)
+        job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes())
+        signals.suspend = remote.pausing(signals.suspend)
         output.start()
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
-        failure, is_ending = (partial(failed_with, folder), bool) if state is None else (state.status, state.is_ending)
+        ending = Ending(folder, line.ranks, remote)
+        failure, is_ending = _ends(folder, state, ending if remote else None)
         status = job.wait(failure, is_ending)
         banners, is_notified = output.close(observer.close()), False
         if control_server is not None:
             control_server.close()
+        remote.clean()
         if state is not None:
             status = status or state.end()
             state.clean()
         elif signals.first is None:
-            if line.forwards_signals and _was_killed(folder, status):
-                status += 128
+            status += 128 * (line.forwards_signals and _was_killed(folder, status))
             status, is_notified = report_ends_inside_mpi(folder, status)
-        if state is not None or status != 0:
+        if state is not None or status != 0 or ending.is_forced:
             job.kill_leftovers()  # children of failed ranks
+            ending.clean()
         reports = (_notified(folder, signals.first) or first_failure(folder)) if status != 0 else ""
         if not (reports or is_notified):
             say(banners.decode(errors="replace"))
@@ -84,6 +94,39 @@ def run(line: Line, environ: Mapping[str, str], grace_s: float = GRACE_S) -> End
             state.report_early_failures()
         say(reports)
     return End(status, signals.first is not None)
+
+
+@contextlib.contextmanager
+def _folder(remote: RemoteHosts, line: Line) -> Iterator[Path]:
+    """The folder of the job. Its other hosts end what is left there, unless a part without the launcher may go on."""
+    with (
+        tempfile.TemporaryDirectory(prefix="malt-") as name,
+        remote.watching(None if line.fault_tolerant_ranks else Path(name)),
+    ):
+        yield Path(name)
+
+
+def _variables(
+    line: Line, environ: Mapping[str, str], folder: str, has_hosts: bool, control_server: ControlServer | None
+) -> dict[str, str]:
+    """The environment of mpiexec. `has_hosts`: whether there are other hosts."""
+    is_watched = has_hosts and not line.fault_tolerant_ranks
+    ours = {SESSION_BASE: folder, **({REMOTE_SESSION_BASE: folder} if is_watched else {}), **environ, **line.settings}
+    for variable in (JOB_DIR, CONTROL_SERVER):  # of the job that starts this one
+        ours.pop(variable, None)
+    ours[FAILURE_DIR] = folder
+    ours |= {JOB_DIR: folder} if line.fault_tolerant_ranks else {}
+    ours |= {CONTROL_SERVER: control_server.endpoint} if control_server is not None else {}
+    return ours | ({_LAST: ours.pop(_LAST, "")} if has_hosts else {})
+
+
+def _ends(
+    folder: Path, state: JobState | None, ending: Ending | None
+) -> tuple[Callable[[], int | None], Callable[[], bool]]:
+    """The arguments of Supervised.wait: what tells the status, and whether ranks still run to their end."""
+    if state is not None:
+        return state.status, state.is_ending
+    return (partial(failed_with, folder) if ending is None else ending.status), bool
 
 
 def _was_killed(folder: Path, status: int) -> bool:

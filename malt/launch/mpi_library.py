@@ -34,7 +34,7 @@ _VERSIONS = (  # the banner of a library, or what its mpiexec --version prints
     ("mpich", r"(?:MPICH|MVAPICH\w*)\s+[Vv]ersion\s*:?\s*(\d+)\.(\d+)|HYDRA build details:\s+Version: +(\d+)\.(\d+)"),
 )
 
-_PROBE = """
+PROBE = """
 import ctypes, os, sys
 try:
     import mpi4py
@@ -81,7 +81,7 @@ def bound_library(python: str = sys.executable) -> Library:
 
     LaunchError: there is none, or its family is not in NAMES. subprocess.TimeoutExpired: the import takes too long.
     """
-    probe = subprocess.run([python, "-c", _PROBE], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
+    probe = subprocess.run([python, "-c", PROBE], capture_output=True, text=True, timeout=PROBE_TIMEOUT_S)
     if probe.returncode != 0:
         reason = (probe.stderr.strip().splitlines() or [f"it ended with status {probe.returncode}"])[-1]
         raise LaunchError(f"no MPI in {python}: {reason}; {INSTALL}")

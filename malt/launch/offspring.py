@@ -11,7 +11,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from pathlib import Path
 from typing import NamedTuple
 
@@ -29,12 +29,13 @@ class _Child(NamedTuple):
 
 
 class Offspring:
-    """The children that this process gets from now on."""
+    """The children that this process gets from now on. `own`: children that it has itself started before."""
 
-    def __init__(self) -> None:
+    def __init__(self, own: Collection[int] = ()) -> None:
         _prctl(_PR_SET_CHILD_SUBREAPER, 1)
         self._before = {(child.number, child.started) for child in _children()}
         """Children that are not of the job: a shell that called exec leaves its own to this process."""
+        self._has_strangers = any(number not in own for number, _ in self._before)
 
     def kill(self, sessions: Iterable[int]) -> list[int]:
         """Kill them all, and the orphans that appear as they end. Returns the processes that do not end. Local.
@@ -55,7 +56,7 @@ class Offspring:
 
     def _found(self, sessions: set[int]) -> list[int]:
         fresh = [child for child in _children() if (child.number, child.started) not in self._before]
-        return [child.number for child in fresh if not self._before or child.session in sessions]
+        return [child.number for child in fresh if not self._has_strangers or child.session in sessions]
 
 
 def end_with_parent() -> None:

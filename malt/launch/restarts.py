@@ -7,23 +7,24 @@ from collections.abc import Callable, Mapping
 
 from malt.launch import job
 from malt.launch.command import RESTART, Line
+from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.job_state import BAD_INPUT
 from malt.launch.streams.display import say
 
 
 def run(
     compose: Callable[[Mapping[str, str]], Line], environ: Mapping[str, str], restarts: int,
-    grace_s: float = job.GRACE_S,
+    grace_s: float = job.GRACE_S, remote: RemoteHosts | None = None,
 ) -> int:  # fmt: skip
     """Run the line that compose(environ) returns, and again after a failure, at most `restarts` times.
 
     Returns the status of the last run. A job that a signal to the launcher has ended is not run again, nor one that
-    ended with BAD_INPUT. The variable RESTART holds the number of the restart, from 1.
+    ended with BAD_INPUT. `remote`: the other hosts. The variable RESTART holds the number of the restart, from 1.
     """
     try:
         for attempt in range(restarts + 1):
             again = {**environ, RESTART: str(attempt)} if attempt else environ
-            end = job.run(compose(again), again, grace_s)
+            end = job.run(compose(again), again, grace_s, remote)
             if end.status in (0, BAD_INPUT) or end.is_notified or attempt == restarts:
                 break
             say(f"malt run: the job ended with status {end.status}: restart {attempt + 1} of {restarts}\n")

@@ -21,7 +21,7 @@ import select
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 from malt.launch import offspring
 from malt.launch.departure import Departure
@@ -42,14 +42,14 @@ FAILED_S = 2.0
 
 
 class Supervised:
-    """An mpiexec and the processes that it starts. LaunchError: it cannot be started."""
+    """An mpiexec and the processes that it starts. `own`: the launcher's others. LaunchError: it cannot be started."""
 
     def __init__(
         self, arguments: list[str], environ: Mapping[str, str], signals: Signals, departure: Departure, grace_s: float,
-        output: Output,
+        output: Output, own: Collection[int] = (),
     ) -> None:  # fmt: skip
         self._signals, self._departure, self._grace_s = signals, departure, grace_s
-        self._offspring, self._output = Offspring(), output
+        self._offspring, self._output = Offspring(own), output
         self._shared: set[str] = set()
         self._input = StandardInput(departure.folder, departure.is_spread, output.note_typed)
         stdout, stderr = output.pipes

@@ -25,7 +25,7 @@ def attempts(monkeypatch):
     def attempts(ends, count, environ=None):
         seen = []
 
-        def run(line, environ, grace_s):
+        def run(line, environ, grace_s, remote):
             seen.append((line, environ.get(RESTART)))
             return End(*ends[len(seen) - 1])
 
@@ -114,7 +114,7 @@ def test_a_signal_ends_it_for_good(tmp_path, supervise, number):
 def test_a_signal_between_two_jobs(monkeypatch):
     ends = iter([End(1)])
 
-    def run(line, environ, grace_s):
+    def run(line, environ, grace_s, remote):
         for end in ends:
             return end
         raise KeyboardInterrupt

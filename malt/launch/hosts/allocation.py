@@ -20,6 +20,8 @@ from pathlib import Path
 
 from malt.launch.mpi_library import LaunchError
 
+BATCH_JOBS = "SLURM_JOB_ID", "PBS_JOBID", "LSB_JOBID"
+"""The variables of batch systems that may start the daemons of mpiexec themselves, without ssh."""
 MPIJOB_FILES = (
     "OMPI_MCA_orte_default_hostfile", "PRTE_MCA_prte_default_hostfile", "HYDRA_HOST_FILE", "I_MPI_HYDRA_HOST_FILE"
 )  # fmt: skip

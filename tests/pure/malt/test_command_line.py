@@ -137,7 +137,7 @@ def test_version(capsys):
 def test_survive_may_be_asked_for_by_the_environment(environment, option, asked, monkeypatch):
     seen = []
     monkeypatch.setattr(
-        command_line.restarts.job, "run", lambda line, environ, grace_s: seen.append((line, environ)) or End(0)
+        command_line.restarts.job, "run", lambda line, environ, *rest: seen.append((line, environ)) or End(0)
     )
     monkeypatch.setenv("MALT_SURVIVE", environment)
     assert status(["run", "-n", "2", *option, "x.py"]) == 0
@@ -167,13 +167,13 @@ def test_survive_in_the_environment_is_checked(monkeypatch, capsys):
 def test_ends_with_the_status_of_the_job(monkeypatch):
     seen = []
 
-    def run(line, environ, grace_s):
+    def run(line, environ, grace_s, remote):
         seen.append((line, grace_s))
         return End(7)
 
     monkeypatch.setattr(command_line.restarts.job, "run", run)
-    assert status(["run", "-n", "3", "--hosts", "a:1,b", "--grace", "0.5", "x.py", "--dry-run"]) == 7
+    assert status(["run", "-n", "3", "--hosts", "localhost:1,127.0.0.1", "--grace", "0.5", "x.py", "--dry-run"]) == 7
     ((line, grace_s),) = seen
     assert grace_s == 0.5
     assert isinstance(line, Line) and line.arguments[-2:] == ["x.py", "--dry-run"]
-    assert f"{Host('a', 1)},{Host('b', 2)}" in line.arguments
+    assert f"{Host('localhost', 1)},{Host('127.0.0.1', 2)}" in line.arguments

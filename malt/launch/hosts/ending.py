@@ -1,0 +1,53 @@
+"""How a job on several hosts is seen to have ended, also where its mpiexec stays: a link is down, say."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from malt.launch.hosts.agent import SILENCE_S, Traces
+from malt.launch.hosts.remote import RemoteHosts
+from malt.launch.job_state import failed_with
+from malt.launch.streams.display import say
+from malt.watch.ranks import ranks_with
+
+_STAYS_S = 4.0
+"""How long mpiexec may stay after the last rank has reported its end, before it is asked to end, and then killed."""
+
+
+class Ending:
+    """The end of a job of so many `ranks`. `folder`: that of the job. `remote`: its other hosts."""
+
+    def __init__(self, folder: Path, ranks: int, remote: RemoteHosts) -> None:
+        self._folder, self._all, self._remote = folder, set(range(ranks)), remote
+        self._traces = Traces(str(folder))
+        self._finished_at: float | None = None
+        self.is_forced = False
+        """Whether mpiexec has not ended by itself."""
+
+    def status(self) -> int | None:
+        """Return the status of the job, or None while it runs or mpiexec may still report it. Local."""
+        self._traces.note()
+        silent = self._remote.cut_off()
+        failed = failed_with(self._folder)
+        if failed is not None:
+            return failed
+        if silent is not None:
+            self._force(f"nothing was heard of host {silent} for {SILENCE_S:.0f} s, by a link that is down, say")
+            return 1
+        if self._finished_at is None and ranks_with(self._folder, "finished") >= self._all:
+            self._finished_at = time.monotonic()
+        if self._finished_at is None or time.monotonic() - self._finished_at < _STAYS_S:
+            return None
+        self._force("all ranks have ended, and mpiexec has not")
+        return 0
+
+    def clean(self) -> None:
+        """Remove what MPI has left on this host of a job on several. Call it when no rank runs any more. Local."""
+        if self._remote:
+            self._traces.remove()
+
+    def _force(self, why: str) -> None:
+        if not self.is_forced:
+            say(f"malt run: {why}: the job is ended\n")
+        self.is_forced = True

@@ -1,0 +1,96 @@
+"""A job on two hosts ends soon after a rank has failed or all have ended, whatever mpiexec sees. Nothing is left."""
+
+from __future__ import annotations
+
+import signal
+import time
+
+import pytest
+
+from malt.launch.hosts.agent import SILENCE_S
+
+PROGRAM = """
+import os, sys, time
+import malt
+malt.init()
+malt.vector(1000)
+malt.barrier()
+print("running", flush=True)
+{}
+"""
+SOON_S = 10.0
+
+
+class Run:
+    """A job of a rank on a and one on b."""
+
+    def __init__(self, hosts, last_lines):
+        words = ["-n", "2", "--hosts", "a:1,b:1", "-c", PROGRAM.format(last_lines)]
+        self.hosts, self._process = hosts, hosts.start_malt("a", *words)
+        assert [self._process.stdout.readline() for _ in range(2)] == ["running\n"] * 2, self._process.stderr.read()
+
+    def end(self, limit_s):
+        """Its status, and what it printed on stderr. It must end within that time."""
+        began = time.monotonic()
+        _, errors = self._process.communicate(timeout=100)
+        assert time.monotonic() - began < limit_s, errors
+        return self._process.returncode, errors
+
+
+def test_an_error_on_another_host_ends_the_job(hosts):
+    status, errors = Run(hosts, "if malt.rank() == 1: raise KeyError('the reason')\ntime.sleep(60)").end(SOON_S)
+    assert status == 1 and errors.rstrip().endswith("KeyError: 'the reason'")
+    assert "malt run: rank 1" in errors
+    hosts.until_clean()
+
+
+@pytest.mark.thorough
+def test_a_rank_that_is_killed_on_another_host_ends_the_job(hosts):
+    run = Run(hosts, "time.sleep(60)")
+    hosts.shell("b", "pkill -KILL -f [r]unner/program.py")
+    status, _ = run.end(SOON_S)
+    assert status != 0
+    hosts.until_clean()
+
+
+@pytest.mark.thorough
+def test_a_failure_ends_the_job_while_a_link_is_down(hosts):
+    run = Run(hosts, "time.sleep(3)\nif malt.rank() == 0: sys.exit(5)\ntime.sleep(100)")
+    hosts.link("b", "down")
+    status, errors = run.end(SOON_S + 3 + 9)  # and the wait for the host that does not answer
+    assert status == 5
+    assert f"malt run: host b does not answer: within {SILENCE_S:.0f} s it ends by itself" in errors
+    hosts.until_clean(SILENCE_S + 5)
+    hosts.link("b", "up")
+
+
+@pytest.mark.thorough
+def test_a_host_that_is_cut_off_ends_the_job(hosts):
+    run = Run(hosts, "time.sleep(100)")
+    hosts.link("b", "down")
+    status, errors = run.end(SILENCE_S + 25)
+    assert status == 1
+    assert f"malt run: nothing was heard of host b for {SILENCE_S:.0f} s" in errors
+    hosts.until_clean(SILENCE_S + 5)
+    hosts.link("b", "up")
+
+
+@pytest.mark.thorough
+def test_the_job_ends_when_all_ranks_have_and_mpiexec_has_not(hosts):
+    run = Run(hosts, "time.sleep(2)")
+    hosts.shell("b", "kill -STOP $(ps -e -o pid=,comm= | grep -E 'prted|hydra_pmi' | while read p c; do echo $p; done)")
+    status, errors = run.end(2 + 2 * SOON_S)
+    assert status == 0
+    assert "malt run: all ranks have ended, and mpiexec has not: the job is ended" in errors
+    hosts.until_clean()
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL], ids=["SIGINT", "SIGKILL"])
+def test_a_signal_to_the_launcher_leaves_nothing_on_any_host(number, hosts):
+    run = Run(hosts, "time.sleep(100)")
+    hosts.shell("a", f"kill -{int(number)} $(ps -e -o pid=,args= | grep '[m]alt run' | head -1 | cut -c1-8)")
+    run.end(2 * SOON_S)
+    hosts.until_clean(SOON_S, "ab" if number == signal.SIGINT else "b")
+    if number == signal.SIGKILL:
+        assert all(left.startswith("/") and " " not in left for left in hosts.left("a"))  # files alone

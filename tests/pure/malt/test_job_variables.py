@@ -1,0 +1,19 @@
+"""The environment of an mpiexec."""
+
+from __future__ import annotations
+
+import pytest
+
+from malt.launch.command import Line
+from malt.launch.hosts.variables import travelling
+from malt.launch.job import _variables
+
+pytestmark = pytest.mark.serial
+
+
+def test_the_last_variable_is_one_that_no_other_host_needs():
+    line = Line({"MALT_RESTART": "1"}, [], 2)
+    for environ in ({"OWN": "x"}, {"_": "y", "OWN": "x"}):
+        names = list(_variables(line, environ, "/tmp/malt-x", True, None))
+        assert {"OWN", "MALT_RESTART", "MALT_FAILURE_DIR"} < set(names)
+        assert names[-1] not in travelling(dict.fromkeys(names, ""))  # MPICH's mpiexec leaves it out
