@@ -41,6 +41,8 @@ class HostNetwork:
 
     def __init__(self, names, shared=()):
         command = ["unshare", "--pid", "--mount", "--net", "--fork", "--kill-child", "--mount-proc", str(SCRIPT)]
+        if ROOT.is_relative_to("/tmp"):  # hosts have a /tmp of their own
+            shared = [*shared, ROOT]
         environment = {**os.environ, "PATH": _PATH, "SHARE": " ".join(map(str, shared))}
         self.names = tuple(names)
         self._serve = subprocess.Popen(
