@@ -32,18 +32,18 @@ def missing():
     """Why no such hosts can be made here, or ""."""
     if os.geteuid() != 0:
         return "hosts made of namespaces, each with an ssh daemon, need root"
+    if ROOT.is_relative_to("/tmp"):
+        return "hosts made of namespaces have a /tmp of their own each, and this checkout lies below /tmp"
     absent = [tool for tool in _NEEDED if shutil.which(tool, path=_PATH) is None]
     return f"hosts made of namespaces need {', '.join(absent)} (iproute2, openssh-server)" if absent else ""
 
 
 class HostNetwork:
-    """Hosts of these names, joined by a network. `shared`: folders below /tmp that all of them see."""
+    """Hosts of these names, joined by a network."""
 
-    def __init__(self, names, shared=()):
+    def __init__(self, names):
         command = ["unshare", "--pid", "--mount", "--net", "--fork", "--kill-child", "--mount-proc", str(SCRIPT)]
-        if ROOT.is_relative_to("/tmp"):  # hosts have a /tmp of their own
-            shared = [*shared, ROOT]
-        environment = {**os.environ, "PATH": _PATH, "SHARE": " ".join(map(str, shared))}
+        environment = {**os.environ, "PATH": _PATH}
         self.names = tuple(names)
         self._serve = subprocess.Popen(
             [*command, "serve", *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,

@@ -117,7 +117,7 @@ def _variables(
     ours[FAILURE_DIR] = folder
     ours |= {JOB_DIR: folder} if line.fault_tolerant_ranks else {}
     ours |= {CONTROL_SERVER: control_server.endpoint} if control_server is not None else {}
-    return ours | ({_LAST: ours.pop(_LAST, "")} if has_hosts else {})
+    return ours | ({_LAST: ours.pop(_LAST, "")} if has_hosts or line.is_spread else {})
 
 
 def _ends(

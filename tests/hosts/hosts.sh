@@ -6,7 +6,6 @@
 #   hosts.sh in HOST FOLDER WORDS  inside the namespaces of serve: runs a command there, in that folder
 #   hosts.sh link HOST up|down     plugs in its cable, or pulls it
 #   hosts.sh port HOST             prints the name of its port at the switch
-# SHARE="/tmp/x /tmp/y": folders below /tmp that all hosts see.
 set -Eeuo pipefail
 STATE=/run/malt-hosts NET=10.99.7 SELF=$(readlink -f "$0")
 pid() { cat "$STATE/$1.pid"; }
@@ -43,13 +42,12 @@ serve() {
     cat >/dev/null
 }
 boot() {  # NAME ADDRESS: the first process of a host
-    local keep=/mnt folder control
+    local keep=/mnt control
     hostname "$1"; mount --make-rprivate /; mount -t tmpfs -o size=1g tmpfs /dev/shm; mount -t tmpfs tmpfs $keep
-    for folder in "$STATE" ${SHARE:-}; do mkdir -p "$keep$folder"; mount --bind "$folder" "$keep$folder"; done
+    mkdir -p "$keep$STATE"; mount --bind "$STATE" "$keep$STATE"
     mkdir -p ~/.ssh ~/.cache; mount -t tmpfs tmpfs /run; mount -t tmpfs tmpfs ~/.ssh; mount -t tmpfs tmpfs ~/.cache
     mount -t tmpfs -o mode=1777 tmpfs /tmp; mkdir /run/sshd; mount --bind "$keep$STATE/hosts" /etc/hosts
     cp "$keep$STATE"/ssh/* ~/.ssh/; cp "$keep$STATE/$1.key" /run/key
-    for folder in ${SHARE:-}; do mkdir -p "$folder"; mount --bind "$keep$folder" "$folder"; done
     umount -R $keep
     until ip link set eth0 up 2>/dev/null; do sleep 0.02; done
     for control in cubic reno; do echo $control >/proc/sys/net/ipv4/tcp_congestion_control && break; done 2>/dev/null

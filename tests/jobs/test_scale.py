@@ -28,7 +28,9 @@ def live(rank):
 
 means = malt.simulate(live, {RANKS})
 used = resource.getrusage(resource.RUSAGE_SELF)
-print(json.dumps([min(means), max(means), used.ru_utime + used.ru_stime, used.ru_maxrss / 1024]))
+# The maximum of getrusage begins with the memory of the process that has started this one.
+[most] = [line.split()[1] for line in open("/proc/self/status") if line.startswith("VmHWM")]
+print(json.dumps([min(means), max(means), used.ru_utime + used.ru_stime, int(most) / 1024]))
 """
 
 

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from dstorm.queues.outgoing import Join, Parcel
+from vol.merge import wide_dtype
 from vol.sparse.error_feedback import Residual
 from vol.sparse.rows import union
 from vol.sparse.wire import RowFormat, RowValues, Staging, decode, encode, encode_rows
@@ -28,20 +29,19 @@ def row_join(form: RowFormat, adds: bool, keeps: int = 0) -> Join:
         """The messages that wait from now on."""
         if not waiting or len(waiting) < keeps:
             return [*waiting, new]
-        newest, rows = new, _content(form, new)
-        before: list[tuple[Parcel, RowValues]] = []
+        kept = [(new, _content(form, new))]  # newest first
         for older in reversed(waiting):
-            content = _content(form, older)
-            rest = content.without(rows.rows)
-            for _, newer in before:
-                rest = rest.without(newer.rows)
-            if adds and len(rest.rows) < len(content.rows):
-                rows = _united(form, content.without(rest.rows), rows, adds=True)
-            if len(rest.rows) + len(rows.rows) <= form.capacity and (adds or older.weight == new.weight):
-                rows = _united(form, rest, rows, adds)
+            rest = _content(form, older)
+            for place, (newer, rows) in enumerate(kept):
+                shared, rest = _divided(rest, rows)
+                if adds and len(shared.rows):
+                    kept[place] = newer, _united(form, shared, rows, adds)
+            newest, rows = kept[0]
+            if len(rest.rows) + len(rows.rows) <= form.capacity and (adds or older.weight == newest.weight):
+                kept[0] = newest, _united(form, rest, rows, adds)
             elif len(rest.rows):
-                before.insert(0, (older, rest))
-        return [*(_parcel(form, one, kept) for one, kept in before), _parcel(form, newest, rows)]
+                kept.append((older, rest))
+        return [_parcel(form, one, rows) for one, rows in reversed(kept)]
 
     return join
 
@@ -86,12 +86,18 @@ def _parcel(form: RowFormat, parcel: Parcel, content: RowValues) -> Parcel:
     return parcel._replace(encoding=encoding, payload=payload)
 
 
+def _divided(content: RowValues, rows: RowValues) -> tuple[RowValues, RowValues]:
+    """What `content` says of the rows that are in `rows` too, and of the others."""
+    others = content.without(rows.rows)
+    return content.without(others.rows) if len(others.rows) else content, others
+
+
 def _united(form: RowFormat, older: RowValues, newer: RowValues, adds: bool) -> RowValues:
     """The rows of both: the newer ones, or the sum, where both have a row."""
     if not len(older.rows):
         return newer
     rows = union([older.rows, newer.rows], form.n)
-    values: Array = np.zeros((len(rows), form.width), newer.values.dtype)
+    values: Array = np.zeros((len(rows), form.width), wide_dtype(newer.values.dtype))
     for content in (older, newer):
         place, part = np.searchsorted(rows, content.rows), content.part(0, len(content.rows))
         values[place] = values[place] + part if adds else part

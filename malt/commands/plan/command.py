@@ -134,4 +134,3 @@ def _cell(row: dict[str, Any], best: Sequence[dict[str, Any]]) -> str:
     if time is None:
         return "-"
     return f"{'*' if row in best else ''}{'~' if row['extrapolated'] else ''}{time:.3g}"
-

@@ -116,4 +116,3 @@ def peers(graph: str, ranks: int) -> int:
     if graph == "all":
         return ranks - 1
     return len(graph_of(graph, ranks).out(0))
-

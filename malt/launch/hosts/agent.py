@@ -37,9 +37,10 @@ from typing import Any
 
 PULSE_S, SILENCE_S = 2.0, 30.0
 _POLL_S, _CONNECT_S, _MPI_S, _KILLED_S, _CLOSES_S, _NOTE_S = 0.1, 2.5, 60.0, 5.0, 1.0, 0.5
-_REPORT = re.compile(r"(finished|status)-\d+|rank-\d+\.txt")
+REPORT = re.compile(r"(finished|status)-\d+|rank-\d+\.txt")
 _DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
-_SHM_OF_MPI, _HWLOC_OF_HYDRA = "/dev/shm/", "/tmp/hydra_hwloc_xmlfile_"
+_SHM, _SHM_OF_MPI = "/dev/shm/", ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_")
+_HWLOC_OF_HYDRA = "/tmp/hydra_hwloc_xmlfile_"
 _MAY_BE_UNSET = "PYTHON", "LD_", "OMPI_", "PRTE_", "PMIX_", "MPI4PY_"
 
 
@@ -194,7 +195,7 @@ class Watch:
         self._traces.note()
         with contextlib.suppress(OSError):
             for name in sorted(set(os.listdir(self._folder)) - self._seen):
-                if _REPORT.fullmatch(name):
+                if REPORT.fullmatch(name):
                     with open(os.path.join(self._folder, name), encoding="utf-8", errors="replace") as file:
                         self._send(["report", [name, file.read()]])
                 self._seen.add(name)
@@ -252,7 +253,7 @@ def _name(process: str) -> str:
 
 def _files_of_mpich() -> set[str]:
     """The files by which ranks of MPICH on one host share memory, and those in which its daemons keep the topology."""
-    return {*glob.glob(f"{_SHM_OF_MPI}mpich_shm_*"), *glob.glob(f"{_HWLOC_OF_HYDRA}*")}
+    return {*glob.glob(f"{_SHM}mpich_shm_*"), *glob.glob(f"{_HWLOC_OF_HYDRA}*")}
 
 
 def _opened(process: int) -> set[str]:
@@ -265,9 +266,10 @@ def _opened(process: int) -> set[str]:
 
 
 def _mapped(process: int) -> set[str]:
+    """The files of MPI in shared memory that a process has mapped: others are the user's."""
     with contextlib.suppress(OSError), open(f"/proc/{process}/maps") as file:
-        paths = {line.split(None, 5)[5].rstrip("\n") for line in file if _SHM_OF_MPI in line}
-        return {path for path in paths if os.path.exists(path)}
+        paths = {line.split(None, 5)[5].rstrip("\n") for line in file if _SHM in line}
+        return {path for path in paths if os.path.basename(path).startswith(_SHM_OF_MPI) and os.path.exists(path)}
     return set()
 
 

@@ -172,7 +172,8 @@ class RemoteHosts:
             with contextlib.suppress(queue.Empty, OSError):
                 while True:
                     name, text = one.reports.get_nowait()
-                    reporting.write(self._folder / name, text)
+                    if agent.REPORT.fullmatch(name):
+                        reporting.write(self._folder / name, text)
 
 
 def _raise_first(complaints: Iterable[str]) -> None:

@@ -207,6 +207,24 @@ def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
     assert shown(join(1, waiting, parcel(4, 1.0, both)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
 
 
+def test_rows_that_several_waiting_messages_share_are_added_where_there_is_room():
+    form = RowFormat(N, 1, np.dtype(np.float16), 3, scaled=False)
+
+    def parcel(step, rows, value):
+        encoding, payload = encode_rows(form, RowValues(np.array(rows), np.full((len(rows), 1), value, np.float32)))
+        return Parcel(step, encoding, 1.0, 0.5, payload)
+
+    unknown, adding = row_join(form, adds=False, keeps=3), row_join(form, adds=True)
+    waiting = unknown(1, unknown(1, [parcel(1, [0, 1, 2], 1)], parcel(2, [2, 3, 4], 40_000)), parcel(3, [2, 3], 40_000))
+    contents = [decode(form, one.encoding, one.payload) for one in adding(1, waiting, parcel(4, [5, 6, 7], 2048))]
+    assert all(len(one.rows) <= 3 for one in contents)
+    told = np.zeros(N)
+    for one in contents:
+        told[one.rows] += one.part(0, len(one.rows))[:, 0]
+    most = float(np.finfo(np.float16).max)  # 80,000 is beyond the wire
+    assert told.tolist() == [1, 1, most, most, 40_000, 2048, 2048, 2048, 0, 0, 0, 0]
+
+
 def test_a_weighted_mean_takes_the_newest_weight():
     def live(rank, v, transport):
         v.gather(WEIGHTED)
