@@ -178,6 +178,7 @@ def test_one_that_is_silent_is_given_up_and_told(make, nbytes):
     pair.first.flush([1])
     assert 0.3 < time.monotonic() - start < 5
     wait_for(lambda: pair.first.find_failed() == [1])
+    pair.first.part([1])  # as the transport does then
     assert not pair.left
     with pytest.raises(OSError):  # what it sends late does not arrive
         for _ in range(100):
