@@ -15,8 +15,8 @@ import numpy as np
 
 from dstorm import Layout, Queues, header
 from dstorm.queues.consistency import ASP
-from dstorm.queues.edge import OutgoingMessage
-from dstorm.queues.outgoing import Join
+from dstorm.queues.sending.edge import OutgoingMessage
+from dstorm.queues.sending.outgoing import Join
 from dstorm.transports.mapped import MappedMemory
 from dstorm.transports.transfer import Rounds
 from dstorm.view import View

@@ -10,7 +10,7 @@ import numpy as np
 from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues import compiled
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.outgoing import Join, supersede
+from dstorm.queues.sending.outgoing import Join, supersede
 from vol.graphs.graph import Graph
 from vol.joining import join_of
 from vol.merge import (

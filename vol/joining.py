@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from dstorm.queues.outgoing import Join, Parcel, supersede
+from dstorm.queues.sending.outgoing import Join, Parcel, supersede
 from vol.merge import PUSH_SUM, SUM, GatherFunction, Own, Term, wide_dtype
 from vol.update import Array
 

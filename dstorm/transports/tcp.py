@@ -8,8 +8,8 @@ from collections.abc import Callable, Iterable, Sequence
 
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.queues.waiting import yield_core
-from dstorm.transports.arbiter import Arbiter, nbytes
-from dstorm.transports.links import Links
+from dstorm.transports.links.arbiter import Arbiter, nbytes
+from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import SpanningWindow
 from dstorm.transports.shm import SharedMemory
 from dstorm.view import Change

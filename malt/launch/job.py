@@ -11,16 +11,16 @@ from pathlib import Path
 from typing import NamedTuple
 
 from malt.launch.command import Line
-from malt.launch.control import ControlServer
-from malt.launch.departure import Departure
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.remote import RemoteHosts
-from malt.launch.job_state import JobState, failed_with, report_ends_inside_mpi
-from malt.launch.observer import Observer
-from malt.launch.signals import Signals
+from malt.launch.processes.departure import Departure
+from malt.launch.processes.signals import Signals
+from malt.launch.processes.supervisor import Supervised
+from malt.launch.reports.control import ControlServer
+from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi
+from malt.launch.reports.observer import Observer
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
-from malt.launch.supervisor import Supervised
 from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
 from malt.runner.reporting import CONTROL_SERVER
 from malt.watch import jobs

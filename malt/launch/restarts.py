@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from malt.launch import job
 from malt.launch.command import RESTART, Line
 from malt.launch.hosts.remote import RemoteHosts
-from malt.launch.job_state import BAD_INPUT
+from malt.launch.reports.job_state import BAD_INPUT
 from malt.launch.streams.display import say
 
 

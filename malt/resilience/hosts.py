@@ -1,8 +1,8 @@
 """The transport of a session whose ranks may fail, on several hosts.
 
 Ranks do not communicate through MPI, not even at the start. A connection of MPI that breaks when a rank fails would end
-the job (dstorm/transports/links.py). Each rank publishes its endpoint through the processes of mpiexec, and looks up
-those of the others.
+the job (dstorm/transports/links/links.py). Each rank publishes its endpoint through the processes of mpiexec, and looks
+up those of the others.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from typing import Any, NoReturn
 from dstorm.errors import DeadlinePassed
 from dstorm.membership.processes import Process, ProcessMonitor, has_ended, this_process
 from dstorm.transports import shm_space
-from dstorm.transports.arbiter import Arbiter
-from dstorm.transports.endpoints import Endpoint, Exchange
-from dstorm.transports.links import Links
+from dstorm.transports.links.arbiter import Arbiter
+from dstorm.transports.links.endpoints import Endpoint, Exchange
+from dstorm.transports.links.links import Links
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
 from malt.runner import leaving

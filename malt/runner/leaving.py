@@ -1,4 +1,4 @@
-"""How a rank departs when the launcher asks it to (malt/launch/departure.py), and ends without MPI_Finalize.
+"""How a rank departs when the launcher asks it to (malt/launch/processes/departure.py), and ends without MPI_Finalize.
 
 MPI_Finalize is collective: it would wait for other ranks. malt/runner/program.py loads this module by its path, so it
 imports nothing of malt. When malt imports it later, it gets the same module.

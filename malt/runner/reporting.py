@@ -1,7 +1,7 @@
 """What a rank reports to the launcher: files in the folder of the job, or lines over a connection from another host.
 
-malt/launch/job_state.py and malt/launch/departure.py list the files. malt/runner/program.py loads this module by its
-path, so it imports nothing of malt. When malt imports it later, it gets the same module.
+malt/launch/reports/job_state.py and malt/launch/processes/departure.py list the files. malt/runner/program.py loads
+this module by its path, so it imports nothing of malt. When malt imports it later, it gets the same module.
 """
 
 from __future__ import annotations

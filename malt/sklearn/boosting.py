@@ -13,8 +13,8 @@ from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from malt.kernels import trees
-from malt.sklearn.rounds import Rounds
 from malt.sklearn.rows import Rows, agreed, described, settings, united
+from malt.sklearn.training.rounds import Rounds
 from vol import arguments
 
 Floats = NDArray[np.float64]

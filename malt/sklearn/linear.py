@@ -19,10 +19,10 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from malt.kernels import linear
 from malt.session.collectives import broadcast
 from malt.session.session import alive, size
-from malt.sklearn.batch import CURVATURES, Batch
-from malt.sklearn.classes import KINDS
-from malt.sklearn.descent import Descent, Model
 from malt.sklearn.rows import Rows, agreed, described, labels, settings, united
+from malt.sklearn.training.batch import CURVATURES, Batch
+from malt.sklearn.training.classes import KINDS
+from malt.sklearn.training.descent import Descent, Model
 from vol import arguments
 
 

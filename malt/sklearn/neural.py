@@ -12,8 +12,8 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from malt.kernels.networks import OPTIMIZERS
-from malt.sklearn.layers import Layers, Training
 from malt.sklearn.rows import Rows, agreed, described, labels, settings, united
+from malt.sklearn.training.layers import Layers, Training
 from vol import arguments
 
 

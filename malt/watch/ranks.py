@@ -1,6 +1,6 @@
 """The ranks of a job, by the files in its folder: which have started, ended well, failed; and what they show.
 
-malt/launch/job_state.py and malt/launch/departure.py list the files.
+malt/launch/reports/job_state.py and malt/launch/processes/departure.py list the files.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ import pytest
 from programs import ROOT
 
 from dstorm.membership.processes import this_process
-from malt.launch.departure import Departure
 from malt.launch.mpi_library import bound_library
+from malt.launch.processes.departure import Departure
 
 pytestmark = pytest.mark.serial
 

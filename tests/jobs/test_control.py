@@ -14,8 +14,8 @@ from pathlib import Path
 
 import pytest
 
-from malt.launch import control
-from malt.launch.control import ControlServer
+from malt.launch.reports import control
+from malt.launch.reports.control import ControlServer
 from malt.runner import leaving, reporting
 from malt.runner.reporting import CALL, CONTROL_SERVER
 

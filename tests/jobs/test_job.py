@@ -13,12 +13,12 @@ import pytest
 from processes import is_alive, wait_for
 from programs import ROOT
 
-from malt.launch import supervisor
-from malt.launch.departure import Departure
 from malt.launch.job import first_failure
-from malt.launch.signals import Signals
+from malt.launch.processes import supervisor
+from malt.launch.processes.departure import Departure
+from malt.launch.processes.signals import Signals
+from malt.launch.processes.supervisor import Supervised
 from malt.launch.streams.output import Output
-from malt.launch.supervisor import Supervised
 
 pytestmark = pytest.mark.serial
 malt_run = [sys.executable, "-m", "malt", "run", "-n", "2"]
@@ -131,7 +131,7 @@ def supervise(folder, environ, script, first="import sys"):
     code = f"""if True:
         {first}
         from malt.launch import job
-        from malt.launch import supervisor
+        from malt.launch.processes import supervisor
         from malt.launch.command import Line
         supervisor.END_S = supervisor.FAILED_S = 0.3
         line = Line({{"NAME": "value"}}, ["{folder}/mpiexec"], ranks=1)
@@ -254,7 +254,7 @@ def test_output_that_nobody_reads_is_waited_for(full, tmp_path):
     """The pipe is full: mpiexec may hold more output of the ranks, and must not be ended before it has written it."""
     program = f"""
 import os
-from malt.launch import supervisor
+from malt.launch.processes import supervisor
 os.set_blocking(1, False)
 try:
     while {full}:

@@ -17,7 +17,7 @@ from processes import wait_for
 
 from dstorm.membership.processes import this_process
 from malt.commands import command_line
-from malt.launch import observer
+from malt.launch.reports import observer
 from malt.watch import jobs, ranks, stacks
 from malt.watch.record import Record
 

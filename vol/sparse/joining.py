@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dstorm.queues.outgoing import Join, Parcel
+from dstorm.queues.sending.outgoing import Join, Parcel
 from vol.merge import wide_dtype
 from vol.sparse.error_feedback import Residual
 from vol.sparse.rows import union

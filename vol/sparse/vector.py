@@ -10,7 +10,7 @@ import numpy as np
 
 from dstorm import DeadlinePassed, Message, OutgoingMessage, PeerLost, Transport
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.outgoing import Join, supersede
+from dstorm.queues.sending.outgoing import Join, supersede
 from vol.graphs.graph import Graph
 from vol.merge import SUM, WEIGHTED, GatherFunction, Own, UserFunction, apply_user_function
 from vol.sparse.dirty import DirtyRows

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from malt.launch.hosts.agent import SILENCE_S, Traces
 from malt.launch.hosts.remote import RemoteHosts
-from malt.launch.job_state import failed_with
+from malt.launch.reports.job_state import failed_with
 from malt.launch.streams.display import say
 from malt.watch.ranks import ranks_with
 

@@ -12,9 +12,9 @@ from contracts import check_transport, check_window
 
 from dstorm import Group, SimulatedTransport, SoloTransport
 from dstorm.membership.resilient import SurvivingTransport
-from dstorm.transports.arbiter import Arbiter
-from dstorm.transports.endpoints import Exchange
-from dstorm.transports.links import Links
+from dstorm.transports.links.arbiter import Arbiter
+from dstorm.transports.links.endpoints import Exchange
+from dstorm.transports.links.links import Links
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts
 

@@ -12,9 +12,9 @@ import time
 import pytest
 
 from dstorm.errors import DeadlinePassed
-from dstorm.transports import endpoints
-from dstorm.transports.endpoints import Exchange
-from dstorm.transports.server import hello
+from dstorm.transports.links import endpoints
+from dstorm.transports.links.endpoints import Exchange
+from dstorm.transports.links.server import hello
 
 pytestmark = pytest.mark.serial
 

@@ -11,9 +11,9 @@ import pytest
 from processes import wait_for
 
 from dstorm.membership import quorum
-from dstorm.transports import channels, links
-from dstorm.transports.arbiter import Arbiter
-from dstorm.transports.links import Links
+from dstorm.transports.links import channels, links
+from dstorm.transports.links.arbiter import Arbiter
+from dstorm.transports.links.links import Links
 
 pytestmark = pytest.mark.serial
 NBYTES = 1 << 22

@@ -11,7 +11,7 @@ import malt
 from dstorm import Queues
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.receiver import Inbox
-from dstorm.queues.sender import Outbox
+from dstorm.queues.sending.sender import Outbox
 from vol import DenseVector, Vector
 
 pytestmark = pytest.mark.serial

@@ -10,7 +10,7 @@ from schedules import Violation, explore, send
 
 from dstorm import DeadlinePassed, Layout, Queues, parse
 from dstorm.queues import receiver as receiving
-from dstorm.queues.outgoing import Outgoing, supersede
+from dstorm.queues.sending.outgoing import Outgoing, supersede
 from dstorm.transports.transfer import Rounds
 
 pytestmark = pytest.mark.serial
@@ -206,7 +206,7 @@ def marks_the_slot_that_is_published(monkeypatch):
 
 def payload_of_the_caller(monkeypatch):
     """The buffer holds the caller's array, which it goes on changing."""
-    monkeypatch.setattr("dstorm.queues.outgoing._copied", lambda body, tail, nbytes: body)
+    monkeypatch.setattr("dstorm.queues.sending.outgoing._copied", lambda body, tail, nbytes: body)
 
 
 def writes_into_the_last_slot(monkeypatch):

@@ -10,7 +10,7 @@ from dstorm import header
 from dstorm.header import WHOLE, WRITING, Header, Watched
 from dstorm.queues import receiver, ring
 from dstorm.queues.ring import ReceiveRing, SendRing, SlotState
-from dstorm.queues.sender import Outbox
+from dstorm.queues.sending.sender import Outbox
 
 SCENARIOS = [
     dict(messages=2, depth=1, newest=False),

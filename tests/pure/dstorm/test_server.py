@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from dstorm.transports.server import AuthenticatedServer, hello
+from dstorm.transports.links.server import AuthenticatedServer, hello
 
 pytestmark = pytest.mark.serial
 

@@ -14,8 +14,8 @@ import pytest
 
 from dstorm.membership.processes import this_process
 from dstorm.transports import shm_space
-from malt.launch import job_state
-from malt.launch.job_state import JobState, failed_with, report_ends_inside_mpi
+from malt.launch.reports import job_state
+from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi
 
 pytestmark = pytest.mark.serial
 

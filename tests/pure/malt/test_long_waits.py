@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from malt.launch.long_waits import LongWaits, longest_s, report
+from malt.launch.reports.long_waits import LongWaits, longest_s, report
 from malt.watch.ranks import Shown
 from malt.watch.record import Record
 

@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
-from malt.launch import offspring
-from malt.launch.offspring import Offspring
+from malt.launch.processes import offspring
+from malt.launch.processes.offspring import Offspring
 
 pytestmark = pytest.mark.serial
 

@@ -7,8 +7,8 @@ import signal
 
 import pytest
 
-from malt.launch import signals
-from malt.launch.signals import Signals
+from malt.launch.processes import signals
+from malt.launch.processes.signals import Signals
 
 pytestmark = pytest.mark.serial
 

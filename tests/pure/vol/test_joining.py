@@ -8,7 +8,7 @@ from carried import ROUND_TRIP_S, run_carried
 
 import vol
 from dstorm import parse
-from dstorm.queues.outgoing import Parcel
+from dstorm.queues.sending.outgoing import Parcel
 from vol.dense import DenseVector
 from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED
 from vol.sparse.joining import row_join

@@ -2,7 +2,7 @@
 
 One scatter takes three flushes, which all its peers share: mark, payload, publish. Where receivers acknowledge, nobody
 reads the slot that is written, so it needs no mark. Messages to other hosts go into the outgoing buffer, where there is
-one (dstorm/queues/outgoing.py).
+one (dstorm/queues/sending/outgoing.py).
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from functools import partial
 from dstorm import header
 from dstorm.header import DONE, WHOLE, WRITING, Watched
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.edge import OutEdge, OutgoingMessage
 from dstorm.queues.layout import Layout
-from dstorm.queues.outgoing import Join, Outgoing
 from dstorm.queues.ring import SendRing
+from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
+from dstorm.queues.sending.outgoing import Join, Outgoing
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport, Window
 

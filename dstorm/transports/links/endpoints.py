@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
 from dstorm.membership.children import close_in_children
-from dstorm.transports.server import AuthenticatedServer, hello
+from dstorm.transports.links.server import AuthenticatedServer, hello
 
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 _NAME_NBYTES = 15

@@ -10,7 +10,7 @@ stopped-<rank>   the program of the rank has ended; after its interpreter the pr
                  would make mpiexec end the others
 at-<rank>.txt    where the program was when the signal came
 
-Ranks on other hosts get the signal over their connection (malt/launch/control.py).
+Ranks on other hosts get the signal over their connection (malt/launch/reports/control.py).
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from pathlib import Path
 
 from dstorm.membership.processes import Process, has_ended
 from dstorm.transports import shm_space
-from malt.launch.control import ControlServer
+from malt.launch.reports.control import ControlServer
 from malt.runner import leaving
 from malt.watch.ranks import ranks_with, started
 

@@ -12,7 +12,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from malt.launch.long_waits import REPORT_S, LongWaits, longest_s, report
+from malt.launch.reports.long_waits import REPORT_S, LongWaits, longest_s, report
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
 from malt.watch.jobs import beginning, title

@@ -22,7 +22,7 @@ import numpy as np
 
 from dstorm import header
 from dstorm.header import WHOLE, WRITING
-from dstorm.queues.edge import OutEdge
+from dstorm.queues.sending.edge import OutEdge
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Carrier, Put, Window
 

@@ -1,8 +1,8 @@
 """The control server: it receives the reports of ranks on other hosts, which cannot see the folder of the job.
 
 Each rank has one connection. It sends lines of JSON, [name, text], and each line becomes the file that a rank on this
-host would write (malt/launch/job_state.py). The connection closes when the process ends, however it ends. The control
-server writes two more files:
+host would write (malt/launch/reports/job_state.py). The connection closes when the process ends, however it ends. The
+control server writes two more files:
 
 elsewhere-<rank>  the rank, on another host, has connected
 ended-<rank>      its process has ended
@@ -20,8 +20,8 @@ from collections.abc import Iterator, Set
 from pathlib import Path
 from typing import BinaryIO
 
-from dstorm.transports.endpoints import own_addresses
-from dstorm.transports.server import AuthenticatedServer
+from dstorm.transports.links.endpoints import own_addresses
+from dstorm.transports.links.server import AuthenticatedServer
 from malt.runner import reporting
 
 _NAME = re.compile(r"(finished|left|status|ready|lost|calls|begun|shown)-\d+|rank-\d+\.txt")

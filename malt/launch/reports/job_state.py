@@ -1,6 +1,6 @@
 """The job state: what the ranks of a job have reported to the launcher, as files in the folder of the job.
 
-In every job, beside the files of malt/launch/departure.py:
+In every job, beside the files of malt/launch/processes/departure.py:
 
 started-<rank>      its process: number and start time
 status-<n>          a rank has failed, and the job ends with status n
@@ -21,8 +21,8 @@ left-<rank>         it has failed, with a status, or departed before the others,
 lost-<rank>         the others have marked it failed
 failed-<rank>       the launcher has seen that it has failed (for malt/watch/ranks.py)
 
-Ranks on other hosts report over a connection (malt/launch/control.py). If they cannot connect, the launcher knows
-nothing of them until mpiexec ends.
+Ranks on other hosts report over a connection (malt/launch/reports/control.py). If they cannot connect, the launcher
+knows nothing of them until mpiexec ends.
 """
 
 from __future__ import annotations

@@ -5,11 +5,11 @@ failed rank may hang, and with it those to live ranks. A rank that has an answer
 crashes: 7 jobs of 59 (btl_tcp_endpoint.c calls the callback that btl_base_am_rdma.c has set to NULL). Without ULFM the
 first call that sees the closed connection ends the job.
 
-Each rank has one connection to each rank of other hosts (dstorm/transports/channels.py). When a process ends, the
+Each rank has one connection to each rank of other hosts (dstorm/transports/links/channels.py). When a process ends, the
 system closes its connections. So does a network that drops them, while both ranks live. So the end of a connection, as
-silence, makes a suspicion, and the ranks agree on who goes on (dstorm/transports/arbiter.py). A rank that is marked
-failed is cut off, so that nothing arrives that it sends later. What has arrived before is still written: `part` waits
-for that.
+silence, makes a suspicion, and the ranks agree on who goes on (dstorm/transports/links/arbiter.py). A rank that is
+marked failed is cut off, so that nothing arrives that it sends later. What has arrived before is still written: `part`
+waits for that.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from dstorm.errors import PeerLost
 from dstorm.membership.heartbeat import HeartbeatTimeout
 from dstorm.membership.quorum import GRANT_S, LONGEST_S
 from dstorm.transport import Bytes, Places, Put
-from dstorm.transports.arbiter import Arbiter
-from dstorm.transports.channels import ALIVE, CUT, END, EVICT, STATE, VOTE, Incoming, Outgoing, framed, shut
+from dstorm.transports.links.arbiter import Arbiter
+from dstorm.transports.links.channels import ALIVE, CUT, END, EVICT, STATE, VOTE, Incoming, Outgoing, framed, shut
 
 HEARTBEAT_S = 0.25
 """Period of the heartbeats, and of the check for those of others."""

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 from malt.kernels import compile_first, linear
 from malt.replica.replica import Replica
 from malt.session.collectives import allreduce
-from malt.sklearn.classes import Classes
 from malt.sklearn.rows import Rows, agreed
+from malt.sklearn.training.classes import Classes
 
 _PATIENCE: Final = 2
 """Epochs in a row that improve the objective too little, before it ends."""

@@ -5,7 +5,7 @@ inside MPI, where no handler runs. On SIGTERM both end all ranks within a second
 on. So:
 
 1. mpiexec runs in a session of its own, which the terminal's signals do not reach.
-2. After a signal the launcher asks the ranks to leave (malt/launch/departure.py).
+2. After a signal the launcher asks the ranks to leave (malt/launch/processes/departure.py).
 3. When they have left, or take too long, or a second signal comes, the launcher sends SIGTERM to mpiexec.
 4. If mpiexec does not end then, or was killed itself, the launcher kills all processes that came from it.
 
@@ -23,11 +23,11 @@ import subprocess
 import time
 from collections.abc import Callable, Collection, Mapping
 
-from malt.launch import offspring
-from malt.launch.departure import Departure
 from malt.launch.mpi_library import LaunchError
-from malt.launch.offspring import Offspring
-from malt.launch.signals import Signals
+from malt.launch.processes import offspring
+from malt.launch.processes.departure import Departure
+from malt.launch.processes.offspring import Offspring
+from malt.launch.processes.signals import Signals
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
 from malt.launch.streams.standard_input import StandardInput

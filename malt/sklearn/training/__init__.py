@@ -1,0 +1,1 @@
+"""How estimators are trained by all ranks."""
