@@ -31,6 +31,15 @@ class Violation(AssertionError):
     """The receiver was handed something that no message ever was, or the account does not add up."""
 
 
+def complete(size: int, depth: int = 2, capacity: int = 40) -> Layout:
+    """Queues between all pairs of ranks."""
+
+    def others(rank: int) -> list[int]:
+        return [peer for peer in range(size) if peer != rank]
+
+    return Layout(others, others, depth, capacity)
+
+
 class RecordingWindow:
     """The sender's: notes what each stage (all between two flushes) writes into the receiver's memory."""
 

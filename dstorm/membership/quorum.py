@@ -211,6 +211,7 @@ def choose(state: State) -> int:
     branches = [0]
 
     def largest(some: int) -> int:
+        """The ranks that should go on, of the ranks `some`."""
         branches[0] += 1
         degrees = {rank: (suspected[rank] & some).bit_count() for rank in ranks(some)}
         worst = max(degrees, key=lambda rank: (degrees[rank], rank), default=-1)

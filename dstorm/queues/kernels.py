@@ -62,6 +62,7 @@ def _load(_context: Any, address: Any, place: Any) -> Any:
     """Word number `place` of those from `address` on."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         return builder.load_atomic(_word(builder, arguments), "monotonic", 8)
 
     return types.uint64(types.uint64, types.int64), generate
@@ -72,6 +73,7 @@ def _store(_context: Any, address: Any, place: Any, word: Any) -> Any:
     """Store `word` there."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         builder.store_atomic(arguments[2], _word(builder, arguments), "monotonic", 8)
         return context.get_dummy_value()
 
@@ -88,6 +90,7 @@ def _fence(_context: Any) -> Any:
     """Order the loads before it with all that comes after it, and all that comes before it with the stores after it."""
 
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        """Its instructions."""
         builder.fence("acq_rel")
         return context.get_dummy_value()
 
@@ -99,6 +102,7 @@ def _full_fence(_context: Any) -> Any:
     """Order all that comes before it with all that comes after it, stores past the caches too."""
 
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        """Its instructions."""
         builder.fence("seq_cst")
         return context.get_dummy_value()
 
@@ -110,6 +114,7 @@ def _copy(_context: Any, target: Any, source: Any, nbytes: Any) -> Any:
     """Copy `nbytes` from the address `source` to `target`."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         places = [builder.inttoptr(one, cgutils.ir.IntType(8).as_pointer()) for one in arguments[:2]]
         cgutils.raw_memcpy(builder, *places, arguments[2], 1)
         return context.get_dummy_value()
@@ -129,6 +134,7 @@ def _stream(_context: Any, target: Any, source: Any, vectors: Any) -> Any:
     """Copy as many vectors by stores past the caches. `target`: a multiple of their length."""
 
     def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         ir = cgutils.ir
         vector = ir.VectorType(ir.IntType(64), 4).as_pointer()
         to, start = (builder.inttoptr(one, vector) for one in arguments[:2])
@@ -155,6 +161,7 @@ def _pointer(_context: Any, address: Any, like: Any) -> Any:
     """A pointer to elements of the type of `like`."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
     return types.CPointer(like)(address, like), generate
@@ -165,6 +172,7 @@ def _bits(_context: Any, number: Any) -> Any:
     """The bits of a float."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         return builder.bitcast(arguments[0], cgutils.ir.IntType(64))
 
     return types.uint64(types.float64), generate

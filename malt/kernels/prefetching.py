@@ -13,6 +13,7 @@ def prefetched(to_write: int) -> Callable[..., Any]:
     """What generates a prefetch of an element, of an array and its indices."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         kind = signature.args[0]
         array = context.make_array(kind)(context, builder, arguments[0])
         indices = [

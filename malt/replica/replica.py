@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from types import TracebackType
 from typing import Any
 
 from dstorm import ClosedError, parse
@@ -12,6 +11,7 @@ from dstorm.turn import Turn
 from malt.replica import changes, consensus
 from malt.replica.cadence import Cadence
 from malt.replica.changes import Changes
+from malt.replica.finishing import Finishing
 from malt.replica.outer import Step, counts_steps, described, n_states
 from malt.replica.parameters import Parameters
 from malt.replica.part import Part, Way, divided
@@ -25,7 +25,7 @@ from vol.update import Array
 _AVERAGES = ("model", "delta")
 
 
-class Replica:
+class Replica(Finishing):
     """This rank's replica of the parameters of a model, which it exchanges with its peers every so many steps.
 
         replica = malt.Replica(w, every=1000)
@@ -94,10 +94,8 @@ class Replica:
             same["fragments"] = arguments.whole("fragments", fragments, 1)
             same |= _changed(parameters, average, sync, outer, wire, top, fragments)
             gossips = outer is not None and not mesh.is_complete()
-            if gossips and (wire is not None or top is not None):
-                raise ValueError(f"outer along the graph {mesh.name!r} sends models, and wire and top are for changes")
-            if mesh.shares is not None and parse(sync).lockstep and (wire is not None or top is not None):
-                raise ValueError(f"the graph {mesh.name!r} weighs changes, which wire and top do not allow")
+            if wire is not None or top is not None:
+                _check_graph(mesh, gossips, sync)
             if arguments.whole("every", every, 1) < fragments:
                 raise ValueError(f"fragments must be at most every, {every}, got {fragments}")
             return (parameters, int(every), gossips), {"name": self.name, **same}
@@ -117,12 +115,9 @@ class Replica:
         """The parts that were sent and are to be merged at the next turn."""
         with self._transport.calling("malt.Replica"):
             self._begin(graph=graph, sync=sync, check_finite=check_finite)
-        arrays, names = self._parameters.arrays, self._parameters.names
-        watched = {place: names[place] for place in self._parameters.floats if arrays[place].size}
-        self._changes: Changes | None = Changes(watched)
+        self._changes: Changes | None = self._watched()
         self._unchanged: list[str] = []
         self._warned = False
-        self._changes.record(arrays)
         self._deliver()
         world.replicas.append(self)
         if world.meter is not None:
@@ -204,17 +199,6 @@ class Replica:
         """The arrays that the step `outer` keeps, flat, not copies: for a checkpoint. Local."""
         return [array for part in self._parts for array in part.outer_state]
 
-    def __enter__(self) -> Replica:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.finish()
-        else:
-            self.close()
-
     # -- private ----------------------------------------------------------------------------------------------
 
     def _begin(self, **options: Any) -> None:
@@ -232,6 +216,13 @@ class Replica:
             self._transport.broadcast(array)
         for part in self._parts:
             part.start(arrays)
+
+    def _watched(self) -> Changes:
+        """The arrays, watched from here on."""
+        arrays, names = self._parameters.arrays, self._parameters.names
+        made = Changes({place: names[place] for place in self._parameters.floats if arrays[place].size})
+        made.record(arrays)
+        return made
 
     def _take_mean(self) -> None:
         """Replace the parameters by their mean. Collective."""
@@ -321,6 +312,14 @@ def _same(parameters: Parameters, average: str, mesh: Graph, sync: str) -> dict[
     if average not in _AVERAGES:
         raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
     return {"params": parameters.described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
+
+
+def _check_graph(mesh: Graph, gossips: bool, sync: str) -> None:
+    """ValueError: parts of changes, or rounded ones, are not for this graph."""
+    if gossips:
+        raise ValueError(f"outer along the graph {mesh.name!r} sends models, and wire and top are for changes")
+    if mesh.shares is not None and parse(sync).lockstep:
+        raise ValueError(f"the graph {mesh.name!r} weighs changes, which wire and top do not allow")
 
 
 def _changed(

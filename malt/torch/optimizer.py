@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from types import TracebackType
 from typing import Any
 
 import torch
@@ -11,6 +10,7 @@ from torch import Tensor
 
 from dstorm import ClosedError
 from malt.replica import consensus
+from malt.replica.finishing import Finishing
 from malt.replica.replica import Replica
 from malt.session import session
 from malt.torch.gradients import Gradients
@@ -22,7 +22,7 @@ _KEY = "malt"
 """The entry of a state dict that the optimizer of torch does not have."""
 
 
-class Optimizer(torch.optim.Optimizer):
+class Optimizer(Finishing, torch.optim.Optimizer):
     """`optimizer`, of torch, around which ranks exchange `model` every so many steps. Collective.
 
         optimizer = malt.torch.Optimizer(torch.optim.SGD(model.parameters(), lr=0.1), model, every=50)
@@ -151,17 +151,6 @@ class Optimizer(torch.optim.Optimizer):
         """The vectors that exchange parameters, gradients and buffers: for their statistics. Local."""
         gradients = [] if self._gradients is None else self._gradients.vectors
         return gradients + [one for replica, _ in self._replicas for one in replica.vectors]
-
-    def __enter__(self) -> Optimizer:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
-        if kind is None:
-            self.finish()
-        else:
-            self.close()
 
     # -- what an optimizer has --------------------------------------------------------------------------------
 

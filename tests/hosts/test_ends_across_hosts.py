@@ -54,23 +54,18 @@ def test_a_rank_that_is_killed_on_another_host_ends_the_job(hosts):
 
 
 @pytest.mark.thorough
-def test_a_failure_ends_the_job_while_a_link_is_down(hosts):
-    run = Run(hosts, "time.sleep(3)\nif malt.rank() == 0: sys.exit(5)\ntime.sleep(100)")
+@pytest.mark.parametrize(("last_lines", "limit_s", "ended", "line"), [
+    # the second waits for the host that does not answer
+    ("time.sleep(100)", SILENCE_S + 25, 1, f"nothing was heard of host b for {SILENCE_S:.0f} s"),
+    ("time.sleep(3)\nif malt.rank() == 0: sys.exit(5)\ntime.sleep(100)", SOON_S + 3 + 9, 5,
+     f"host b does not answer: within {SILENCE_S:.0f} s it ends by itself"),
+], ids=["no-failure", "a-failure"])  # fmt: skip
+def test_the_job_ends_while_a_link_is_down(last_lines, limit_s, ended, line, hosts):
+    run = Run(hosts, last_lines)
     hosts.link("b", "down")
-    status, errors = run.end(SOON_S + 3 + 9)  # and the wait for the host that does not answer
-    assert status == 5
-    assert f"malt run: host b does not answer: within {SILENCE_S:.0f} s it ends by itself" in errors
-    hosts.until_clean(SILENCE_S + 5)
-    hosts.link("b", "up")
-
-
-@pytest.mark.thorough
-def test_a_host_that_is_cut_off_ends_the_job(hosts):
-    run = Run(hosts, "time.sleep(100)")
-    hosts.link("b", "down")
-    status, errors = run.end(SILENCE_S + 25)
-    assert status == 1
-    assert f"malt run: nothing was heard of host b for {SILENCE_S:.0f} s" in errors
+    status, errors = run.end(limit_s)
+    assert status == ended
+    assert f"malt run: {line}" in errors
     hosts.until_clean(SILENCE_S + 5)
     hosts.link("b", "up")
 

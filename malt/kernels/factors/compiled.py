@@ -109,6 +109,7 @@ def _inner(_context: Any, mine: Any, table: Any, row: Any, rank: Any) -> Any:
     """
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         left, right = _addresses(context, builder, signature, arguments)
         number = cgutils.ir.FloatType()
         total = number(-0.0)
@@ -130,6 +131,7 @@ def _descend(
     """p, q <- keep_mine p + move q, keep q + move p, in vector instructions; p, q = mine[:rank], table[row, :rank]."""
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         left, right = _addresses(context, builder, signature, arguments)
         for start, width in _pieces(rank.literal_value):
             kept_mine, kept, moved = (_spread(builder, value, width) for value in arguments[4:])

@@ -36,6 +36,7 @@ def _added_pair(_context: Any, sums: Any, place: Any, pairs: Any, row: Any) -> A
     two_words = internals.ir.VectorType(internals.ir.IntType(64), 2).as_pointer()
 
     def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        """Its instructions."""
         arrays = (context.make_array(signature.args[at])(context, builder, arguments[at]) for at in (0, 2))
         places = (builder.gep(array.data, [arguments[at]]) for at, array in zip((1, 3), arrays, strict=True))
         mine, added = (builder.bitcast(place, two_words) for place in places)

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from carried import ROUND_TRIP_S, run_carried
 from mutation import plant
-from schedules import Violation, explore, send
+from schedules import Violation, complete, explore, send
 
-from dstorm import DeadlinePassed, Layout, Queues, parse
+from dstorm import DeadlinePassed, Queues, parse
 from dstorm.queues import receiver as receiving
 from dstorm.queues.sending.outgoing import Outgoing, supersede
 from dstorm.transports.transfer import Rounds
@@ -16,13 +16,6 @@ from dstorm.transports.transfer import Rounds
 pytestmark = pytest.mark.serial
 
 CAPACITY = 40
-
-
-def complete(size, depth=2):
-    def others(rank):
-        return [peer for peer in range(size) if peer != rank]
-
-    return Layout(others, others, depth, CAPACITY)
 
 
 def run(live, hosts="ab", seed=0, sync="asp", depth=2, carried=True, deadline_s=5.0):

@@ -4,21 +4,14 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from schedules import send
+from schedules import complete, send
 
-from dstorm import DeadlinePassed, Group, Lag, Layout, Queues, SimulatedTransport, parse
+from dstorm import DeadlinePassed, Group, Lag, Queues, SimulatedTransport, parse
 from dstorm.header import NBYTES
 
 pytestmark = pytest.mark.serial
 
 CAPACITY = 40
-
-
-def complete(size, depth=2):
-    def others(rank):
-        return [peer for peer in range(size) if peer != rank]
-
-    return Layout(others, others, depth, CAPACITY)
 
 
 def run(size, seed, live, sync="asp", depth=2, deadline_s=1.0):

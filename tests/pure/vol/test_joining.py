@@ -40,6 +40,22 @@ def settled(v, transport, function):
     return v.statistics()
 
 
+def exchanged(v, transport, changes, polls):
+    """Scatter one of `changes` after the other; the sum of what arrives, and what became of this rank's messages."""
+    v.gather(SUM)
+    got = np.zeros_like(v.array)
+    for change in changes:
+        v.array[:] = change
+        v.scatter()
+        v.array[:] = 0
+        v.gather(SUM)
+        got += v.array
+        transport.pause(polls)
+    v.array[:] = 0
+    counts = settled(v, transport, SUM)
+    return got + v.array, counts
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_of_models_the_newest_arrives(seed):
     def live(rank, v, transport):
@@ -61,18 +77,7 @@ def test_of_models_the_newest_arrives(seed):
 @pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int32])
 def test_changes_are_added_up(dtype, seed):
     def live(rank, v, transport):
-        v.gather(SUM)
-        got = np.zeros(N, dtype)
-        for step in range(1, 13):
-            v.array[:] = step * (1 + rank)
-            v.scatter()
-            v.array[:] = 0
-            v.gather(SUM)
-            got += v.array
-            transport.pause(9)
-        v.array[:] = 0
-        counts = settled(v, transport, SUM)
-        return got + v.array, counts
+        return exchanged(v, transport, [step * (1 + rank) for step in range(1, 13)], 9)
 
     (first, counts), (second, _) = run(live, dtype=dtype, seed=seed)
     assert (first == 2 * 78).all() and (second == 78).all()
@@ -158,21 +163,10 @@ def test_rows_of_changes_are_added_up(capacity, wire, seed):
 @pytest.mark.parametrize("wire", [None, "int8"])
 def test_what_top_k_has_sent_and_has_not_left_goes_back(wire, seed):
     def live(rank, v, transport):
-        v.gather(SUM)
-        draw, given = np.random.default_rng(rank), np.zeros((N, 2))
-        got = np.zeros((N, 2))
-        for _ in range(20):
-            v.array[:] = draw.normal(size=(N, 2))
-            given += v.array
-            v.scatter()
-            v.array[:] = 0
-            v.gather(SUM)
-            got += v.array
-            transport.pause(10)
-        v.array[:] = 0
-        counts = settled(v, transport, SUM)
+        changes = np.random.default_rng(rank).normal(size=(20, N, 2))
+        got, counts = exchanged(v, transport, changes, 10)
         left = sum(one.values for one in [*v._residuals.values(), *v._largest.residuals.values()])
-        return given - left, got + v.array, counts
+        return changes.sum(axis=0) - left, got, counts
 
     options = dict(kind=SparseVector, shape=(N, 2), top_k=3, wire=wire, seed=seed, depth=8)
     (first, from_second, counts), (second, from_first, _) = run(live, **options)

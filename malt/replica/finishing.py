@@ -1,0 +1,32 @@
+"""What a `with` block finishes at its end, or closes where it fails."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from types import TracebackType
+from typing import TypeVar
+
+_AnyFinishing = TypeVar("_AnyFinishing", bound="Finishing")
+
+
+class Finishing:
+    """The base of what ends with a common model, by finish(), or without one, by close()."""
+
+    @abstractmethod
+    def finish(self) -> None:
+        """End with a common model. Collective."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """End without one. One-sided."""
+
+    def __enter__(self: _AnyFinishing) -> _AnyFinishing:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if kind is None:
+            self.finish()
+        else:
+            self.close()
