@@ -119,6 +119,8 @@ class Line:
     """Whether some ranks may be on other hosts."""
     program: tuple[str, ...] = ()
     """PROGRAM ARGS..., as in `Job`."""
+    hosts: tuple[str, ...] = ()
+    """The names of the hosts. Empty: this machine."""
 
     def __str__(self) -> str:
         """The line in the syntax of a shell."""
@@ -229,7 +231,10 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     command = [mpiexec, *options, sys.executable, RUNNER, *job.program]
     fault_tolerant_ranks = job.ranks if job.survive else 0
     forwards_signals = library.family != "openmpi"
-    return Line(added, command, job.ranks, forwards_signals, job.display, fault_tolerant_ranks, is_spread, job.program)
+    names = tuple(host.name for host in placed)
+    return Line(
+        added, command, job.ranks, forwards_signals, job.display, fault_tolerant_ranks, is_spread, job.program, names
+    )
 
 
 def _labelling(library: Library) -> list[str]:

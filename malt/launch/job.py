@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
@@ -10,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
+from dstorm.transports.links import handshake
 from malt.launch.command import Line
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.remote import RemoteHosts
@@ -22,7 +24,7 @@ from malt.launch.reports.observer import Observer
 from malt.launch.streams.display import say
 from malt.launch.streams.output import Output
 from malt.runner.program import FAILURE_DIR, JOB_DIR, SESSION_BASE
-from malt.runner.reporting import CONTROL_SERVER
+from malt.runner.reporting import CONTROL_SERVER, KEY
 from malt.watch import jobs
 from malt.watch.ranks import ranks_with
 
@@ -59,10 +61,11 @@ def run(
     remote = remote or RemoteHosts()
     with Signals() as signals, _folder(remote, line) as folder:
         state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
-        control_server = ControlServer(folder) if state is not None and line.is_spread else None
+        server = _server(folder, line, remote) if state is not None and line.is_spread else None
+        control_server, endpoint = server or (None, "")
         if state is not None and control_server is not None:
             state.report_ended = control_server.report_ended
-        ours = _variables(line, environ, str(folder), bool(remote), control_server)
+        ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
         jobs.publish(folder, line.ranks, line.program)
         output = Output(folder, line.ranks, line.display)
@@ -106,17 +109,27 @@ def _folder(remote: RemoteHosts, line: Line) -> Iterator[Path]:
         yield Path(name)
 
 
+def _server(folder: Path, line: Line, remote: RemoteHosts) -> tuple[ControlServer, str]:
+    """The control server, and its endpoint. Ranks on all hosts find the key of the job in its folder there."""
+    key = handshake.new_key()
+    with open(os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
+        file.write("\n".join([key, *line.hosts]))
+    remote.share_key(folder)
+    made = ControlServer(folder, key, line.hosts)
+    return made, made.endpoint(os.uname().nodename, "" if remote else key)
+
+
 def _variables(
-    line: Line, environ: Mapping[str, str], folder: str, has_hosts: bool, control_server: ControlServer | None
+    line: Line, environ: Mapping[str, str], folder: str, has_hosts: bool, endpoint: str
 ) -> dict[str, str]:
-    """The environment of mpiexec. `has_hosts`: whether there are other hosts."""
+    """The environment of mpiexec. `has_hosts`: whether there are other hosts. `endpoint`: of a control server."""
     is_watched = has_hosts and not line.fault_tolerant_ranks
     ours = {SESSION_BASE: folder, **({REMOTE_SESSION_BASE: folder} if is_watched else {}), **environ, **line.settings}
     for variable in (JOB_DIR, CONTROL_SERVER):  # of the job that starts this one
         ours.pop(variable, None)
     ours[FAILURE_DIR] = folder
     ours |= {JOB_DIR: folder} if line.fault_tolerant_ranks else {}
-    ours |= {CONTROL_SERVER: control_server.endpoint} if control_server is not None else {}
+    ours |= {CONTROL_SERVER: endpoint} if endpoint else {}
     return ours | ({_LAST: ours.pop(_LAST, "")} if has_hosts or line.is_spread else {})
 
 

@@ -25,7 +25,7 @@ from dstorm.transports.links.endpoints import Endpoint, Exchange
 from dstorm.transports.links.links import Links
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
-from malt.runner import leaving
+from malt.runner import leaving, reporting
 from malt.runner.program import JOB_DIR
 
 _POLL_S = 0.01
@@ -48,7 +48,7 @@ def transport(
 
     if not mpi.library().startswith("Open MPI"):
         raise RuntimeError("survive=True is for ranks of one host with this MPI: run them on one, or without it")
-    exchange = Exchange(comm.rank)
+    exchange = Exchange(comm.rank, reporting.job_key(), session, reporting.job_hosts())
     mine = [host_name(), this_process(), exchange.endpoint, shm_space.free_nbytes()]
     reports = _gather(f"malt-{os.environ.get('PMIX_NAMESPACE', '')}-{session}", comm.rank, comm.size, mine, deadline_s)
     place = SeveralHosts(comm.rank, [host for host, _, _, _ in reports], mpi.library())

@@ -7,15 +7,35 @@ this module by its path, so it imports nothing of malt. When malt imports it lat
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import json
 import os
+import sys
 import threading
 import traceback
 from collections.abc import Sequence
+from types import ModuleType
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import socket
 
 CONTROL_SERVER = "MALT_RECEPTION"
-"""The variable that gives ranks on other hosts the address of the control server: the name of the launcher's host, a
-token, a port, and IP addresses, separated by spaces. Those ranks cannot see the folder of the job."""
+"""The variable that gives ranks on other hosts the address of the control server: the name of the launcher's host, -,
+a port, and IP addresses, separated by spaces. Those ranks cannot see the folder of the job.
+
+In place of - stands the key of the job where the launcher has no agents on the other hosts.
+"""
+
+CONTROL_NAME = "malt control server"
+"""The name by which the control server is called (dstorm/transports/links/handshake.py)."""
+
+KEY = "key"
+"""The file in the folder of the job, on each of its hosts, that holds the key of the job, and the names of its hosts,
+one a line. Ranks read it at their start. The launcher writes it, and has its agents do so over ssh.
+
+So the key stands in no argument and no variable.
+"""
 
 CALL = "MALT_CALL"
 """The variable that holds the file descriptor of a rank's connection to the control server."""
@@ -29,38 +49,90 @@ _sending = threading.RLock()
 _folder: str | None = None
 _process = 0
 """The process that is the rank. A fork of it is not."""
+_key: tuple[str, ...] = ()
+"""The lines of the file KEY."""
 _has_traceback = False
 
 
 def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
-    """Connect this rank with the launcher. Returns `folder`, or None on another host, where that folder does not exist.
-    Local.
+    """Connect this rank with the launcher. Returns `folder`, or None on another host, where that folder is not the
+    launcher's. Local.
 
     `endpoint`: the words of CONTROL_SERVER. If the connection fails, the launcher knows nothing of this rank.
     """
-    global _folder, _process
+    global _folder, _process, _key
     _process = os.getpid()
     os.environ.pop(CALL, None)
     is_elsewhere = bool(endpoint) and endpoint[0] != os.uname().nodename
+    _key = _read_key(folder) or tuple(word for word in endpoint[1:2] if word != "-")
     _folder = None if is_elsewhere else folder
-    if is_elsewhere:
-        _connect(endpoint)
+    if is_elsewhere and _key:
+        _connect(*endpoint[2:])
     return _folder
 
 
-def _connect(endpoint: Sequence[str]) -> None:
+def job_key() -> str:
+    """The key of the job, by which its ranks admit each other's connections; "" without a launcher. Local."""
+    return _key[0] if _key else ""
+
+
+def job_hosts() -> tuple[str, ...]:
+    """The names of the hosts of the job, as the launcher was given them; () where that is not known. Local."""
+    return _key[1:]
+
+
+def _read_key(folder: str | None) -> tuple[str, ...]:
+    try:
+        with open(os.path.join(folder or "", KEY), encoding="utf-8") as file:
+            return tuple(file.read().split())
+    except OSError:
+        return ()
+
+
+def _connect(port: str, *addresses: str) -> None:
     import socket  # takes 10 ms, which ranks on the launcher's host need not wait
 
-    _, token, port, *addresses = endpoint
     for address in addresses:
         with contextlib.suppress(OSError):
             connection = socket.create_connection((address, int(port)), _CONNECT_S)
+            if not _admits(connection):
+                connection.close()
+                continue
             connection.settimeout(None)
-            connection.sendall(f"{token} {rank()}\n".encode())
             os.environ[CALL] = str(connection.fileno())
             # A child must not keep the connection open: its end reports the end of the rank.
             os.register_at_fork(after_in_child=connection.close)
             return
+
+
+def _admits(connection: socket.socket) -> bool:
+    """Whether a server that knows the key of the job, too, admits this rank. OSError: it does not answer."""
+    handshake = _handshake()
+    if not rank().isdecimal():
+        return False
+    caller = handshake.Caller(job_key(), CONTROL_NAME, int(rank()))
+    connection.sendall(caller.hello(_received(connection, handshake.CHALLENGE_NBYTES)))
+    return bool(caller.is_answered_by(_received(connection, handshake.PROOF_NBYTES)))
+
+
+def _received(connection: socket.socket, nbytes: int) -> bytes:
+    """The next `nbytes` of a connection, or what comes before its end. OSError: it is silent."""
+    data = b""
+    while len(data) < nbytes and (part := connection.recv(nbytes - len(data))):
+        data += part
+    return data
+
+
+def _handshake() -> ModuleType:
+    """The module dstorm.transports.links.handshake, loaded by its path as this one."""
+    name = "dstorm.transports.links.handshake"
+    if name not in sys.modules:
+        path = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", *name.split("."))
+        spec = importlib.util.spec_from_file_location(name, f"{path}.py")
+        assert spec is not None and spec.loader is not None
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
 
 
 def rank() -> str:

@@ -14,27 +14,32 @@ from pathlib import Path
 
 import pytest
 
+from dstorm.transports.links import server as server_of_dstorm
 from malt.launch.reports import control
 from malt.launch.reports.control import ControlServer
 from malt.runner import leaving, reporting
-from malt.runner.reporting import CALL, CONTROL_SERVER
+from malt.runner.reporting import CALL, CONTROL_NAME, CONTROL_SERVER
 
 pytestmark = pytest.mark.serial
+KEY = "3c" * 32
 PROGRAM = str(Path(__file__).parents[2] / "malt" / "runner" / "program.py")
 
 
 @pytest.fixture
 def open_control_server(tmp_path, monkeypatch):
-    monkeypatch.setattr(control, "own_addresses", lambda: ("127.0.0.1",))
-    with contextlib.closing(ControlServer(tmp_path)) as made:
+    monkeypatch.setattr(control, "interfaces", lambda hosts: ("127.0.0.1",))
+    with contextlib.closing(ControlServer(tmp_path, KEY)) as made:
         yield made
 
 
-def call(endpoint, *lines, token=None):
-    _, right, port, address = endpoint.split()
-    with socket.create_connection((address, int(port))) as connection:
-        connection.sendall(f"{token or right} 2\n".encode() + b"".join(lines))
+def connected(server, key=KEY):
+    return server_of_dstorm.call((server.addresses[0], server.port), key, CONTROL_NAME, 2, 5)
+
+
+def call(server, *lines):
+    with connected(server) as connection:
         connection.settimeout(5)
+        connection.sendall(b"".join(lines))
         with contextlib.suppress(ConnectionResetError):  # a stranger's
             with contextlib.suppress(OSError):  # it is closed already
                 connection.shutdown(socket.SHUT_WR)
@@ -51,7 +56,7 @@ def line(name, text=""):
 
 def test_reports_become_files(open_control_server, tmp_path):
     reports = [line(name) for name in ("begun-2", "calls-77")]
-    call(open_control_server.endpoint, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *reports)
+    call(open_control_server, line("rank-2.txt", "Traceback: ü"), line("left-2", "3"), *reports)
     assert files(tmp_path) == ["begun-2", "calls-77", "elsewhere-2", "ended-2", "left-2", "rank-2.txt"]
     assert (tmp_path / "rank-2.txt").read_text(encoding="utf-8") == "Traceback: ü"
 
@@ -73,16 +78,15 @@ def test_reports_become_files(open_control_server, tmp_path):
     ids=lambda reports: reports[:20].decode("latin-1").strip(),
 )
 def test_other_files_are_not_written(reports, open_control_server, tmp_path):
-    call(open_control_server.endpoint, reports)
+    call(open_control_server, reports)
     assert files(tmp_path) == ["elsewhere-2", "ended-2"]
 
 
 @pytest.fixture
 def caller(open_control_server):
     """The connection of rank 2, which stays open."""
-    _, token, port, address = open_control_server.endpoint.split()
-    with socket.create_connection((address, int(port))) as connection:
-        connection.sendall(f"{token} 2\n".encode())
+    with connected(open_control_server) as connection:
+        connection.settimeout(None)
         yield connection
 
 
@@ -131,9 +135,9 @@ def test_a_thread_that_does_not_end_in_time_writes_nothing(open_control_server, 
     assert files(tmp_path) == []
 
 
-def test_a_caller_without_the_token_is_refused(open_control_server, tmp_path):
-    call(open_control_server.endpoint, line("finished-2"), token="0" * 32)
-    call(open_control_server.endpoint, line("finished-2"), token="\u00fc")
+def test_a_caller_without_the_key_is_refused(open_control_server, tmp_path):
+    with pytest.raises(ConnectionResetError):
+        connected(open_control_server, "0" * 64)
     assert files(tmp_path) == []
 
 
@@ -151,23 +155,27 @@ if os.fork() == 0:  # a child that outlives the rank keeps nothing of the connec
 """
 
 
-@pytest.mark.parametrize("ends_well", [True, False])
-def test_a_rank_on_another_host_connects(ends_well, open_control_server, tmp_path, job_environment):
+@pytest.mark.parametrize(("ends_well", "is_in_a_file"), [(True, True), (False, False)])
+def test_a_rank_on_another_host_connects(ends_well, is_in_a_file, open_control_server, tmp_path, job_environment):
     program = tmp_path / "program.py"
     program.write_text(CALLS.format(ends_well=ends_well))
-    endpoint = " ".join(["elsewhere", *open_control_server.endpoint.split()[1:]])
+    endpoint = open_control_server.endpoint("elsewhere", "" if is_in_a_file else KEY)
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "key").write_text(f"{KEY}\na\nb" if is_in_a_file else "")
     environment = job_environment | {CONTROL_SERVER: endpoint, "MALT_JOB_DIR": "/nowhere", "PMIX_RANK": "2"}
+    environment |= {"MALT_FAILURE_DIR": str(tmp_path / "there")}
     subprocess.run([sys.executable, PROGRAM, program], env=environment, capture_output=True, timeout=200)
     end = time.monotonic() + 5
     while "ended-2" not in files(tmp_path) and time.monotonic() < end:
         time.sleep(0.01)
     reports = ["finished-2"] if ends_well else ["left-2", "rank-2.txt"]
-    assert files(tmp_path) == sorted(["elsewhere-2", "ended-2", "program.py", *reports])
+    assert files(tmp_path) == sorted(["elsewhere-2", "ended-2", "program.py", "there", *reports])
+    assert files(tmp_path / "there") == ["key"]
 
 
 def test_a_rank_on_this_host_does_not_connect(open_control_server, tmp_path, job_environment):
-    assert open_control_server.endpoint.split()[0] == os.uname().nodename
-    environment = job_environment | {CONTROL_SERVER: open_control_server.endpoint, "PMIX_RANK": "2"}
+    endpoint = open_control_server.endpoint(os.uname().nodename)
+    environment = job_environment | {CONTROL_SERVER: endpoint, "PMIX_RANK": "2"}
     program = tmp_path / "program.py"
     program.write_text(f"import os; assert '{CALL}' not in os.environ and '{CONTROL_SERVER}' not in os.environ")
     assert subprocess.run([sys.executable, PROGRAM, program], env=environment, timeout=200).returncode == 0

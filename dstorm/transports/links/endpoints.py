@@ -7,13 +7,13 @@ import fcntl
 import socket
 import struct
 import time
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
 from dstorm.errors import DeadlinePassed
-from dstorm.membership.children import close_in_children
-from dstorm.transports.links.server import AuthenticatedServer, hello
+from dstorm.transports.links import handshake
+from dstorm.transports.links.server import AuthenticatedServer, call
 
 _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 _NAME_NBYTES = 15
@@ -22,14 +22,17 @@ _ANSWER_S = 2.0
 _NAP_S = 0.02
 _MOST_ADDRESSES = 16
 _YES = b"Y"
+_ANY_PORT = 9
+_LOOPBACK = "127.0.0.1"
 
 
 class Endpoint(NamedTuple):
-    """The addresses and the port at which a rank listens, and the token that a caller must send."""
+    """The addresses and the port at which a rank listens."""
 
     addresses: tuple[str, ...]
     port: int
-    token: str
+    key: str = ""
+    """The key that its callers must know. Empty: that of the job."""
 
 
 def own_addresses() -> tuple[str, ...]:
@@ -43,13 +46,45 @@ def own_addresses() -> tuple[str, ...]:
     return tuple(address for address in found if not address.startswith("127."))[:_MOST_ADDRESSES]
 
 
-class Exchange:
-    """The end of one rank at which connections are made. It listens at `endpoint` from the start. Local."""
+def addresses_towards(names: Iterable[str]) -> tuple[str, ...]:
+    """The IPv4 addresses from which this host reaches the hosts `names`; () where that is not known of one. Local.
 
-    def __init__(self, rank: int) -> None:
-        self._rank = rank
-        self._server = AuthenticatedServer("malt connect")
-        self.endpoint = Endpoint(own_addresses(), self._server.port, self._server.token)
+    Nothing is sent to these hosts.
+    """
+    found: dict[str, None] = {}
+    for name in names:
+        try:
+            with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as any_socket:
+                any_socket.connect((name, _ANY_PORT))
+                address = any_socket.getsockname()[0]
+        except OSError:  # a name that ssh alone knows, say
+            return ()
+        if not address.startswith("127."):  # this host's own name may be one of the loopback
+            found[address] = None
+    return tuple(found)
+
+
+def interfaces(names: Iterable[str]) -> tuple[str, ...]:
+    """The addresses at which the hosts `names` may reach this one: towards them where that is known, else all. Local.
+
+    That of the loopback where there is no other.
+    """
+    return addresses_towards(names) or own_addresses() or (_LOOPBACK,)
+
+
+class Exchange:
+    """The end of one rank at which connections are made. It listens at `endpoint` from the start. Local.
+
+    `key`: that of the job. Without one each endpoint has a key of its own. `session`: a name that no other session has.
+    `hosts`: the names of all hosts of the job, as far as they are known: it listens on the interfaces towards these.
+    """
+
+    def __init__(self, rank: int, key: str = "", session: str = "", hosts: Iterable[str] = ()) -> None:
+        self._rank, self._job_key, self._session = rank, key, session
+        own_key = "" if key else handshake.new_key()
+        addresses = interfaces(hosts)
+        self._server = AuthenticatedServer(_name(session, rank), key or own_key, addresses)
+        self.endpoint = Endpoint(addresses, self._server.port, own_key)
 
     def connect(
         self, endpoints: Mapping[int, Endpoint], deadline_s: float
@@ -66,13 +101,35 @@ class Exchange:
         while missing := [rank for rank in endpoints if rank not in out]:
             for rank in missing:
                 with contextlib.suppress(OSError):
-                    out[rank] = _call(endpoints[rank], self._rank)
+                    out[rank] = self._call(rank, endpoints[rank])
             _check(end, missing, deadline_s)
         while missing := [rank for rank in endpoints if rank not in into and not _has_ended(out[rank])]:
             _check(end, missing, deadline_s)
             time.sleep(_NAP_S)
         self._server.stop()
         return {rank: out[rank] for rank in into}, into
+
+    def _call(self, rank: int, endpoint: Endpoint) -> socket.socket:
+        """A connection to `rank`, which listens at `endpoint`. OSError: none of its addresses answers."""
+        key, name = endpoint.key or self._job_key, _name(self._session, rank)
+        for address in endpoint.addresses:
+            with contextlib.suppress(OSError):
+                made = call((address, endpoint.port), key, name, self._rank, _ANSWER_S)
+                try:
+                    made.settimeout(_ANSWER_S)
+                    if made.recv(1) == _YES:
+                        made.sendall(_YES)
+                        _prepare(made)
+                        return made
+                except OSError:
+                    pass
+                made.close()
+        time.sleep(_NAP_S)
+        raise OSError("nobody answers")
+
+
+def _name(session: str, rank: int) -> str:
+    return f"malt connect {session} {rank}"
 
 
 def _take(into: dict[int, socket.socket], known: Collection[int], rank: int, caller: socket.socket) -> bool:
@@ -86,24 +143,6 @@ def _take(into: dict[int, socket.socket], known: Collection[int], rank: int, cal
     _prepare(caller)
     into[rank] = caller
     return True
-
-
-def _call(endpoint: Endpoint, rank: int) -> socket.socket:
-    """A connection of `rank` to the rank that listens at `endpoint`. OSError: none of its addresses answers."""
-    for address in endpoint.addresses:
-        with contextlib.suppress(OSError):
-            made = close_in_children(socket.create_connection((address, endpoint.port), _ANSWER_S))
-            try:
-                made.sendall(hello(endpoint.token, rank))
-                if made.recv(1) == _YES:  # else another program answers there
-                    made.sendall(_YES)
-                    _prepare(made)
-                    return made
-            except OSError:
-                pass
-            made.close()
-    time.sleep(_NAP_S)
-    raise OSError("nobody answers")
 
 
 def _prepare(connection: socket.socket) -> None:

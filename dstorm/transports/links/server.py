@@ -1,50 +1,79 @@
-"""A TCP server that is authenticated by a token. It has one thread for each caller.
+"""A TCP server for callers that know its key (dstorm/transports/links/handshake.py). It has one thread for each caller.
 
-The first line of a caller is the token and its number, as `hello` makes it. A caller that sends anything else is
-disconnected.
+One that does not show in time that it knows the key, whatever it sends, is disconnected, and nobody waits for it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hmac
-import secrets
+import selectors
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Iterable
 
 from dstorm.membership.children import close_in_children
+from dstorm.transports.links import handshake
 
-_TOKEN_NBYTES = 16
-_LONGEST_HELLO_NBYTES = 100
-_HELLO_S = 30.0
-"""How long a caller may take to send its first line."""
+_HELLO_S = 10.0
+"""How long a caller may take to show that it knows the key."""
+_MOST_STRANGERS = 128
+"""The most callers that have not done so yet. Where another comes, the first of them is disconnected."""
 _STOP_S = 5.0
+_NAP_S = 0.05
+_TRIES = 20
 
 Serve = Callable[[int, socket.socket], object]
 """A function that serves one caller in its thread, given its number and its connection. The connection is closed
 afterwards, unless the function returns something true."""
 
 
-def hello(token: str, number: int) -> bytes:
-    """The first line of the caller with this number."""
-    return f"{token} {number}\n".encode()
+def call(address: tuple[str, int], key: str, name: str, number: int, patience_s: float) -> socket.socket:
+    """A connection of caller `number` to the server `name` at `address`. `patience_s`: the longest wait for a part.
+
+    OSError: nobody answers there, or one that does not know the key.
+    """
+    made = close_in_children(socket.create_connection(address, patience_s))
+    try:
+        caller = handshake.Caller(key, name, number)
+        made.sendall(caller.hello(received(made, handshake.CHALLENGE_NBYTES, time.monotonic() + patience_s)))
+        if caller.is_answered_by(received(made, handshake.PROOF_NBYTES, time.monotonic() + patience_s)):
+            return made
+        raise ConnectionRefusedError("another server answers there")
+    except OSError:
+        made.close()
+        raise
+
+
+def received(connection: socket.socket, nbytes: int, end: float) -> bytes:
+    """The next `nbytes` of a connection. OSError: they have not come by the time `end`. It keeps a timeout."""
+    data = b""
+    while len(data) < nbytes:
+        connection.settimeout(max(0.001, end - time.monotonic()))
+        part = connection.recv(nbytes - len(data))
+        if not part:
+            raise ConnectionResetError("the other end has closed the connection")
+        data += part
+    return data
 
 
 class AuthenticatedServer:
-    """A server that listens on all addresses from its construction on, and answers once it is started. Local.
+    """A server that listens at `addresses` from its construction on, and answers once it is started. Local.
 
-    A caller must know `port` and `token`. `name`: the name of the threads.
+    Its callers know `port`, its name and `key`. `addresses`: of this host; without any, all. `name`: also that of its
+    threads.
     """
 
-    def __init__(self, name: str) -> None:
-        self.token = secrets.token_hex(_TOKEN_NBYTES)
-        self._name = name
-        self._listening = close_in_children(socket.create_server(("", 0), backlog=1024))
-        self.port = int(self._listening.getsockname()[1])
+    def __init__(self, name: str, key: str, addresses: Iterable[str] = ()) -> None:
+        self._name, self._key = name, key
+        self._listening = _listen(list(addresses) or [""])
+        self.port = int(self._listening[0].getsockname()[1])
+        self._strangers: deque[socket.socket] = deque()
         self._callers: list[tuple[socket.socket, threading.Thread]] = []
+        self._changing = threading.Lock()
         self._accepting: threading.Thread | None = None
+        self._stopped = False
 
     def start(self, serve: Serve) -> None:
         """Answer callers by `serve` from now on. Local."""
@@ -52,18 +81,24 @@ class AuthenticatedServer:
         self._accepting.start()
 
     def send(self, data: bytes) -> None:
-        """Send a few bytes to all callers that are connected, without waiting. Local."""
+        """Send a few bytes to all callers that are served, without waiting. Local."""
         for caller, _ in list(self._callers):
             with contextlib.suppress(OSError):  # the caller has ended
                 caller.send(data, socket.MSG_DONTWAIT)
 
     def stop(self) -> None:
         """Take no more callers. Local. A second call does nothing."""
-        with contextlib.suppress(OSError):
-            self._listening.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
-        self._listening.close()
+        self._stopped = True
+        for one in self._listening:
+            with contextlib.suppress(OSError):
+                one.shutdown(socket.SHUT_RDWR)  # wakes the thread that accepts
         if self._accepting is not None:
             self._accepting.join(_STOP_S)
+        for one in self._listening:
+            one.close()
+        with self._changing:
+            for stranger in self._strangers:
+                _shut(stranger)
 
     def drain(self, patience_s: float) -> None:
         """Serve the callers to the end of what they have sent by now, for at most `patience_s`. Local.
@@ -78,31 +113,76 @@ class AuthenticatedServer:
             thread.join(max(0.0, end - time.monotonic()))
 
     def _accept(self, serve: Serve) -> None:
-        with contextlib.suppress(OSError):
-            while True:
-                caller = close_in_children(self._listening.accept()[0])
-                thread = threading.Thread(target=self._answer, args=(serve, caller), name=self._name, daemon=True)
-                self._callers.append((caller, thread))
-                thread.start()
+        with selectors.DefaultSelector() as selector:
+            for one in self._listening:
+                selector.register(one, selectors.EVENT_READ)
+            while not self._stopped:
+                for key, _ in selector.select():
+                    try:
+                        caller = close_in_children(key.fileobj.accept()[0])  # type: ignore[union-attr]
+                    except OSError:  # it has gone, or this process has too many files open
+                        time.sleep(0 if self._stopped else _NAP_S)
+                        continue
+                    self._greet(serve, caller)
+
+    def _greet(self, serve: Serve, caller: socket.socket) -> None:
+        """Have a caller answered in a thread of its own."""
+        with self._changing:
+            if len(self._strangers) >= _MOST_STRANGERS:
+                _shut(self._strangers[0])
+                self._strangers.rotate(-1)
+            self._strangers.append(caller)
+        threading.Thread(target=self._answer, args=(serve, caller), name=self._name, daemon=True).start()
 
     def _answer(self, serve: Serve, caller: socket.socket) -> None:
         is_kept: object = False
         with contextlib.suppress(OSError):
-            caller.settimeout(_HELLO_S)
-            token, _, number = _first_line(caller).partition(b" ")
-            if hmac.compare_digest(token, self.token.encode()) and number.isdigit():
+            try:
+                number = self._number_of(caller)
+            finally:
+                with self._changing:
+                    self._strangers.remove(caller)
+                    known = (caller, threading.current_thread())
+            if number is not None:
                 caller.settimeout(None)
-                is_kept = serve(int(number), caller)
+                self._callers.append(known)
+                is_kept = serve(number, caller)
         if not is_kept:
             caller.close()
 
+    def _number_of(self, caller: socket.socket) -> int | None:
+        """The number of a caller that knows the key, which is told so; None for another. OSError: it is too slow."""
+        end = time.monotonic() + _HELLO_S
+        challenge = handshake.new_challenge()
+        caller.settimeout(_HELLO_S)
+        caller.sendall(challenge)
+        found = handshake.answered(self._key, self._name, challenge, received(caller, handshake.HELLO_NBYTES, end))
+        if found is None:
+            return None
+        caller.sendall(found[1])
+        return found[0]
 
-def _first_line(caller: socket.socket) -> bytes:
-    """The first line of a caller; b"" where it is too long. It is read byte by byte, as `Serve` reads the rest."""
-    line = b""
-    while len(line) < _LONGEST_HELLO_NBYTES:
-        byte = caller.recv(1)
-        if byte in (b"", b"\n"):
-            return line
-        line += byte
-    return b""
+
+def _listen(addresses: list[str]) -> list[socket.socket]:
+    """Listening sockets with one port at all `addresses`. OSError: there is none."""
+    for left in reversed(range(_TRIES)):
+        made: list[socket.socket] = []
+        try:
+            for address in addresses:
+                port = made[0].getsockname()[1] if made else 0
+                made.append(close_in_children(socket.create_server((address, port), backlog=1024)))
+        except OSError:  # the port is taken at another address
+            for one in made:
+                one.close()
+            if not left:
+                raise
+            continue
+        for one in made:
+            one.setblocking(False)
+        return made
+    raise AssertionError("unreachable")
+
+
+def _shut(connection: socket.socket) -> None:
+    with contextlib.suppress(OSError):
+        connection.shutdown(socket.SHUT_RDWR)

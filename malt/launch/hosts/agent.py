@@ -6,6 +6,7 @@ It reads lines of JSON, [command, value], from standard input, and answers each 
 check   what the job needs of this host; answers what is there
 reach   endpoints of hosts, by name; answers the names of those to which no connection can be made
 watch   the folder of the job; makes it, and sends each report that a rank writes there (malt/runner/reporting.py)
+key     the folder of the job, a name and a text; makes that file there, which none but its user may read
 pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line
 clean   kills what is left of the job, removes its files, and answers how many processes it has killed
 end     ends
@@ -16,6 +17,7 @@ this host by itself: the link to the launcher is down, or the launcher was kille
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import fcntl
 import glob
@@ -273,6 +275,15 @@ def _mapped(process: int) -> set[str]:
     return set()
 
 
+def keep(folder: str, name: str, text: str) -> None:
+    """Make a file in the folder of the job, until the end of this agent. Where the folder is there, it is shared."""
+    if not os.path.isdir(folder):
+        os.makedirs(folder, mode=0o700)
+        atexit.register(shutil.rmtree, folder, ignore_errors=True)
+        with open(os.open(os.path.join(folder, name), os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
+            file.write(text)
+
+
 class Agent:
     """The conversation with the launcher."""
 
@@ -322,6 +333,9 @@ class Agent:
                 self._server.close()  # all hosts have tried
                 self._watch = Watch(value, self.send)
                 self.send([command, self._watch.is_ours])
+            elif command == "key":
+                keep(*value)
+                self.send([command, None])
             elif command == "clean":
                 killed = self._watch.end() if self._watch is not None else 0
                 self.send([command, killed])

@@ -100,6 +100,14 @@ class RemoteHosts:
         finally:
             self.clean()
 
+    def share_key(self, folder: Path) -> None:
+        """Have the file KEY of `folder`, that of the job, written there, too. It is removed with the connection.
+
+        LaunchError: a host does not answer.
+        """
+        self._ask("key", [str(folder), reporting.KEY, (folder / reporting.KEY).read_text(encoding="utf-8")])
+        self._answers("key", time.monotonic() + _REACH_S)
+
     def clean(self) -> None:
         """End what is left of the job there, and take the last reports. Says which hosts do not answer."""
         if not self._is_watching:

@@ -12,15 +12,14 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
 import socket
 import threading
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
 from pathlib import Path
 from typing import BinaryIO
 
-from dstorm.transports.links.endpoints import own_addresses
+from dstorm.transports.links.endpoints import interfaces
 from dstorm.transports.links.server import AuthenticatedServer
 from malt.runner import reporting
 
@@ -31,17 +30,26 @@ _CLOSE_S = 5.0
 
 
 class ControlServer:
-    """A control server, which listens from its construction on. `folder`: that of the job."""
+    """A control server, which listens from its construction on.
 
-    def __init__(self, folder: Path) -> None:
+    `folder`: that of the job. `key`: what its callers know. `hosts`: the names of the hosts of the job, as far as they
+    are known: it listens on the interfaces towards these.
+    """
+
+    def __init__(self, folder: Path, key: str, hosts: Iterable[str] = ()) -> None:
         self._folder = folder
-        self._server = AuthenticatedServer("malt control server")
-        self.endpoint = " ".join([os.uname().nodename, self._server.token, str(self._server.port), *own_addresses()])
-        """What a rank needs to connect: host name, token, port and IP addresses."""
+        addresses = interfaces(hosts)
+        self._server = AuthenticatedServer(reporting.CONTROL_NAME, key, addresses)
+        self.port, self.addresses = self._server.port, addresses
         self._writing = threading.Lock()
         self._closing = self._closed = False
         self._ended: set[int] = set()
         self._server.start(self._listen)
+
+    def endpoint(self, host: str, key: str = "") -> str:
+        """What a rank needs to connect: the name `host` of this host, `key` where it has it from nowhere else, port and
+        IP addresses."""
+        return " ".join([host, key or "-", str(self.port), *self.addresses])
 
     def notify(self, number: int) -> None:
         """Ask all connected ranks to leave, by the signal `number`. Local."""

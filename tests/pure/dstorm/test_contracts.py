@@ -110,8 +110,8 @@ def several_hosts(folder):
 
     def run(body):
         name = uuid.uuid4().hex
-        exchanges = [Exchange(rank) for rank in range(SIZE)]
-        endpoints = {rank: one.endpoint._replace(addresses=("127.0.0.1",)) for rank, one in enumerate(exchanges)}
+        exchanges = [Exchange(rank, "0f" * 32, name) for rank in range(SIZE)]
+        endpoints = {rank: one.endpoint for rank, one in enumerate(exchanges)}
 
         def make(rank):
             place = SeveralHosts(rank, hosts, "none")

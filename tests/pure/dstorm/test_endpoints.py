@@ -14,15 +14,15 @@ import pytest
 from dstorm.errors import DeadlinePassed
 from dstorm.transports.links import endpoints
 from dstorm.transports.links.endpoints import Exchange
-from dstorm.transports.links.server import hello
 
 pytestmark = pytest.mark.serial
+JOB = "5a" * 32, "session-1"
 
 
 @pytest.fixture
 def exchanges(monkeypatch):
     monkeypatch.setattr(endpoints, "own_addresses", lambda: ("127.0.0.1",))
-    made = [Exchange(rank) for rank in range(4)]
+    made = [Exchange(rank, *JOB) for rank in range(4)]
     yield made
     for one in made:
         one._server.stop()
@@ -31,7 +31,7 @@ def exchanges(monkeypatch):
 @pytest.fixture(autouse=True)
 def closed(monkeypatch):
     """No connection outlives its test."""
-    made, calls = [], (endpoints._call, endpoints._take, socket.create_connection)
+    made, calls = [], (endpoints.call, endpoints._take, socket.create_connection)
 
     def noting(function):
         def call(*args, **kwargs):
@@ -41,7 +41,7 @@ def closed(monkeypatch):
 
         return call
 
-    monkeypatch.setattr(endpoints, "_call", noting(calls[0]))
+    monkeypatch.setattr(endpoints, "call", noting(calls[0]))
     monkeypatch.setattr(endpoints, "_take", noting(calls[1]))
     monkeypatch.setattr(socket, "create_connection", noting(calls[2]))
     yield
@@ -108,18 +108,54 @@ def test_a_stranger_is_sent_away(exchanges):
     port = exchanges[0].endpoint.port
     strangers = [socket.create_connection(("127.0.0.1", port)) for _ in range(3)]
     strangers[0].sendall(b"GET / HTTP/1.1\r\n\r\n" + bytes(100))
-    strangers[1].sendall(hello("0" * 32, 1))
+    strangers[1].sendall(bytes(72))
     strangers[2].close()
     found = connect_all(exchanges, [0, 1])
     assert [found[rank][1].keys() for rank in (0, 1)] == [{1}, {0}]
     for stranger in strangers[:2]:
         stranger.settimeout(5)
         with contextlib.suppress(ConnectionResetError):
+            stranger.recv(32, socket.MSG_WAITALL)  # the challenge
             assert stranger.recv(1) == b""
 
 
 def test_an_address_that_is_somebody_elses_is_passed_over(exchanges):
-    other, wanted = exchanges[2].endpoint, exchanges[1].endpoint
-    exchanges[2]._server.start(lambda number, caller: None)
+    exchanges[2]._server.start(lambda number, caller: pytest.fail("it is served"))
     with pytest.raises(OSError, match="nobody answers"):
-        endpoints._call(other._replace(token=wanted.token), 0)
+        exchanges[0]._call(1, exchanges[2].endpoint)
+
+
+def test_without_a_launcher_each_endpoint_has_a_key(monkeypatch):
+    monkeypatch.setattr(endpoints, "own_addresses", lambda: ("127.0.0.1",))
+    made = [Exchange(rank) for rank in range(2)]
+    assert len({one.endpoint.key for one in made}) == 2
+    found = connect_all(made, range(2))
+    assert [found[rank][1].keys() for rank in (0, 1)] == [{1}, {0}]
+
+
+def test_it_listens_on_the_interfaces_towards_the_hosts_of_the_job(monkeypatch):
+    towards = {"b": "10.0.0.1", "c": "10.1.0.1", "self": "127.0.1.1"}
+
+    class Routed:
+        def __init__(self, *_):
+            pass
+
+        def __enter__(self):
+            return self
+
+        def __exit__(self, *_):
+            pass
+
+        def connect(self, where):
+            if where[0] not in towards:
+                raise socket.gaierror(-2, "Name or service not known")
+            self._to = where[0]
+
+        def getsockname(self):
+            return towards[self._to], 1
+
+    monkeypatch.setattr(endpoints.socket, "socket", Routed)
+    monkeypatch.setattr(endpoints, "own_addresses", lambda: ("10.0.0.1", "172.17.0.1"))
+    assert endpoints.interfaces(["self", "b", "c", "b"]) == ("10.0.0.1", "10.1.0.1")
+    assert endpoints.interfaces(["b", "an alias of ssh"]) == ("10.0.0.1", "172.17.0.1")
+    assert endpoints.interfaces([]) == ("10.0.0.1", "172.17.0.1")

@@ -1,39 +1,46 @@
-"""A server hears those who know its token, each in a thread of its own, and sends the others away."""
+"""A server hears those who know its key, each in a thread of its own, and sends the others away."""
 
 from __future__ import annotations
 
 import contextlib
 import queue
 import socket
+import struct
 import threading
+import time
 
 import pytest
 
-from dstorm.transports.links.server import AuthenticatedServer, hello
+from dstorm.transports.links import handshake, server
+from dstorm.transports.links.server import AuthenticatedServer, call, received
 
 pytestmark = pytest.mark.serial
+NAME, KEY, OTHER_KEY = "a test's server", "0f" * 32, "f0" * 32
 
 
 @pytest.fixture
-def server():
-    made = AuthenticatedServer("a test's server")
+def open_server():
+    made = AuthenticatedServer(NAME, KEY, ["127.0.0.1"])
     yield made
     made.stop()
     made.drain(10)
 
 
 @pytest.fixture
-def connect(server):
-    """connect(said): a connection over which that was said."""
+def connect(open_server):
+    """connect(number): the connection of that caller. connect(): that of a stranger, and the challenge."""
     with contextlib.ExitStack() as stack:
 
-        def call(reports):
-            made = stack.enter_context(socket.create_connection(("127.0.0.1", server.port)))
-            made.settimeout(10)
-            made.sendall(reports)
-            return made
+        def made(number=None, key=KEY, name=NAME):
+            where = ("127.0.0.1", open_server.port)
+            if number is not None:
+                caller = stack.enter_context(call(where, key, name, number, 10))
+                caller.settimeout(10)
+                return caller
+            caller = stack.enter_context(socket.create_connection(where))
+            return caller, received(caller, handshake.CHALLENGE_NBYTES, time.monotonic() + 10)
 
-        yield call
+        yield made
 
 
 def is_ended(connection):
@@ -42,50 +49,117 @@ def is_ended(connection):
     return True
 
 
-def test_what_follows_the_first_line_is_left_to_who_serves(server, connect):
-    server.start(lambda number, caller: caller.sendall(b"%d %s" % (number, caller.recv(4))))
-    caller = connect(hello(server.token, 7) + b"more")
+def test_what_follows_the_handshake_is_left_to_who_serves(open_server, connect):
+    open_server.start(lambda number, caller: caller.sendall(b"%d %s" % (number, caller.recv(4))))
+    caller = connect(7)
+    caller.sendall(b"more")
     assert caller.recv(6, socket.MSG_WAITALL) == b"7 more"
     assert is_ended(caller)
 
 
-@pytest.mark.parametrize(
-    "reports", ["{wrong} 2\n", "{token} two\n", "{token} -2\n", "{token}\n", "{token} " + 100 * "2", "\u00fc 2\n", "\n"]
-)
-def test_strangers_are_sent_away(reports, server, connect):
+@pytest.mark.parametrize("what", ["key", "name"])
+def test_a_caller_that_knows_another_is_refused(what, open_server, connect):
     served = []
-    server.start(lambda *caller: served.append(caller))
-    assert is_ended(connect(reports.format(token=server.token, wrong="0" * len(server.token)).encode()))
+    open_server.start(lambda *caller: served.append(caller))
+    with pytest.raises(ConnectionResetError):
+        connect(2, **{what: {"key": OTHER_KEY, "name": "another server"}[what]})
     assert served == []
 
 
-def test_callers_do_not_wait_for_one_another(server, connect):
+def replayed(recorded, challenge):
+    return recorded
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        replayed,
+        lambda recorded, challenge: b"GET / HTTP/1.1\r\n\r\n" + bytes(200),
+        lambda recorded, challenge: bytes(handshake.HELLO_NBYTES),
+        lambda recorded, challenge: struct.pack("<Q", 3) + handshake.Caller(KEY, NAME, 2).hello(challenge)[8:],
+    ],
+    ids=["replayed", "garbage", "zeros", "another number"],
+)
+def test_an_answer_that_proves_nothing_is_refused(answer, open_server, connect):
+    """And the server goes on."""
+    served = queue.SimpleQueue()
+    open_server.start(lambda number, caller: served.put(number))
+    recorded = handshake.Caller(KEY, NAME, 2).hello(handshake.new_challenge())
+    stranger, challenge = connect()
+    stranger.sendall(answer(recorded, challenge))
+    stranger.settimeout(5)
+    assert is_ended(stranger)
+    connect(4)
+    assert served.get(timeout=10) == 4 and served.empty()
+
+
+def test_a_server_that_does_not_know_the_key_is_not_believed():
+    """It sends a challenge, and sends what it gets back."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+
+        def pretend():
+            caller = listening.accept()[0]
+            with caller:
+                caller.sendall(handshake.new_challenge())
+                caller.sendall(caller.recv(handshake.HELLO_NBYTES)[-handshake.PROOF_NBYTES :])
+                caller.recv(1)
+
+        pretender = threading.Thread(target=pretend)
+        pretender.start()
+        with pytest.raises(ConnectionRefusedError, match="another server"):
+            call(listening.getsockname(), KEY, NAME, 1, 10)
+        pretender.join()
+
+
+def test_callers_do_not_wait_for_strangers(open_server, connect, monkeypatch):
+    """One says nothing, one a byte now and then; more than there may be are sent away, from the first on."""
+    monkeypatch.setattr(server, "_MOST_STRANGERS", 2)
     both_are_served = threading.Barrier(3)
-
-    def serve(number, caller):
-        both_are_served.wait(10)
-
-    server.start(serve)
-    for reports in (b"", hello(server.token, 0), hello(server.token, 1)):
-        connect(reports)
+    open_server.start(lambda number, caller: both_are_served.wait(10) and None)
+    first, second = connect()[0], connect()[0]
+    second.sendall(b"x")
+    connect(0), connect(1)
     both_are_served.wait(10)
+    first.settimeout(5)
+    assert is_ended(first)
 
 
-def test_a_connection_that_is_kept_stays(server, connect):
+def test_a_stranger_that_is_slow_is_sent_away(open_server, connect, monkeypatch):
+    monkeypatch.setattr(server, "_HELLO_S", 0.2)
+    open_server.start(lambda *caller: pytest.fail("it is served"))
+    stranger, _ = connect()
+    stranger.settimeout(5)
+    began = time.monotonic()
+    while time.monotonic() < began + 5:  # each byte is in time
+        with contextlib.suppress(socket.timeout, OSError):
+            stranger.sendall(b"x")
+        stranger.settimeout(0.15)
+        try:
+            if stranger.recv(1) == b"":
+                return
+        except TimeoutError:
+            continue
+        except ConnectionError:
+            return
+    pytest.fail("it is still connected")
+
+
+def test_a_connection_that_is_kept_stays(open_server, connect):
     kept = queue.SimpleQueue()
-    server.start(lambda number, caller: kept.put(caller) or True)
-    caller = connect(hello(server.token, 3))
+    open_server.start(lambda number, caller: kept.put(caller) or True)
+    caller, (stranger, _) = connect(3), connect()
     with kept.get(timeout=10) as connection:
-        server.stop()
-        server.send(b"to all")
+        open_server.send(b"to all")
+        open_server.stop()
         assert caller.recv(6, socket.MSG_WAITALL) == b"to all"
         caller.sendall(b"x")
         assert connection.recv(1) == b"x"
+        assert is_ended(stranger)
     with pytest.raises(ConnectionRefusedError):
-        connect(b"")
+        connect(4)
 
 
-def test_what_was_said_by_then_is_served_to_its_end(server, connect):
+def test_what_was_said_by_then_is_served_to_its_end(open_server, connect):
     begun, served = threading.Event(), []
 
     def serve(number, caller):
@@ -93,11 +167,22 @@ def test_what_was_said_by_then_is_served_to_its_end(server, connect):
         while data := caller.recv(1):
             served.append(data)
 
-    server.start(serve)
-    caller = connect(hello(server.token, 3))
+    open_server.start(serve)
+    caller = connect(3)
     assert begun.wait(10)
     caller.sendall(b"abc")
-    server.stop()
-    server.drain(10)
+    open_server.stop()
+    open_server.drain(10)
     assert b"".join(served) == b"abc"
-    assert "a test's server" not in {thread.name for thread in threading.enumerate()}
+    assert NAME not in {thread.name for thread in threading.enumerate()}
+
+
+def test_it_listens_at_its_addresses_alone():
+    made = AuthenticatedServer(NAME, KEY, ["127.0.0.1", "127.0.0.3"])
+    try:
+        for address in ("127.0.0.1", "127.0.0.3"):
+            socket.create_connection((address, made.port), 5).close()
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.2", made.port), 5)
+    finally:
+        made.stop()
