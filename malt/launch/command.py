@@ -38,7 +38,7 @@ def survive_of(environ: Mapping[str, str]) -> str | None:
 
 SEVERAL_HOSTS = (
     "MPI's transfers between hosts do not outlive the death of a rank: run on one host, or let ranks open TCP "
-    "connections of their own, in the clear, with --survive=best-effort"
+    "connections of their own, not encrypted, with --survive=best-effort"
 )
 """Why ranks on several hosts outlive a failure only with best-effort."""
 
