@@ -65,13 +65,13 @@ def process(number: int, started: int) -> Process:
 
 
 def has_ended(process: Process) -> bool:
-    """Whether `process` has ended. A zombie has. False where the system does not give its state."""
-    return _is_over(process, _state(process.number))
+    """Whether `process` has ended. A zombie has. False where the system does not give its state, as of a container."""
+    return _is_visible(process) and _is_over(process, _state(process.number))
 
 
 def is_stopped(process: Process) -> bool:
     """Whether `process` is stopped (SIGSTOP, a debugger)."""
-    seen = _state(process.number)
+    seen = _state(process.number) if _is_visible(process) else None
     return seen is not None and not _is_over(process, seen) and seen[0] in _STOPPED
 
 
@@ -81,10 +81,7 @@ class ProcessMonitor:
     def __init__(
         self, processes: Mapping[int, Process], clock: Callable[[], float], suspect_after_s: float | None = None
     ) -> None:
-        here = this_process().namespace
-        self._processes = {
-            rank: process for rank, process in processes.items() if process.namespace == here and process.number > 0
-        }
+        self._processes = {rank: process for rank, process in processes.items() if _is_visible(process)}
         self._clock = clock
         self._suspect_after_s = SUSPECT_AFTER_S if suspect_after_s is None else suspect_after_s
         self._stopped_at: dict[int, tuple[float, int]] = {}
@@ -158,6 +155,13 @@ class ProcessMonitor:
             with contextlib.suppress(OSError):
                 os.kill(process.number, signal.SIGKILL)
         return False
+
+
+def _is_visible(process: Process) -> bool:
+    """Whether the number of `process` is valid here: another container of this machine counts for itself."""
+    with contextlib.suppress(OSError):
+        return process.number > 0 and process.namespace == os.stat("/proc/self/ns/pid").st_ino
+    return False
 
 
 def _is_over(process: Process, seen: tuple[str, int, int] | None) -> bool:

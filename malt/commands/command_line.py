@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import signal
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
@@ -15,11 +16,11 @@ from malt.commands import completion, graph, options, report, watching
 from malt.commands.doctor import command
 from malt.commands.plan import command as plan
 from malt.launch import restarts, traced
-from malt.launch.command import SURVIVE, Job, Line, check_program, compose, files_of, is_here, survive_of, this_machine
+from malt.launch.command import SURVIVE, Job, Line, check_program, compose, is_here, survive_of, this_machine
 from malt.launch.environment import outside
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Host
-from malt.launch.hosts.remote import RemoteHosts, Unreachable, need
+from malt.launch.hosts.examination import examined
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
@@ -56,6 +57,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except LaunchError as error:
         print(f"malt {chosen.command}: {error}", file=sys.stderr)
         return 2
+    except KeyboardInterrupt:  # before a job began, or of another command: during a job Signals handles it
+        print(f"malt {chosen.command}: interrupted", file=sys.stderr)
+        return 128 + signal.SIGINT
 
 
 def _open_what_is_closed() -> None:
@@ -101,34 +105,12 @@ def _run(chosen: argparse.Namespace, program: list[str]) -> int:
             make_files(chosen.output, chosen.n)
         except OSError as error:
             raise LaunchError(f"--output {chosen.output}: {error.strerror}") from None
-    with contextlib.closing(_examined(wanted, library, environ, chosen.need)) as remote:
+    comes_late = not (chosen.hosts or chosen.hostfile) and allocation.is_of_mpijob(environ)
+    with contextlib.closing(examined(wanted, library, environ, chosen.need, comes_late)) as remote:
         start = partial(restarts.run, line, environ, chosen.restarts, chosen.grace, remote)
         if trace is None:
             return start()
         return traced.run(start, chosen.trace, traced.facts(wanted, library, machine, environ))
-
-
-def _examined(job: Job, library: Library, environ: Mapping[str, str], needed: list[str]) -> RemoteHosts:
-    """The other hosts of `job`, where it can start. LaunchError: it cannot, on one of them."""
-    for path in needed:
-        if not os.path.exists(path):
-            raise LaunchError(f"--need {path}: there is no such file here")
-    names = dict.fromkeys(host.name for host in job.hosts if not is_here(host.name))
-    remote = RemoteHosts(list(names), environ)
-    if not remote:
-        return remote
-    try:
-        remote.check(need(library, [*files_of(job.program), *map(os.path.abspath, needed)]), environ)
-    except Unreachable as error:
-        remote.close()
-        if not any(name in environ for name in allocation.BATCH_JOBS):
-            raise
-        say(f"malt run: {error} (the batch system may start ranks there all the same, unwatched)\n")
-        return RemoteHosts()
-    except BaseException:
-        remote.close()
-        raise
-    return remote
 
 
 def placement(named: tuple[Host, ...], file: str | None, ranks: int, environ: Mapping[str, str]) -> tuple[Host, ...]:

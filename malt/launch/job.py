@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
-import tempfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -59,7 +57,8 @@ def run(
     `remote`: the other hosts of the job, on which nothing is left at the return.
     """
     remote = remote or RemoteHosts()
-    with Signals() as signals, _folder(remote, line) as folder:
+    # With --survive other hosts are left to themselves: a part without the launcher may go on.
+    with Signals() as signals, remote.folder(is_watched=not line.fault_tolerant_ranks) as folder:
         state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
         server = _server(folder, line, remote) if state is not None and line.is_spread else None
         control_server, endpoint = server or (None, "")
@@ -74,8 +73,8 @@ def run(
         output.start()
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
-        ending = Ending(folder, line.ranks, remote)
-        failure, is_ending = _ends(folder, state, ending if remote else None)
+        ending = Ending(folder, line.ranks, remote) if remote else None
+        failure, is_ending = _ends(folder, state, ending)
         status = job.wait(failure, is_ending)
         banners, is_notified = output.close(observer.close()), False
         if control_server is not None:
@@ -87,9 +86,10 @@ def run(
         elif signals.first is None:
             status += 128 * (line.forwards_signals and _was_killed(folder, status))
             status, is_notified = report_ends_inside_mpi(folder, status)
-        if state is not None or status != 0 or ending.is_forced:
+        if state is not None or status != 0 or (ending is not None and ending.is_forced):
             job.kill_leftovers()  # children of failed ranks
-            ending.clean()
+            if ending is not None:
+                ending.clean()
         reports = (_notified(folder, signals.first) or first_failure(folder)) if status != 0 else ""
         if not (reports or is_notified):
             say(banners.decode(errors="replace"))
@@ -97,16 +97,6 @@ def run(
             state.report_early_failures()
         say(reports)
     return End(status, signals.first is not None)
-
-
-@contextlib.contextmanager
-def _folder(remote: RemoteHosts, line: Line) -> Iterator[Path]:
-    """The folder of the job. Its other hosts end what is left there, unless a part without the launcher may go on."""
-    with (
-        tempfile.TemporaryDirectory(prefix="malt-") as name,
-        remote.watching(None if line.fault_tolerant_ranks else Path(name)),
-    ):
-        yield Path(name)
 
 
 def _server(folder: Path, line: Line, remote: RemoteHosts) -> tuple[ControlServer, str]:
@@ -119,9 +109,7 @@ def _server(folder: Path, line: Line, remote: RemoteHosts) -> tuple[ControlServe
     return made, made.endpoint(os.uname().nodename, "" if remote else key)
 
 
-def _variables(
-    line: Line, environ: Mapping[str, str], folder: str, has_hosts: bool, endpoint: str
-) -> dict[str, str]:
+def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: bool, endpoint: str) -> dict[str, str]:
     """The environment of mpiexec. `has_hosts`: whether there are other hosts. `endpoint`: of a control server."""
     is_watched = has_hosts and not line.fault_tolerant_ranks
     ours = {SESSION_BASE: folder, **({REMOTE_SESSION_BASE: folder} if is_watched else {}), **environ, **line.settings}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import fcntl
 import gc
 import io
 import os
@@ -110,6 +111,29 @@ def follow_others() -> bool:
     if not _leaving:
         _leaving = next((number for number in (signal.SIGINT, signal.SIGTERM) if _is_notified(number)), 0)
     return is_leaving()
+
+
+class _Closing:
+    """A lock on a file that this process lets go of as one of the last things of its interpreter."""
+
+    def __init__(self, file: int) -> None:
+        self._file = file
+        with contextlib.suppress(OSError):  # this file system has no locks
+            fcntl.lockf(file, fcntl.LOCK_EX)
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        close(self._file)
+
+
+def show_closing() -> None:
+    """Show to the launcher, until the interpreter has ended, that it has not (malt/launch/hosts/closing.py). Local.
+
+    What the program has not closed is closed after the last exit handler, and may be long in writing.
+    """
+    if _folder is not None and _rank != "?":
+        with contextlib.suppress(OSError):
+            file = os.open(os.path.join(_folder, f"interpreter-{_rank}"), os.O_RDWR | os.O_CREAT, 0o600)
+            vars(sys)["_malt_closing"] = _Closing(file)  # Python clears the module sys after all others
 
 
 def ignore_signals() -> None:

@@ -121,6 +121,7 @@ def main() -> None:
     atexit.register(_end)
     if JOB_DIR not in os.environ and _folder is not None:
         leaving.report_end_inside_mpi()
+        leaving.show_closing()
     threading.excepthook = _ending_job(threading.excepthook)
     try:
         if kind == "-m":

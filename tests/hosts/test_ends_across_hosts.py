@@ -6,6 +6,7 @@ import signal
 import time
 
 import pytest
+from host_network import ROOT
 
 from malt.launch.hosts.agent import SILENCE_S
 
@@ -24,9 +25,9 @@ SOON_S = 10.0
 class Run:
     """A job of a rank on a and one on b."""
 
-    def __init__(self, hosts, last_lines):
+    def __init__(self, hosts, last_lines, environment=None):
         words = ["-n", "2", "--hosts", "a:1,b:1", "-c", PROGRAM.format(last_lines)]
-        self.hosts, self._process = hosts, hosts.start_malt("a", *words)
+        self.hosts, self._process = hosts, hosts.start_malt("a", *words, environment=environment)
         assert [self._process.stdout.readline() for _ in range(2)] == ["running\n"] * 2, self._process.stderr.read()
 
     def end(self, limit_s):
@@ -78,6 +79,28 @@ def test_the_job_ends_when_all_ranks_have_and_mpiexec_has_not(hosts):
     assert status == 0
     assert "malt run: all ranks have ended, and mpiexec has not: the job is ended" in errors
     hosts.until_clean()
+
+
+@pytest.mark.thorough
+def test_a_rank_that_still_writes_after_its_program_is_waited_for(hosts):
+    slow = (
+        "class Slow:\n    def __del__(self, sleep=time.sleep, write=os.write):\n        sleep(9); write(2, b'written')"
+    )
+    run = Run(hosts, f"{slow}\nif malt.rank() == 1: slow = Slow()")
+    status, errors = run.end(2 * SOON_S)
+    assert status == 0 and errors == "written"
+    hosts.until_clean()
+
+
+@pytest.mark.thorough
+def test_hosts_that_share_tmpdir_are_watched(hosts):
+    shared = ROOT / "build" / "shared"
+    shared.mkdir(parents=True, exist_ok=True)
+    run = Run(hosts, "time.sleep(100)", {"TMPDIR": str(shared)})
+    hosts.shell("a", "kill -KILL $(ps -e -o pid=,args= | grep '[m]alt run' | head -1 | cut -c1-8)")
+    run.end(2 * SOON_S)
+    hosts.until_clean(SOON_S, "b")
+    assert not list(shared.iterdir())
 
 
 @pytest.mark.thorough

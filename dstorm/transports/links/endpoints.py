@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import queue
 import socket
 import struct
+import threading
 import time
 from collections.abc import Collection, Iterable, Mapping
 from functools import partial
@@ -110,22 +112,55 @@ class Exchange:
         return {rank: out[rank] for rank in into}, into
 
     def _call(self, rank: int, endpoint: Endpoint) -> socket.socket:
-        """A connection to `rank`, which listens at `endpoint`. OSError: none of its addresses answers."""
+        """A connection to `rank`, which listens at `endpoint`. OSError: none of its addresses answers.
+
+        All addresses are tried at once: one that drops packets takes _ANSWER_S, and a host may have several that others
+        cannot reach (docker0, virbr0).
+        """
         key, name = endpoint.key or self._job_key, _name(self._session, rank)
+        answers: queue.SimpleQueue[socket.socket | None] = queue.SimpleQueue()
+        one_at_a_time, is_over = threading.Lock(), threading.Event()
+
+        def attempt(address: str) -> None:
+            made = _answered((address, endpoint.port), key, name, self._rank)
+            with one_at_a_time:
+                if made is not None and is_over.is_set():
+                    made.close()  # the other end takes one alone
+                elif made is not None and _confirmed(made):
+                    is_over.set()
+                    answers.put(made)
+                    return
+            answers.put(None)
+
         for address in endpoint.addresses:
-            with contextlib.suppress(OSError):
-                made = call((address, endpoint.port), key, name, self._rank, _ANSWER_S)
-                try:
-                    made.settimeout(_ANSWER_S)
-                    if made.recv(1) == _YES:
-                        made.sendall(_YES)
-                        _prepare(made)
-                        return made
-                except OSError:
-                    pass
-                made.close()
+            threading.Thread(target=attempt, args=[address], name="malt connect", daemon=True).start()
+        for _ in endpoint.addresses:
+            if (found := answers.get()) is not None:
+                _prepare(found)
+                return found
         time.sleep(_NAP_S)
         raise OSError("nobody answers")
+
+
+def _answered(where: tuple[str, int], key: str, name: str, rank: int) -> socket.socket | None:
+    """A connection to a rank that has answered to the call of `rank`, or None."""
+    with contextlib.suppress(OSError):
+        made = call(where, key, name, rank, _ANSWER_S)
+        with contextlib.suppress(OSError):
+            made.settimeout(_ANSWER_S)
+            if made.recv(1) == _YES:
+                return made
+        made.close()
+    return None
+
+
+def _confirmed(made: socket.socket) -> bool:
+    """Tell the rank that has answered that this connection is used; return whether it still listens."""
+    with contextlib.suppress(OSError):
+        made.sendall(_YES)
+        return True
+    made.close()
+    return False
 
 
 def _name(session: str, rank: int) -> str:

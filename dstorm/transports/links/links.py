@@ -36,6 +36,8 @@ _HASTE_S = 0.02
 """The same while ranks agree on who goes on."""
 _PART_S = 5.0
 """How long to wait until what has arrived is written. It is one socket buffer at most."""
+_CLOSE_S = 0.5
+"""How long to try to say that this rank ends. Where that is not heard, the ranks agree on its failure."""
 _WRITE_S = 0.4 * GRANT_S
 """How long the answers to a question count for the one who has asked, from the moment at which it asked."""
 _NAP_S = 0.001
@@ -154,8 +156,14 @@ class Links:
         The connections last until the process ends, as other ranks may still be in their last flush.
         """
         self._closed = True
-        for incoming in self._into.values():
-            incoming.try_answer(END)
+        left, end = dict(self._into), time.monotonic() + _CLOSE_S
+        while left := {peer: to for peer, to in left.items() if self._is_linked(peer) and not to.try_answer(END)}:
+            if time.monotonic() > end:
+                return
+            time.sleep(_NAP_S)  # another thread sends rows there, or the connection takes no more
+
+    def _is_linked(self, peer: int) -> bool:
+        return peer not in self._ended and peer not in self._cut
 
     def _is_confirmed(self) -> bool:
         """Ask all members; return whether a quorum has confirmed this rank within _WRITE_S."""

@@ -1,15 +1,16 @@
-"""The program that runs on each other host while a job does. The launcher sends its text over ssh, so it imports
-nothing of malt. It first looks at what the job needs there, and at the end leaves nothing of the job there.
+"""The program that runs on each other host while a job does. The launcher sends its text over ssh, with that of the
+modules of malt that it imports. It first looks at what the job needs there, and at the end leaves nothing of the job.
 
 It reads lines of JSON, [command, value], from standard input, and answers each by [command, value]:
 
 check   what the job needs of this host; answers what is there
 reach   endpoints of hosts, by name; answers the names of those to which no connection can be made
-watch   the folder of the job; makes it, and sends each report that a rank writes there (malt/runner/reporting.py)
+watch   the folder of the job, and the identity of the launcher's host; makes it, and sends each report that a rank
+        writes there (malt/runner/reporting.py); answers whose it is, or why it cannot be made
 key     the folder of the job, a name and a text; makes that file there, which none but its user may read
-pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line
+pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line; answers
 clean   kills what is left of the job, removes its files, and answers how many processes it has killed
-end     ends
+end     does the same without an answer, and ends
 
 Every 2 s it sends a line. Where the launcher says nothing for SILENCE_S, or closes the connection, it ends the job on
 this host by itself: the link to the launcher is down, or the launcher was killed.
@@ -20,7 +21,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import fcntl
-import glob
 import hashlib
 import json
 import os
@@ -34,15 +34,14 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
+from malt.launch.hosts.stopwatch import Stopwatch
+from malt.launch.hosts.watch import Watch
+
 PULSE_S, SILENCE_S = 2.0, 30.0
-_POLL_S, _CONNECT_S, _MPI_S, _KILLED_S, _CLOSES_S, _NOTE_S = 0.1, 2.5, 60.0, 5.0, 1.0, 0.5
-REPORT = re.compile(r"(finished|status)-\d+|rank-\d+\.txt")
-_DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
-_SHM, _SHM_OF_MPI = "/dev/shm/", ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_")
-_HWLOC_OF_HYDRA = "/tmp/hydra_hwloc_xmlfile_"
+_POLL_S, _CONNECT_S, _MPI_S = 0.1, 2.5, 60.0
 _MAY_BE_UNSET = "PYTHON", "LD_", "OMPI_", "PRTE_", "PMIX_", "MPI4PY_"
 
 
@@ -81,6 +80,13 @@ def listener() -> tuple[socket.socket, list[Any]]:
 
     threading.Thread(target=take, daemon=True).start()
     return server, [addresses(), server.getsockname()[1]]
+
+
+def close(server: socket.socket) -> None:
+    """Close a socket of `listener`: it takes no more connections. Without a shutdown its thread keeps it open."""
+    with contextlib.suppress(OSError):
+        server.shutdown(socket.SHUT_RDWR)
+    server.close()
 
 
 def unreached(endpoints: Mapping[str, Any]) -> list[str]:
@@ -136,145 +142,6 @@ def _version(package: str) -> str:
     return ""
 
 
-class Traces:
-    """The files that MPI makes for ranks of this host, and leaves where it is killed: in /dev/shm, and of hydra."""
-
-    def __init__(self, folder: str) -> None:
-        self._folder, self._noted_at = folder, 0.0
-        self._paths: set[str] = set()
-        self._before = _files_of_mpich()
-
-    def note(self) -> None:
-        """Look which files there are, every half second. The ranks have reported their processes in the folder."""
-        if time.monotonic() - self._noted_at < _NOTE_S:
-            return
-        self._noted_at = time.monotonic()
-        with contextlib.suppress(OSError):
-            for name in os.listdir(self._folder):
-                if re.fullmatch(r"started-\d+", name):
-                    with open(os.path.join(self._folder, name)) as file:
-                        self.note_process(int(file.read().split()[0]))
-
-    def note_process(self, process: int) -> None:
-        """Look which files a process has, and the daemon that started it."""
-        self._paths |= _mapped(process)
-        with contextlib.suppress(OSError):
-            self._paths |= {path for path in _opened(int(_stat(str(process))[1])) if path.startswith(_HWLOC_OF_HYDRA)}
-
-    def remove(self) -> None:
-        """Remove what is left of them. No rank runs any more.
-
-        A file that has come during the job, and that no process uses, is of a rank or daemon that ended before it was
-        looked at: a live job uses its own.
-        """
-        end = time.monotonic() + _CLOSES_S
-        while fresh := _files_of_mpich() - self._before - self._paths:
-            processes = [int(word) for word in os.listdir("/proc") if word.isdecimal()]
-            self._paths |= fresh.difference(*map(_mapped, processes), *map(_opened, processes))
-            if time.monotonic() > end:
-                break
-            time.sleep(_POLL_S)
-        for path in self._paths:
-            with contextlib.suppress(OSError):
-                os.unlink(path)
-
-
-class Watch:
-    """The folder of a job on this host. Where it is there already, the launcher is on this host or shares /tmp."""
-
-    def __init__(self, folder: str, send: Callable[[list[Any]], None]) -> None:
-        self._folder, self._send, self._traces = folder, send, Traces(folder)
-        self._seen: set[str] = set()
-        self.is_ours = False
-        if not os.path.isdir(folder):
-            os.makedirs(folder, mode=0o700)
-            self.is_ours = True
-
-    def pass_on(self) -> None:
-        """Send the reports that have come since the last call."""
-        if not self.is_ours:
-            return
-        self._traces.note()
-        with contextlib.suppress(OSError):
-            for name in sorted(set(os.listdir(self._folder)) - self._seen):
-                if REPORT.fullmatch(name):
-                    with open(os.path.join(self._folder, name), encoding="utf-8", errors="replace") as file:
-                        self._send(["report", [name, file.read()]])
-                self._seen.add(name)
-
-    def end(self) -> int:
-        """Kill the ranks of this host, the daemons of mpiexec that started them, and remove their files."""
-        if not self.is_ours:
-            return 0
-        killed: set[int] = set()
-        end = time.monotonic() + _KILLED_S
-        while (found := self._processes()) and time.monotonic() < end:
-            for process in found:
-                self._traces.note_process(process)
-                with contextlib.suppress(OSError):
-                    os.kill(process, signal.SIGKILL)
-            killed |= found
-            time.sleep(_POLL_S)
-        self.pass_on()
-        self._traces.remove()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        return len(killed)
-
-    def _processes(self) -> set[int]:
-        """The processes of the job that run: those with its folder in their environment or command line."""
-        mark, found = os.fsencode(self._folder), set[int]()
-        for word in os.listdir("/proc"):
-            with contextlib.suppress(OSError, ValueError, IndexError):
-                if not word.isdecimal() or int(word) == os.getpid() or _has_ended(word):
-                    continue
-                with open(f"/proc/{word}/environ", "rb") as file:
-                    environ = file.read()
-                with open(f"/proc/{word}/cmdline", "rb") as file:
-                    line = file.read()
-                if mark in environ or (mark in line and _name(word) in _DAEMONS):
-                    found.add(int(word))
-                    parent = _stat(word)[1]
-                    if _name(parent) in _DAEMONS:
-                        found.add(int(parent))
-        return found
-
-
-def _stat(process: str) -> list[str]:
-    with open(f"/proc/{process}/stat", "rb") as file:
-        return file.read().rpartition(b")")[2].decode().split()
-
-
-def _has_ended(process: str) -> bool:
-    return _stat(process)[0] in "ZX"
-
-
-def _name(process: str) -> str:
-    with open(f"/proc/{process}/cmdline", "rb") as file:
-        return os.path.basename(file.read().split(b"\0")[0].decode(errors="replace"))
-
-
-def _files_of_mpich() -> set[str]:
-    """The files by which ranks of MPICH on one host share memory, and those in which its daemons keep the topology."""
-    return {*glob.glob(f"{_SHM}mpich_shm_*"), *glob.glob(f"{_HWLOC_OF_HYDRA}*")}
-
-
-def _opened(process: int) -> set[str]:
-    found, folder = set(), f"/proc/{process}/fd"
-    with contextlib.suppress(OSError):
-        for number in os.listdir(folder):
-            with contextlib.suppress(OSError):
-                found.add(os.readlink(os.path.join(folder, number)))
-    return found
-
-
-def _mapped(process: int) -> set[str]:
-    """The files of MPI in shared memory that a process has mapped: others are the user's."""
-    with contextlib.suppress(OSError), open(f"/proc/{process}/maps") as file:
-        paths = {line.split(None, 5)[5].rstrip("\n") for line in file if _SHM in line}
-        return {path for path in paths if os.path.basename(path).startswith(_SHM_OF_MPI) and os.path.exists(path)}
-    return set()
-
-
 def keep(folder: str, name: str, text: str) -> None:
     """Make a file in the folder of the job, until the end of this agent. Where the folder is there, it is shared."""
     if not os.path.isdir(folder):
@@ -301,16 +168,17 @@ class Agent:
     def run(self) -> None:
         """Answer until the end of the job."""
         self.send(["hello", {"endpoint": self._endpoint, "host": os.uname().nodename}])
-        heard = said = time.monotonic()
-        while self._is_paused or time.monotonic() - heard < SILENCE_S:
+        said, silence = time.monotonic(), Stopwatch()
+        while self._is_paused or silence.seconds() < SILENCE_S:
             ready = select.select([0], [], [], _POLL_S)[0]
             if ready:
                 data = os.read(0, 1 << 16)
                 if not data:
                     break
-                heard = time.monotonic()
-                if self._take(data):
-                    return
+                has_ended = self._take(data)
+                silence.restart()  # after a command that has taken long, too
+                if has_ended:
+                    break
             if self._watch is not None:
                 self._watch.pass_on()
             if time.monotonic() - said > PULSE_S:
@@ -330,11 +198,12 @@ class Agent:
             elif command == "reach":
                 self.send([command, unreached(value)])
             elif command == "watch":
-                self._server.close()  # all hosts have tried
-                self._watch = Watch(value, self.send)
-                self.send([command, self._watch.is_ours])
+                close(self._server)  # all hosts have tried
+                self.send([command, self._begin_watch(*value)])
             elif command == "key":
                 keep(*value)
+                self.send([command, None])
+            elif command == "pause":
                 self.send([command, None])
             elif command == "clean":
                 killed = self._watch.end() if self._watch is not None else 0
@@ -343,6 +212,13 @@ class Agent:
             elif command == "end":
                 return True
         return False
+
+    def _begin_watch(self, folder: str, launcher: list[Any]) -> dict[str, str]:
+        try:
+            self._watch = Watch(folder, launcher, self.send)
+        except OSError as error:
+            return {"trouble": error.strerror or str(error)}
+        return {"owner": self._watch.owner, "trouble": ""}
 
 
 if __name__ == "__main__":

@@ -8,23 +8,18 @@ import queue
 import shlex
 import subprocess
 import threading
-import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
 from malt.launch.hosts.agent import PULSE_S
+from malt.launch.hosts.stopwatch import Stopwatch
 
-_TEXT = Path(__file__).with_name("agent.py")
+_MODULES = ("stopwatch", "closing", "traces", "watch")
+"""What the agent imports, in an order in which each finds what it imports itself."""
 _START = "import os; exec(compile(b''.join(iter(lambda: os.read(0, 1).strip(b'\\0'), b'')), 'malt-agent', 'exec'))"
 """Runs the text that comes on standard input up to a zero byte. What follows is for that program."""
-_SSH = ("ssh", "-T", "-o", "BatchMode=yes", "-o", "ConnectTimeout=5", "-o", "ConnectionAttempts=1")
-_AGENTS = (
-    "PRTE_MCA_plm_ssh_agent", "OMPI_MCA_plm_ssh_agent", "OMPI_MCA_plm_rsh_agent", "HYDRA_LAUNCHER_EXEC",
-    "I_MPI_HYDRA_BOOTSTRAP_EXEC",
-)  # fmt: skip
-"""The variables by which users have their mpiexec start its daemons by another program than ssh."""
-
+_POLL_S = 0.25
 _ENDS_S = 1.0
 """How long a remote shell that has closed its output may take to end, and its last words to come."""
 
@@ -33,10 +28,16 @@ class Silent(Exception):
     """An agent has not answered in time, or its connection has ended."""
 
 
-def remote_shell(environ: Mapping[str, str]) -> list[str]:
-    """Return the words to which a host and a command are added to run it there. Pure."""
-    own = next((environ[name] for name in _AGENTS if environ.get(name)), None)
-    return shlex.split(own.split(" : ")[0]) if own else list(_SSH)
+def program() -> bytes:
+    """Return the text of the agent, which first makes the modules that it imports: its host may have no malt. Local."""
+    folder = Path(__file__).parent
+    lines = ["import sys, types"]
+    for name in _MODULES:
+        full, text = f"malt.launch.hosts.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")
+        lines.append(f"sys.modules[{full!r}] = types.ModuleType({full!r})")
+        lines.append(f"exec(compile({text!r}, {full!r}, 'exec'), vars(sys.modules[{full!r}]))")
+    agent = (folder / "agent.py").read_text(encoding="utf-8")
+    return "\n".join([*lines, f"exec(compile({agent!r}, 'malt-agent', 'exec'))"]).encode()
 
 
 class Connection:
@@ -44,7 +45,10 @@ class Connection:
 
     def __init__(self, host: str, shell: Sequence[str], python: str) -> None:
         self.host = host
-        self.heard_at = time.monotonic()
+        self.silence = Stopwatch()
+        """Since something was heard of the agent."""
+        self.paused = threading.Event()
+        """Set where the agent has answered to `pause`."""
         self.reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()
         """What ranks there have reported: name and text."""
         self._answers: queue.SimpleQueue[tuple[str, Any] | None] = queue.SimpleQueue()
@@ -55,7 +59,7 @@ class Connection:
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdin and self._process.stdout and self._process.stderr
-        self._outgoing.put(_TEXT.read_bytes() + b"\0")
+        self._outgoing.put(program() + b"\0")
         self._reading = threading.Thread(target=self._read_errors, daemon=True)
         self._reading.start()
         threading.Thread(target=self._write, args=(self._process.stdin,), daemon=True).start()
@@ -70,17 +74,21 @@ class Connection:
         """Send a command. A connection that has ended takes none."""
         self._outgoing.put(json.dumps([command, value]).encode() + b"\n")
 
-    def answer(self, command: str, end: float) -> Any:
-        """Return the value of the answer to `command`, waiting until the time `end`. Silent: there is none."""
-        while (left := end - time.monotonic()) > 0:
-            with contextlib.suppress(queue.Empty):
-                found = self._answers.get(timeout=left)
-                if found is None:
-                    self._answers.put(None)
-                    raise Silent
-                if found[0] == command:
-                    return found[1]
-        raise Silent
+    def answer(self, command: str, waited: Stopwatch, limit_s: float) -> Any:
+        """Return the value of the answer to `command`. Waits until `waited` is at `limit_s`. Silent: there is none."""
+        while True:
+            left = limit_s - waited.seconds()
+            try:
+                found = self._answers.get(timeout=max(0.0, min(left, _POLL_S)))
+            except queue.Empty:
+                if left <= 0:
+                    raise Silent from None
+                continue
+            if found is None:
+                self._answers.put(None)
+                raise Silent
+            if found[0] == command:
+                return found[1]
 
     def ended(self) -> tuple[int | None, str]:
         """Return the status of the remote shell, or None while it runs, and what it has printed on stderr."""
@@ -98,7 +106,7 @@ class Connection:
 
     def _write(self, pipe: IO[bytes]) -> None:
         """Write what is to be sent, and a line now and then: the agent ends the job where it hears nothing."""
-        with contextlib.suppress(OSError, ValueError):
+        with contextlib.suppress(OSError, ValueError), pipe:
             has_begun = False
             while True:
                 try:
@@ -113,16 +121,21 @@ class Connection:
                 has_begun = not data.startswith(b'["pause"')
 
     def _read_errors(self) -> None:
-        for line in self._process.stderr or ():
-            self._errors += line
+        assert self._process.stderr
+        with self._process.stderr as pipe:
+            for line in pipe:
+                self._errors += line
 
     def _listen(self, pipe: IO[bytes]) -> None:
-        for line in pipe:
-            self.heard_at = time.monotonic()
-            with contextlib.suppress(ValueError, TypeError):  # what a shell prints at login
-                command, value = json.loads(line)
-                if command == "report":
-                    self.reports.put((value[0], value[1]))
-                elif command != "alive":
-                    self._answers.put((command, value))
+        with pipe:
+            for line in pipe:
+                self.silence.restart()
+                with contextlib.suppress(ValueError, TypeError):  # what a shell prints at login
+                    command, value = json.loads(line)
+                    if command == "report":
+                        self.reports.put((value[0], value[1]))
+                    elif command == "pause":
+                        self.paused.set()
+                    elif command != "alive":
+                        self._answers.put((command, value))
         self._answers.put(None)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from malt.launch.hosts.agent import SILENCE_S, Traces
+from malt.launch.hosts.agent import SILENCE_S
+from malt.launch.hosts.closing import has_closed
 from malt.launch.hosts.remote import RemoteHosts
+from malt.launch.hosts.traces import Traces
 from malt.launch.reports.job_state import failed_with
 from malt.launch.streams.display import say
 from malt.watch.ranks import ranks_with
 
 _STAYS_S = 4.0
-"""How long mpiexec may stay after the last rank has reported its end, before it is asked to end, and then killed."""
+"""How long mpiexec may stay after the last rank has ended its interpreter, before it is asked to end, then killed."""
 
 
 class Ending:
-    """The end of a job of so many `ranks`. `folder`: that of the job. `remote`: its other hosts."""
+    """The end of a job of so many `ranks` on several hosts. `folder`: that of the job. `remote`: its other hosts."""
 
     def __init__(self, folder: Path, ranks: int, remote: RemoteHosts) -> None:
         self._folder, self._all, self._remote = folder, set(range(ranks)), remote
@@ -35,17 +37,28 @@ class Ending:
         if silent is not None:
             self._force(f"nothing was heard of host {silent} for {SILENCE_S:.0f} s, by a link that is down, say")
             return 1
-        if self._finished_at is None and ranks_with(self._folder, "finished") >= self._all:
+        if self._finished_at is None and self._have_ended():
             self._finished_at = time.monotonic()
         if self._finished_at is None or time.monotonic() - self._finished_at < _STAYS_S:
             return None
         self._force("all ranks have ended, and mpiexec has not")
         return 0
 
+    def _have_ended(self) -> bool:
+        """Whether all ranks have reported their end, and run no Python any more: files are closed, say.
+
+        They may still be in MPI_Finalize, where they would wait for an mpiexec that stays.
+        """
+        if not ranks_with(self._folder, "finished") >= self._all:
+            return False
+        here = ranks_with(self._folder, "started") & self._all
+        elsewhere = self._all - here
+        closed = ranks_with(self._folder, "closed")
+        return elsewhere <= closed and all(has_closed(str(self._folder), rank) for rank in here)
+
     def clean(self) -> None:
         """Remove what MPI has left on this host of a job on several. Call it when no rank runs any more. Local."""
-        if self._remote:
-            self._traces.remove()
+        self._traces.remove()
 
     def _force(self, why: str) -> None:
         if not self.is_forced:

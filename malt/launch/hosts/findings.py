@@ -82,6 +82,13 @@ def of_host(host: str, need: Need, found: Mapping[str, Any]) -> str:
     return ""
 
 
+def of_folder(host: str, above: str, trouble: str = "") -> str:
+    """Return why the folder of a job cannot be made in the folder `above`. `trouble`: "": the hosts share it."""
+    if trouble:
+        return f"host {host}: nothing can be made in {above} ({trouble}): set TMPDIR to a folder that all hosts have"
+    return f"host {host}: it shares {above} with other hosts: set TMPDIR to a folder that each host has for itself"
+
+
 def of_network(unreached: Mapping[str, Sequence[str]]) -> str:
     """Return which hosts cannot connect with each other, or "". `unreached`: the hosts that each did not reach."""
     for host, others in unreached.items():

@@ -7,16 +7,21 @@ import os
 import queue
 import signal
 import sys
-import time
+import tempfile
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from malt import __version__
 from malt.launch.hosts import agent, findings
-from malt.launch.hosts.connection import Connection, Silent, remote_shell
+from malt.launch.hosts.connection import Connection, Silent
 from malt.launch.hosts.findings import Need
+from malt.launch.hosts.shell import remote_shell
+from malt.launch.hosts.stopwatch import Stopwatch
 from malt.launch.hosts.variables import travelling
+from malt.launch.hosts.watch import REPORT, SHARED, identity
 from malt.launch.mpi_library import PROBE, PROBE_TIMEOUT_S, LaunchError, Library
 from malt.launch.streams.display import say
 from malt.runner import reporting
@@ -27,7 +32,9 @@ _PORT_RANGES = (
 )  # fmt: skip
 _PACKAGE = str(Path(__file__).parents[2])
 """The folder of malt."""
-HELLO_S, _REACH_S, _CLEAN_S, _PAUSES_S = 9.0, 5.0, 8.0, 0.1
+HELLO_S, _REACH_S, _CLEAN_S, _PAUSES_S = 9.0, 5.0, 8.0, 1.0
+_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+"""Where the folder of a job is made if the hosts share TMPDIR, or some have no such folder."""
 
 
 class Unreachable(LaunchError):
@@ -37,33 +44,39 @@ class Unreachable(LaunchError):
 class RemoteHosts:
     """The hosts of a job but this one. `names`: theirs; without any all calls do nothing.
 
-    `environ`: that of the launcher. LaunchError: there is no ssh.
+    `environ`: that of the launcher. `family`: of the MPI library. LaunchError: there is no ssh.
     """
 
     def __init__(
-        self, names: Sequence[str] = (), environ: Mapping[str, str] = os.environ, python: str = sys.executable
+        self, names: Sequence[str] = (), environ: Mapping[str, str] = os.environ, python: str = sys.executable,
+        family: str = "openmpi",
     ) -> None:  # fmt: skip
         self._connections: list[Connection] = []
         self._folder = Path()
         self._cut_off: str | None = None
         self._is_watching = False
         self._python = python
-        shell = remote_shell(environ)
+        shell = remote_shell(environ, family)
         try:
             for name in names:
                 self._connections.append(Connection(name, shell, python))
-        except OSError as error:
+        except BaseException as error:
             self.close()
+            if not isinstance(error, OSError):
+                raise
             raise LaunchError(f"cannot start {shell[0]}: {error.strerror}: install an ssh client") from None
 
     def check(self, need: Need, environ: Mapping[str, str]) -> None:
         """Look whether the job can start there. `environ`: that of the launcher. LaunchError: it cannot."""
-        end = time.monotonic() + HELLO_S
-        hellos = self._answers("hello", end)
+        with self._pausable():
+            self._check(need, environ)
+
+    def _check(self, need: Need, environ: Mapping[str, str]) -> None:
+        hellos = self._answers("hello", HELLO_S)
         wanted = {"folder": need.folder, "files": need.files, "package": _PACKAGE, "probe": PROBE,
                   "environment": {name: environ[name] for name in travelling(environ)}}  # fmt: skip
         self._ask("check", wanted)
-        found = self._answers("check", time.monotonic() + PROBE_TIMEOUT_S)
+        found = self._answers("check", PROBE_TIMEOUT_S + _REACH_S)
         _raise_first(findings.of_host(host, need, found[host]) for host in found)
         if any(name in environ for name in _PORT_RANGES):  # a firewall may pass these ports alone
             return
@@ -73,8 +86,8 @@ class RemoteHosts:
             one.ask("reach", {host: where for host, where in endpoints.items() if host != one.host})
         others = {host: where for host, where in endpoints.items() if where != endpoint}
         unreached: dict[str, Any] = {os.uname().nodename: agent.unreached(others)}
-        unreached |= self._answers("reach", time.monotonic() + _REACH_S)
-        server.close()
+        unreached |= self._answers("reach", _REACH_S)
+        agent.close(server)
         _raise_first([findings.of_network(unreached)])
 
     def __bool__(self) -> bool:
@@ -82,23 +95,36 @@ class RemoteHosts:
         return bool(self._connections)
 
     @contextlib.contextmanager
-    def watching(self, folder: Path | None) -> Iterator[None]:
-        """A block in which ranks there report to `folder`, that of the job. At its end nothing is left of them there.
+    def folder(self, is_watched: bool = True) -> Iterator[Path]:
+        """A block with the folder of a job, to which ranks of all hosts report. At its end nothing is left of them.
 
-        Without a folder they are left to themselves.
-
-        LaunchError: a host does not answer.
+        Where not `is_watched`, ranks on other hosts are left to themselves. LaunchError: a host does not answer, or
+        there is no place for a folder that each host has for itself.
         """
-        if folder is None:
-            yield
-            return
+        why = ""
+        others = [above for above in _FOLDERS if os.access(above, os.W_OK | os.X_OK)] if self and is_watched else []
+        for above in dict.fromkeys([tempfile.gettempdir(), *others]):
+            with tempfile.TemporaryDirectory(prefix="malt-", dir=above) as name:
+                trouble = self._watch(Path(name)) if self and is_watched else ""
+                try:
+                    if not trouble:
+                        yield Path(name)
+                        return
+                finally:
+                    self.clean()
+            why = why or trouble
+        raise LaunchError(why)
+
+    def _watch(self, folder: Path) -> str:
+        """Have `folder` made and watched on each host; return why it cannot be, or "". LaunchError: no answer."""
         self._folder, self._cut_off, self._is_watching = folder, None, True
-        self._ask("watch", str(folder))
-        self._answers("watch", time.monotonic() + _REACH_S)
-        try:
-            yield
-        finally:
-            self.clean()
+        self._ask("watch", [str(folder), identity()])
+        for host, answer in self._answers("watch", _REACH_S).items():
+            if answer["trouble"]:
+                return findings.of_folder(host, str(folder.parent), answer["trouble"])
+            if answer["owner"] == SHARED:
+                return findings.of_folder(host, str(folder.parent))
+        return ""
 
     def share_key(self, folder: Path) -> None:
         """Have the file KEY of `folder`, that of the job, written there, too. It is removed with the connection.
@@ -106,7 +132,7 @@ class RemoteHosts:
         LaunchError: a host does not answer.
         """
         self._ask("key", [str(folder), reporting.KEY, (folder / reporting.KEY).read_text(encoding="utf-8")])
-        self._answers("key", time.monotonic() + _REACH_S)
+        self._answers("key", _REACH_S)
 
     def clean(self) -> None:
         """End what is left of the job there, and take the last reports. Says which hosts do not answer."""
@@ -124,7 +150,7 @@ class RemoteHosts:
     def cut_off(self) -> str | None:
         """Return a host that has not been heard of for too long, or None. Writes down what ranks have reported."""
         self._take_reports()
-        silent = (one.host for one in self._connections if time.monotonic() - one.heard_at > agent.SILENCE_S)
+        silent = (one.host for one in self._connections if one.silence.seconds() > agent.SILENCE_S)
         self._cut_off = self._cut_off or next(silent, None)
         return self._cut_off
 
@@ -132,16 +158,46 @@ class RemoteHosts:
         """Return suspend(number), before which the agents are asked to wait while this process is stopped."""
 
         def pause_and_suspend(number: int) -> None:
-            if self._connections and number == signal.SIGSTOP:
-                self._ask("pause")
-                time.sleep(_PAUSES_S)
+            if number == signal.SIGSTOP:
+                self._pause()
             suspend(number)
             if number == signal.SIGCONT:
                 for one in self._connections:
-                    one.heard_at = time.monotonic()
+                    one.silence.restart()
                     one.ask("alive")
 
         return pause_and_suspend
+
+    def _pause(self) -> None:
+        """Ask the agents to wait, and wait for their answers: this process stops right after it."""
+        for one in self._connections:
+            one.paused.clear()
+        self._ask("pause")
+        waited = Stopwatch()
+        for one in self._connections:
+            one.paused.wait(max(0.0, _PAUSES_S - waited.seconds()))
+
+    @contextlib.contextmanager
+    def _pausable(self) -> Iterator[None]:
+        """A block in which Ctrl-Z asks the agents to wait: no job runs yet (malt/launch/signals.py)."""
+        if (
+            signal.getsignal(signal.SIGTSTP) is not signal.SIG_DFL
+            or threading.current_thread() is not threading.main_thread()
+        ):
+            yield
+            return
+
+        def stop(number: int, frame: FrameType | None) -> None:
+            suspend = self.pausing(lambda number: None)
+            suspend(signal.SIGSTOP)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            suspend(signal.SIGCONT)
+
+        signal.signal(signal.SIGTSTP, stop)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGTSTP, signal.SIG_DFL)
 
     def close(self) -> None:
         """End the connections."""
@@ -152,10 +208,10 @@ class RemoteHosts:
     def _clean(self) -> list[str]:
         """End what is left of the job there. Returns the hosts that do not answer: they end it by themselves."""
         self._ask("clean")
-        end, silent = time.monotonic() + _CLEAN_S, []
+        waited, silent = Stopwatch(), []
         for one in self._connections:
             try:
-                one.answer("clean", end)
+                one.answer("clean", waited, _CLEAN_S)
             except Silent:
                 silent.append(one.host)
         self._take_reports()
@@ -165,12 +221,12 @@ class RemoteHosts:
         for one in self._connections:
             one.ask(command, value)
 
-    def _answers(self, command: str, end: float) -> dict[str, dict[str, object]]:
-        """The answers by host. LaunchError: one has none."""
-        found = {}
+    def _answers(self, command: str, limit_s: float) -> dict[str, dict[str, Any]]:
+        """The answers by host, within `limit_s`. LaunchError: one has none."""
+        found, waited = {}, Stopwatch()
         for one in self._connections:
             try:
-                found[one.host] = one.answer(command, end)
+                found[one.host] = one.answer(command, waited, limit_s)
             except Silent:
                 raise Unreachable(findings.of_shell(one.host, *one.ended(), self._python)) from None
         return found
@@ -180,7 +236,7 @@ class RemoteHosts:
             with contextlib.suppress(queue.Empty, OSError):
                 while True:
                     name, text = one.reports.get_nowait()
-                    if agent.REPORT.fullmatch(name):
+                    if REPORT.fullmatch(name):
                         reporting.write(self._folder / name, text)
 
 

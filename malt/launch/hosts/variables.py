@@ -9,13 +9,20 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+_DEVICES = (
+    "ASCEND_RT_VISIBLE_DEVICES", "CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HABANA_VISIBLE_*",
+    "HIP_VISIBLE_DEVICES", "MUSA_VISIBLE_DEVICES", "NEURON_RT_VISIBLE_CORES", "NVIDIA_VISIBLE_DEVICES",
+    "ONEAPI_DEVICE_SELECTOR", "ROCR_VISIBLE_DEVICES", "SLURM_JOB_GPUS", "SLURM_STEP_GPUS", "TPU_VISIBLE_*",
+    "ZE_AFFINITY_MASK",
+)  # fmt: skip
+"""Those that say which accelerators of one host a process may use."""
 LOCAL = (
     "_", "COLUMNS", "COLORTERM", "DBUS_*", "DESKTOP_SESSION", "DISPLAY", "GPG_*", "HOME", "HOST", "HOSTNAME",
     "HOSTTYPE", "INVOCATION_ID", "JOURNAL_STREAM", "LINES", "LOGNAME", "MAIL", "OLDPWD", "PWD", "SESSION_MANAGER",
     "SHELL", "SHLVL",
     "SLURMD_NODENAME", "SLURM_CPU_BIND*", "SLURM_GTIDS", "SLURM_LOCALID", "SLURM_NODEID", "SLURM_PROCID",
     "SLURM_TASK_PID", "SSH_*", "STY", "SUDO_*", "TEMP", "TERM", "TERM_*", "TMP", "TMPDIR", "TMUX*", "TTY", "USER",
-    "USERNAME", "VTE_VERSION", "WAYLAND_DISPLAY", "WINDOWID", "XAUTHORITY", "XDG_*",
+    "USERNAME", "VTE_VERSION", "WAYLAND_DISPLAY", "WINDOWID", "XAUTHORITY", "XDG_*", *_DEVICES,
 )  # fmt: skip
 """The variables that stay: each host has its own. *: any end."""
 

@@ -8,8 +8,10 @@ import signal
 import socket
 import threading
 import time
+from functools import partial
 
 import pytest
+from processes import wait_for
 
 from dstorm.errors import DeadlinePassed
 from dstorm.transports.links import endpoints
@@ -159,3 +161,18 @@ def test_it_listens_on_the_interfaces_towards_the_hosts_of_the_job(monkeypatch):
     assert endpoints.interfaces(["self", "b", "c", "b"]) == ("10.0.0.1", "10.1.0.1")
     assert endpoints.interfaces(["b", "an alias of ssh"]) == ("10.0.0.1", "172.17.0.1")
     assert endpoints.interfaces([]) == ("10.0.0.1", "172.17.0.1")
+
+
+def test_addresses_that_do_not_answer_cost_no_time(exchanges):
+    into = {}
+    exchanges[1]._server.start(partial(endpoints._take, into, {0}))
+    port = exchanges[1].endpoint.port
+    silent = [f"127.0.0.{number}" for number in range(2, 12)]
+    with contextlib.ExitStack() as stack:
+        for address in silent:
+            stack.enter_context(socket.create_server((address, port)))
+        began = time.monotonic()
+        exchanges[0]._call(1, exchanges[1].endpoint._replace(addresses=(*silent, "127.0.0.1")))
+        assert time.monotonic() - began < endpoints._ANSWER_S
+        wait_for(lambda: into.keys() == {0})
+        time.sleep(endpoints._ANSWER_S)  # what came second is closed

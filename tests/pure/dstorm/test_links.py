@@ -241,6 +241,16 @@ def test_one_that_ends_in_order_is_no_loss(make):
     assert not pair.left and not pair.arbiters[1].was_cut_off(0)
 
 
+def test_the_end_is_said_though_rows_are_being_sent(make):
+    pair = make()
+    other = pair.second()
+    sending = pair.first._into[1]._lock
+    sending.acquire()
+    threading.Timer(0.1, sending.release).start()
+    pair.first.close()
+    wait_for(lambda: 0 in other._leaving)
+
+
 def test_an_evicted_rank_ends(make):
     pair = make()
     pair.second()

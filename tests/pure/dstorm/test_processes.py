@@ -56,6 +56,7 @@ def test_who_cannot_be_seen_is_never_reported(sleeper):
     child.kill()
     child.wait()
     assert elsewhere.find_failed() == unknown.find_failed() == []
+    assert has_ended(process) and not has_ended(process._replace(namespace=1)) and not has_ended(Process())
 
 
 def test_who_is_evicted_is_killed_where_it_can_be_seen(sleeper):

@@ -1,0 +1,84 @@
+"""The files that MPI makes for the ranks of this host. The agent is sent with it: it imports nothing of malt."""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import time
+
+_POLL_S, _CLOSES_S, _NOTE_S = 0.1, 1.0, 0.5
+_SHM, _SHM_OF_MPI = "/dev/shm/", ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_")
+_HWLOC_OF_HYDRA = "/tmp/hydra_hwloc_xmlfile_"
+
+
+class Traces:
+    """The files that MPI makes for ranks of this host, and leaves where it is killed: in /dev/shm, and of hydra."""
+
+    def __init__(self, folder: str) -> None:
+        self._folder, self._noted_at = folder, 0.0
+        self._paths: set[str] = set()
+        self._before = _files_of_mpich()
+
+    def note(self) -> None:
+        """Look which files there are, every half second. The ranks have reported their processes in the folder."""
+        if time.monotonic() - self._noted_at < _NOTE_S:
+            return
+        self._noted_at = time.monotonic()
+        with contextlib.suppress(OSError):
+            for name in os.listdir(self._folder):
+                if re.fullmatch(r"started-\d+", name):
+                    with open(os.path.join(self._folder, name)) as file:
+                        self.note_process(int(file.read().split()[0]))
+
+    def note_process(self, process: int) -> None:
+        """Look which files a process has, and the daemon that started it."""
+        self._paths |= _mapped(process)
+        with contextlib.suppress(OSError):
+            self._paths |= {path for path in _opened(int(stat(str(process))[1])) if path.startswith(_HWLOC_OF_HYDRA)}
+
+    def remove(self) -> None:
+        """Remove what is left of them. No rank runs any more.
+
+        A file that has come during the job, and that no process uses, is of a rank or daemon that ended before it was
+        looked at: a live job uses its own.
+        """
+        end = time.monotonic() + _CLOSES_S
+        while fresh := _files_of_mpich() - self._before - self._paths:
+            processes = [int(word) for word in os.listdir("/proc") if word.isdecimal()]
+            self._paths |= fresh.difference(*map(_mapped, processes), *map(_opened, processes))
+            if time.monotonic() > end:
+                break
+            time.sleep(_POLL_S)
+        for path in self._paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def stat(process: str) -> list[str]:
+    """The fields of /proc/PROCESS/stat after the name. OSError: it has ended."""
+    with open(f"/proc/{process}/stat", "rb") as file:
+        return file.read().rpartition(b")")[2].decode().split()
+
+
+def _files_of_mpich() -> set[str]:
+    """The files by which ranks of MPICH on one host share memory, and those in which its daemons keep the topology."""
+    return {*glob.glob(f"{_SHM}mpich_shm_*"), *glob.glob(f"{_HWLOC_OF_HYDRA}*")}
+
+
+def _opened(process: int) -> set[str]:
+    found, folder = set(), f"/proc/{process}/fd"
+    with contextlib.suppress(OSError):
+        for number in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                found.add(os.readlink(os.path.join(folder, number)))
+    return found
+
+
+def _mapped(process: int) -> set[str]:
+    """The files of MPI in shared memory that a process has mapped: others are the user's."""
+    with contextlib.suppress(OSError), open(f"/proc/{process}/maps") as file:
+        paths = {line.split(None, 5)[5].rstrip("\n") for line in file if _SHM in line}
+        return {path for path in paths if os.path.basename(path).startswith(_SHM_OF_MPI) and os.path.exists(path)}
+    return set()

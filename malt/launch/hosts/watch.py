@@ -1,0 +1,106 @@
+"""The folder of a job on a host, and what runs there of the job. The agent is sent with this module: it imports of malt
+only what it is sent with."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import shutil
+import signal
+import time
+from collections.abc import Callable
+from typing import Any
+
+from malt.launch.hosts.closing import has_closed
+from malt.launch.hosts.traces import Traces, stat
+
+REPORT = re.compile(r"(finished|status|closed)-\d+|rank-\d+\.txt")
+OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"
+"""Whose the folder of a job is: the agent's; the launcher's, on one host with the agent; that of another host."""
+_POLL_S, _KILLED_S = 0.1, 5.0
+_DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
+
+
+def identity() -> list[Any]:
+    """What tells hosts apart that share folders, containers of one machine, too: its boot, and where processes have
+    their numbers."""
+    with contextlib.suppress(OSError), open("/proc/sys/kernel/random/boot_id") as file:
+        return [file.read().strip(), os.stat("/proc/self/ns/pid").st_ino]
+    return [os.uname().nodename, 0]
+
+
+class Watch:
+    """The folder of a job on this host, which it makes. `launcher`: the identity of the launcher's host.
+
+    `owner`: OWN. Else the folder is there already, and nothing is done. OSError: it cannot be made.
+    """
+
+    def __init__(self, folder: str, launcher: list[Any], send: Callable[[list[Any]], None]) -> None:
+        self._folder, self._send, self._traces = folder, send, Traces(folder)
+        self._seen: set[str] = set()
+        self._finished: set[int] = set()
+        """The ranks that have reported their end, and still run Python."""
+        self.owner = OWN
+        try:
+            os.mkdir(folder, mode=0o700)
+        except FileExistsError:
+            self.owner = OF_LAUNCHER if launcher == identity() else SHARED
+
+    def pass_on(self) -> None:
+        """Send the reports that have come since the last call, and which ranks have ended with their interpreters."""
+        if self.owner != OWN:
+            return
+        self._traces.note()
+        with contextlib.suppress(OSError):
+            for name in sorted(set(os.listdir(self._folder)) - self._seen):
+                if REPORT.fullmatch(name):
+                    with open(os.path.join(self._folder, name), encoding="utf-8", errors="replace") as file:
+                        self._send(["report", [name, file.read()]])
+                if name.startswith("finished-") and name[9:].isdecimal():
+                    self._finished.add(int(name[9:]))
+                self._seen.add(name)
+            for rank in [rank for rank in self._finished if has_closed(self._folder, rank)]:
+                self._send(["report", [f"closed-{rank}", ""]])
+                self._finished.discard(rank)
+
+    def end(self) -> int:
+        """Kill the ranks of this host, the daemons of mpiexec that started them, and remove their files."""
+        if self.owner != OWN:
+            return 0
+        killed: set[int] = set()
+        end = time.monotonic() + _KILLED_S
+        while (found := self._processes()) and time.monotonic() < end:
+            for process in found:
+                self._traces.note_process(process)
+                with contextlib.suppress(OSError):
+                    os.kill(process, signal.SIGKILL)
+            killed |= found
+            time.sleep(_POLL_S)
+        self.pass_on()
+        self._traces.remove()
+        shutil.rmtree(self._folder, ignore_errors=True)
+        return len(killed)
+
+    def _processes(self) -> set[int]:
+        """The processes of the job that run: those with its folder in their environment or command line."""
+        mark, found = os.fsencode(self._folder), set[int]()
+        for word in os.listdir("/proc"):
+            with contextlib.suppress(OSError, ValueError, IndexError):
+                if not word.isdecimal() or int(word) == os.getpid() or stat(word)[0] in "ZX":
+                    continue
+                with open(f"/proc/{word}/environ", "rb") as file:
+                    environ = file.read()
+                with open(f"/proc/{word}/cmdline", "rb") as file:
+                    line = file.read()
+                if mark in environ or (mark in line and _name(word) in _DAEMONS):
+                    found.add(int(word))
+                    parent = stat(word)[1]
+                    if _name(parent) in _DAEMONS:
+                        found.add(int(parent))
+        return found
+
+
+def _name(process: str) -> str:
+    with open(f"/proc/{process}/cmdline", "rb") as file:
+        return os.path.basename(file.read().split(b"\0")[0].decode(errors="replace"))

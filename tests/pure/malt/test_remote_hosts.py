@@ -1,0 +1,198 @@
+"""Agents of other hosts, which run on this one: by a program in the place of ssh."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+
+import pytest
+
+from malt.commands import command_line
+from malt.launch.command import Job
+from malt.launch.hosts import agent, examination, remote
+from malt.launch.hosts.allocation import Host, is_of_mpijob
+from malt.launch.hosts.closing import LOCK, has_closed
+from malt.launch.hosts.connection import program
+from malt.launch.hosts.ending import Ending
+from malt.launch.hosts.findings import Need
+from malt.launch.hosts.remote import RemoteHosts, Unreachable
+from malt.launch.hosts.shell import remote_shell
+from malt.launch.hosts.stopwatch import Stopwatch
+from malt.launch.hosts.variables import travelling
+from malt.launch.mpi_library import LaunchError, Library
+
+pytestmark = pytest.mark.serial
+ELSEWHERE = ["another boot", 1]
+NEED = Need("/", (), sys.executable, "", "", "", Library("openmpi", (5, 0)))
+NO_SSH = "import subprocess, sys\nsys.exit(subprocess.run(['sh', '-c', sys.argv[-1]]).returncode)"
+
+
+@pytest.fixture
+def hosts(tmp_path):
+    """Two of them, whose agents run here."""
+    shell = tmp_path / "shell"
+    shell.write_text(f"#!{sys.executable}\n{NO_SSH}")
+    shell.chmod(0o755)
+    made = RemoteHosts(["b", "c"], {**os.environ, "PRTE_MCA_plm_ssh_agent": str(shell)})
+    yield made
+    made.close()
+
+
+def test_a_folder_that_hosts_share_is_made_elsewhere(hosts, monkeypatch, tmp_path):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    monkeypatch.setattr(remote, "_FOLDERS", (str(tmp_path),))
+    with hosts.folder() as folder:
+        assert folder.parent == tmp_path  # the agents are on the launcher's host
+    monkeypatch.setattr(remote, "identity", lambda: ELSEWHERE)
+    with pytest.raises(LaunchError, match=f"host b: it shares {tmp_path} with other hosts: set TMPDIR to"):
+        hosts.folder().__enter__()
+    assert [path.name for path in tmp_path.iterdir()] == ["shell"]
+    with hosts.folder(is_watched=False) as folder:
+        assert folder.parent == tmp_path
+
+
+def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(hosts, monkeypatch, tmp_path):
+    own = tmp_path / "own"
+    own.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(own))
+    monkeypatch.setattr(remote, "_FOLDERS", ())
+    monkeypatch.setattr(remote, "identity", lambda: ELSEWHERE)
+    made = tempfile.TemporaryDirectory
+
+    def and_remove(**options):
+        folder = made(**options)
+        folder.cleanup()
+        own.rmdir()
+        return folder
+
+    monkeypatch.setattr(tempfile, "TemporaryDirectory", and_remove)
+    line = rf"host b: nothing can be made in {own} \(No such file or directory\): set TMPDIR to a folder that all"
+    with pytest.raises(LaunchError, match=line):
+        hosts.folder().__enter__()
+
+
+def test_an_agent_that_was_busy_or_stopped_listens_on(monkeypatch):
+    seconds = iter([0.0, 0.5, 1.0, 90.0, 91.0])
+    watch = Stopwatch(lambda: next(seconds))
+    assert [watch.seconds() for _ in range(4)] == [0.5, 1.0, 2.0, 3.0]
+
+
+def test_an_agent_waits_while_the_launcher_is_stopped(monkeypatch):
+    text = program().decode().replace("PULSE_S, SILENCE_S = 2.0, 30.0", "PULSE_S, SILENCE_S = 0.2, 0.5")
+    for command, lives in (("alive", False), ("pause", True)):
+        process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL)
+        process.stdin.write(b'["%s", null]\n' % command.encode())
+        process.stdin.flush()
+        time.sleep(2.0)
+        assert (process.poll() is None) == lives
+        process.stdin.close()
+        process.wait(10)
+
+
+def test_before_the_job_ctrl_z_makes_the_agents_wait(hosts):
+    stops = []
+    script = f"import os, signal, time\ntime.sleep(0.5)\nos.kill({os.getpid()}, signal.SIGCONT)"
+    with hosts._pausable():
+        hosts._pause = lambda: stops.append(subprocess.Popen([sys.executable, "-c", script]))
+        began = time.monotonic()
+        os.kill(os.getpid(), signal.SIGTSTP)
+        assert time.monotonic() - began > 0.3
+    assert len(stops) == 1 and stops[0].wait(5) == 0
+    assert signal.getsignal(signal.SIGTSTP) is signal.SIG_DFL
+
+
+def test_the_end_of_a_conversation_leaves_nothing(monkeypatch, tmp_path):
+    folder = tmp_path / "malt-x"
+    made = agent.Agent()
+    monkeypatch.setattr(made, "send", lambda line: None)
+    lines, end = os.pipe()
+    os.write(end, b'["watch", ["%s", ["", 0]]]\n["end", null]\n' % os.fsencode(folder))
+    monkeypatch.setattr(agent.select, "select", lambda *arguments: ([0], [], []))
+    monkeypatch.setattr(agent.os, "read", lambda number, size, read=os.read: read(lines, size))
+    made.run()
+    assert not folder.exists()
+    os.close(lines)
+    os.close(end)
+
+
+def test_a_listener_that_is_closed_takes_no_connection():
+    server, (_, port) = agent.listener()
+    time.sleep(0.1)
+    agent.close(server)
+    assert agent.unreached({"x": [["127.0.0.1"], port]}) == ["x"]
+
+
+def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):
+    here, files = tmp_path / "job", ["started-0", "finished-0", "finished-1"]
+    here.mkdir()
+    for name in files:
+        (here / name).touch()
+    ending = Ending(here, 2, hosts)
+    text = f"import fcntl, os\nfile = open({str(here / LOCK.format(0))!r}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)"
+    rank = subprocess.Popen(
+        [sys.executable, "-c", f"{text}\nprint('locked', flush=True)\ninput()"], stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )  # fmt: skip
+    rank.stdout.readline()
+    (here / "closed-1").touch()
+    assert not ending._have_ended() and not has_closed(str(here), 0)
+    rank.communicate(b"\n")
+    assert ending._have_ended()
+    (here / "closed-1").unlink()
+    assert not ending._have_ended()
+
+
+@pytest.mark.parametrize(("family", "environ", "words"), [
+    ("openmpi", {}, "ssh -T"),
+    ("openmpi", {"PRTE_MCA_plm_ssh_args": "-p 2222"}, "ssh -T -p 2222"),
+    ("openmpi", {"OMPI_MCA_plm_rsh_args": "-p 2222", "OMPI_MCA_plm_rsh_agent": "none-such : ssh -4"}, "ssh -4 -p 2222"),
+    ("openmpi", {"HYDRA_LAUNCHER_EXTRA_ARGS": "-p 9"}, "ssh -T"),
+    ("mpich", {"HYDRA_LAUNCHER_EXTRA_ARGS": "-p 2222 -i 'x"}, "ssh -T -p 2222 -i 'x"),
+    ("mpich", {"HYDRA_LAUNCHER_EXEC": "/opt/rsh", "PRTE_MCA_plm_ssh_agent": "x"}, "/opt/rsh"),
+])  # fmt: skip
+def test_agents_are_started_as_mpiexec_starts_its_daemons(family, environ, words):
+    found = remote_shell({"PATH": os.environ["PATH"], **environ}, family)
+    ours = found[found.index("-o") :] if "-o" in found else []
+    assert found[: len(found) - len(ours)] == words.split() and bool(ours) == words.startswith("ssh")
+
+
+@pytest.mark.parametrize("comes_late", [True, False], ids=["an MPIJob", "other hosts"])
+def test_pods_that_come_late_are_waited_for(comes_late, monkeypatch, capsys):
+    tries = []
+
+    def check(self, need, environ):
+        tries.append(time.monotonic())
+        if len(tries) < 3:
+            raise Unreachable("host w: its name is not known here: x")
+
+    monkeypatch.setattr(examination, "_NAP_S", 0.01)
+    monkeypatch.setattr(RemoteHosts, "__init__", lambda self, names=(), *others, **options: None)
+    monkeypatch.setattr(RemoteHosts, "check", check)
+    monkeypatch.setattr(RemoteHosts, "close", lambda self: None)
+    arguments = Job(1, ("-c", ""), (Host("w"),)), NEED.library, {}, [], comes_late
+    if comes_late:
+        examination.examined(*arguments)
+        assert capsys.readouterr().err.count("\n") == 1
+    else:
+        with pytest.raises(Unreachable, match="host w: its name"):
+            examination.examined(*arguments)
+    assert len(tries) == (3 if comes_late else 1)
+    assert is_of_mpijob({"HYDRA_HOST_FILE": "x"}) and not is_of_mpijob({"HYDRA_HOST_FILE": "x", "PBS_NODEFILE": "y"})
+
+
+def test_ctrl_c_before_the_job_is_a_line(monkeypatch, capsys):
+    def interrupt(*arguments):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(command_line, "examined", interrupt)
+    assert command_line.main(["run", "-n", "1", "-c", ""]) == 130
+    assert capsys.readouterr().err == "malt run: interrupted\n"
+
+
+def test_devices_of_a_host_are_its_own():
+    names = ["CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "ZE_AFFINITY_MASK", "NVIDIA_VISIBLE_DEVICES", "OWN"]
+    assert travelling(dict.fromkeys(names, "0")) == ["OWN"]
