@@ -4,13 +4,19 @@ A Put that races with a load may tear anywhere, even inside 8 bytes. So a header
 fields, and a mix of two headers is never taken for one. The hash is Python's of a tuple of numbers: it is not salted,
 and is the same in every process of one build of Python.
 
+A compact message is a header and a payload in one Put. Its pieces may arrive in any order. So the check of its header
+covers the payload, too, and it is whole when the check fits. That check is BLAKE2b, of 64 bits: Python's hash of
+numbers takes -1 for -2, and CRC-32 is too short for something that is looked at while it arrives.
+
 Zeroed memory reads as EMPTY.
 """
 
 from __future__ import annotations
 
 import struct
+import sys
 from collections.abc import Callable
+from hashlib import blake2b
 from typing import NamedTuple
 
 import numpy as np
@@ -21,11 +27,16 @@ NBYTES = 64
 
 EMPTY, WRITING, WHOLE, DONE = range(4)
 """States of a cell: never written; payload being written; payload complete; its writer has closed."""
+COMPACT = 4
+"""State of the header of a compact message. It reads as WHOLE once all of the message is there, and as torn before."""
+COMPACT_NBYTES = 4096
+"""The longest payload of a compact message. Its check takes 6 us, less than a flush saves."""
 
 _WORDS = struct.Struct("@qqqqqddq")
 """The byte order is the machine's own, as in the arrays that ranks exchange; it is packed in half the time."""
 _CHECK_AT = NBYTES - 8
 """Offset of the hash in a header."""
+_FIELDS = struct.Struct("@qqqqqdd")
 
 
 class Header(NamedTuple):
@@ -62,6 +73,19 @@ def write(
     _WORDS.pack_into(buffer, offset, number, step, state, encoding, nbytes, weight, share, check)
 
 
+def write_compact(buffer: memoryview, message: Header) -> None:
+    """Write the header of a compact message at the start of `buffer`, which holds its payload behind. Local."""
+    fields = message._replace(state=COMPACT)
+    _WORDS.pack_into(buffer, 0, *fields, _compact_check(fields, buffer, 0))
+
+
+def _compact_check(fields: Header, buffer: memoryview, offset: int) -> int:
+    """The check of the compact message at `offset`. The header in the buffer may be another one by now."""
+    check = blake2b(_FIELDS.pack(*fields), digest_size=NBYTES - _CHECK_AT)
+    check.update(buffer[offset + NBYTES : offset + NBYTES + fields.nbytes])
+    return int.from_bytes(check.digest(), sys.byteorder, signed=True)
+
+
 Write = Callable[..., None]
 """A function of the fields of a header that Puts it where it belongs."""
 
@@ -95,6 +119,9 @@ def _checked(buffer: memoryview, offset: int) -> tuple[int, Header | None]:
     """The hash at the end of a header, and the header, or None where they do not fit."""
     fields = _WORDS.unpack_from(buffer, offset)
     found, check = tuple.__new__(Header, fields[:-1]), fields[-1]  # in half the time of Header(...)
+    if found.state == COMPACT:
+        is_whole = 0 <= found.nbytes <= COMPACT_NBYTES and check == _compact_check(found, buffer, offset)
+        return check, found._replace(state=WHOLE) if is_whole else None
     if check == hash(found):
         return check, found
     # Memory starts as zeros, so a header that was never written has no hash.

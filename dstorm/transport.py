@@ -30,6 +30,8 @@ class Window(Protocol):
     """This rank's memory: a view, zeroed at creation. Peers write to it at any time."""
     addresses: Mapping[int, int]
     """Where the memory of ranks begins that this process maps, whose Puts are then copies: by rank. Its own, too."""
+    keeps_order: bool
+    """Whether Puts to a rank of another host arrive in the order in which they start, which MPI does not promise."""
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """Start to write all of `source` (C-contiguous) at byte `offset` of `peer`'s memory. One-sided.

@@ -43,6 +43,8 @@ def complete(size: int, depth: int = 2, capacity: int = 40) -> Layout:
 class RecordingWindow:
     """The sender's: notes what each stage (all between two flushes) writes into the receiver's memory."""
 
+    keeps_order = False
+
     def __init__(self, nbytes: int, cut_headers: bool) -> None:
         self.memory = np.zeros(max(nbytes, 1), np.uint8)
         self.stages: list[list[Piece]] = []
@@ -103,6 +105,8 @@ class RecordingMemory(MappedMemory):
 
 class ReplayedWindow:
     """The receiver's: before each access as many of the sender's pieces arrive as the schedule says."""
+
+    keeps_order = False
 
     def __init__(self, nbytes: int, pieces: Sequence[Piece], schedule: Schedule) -> None:
         self.memory = np.zeros(nbytes, np.uint8)

@@ -59,6 +59,7 @@ class Slice:
         self.memory: Bytes = arena.memory[start : start + nbytes]
         self.addresses: Mapping[int, int] = {peer: address + start for peer, address in arena.addresses.items()}
         self.flush, self.prepared_flush, self.sync = arena.flush, arena.prepared_flush, arena.sync
+        self.keeps_order = arena.keeps_order
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """As `Window.put`. One-sided."""

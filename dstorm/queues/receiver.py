@@ -9,7 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from dstorm import header
-from dstorm.errors import PeerLost
 from dstorm.header import DONE, WHOLE, WRITING, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.headstart import HeadStart
@@ -186,6 +185,7 @@ class Inbox:
     def acknowledge(self) -> None:
         """As `Queues.acknowledge`. One-sided."""
         fresh = [edge for edge in self.edges.values() if edge.ring.taken > edge.acknowledged]
+        self._sync()  # the messages have been read before their slots are given back
         for edge in fresh:
             edge.acknowledge(edge.ring.taken, self._step, WHOLE)
             edge.acknowledged = edge.ring.taken
@@ -252,7 +252,6 @@ class Inbox:
 
     def _take_step(self, edge: InEdge) -> Message | None:
         """The peer's message of this rank's step; None where it sent none. Older messages are skipped."""
-        polls = 0
         while True:
             slot = edge.ring.next_slot
             seen = edge.headers[slot].read()
@@ -261,11 +260,8 @@ class Inbox:
                 return None
             if state is not SlotState.READY or seen is None:
                 self._sync()
-                try:
-                    self._waiting.poll(edge, polls)
-                except PeerLost:  # it failed while it wrote the header
+                if state is SlotState.TORN and not self._becomes_whole(edge, slot):
                     return None
-                polls += 1
                 continue
             if seen.step > self._step:
                 return None
@@ -274,6 +270,19 @@ class Inbox:
                 continue
             # The payload is used in place: its sender does not write to the slot before it is acknowledged.
             return self._taken(edge, seen, _payload(edge, slot, seen))
+
+    def _becomes_whole(self, edge: InEdge, slot: int) -> bool:
+        """Wait for a header that is being written, or a compact message; return whether all of it has come.
+
+        False: the peer failed while it wrote. DeadlinePassed.
+        """
+
+        def torn() -> list[InEdge]:
+            self._sync()
+            return [edge] if edge.headers[slot].read() is None else []
+
+        self._waiting.until_none("gather", torn)
+        return not torn()
 
     def _take_all(self, edge: InEdge) -> list[Message]:
         """The pending messages of the peer, oldest first; at most as many as there are slots."""

@@ -53,13 +53,6 @@ class Waiting:
         """PeerLost: the peer of one of `edges` has failed. Local."""
         self._view.check_alive((edge.peer for edge in edges), "it failed while this rank waited for it")
 
-    def poll(self, edge: Awaited, polls: int) -> None:
-        """Pause once while the peer of `edge` writes a message, after `polls` polls. PeerLost: it has failed. Local."""
-        if polls:
-            self.check_alive([edge])
-        self._transport.pause(polls)
-        self.notice()
-
     @interruption.wait
     def until_none(
         self, what: str, missing: Callable[[], Sequence[Awaited]], timeout_s: float | None = None,

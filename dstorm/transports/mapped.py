@@ -35,6 +35,9 @@ class MappedMemory:
     x86-64, too, where a copy of many bytes may bypass the cache.
     """
 
+    keeps_order = False
+    """As `Window.keeps_order`: no rank is on another host."""
+
     def __init__(self, rank: int, parts: Mapping[int, Bytes], fence: Callable[[], None]) -> None:
         self.parts = parts
         self.memory: Bytes = parts[rank]
@@ -79,6 +82,9 @@ class MappedMemory:
 class Far(Protocol):
     """Puts to ranks of other hosts, and reads of their memory."""
 
+    keeps_order: bool
+    """As `Window.keeps_order`."""
+
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """As `Window.put`. One-sided."""
 
@@ -96,7 +102,7 @@ class SpanningWindow:
     """A window over several hosts: Puts to the ranks of `near` are copies, all others go to `far`. So do reads."""
 
     def __init__(self, near: MappedMemory, far: Far) -> None:
-        self._near, self._far = near, far
+        self._near, self._far, self.keeps_order = near, far, far.keeps_order
         self.memory: Bytes = near.memory
         self.addresses: Mapping[int, int] = near.addresses
         self.sync, self.copy = near.sync, near.copy

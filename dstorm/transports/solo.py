@@ -30,6 +30,7 @@ class SoloWindow:
     """Memory that no other rank writes to. All methods are those of `Window`."""
 
     addresses: Mapping[int, int] = {}
+    keeps_order = True
 
     def __init__(self, nbytes: int) -> None:
         shm_space.check_host("the window", nbytes)

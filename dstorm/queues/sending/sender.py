@@ -2,7 +2,8 @@
 
 One scatter takes three flushes, which all its peers share: mark, payload, publish. Where receivers acknowledge, nobody
 reads the slot that is written, so it needs no mark. Messages to other hosts go into the outgoing buffer, where there is
-one (dstorm/queues/sending/outgoing.py).
+one (dstorm/queues/sending/outgoing.py), or cross in fewer flushes while the scatter waits
+(dstorm/queues/sending/crossing.py).
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from dstorm.header import DONE, WHOLE, WRITING, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
 from dstorm.queues.ring import SendRing
+from dstorm.queues.sending.crossing import Crossing
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
 from dstorm.queues.sending.outgoing import Join, Outgoing
 from dstorm.queues.waiting import Waiting
@@ -33,8 +35,11 @@ class Outbox:
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.out(rank)}
         self.outgoing = self._buffer()
-        self._near = {peer: edge for peer, edge in self.edges.items() if not edge.is_far}
-        """The edges that are written at once."""
+        self._at_once = {peer: edge for peer, edge in self.edges.items() if not edge.is_far}
+        """The edges that are written while a scatter waits."""
+        self._crossing = self._make_crossing(layout.capacity)
+        self._near = {peer: edge for peer, edge in self._at_once.items() if peer not in self._crossing.edges}
+        """Those that are written in stages which all of them share."""
         self._flush_all = window.prepared_flush(list(self._near))
 
     def _edge(self, layout: Layout, rank: int, peer: int) -> OutEdge:
@@ -60,6 +65,14 @@ class Outbox:
             edge.is_far = True
         return Outgoing(self._window, far, carrier, self._waiting) if far else None
 
+    def _make_crossing(self, capacity: int) -> Crossing:
+        """The edges to other hosts that need fewer stages."""
+        hosts, here = self._transport.hosts, self._transport.hosts[self._transport.rank]
+        far: list[OutEdge] = []
+        if self._acknowledged or self._window.keeps_order:
+            far = [edge for peer, edge in self._at_once.items() if hosts[peer] != here]
+        return Crossing(self._window, far, capacity, not self._acknowledged, self._put_payload)
+
     def _header(self, peer: int, offset: int) -> header.Write:
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
@@ -74,11 +87,26 @@ class Outbox:
     ) -> tuple[int, float]:  # fmt: skip
         """As `Queues.send_each`."""
         edges = self._ready(messages, what)
-        nbytes, share = 0, mass / (len(edges) + 1)
-        posted = 0
+        share = mass / (len(edges) + 1)
+        nbytes = sum(edge.message.nbytes for edge in edges)
         if self.outgoing is not None:
             far, edges = [edge for edge in edges if edge.is_far], [edge for edge in edges if not edge.is_far]
-            posted = self._post(self.outgoing, far, step, weight, share, join)
+            self._post(self.outgoing, far, step, weight, share, join)
+        if self._crossing.edges:
+            apart = self._crossing.edges
+            across = [edge for edge in edges if edge.peer in apart]
+            edges = [edge for edge in edges if edge.peer not in apart]
+            self._crossing.start(across, step, weight, share)
+        if self._near:
+            self._send_near(edges, step, weight, share)
+        if self._crossing.edges:
+            self._crossing.finish(across, step, weight, share)
+        self._transport.count_step()
+        return nbytes, share
+
+    def _send_near(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
+        """Send to peers that share the stages, and the step to all of them."""
+        nbytes = 0
         is_to_all = len(edges) == len(self._near)
         flush = self._flush_all if is_to_all else partial(self._flush, edges)
         if not self._acknowledged:
@@ -87,10 +115,7 @@ class Outbox:
             flush()
         for edge in edges:
             nbytes += edge.message.nbytes
-            if edge.message is edge.lasting:
-                edge.put_lasting[edge.slot]()
-            else:
-                self._put_payload(edge)
+            self._put_payload(edge)
         if nbytes:
             flush()
         for edge in edges:
@@ -101,17 +126,14 @@ class Outbox:
         if not is_to_all:
             self._put_step(step, without=edges)
         self._flush_all()
-        self._transport.count_step()
-        return nbytes + posted, share
 
     def _post(
         self, outgoing: Outgoing, far: Sequence[OutEdge], step: int, weight: float, share: float, join: Join
-    ) -> int:  # fmt: skip
-        """Hand the messages of `far` over to the buffer, and the step to other ranks of other hosts; return bytes."""
+    ) -> None:  # fmt: skip
+        """Hand the messages of `far` over to the buffer, and the step to other ranks of other hosts."""
         outgoing.post(far, step, weight, share, join)
         if len(far) < len(outgoing.tracks):
             outgoing.tell(outgoing.tracks.keys() - {edge.peer for edge in far}, step)
-        return sum(edge.message.nbytes for edge in far)
 
     def _put_step(self, step: int, without: Sequence[OutEdge]) -> None:
         """Send the step alone to the peers that get no message."""
@@ -121,8 +143,8 @@ class Outbox:
 
     def leave(self, peers: Collection[int], step: int) -> None:
         """Put to `peers` that this rank has closed, at `step`. The caller flushes."""
-        for peer in self._near.keys() & peers:
-            edge = self._near[peer]
+        for peer in self._at_once.keys() & peers:
+            edge = self.edges[peer]
             edge.progress(edge.ring.sent, step, DONE)
 
     def leave_later(self, step: int) -> None:
@@ -141,16 +163,23 @@ class Outbox:
                 edge.message, edge.slot = message, edge.ring.next_slot
                 edges.append(edge)
         if self._acknowledged:
-            missing = lambda: [edge for edge in edges if not self._may_send(edge)]  # noqa: E731
+
+            def missing() -> list[OutEdge]:
+                return [edge for edge in edges if not self._may_send(edge)]
+
+            if self._crossing.edges:
+                self._crossing.send_ahead([edge for edge in missing() if edge.ring.may_send(edge.ring.depth)])
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
             edges = [edge for edge in edges if not edge.done]
         return edges
 
     def _put_payload(self, edge: OutEdge) -> None:
-        """Start to write the payload of the edge's message, which is not the one of `prepare`."""
+        """Start to write the payload of the edge's message."""
         message, offset = edge.message, edge.slots[edge.slot] + header.NBYTES
-        if message.nbytes:
+        if message is edge.lasting:
+            edge.put_lasting[edge.slot]()
+        elif message.nbytes:
             self._window.put(message.body, edge.peer, offset)
             if message.tail is not None:
                 self._window.put(message.tail, edge.peer, offset + message.body.nbytes)

@@ -52,6 +52,9 @@ class Links:
     there is no connection.
     """
 
+    keeps_order = True
+    """As `Window.keeps_order`: one thread writes what comes over one connection."""
+
     def __init__(
         self, memory: Bytes, out: Mapping[int, socket.socket], into: Mapping[int, socket.socket],
         arbiter: Arbiter, leave: Callable[[str], object], suspect_after_s: float | None = None,

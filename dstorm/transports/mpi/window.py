@@ -34,6 +34,8 @@ def fence() -> Callable[[], None]:
 class _FarMemory:
     """The memory of ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes."""
 
+    keeps_order = False
+
     def __init__(self, win: MPI.Win, watchdog: Watchdog | None) -> None:
         self._win, self._watchdog = win, watchdog
 

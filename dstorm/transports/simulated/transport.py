@@ -30,6 +30,7 @@ class SimulatedWindow:
     """One rank's part of a window among simulated ranks. All methods are those of `Window`."""
 
     addresses: Mapping[int, int] = {}
+    keeps_order = False
 
     def __init__(self, group: Group, rank: int, nbytes: int) -> None:
         self._group = group

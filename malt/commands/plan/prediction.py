@@ -29,8 +29,8 @@ INTERVALS: Final = (1, 4, 16)
 RANKS: Final = (2, 4, 16, 64, 256, 1024)
 MOST_SIMULATED: Final = 64
 _EXCHANGES: Final = 4
-_MOST_NBYTES: Final = 1 << 12
-"""Longer messages are simulated by short ones that count for more."""
+_MOST_NBYTES: Final = 1 << 13
+"""Longer messages are simulated by short ones that count for more; these are no compact messages either."""
 
 
 @dataclass(frozen=True)

@@ -84,7 +84,7 @@ class Divided:
 
     def __init__(self, window, network, rank):
         self._window, self._network, self._rank = window, network, rank
-        self.memory, self.addresses = window.memory, window.addresses
+        self.memory, self.addresses, self.keeps_order = window.memory, window.addresses, window.keeps_order
         self.sync, self.copy, self.get, self.free = window.sync, window.copy, window.get, window.free
 
     def _near(self, peers):

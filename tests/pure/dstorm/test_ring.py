@@ -43,7 +43,7 @@ def test_every_schedule_keeps_the_promises(scenario):
 
 def no_mark(monkeypatch):
     """The sender does not mark the slot before it writes the payload."""
-    plant(monkeypatch, Outbox, "send", ("if not self._acknowledged:", "if False:"))
+    plant(monkeypatch, Outbox, "_send_near", ("if not self._acknowledged:", "if False:"))
 
 
 def no_second_look(monkeypatch):
@@ -119,7 +119,7 @@ def writes_into_one_slot(monkeypatch):
 
 def no_flush_after_payload(monkeypatch):
     """Payload and publishing header arrive in any order."""
-    plant(monkeypatch, Outbox, "send", ("    if nbytes:\n        flush()", "    if nbytes:\n        pass"))
+    plant(monkeypatch, Outbox, "_send_near", ("    if nbytes:\n        flush()", "    if nbytes:\n        pass"))
 
 
 MUTANTS = [

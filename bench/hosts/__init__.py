@@ -1,0 +1,1 @@
+"""What messages to other hosts take, beside MPI's own calls."""

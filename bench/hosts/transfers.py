@@ -1,0 +1,150 @@
+"""Measures exchanges of two ranks on two hosts beside MPI's own calls; rank 0 prints one line of JSON.
+
+    malt run -n 2 --hosts a:1,b:1 -m bench.hosts.transfers PART ...
+
+A part gives lists of seconds, by name.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import time
+from collections.abc import Callable
+
+import numpy as np
+from mpi4py import MPI
+
+import malt
+from bench.timing import alternate
+
+Times = dict[str, list[float]]
+
+FLOATS = 10
+MODEL = 47_237
+"""The floats of the SVM's model: 189 KB."""
+LARGE = 1_000_000
+_MESSAGES = 30
+_COMPUTE_S = 0.005
+
+
+def _exchange(v: malt.Vector) -> None:
+    v.scatter()
+    v.gather()
+
+
+def exchanges(comm: MPI.Intracomm, floats: int, rounds: int, calls: int) -> Times:
+    """Seconds of an exchange in lockstep, and of a blocking Allreduce of as much. Collective."""
+    v, total = malt.vector(np.ones(floats, np.float32), sync="bsp"), np.ones(floats, np.float32)
+    work = {"bsp": lambda: _exchange(v), "Allreduce": lambda: comm.Allreduce(MPI.IN_PLACE, total)}
+    times = alternate(work, rounds=rounds, calls=calls, comm=comm)
+    v.close()
+    return times
+
+
+def small(comm: MPI.Intracomm) -> Times:
+    """40 B in lockstep. Collective."""
+    return exchanges(comm, FLOATS, 15, 100)
+
+
+def far_small(comm: MPI.Intracomm) -> Times:
+    """The same where a round trip takes long. Collective."""
+    return exchanges(comm, FLOATS, 5, 5)
+
+
+def far_model(comm: MPI.Intracomm) -> Times:
+    """189 KB in lockstep, where a round trip takes long. Collective."""
+    return exchanges(comm, MODEL, 5, 5)
+
+
+def stream(comm: MPI.Intracomm) -> Times:
+    """4 MB back to back: seconds a message between arrivals, and of a raw Put and Flush. Collective."""
+    v = malt.vector(np.ones(LARGE, np.float32), graph={0: [1], 1: [0]}, sync="notify-ack")
+    raw = MPI.Win.Allocate(2 * v.array.nbytes, comm=comm)
+    raw.Lock_all()
+    np.asarray(raw.tomemory())[:] = 0
+    times: Times = {"notify-ack": [], "Put + Flush": []}
+    for _ in range(7):
+        comm.Barrier()
+        start = time.perf_counter()
+        if comm.rank == 0:
+            for count in range(_MESSAGES):
+                raw.Put(v.array, 1, (count % 2 * v.array.nbytes, v.array.nbytes, MPI.BYTE))
+                raw.Flush(1)
+        times["Put + Flush"].append((time.perf_counter() - start) / _MESSAGES)
+        comm.Barrier()
+        times["notify-ack"].append(_streamed(comm, v))
+    raw.Unlock_all()
+    raw.Free()
+    v.close()
+    times["notify-ack"] = comm.bcast(times["notify-ack"], 1)
+    return {name: one[2:] for name, one in times.items()}
+
+
+def _streamed(comm: MPI.Intracomm, v: malt.Vector) -> float:
+    """Seconds a message, as the receiver sees them."""
+    arrived: list[float] = []
+    for _ in range(_MESSAGES) if comm.rank == 0 else ():
+        v.scatter()
+    while comm.rank == 1 and len(arrived) < _MESSAGES:
+        arrived += [time.perf_counter()] * v.gather(malt.REPLACE).count
+    malt.barrier()
+    return (arrived[-1] - arrived[0]) / (_MESSAGES - 1) if arrived else 0.0
+
+
+def landing(comm: MPI.Intracomm) -> Times:
+    """189 KB to a rank that computes without the GIL: until the sender knows that they are there. Collective."""
+    v = malt.vector(np.ones(MODEL, np.float32), graph={0: [1], 1: [0]})
+    busy = np.ones((1200, 1200), np.float32)
+    carrier = malt.init().transport.carrier
+    times: list[float] = []
+    malt.barrier()
+    end = time.perf_counter() + 3.0
+    while time.perf_counter() < end:
+        if comm.rank == 1:
+            busy = busy @ busy
+            busy /= busy.max()
+            continue
+        start = time.perf_counter()
+        v.scatter()
+        if carrier is not None:
+            carrier.drain("scatter")
+        times.append(time.perf_counter() - start)
+        time.sleep(0.02)
+    v.close()
+    return {"landing": times}
+
+
+def held(comm: MPI.Intracomm) -> Times:
+    """189 KB under asp: how long a scatter and a gather hold up the loop. Collective."""
+    v = malt.vector(np.ones(MODEL, np.float32), sync="asp")
+    times: list[float] = []
+    malt.barrier()
+    for _ in range(400):
+        end = time.perf_counter() + _COMPUTE_S
+        while time.perf_counter() < end:
+            v.array += 1e-9
+        start = time.perf_counter()
+        _exchange(v)
+        times.append(time.perf_counter() - start)
+    v.close()
+    return {"asp": times[10:]}
+
+
+PARTS: dict[str, Callable[[MPI.Intracomm], Times]] = {
+    part.__name__: part for part in (small, stream, landing, held, far_small, far_model)
+}
+
+
+def main() -> None:
+    malt.init()
+    comm = MPI.COMM_WORLD
+    for name in sys.argv[1:]:
+        times = PARTS[name](comm)
+        malt.barrier()
+        if comm.rank == 0:
+            print(json.dumps({name: times}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,120 @@
+"""Messages that cross to another host while their scatter waits, in as few round trips as the window allows.
+
+Where receivers acknowledge (bsp, notify-ack), nobody reads the slot of the next message, and it needs no mark. A short
+message is compact (dstorm/header.py): one Put and one flush. A longer one takes a flush more, between its payload and
+its header, as MPI promises no order of Puts. Where the window keeps order, all Puts of a message share one flush, also
+the mark that asp and ssp need.
+
+A message starts when all that was put to its peer before is complete. Else a receiver might see its step first, take it
+that the peer has no message for an earlier step, and go on without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+
+import numpy as np
+
+from dstorm import header
+from dstorm.header import COMPACT_NBYTES, WHOLE, WRITING, Header
+from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
+from dstorm.transport import Put, Window
+
+
+class CompactWriter:
+    """Writes compact messages into one slot of a peer. Its constructor is Local."""
+
+    __slots__ = ("_buffer", "_cell", "_nbytes", "_offset", "_peer", "_put", "_window")
+
+    def __init__(self, window: Window, peer: int, offset: int, capacity: int) -> None:
+        buffer = np.zeros(header.NBYTES + min(capacity, COMPACT_NBYTES), np.uint8)
+        self._buffer = buffer.data
+        self._window, self._peer, self._offset, self._cell = window, peer, offset, buffer
+        self._nbytes, self._put = 0, self._prepared(0)
+        """The length of the payloads that the Put is prepared for."""
+
+    def _prepared(self, nbytes: int) -> Put:
+        return self._window.prepared(self._cell[: header.NBYTES + nbytes], self._peer, self._offset)
+
+    def write(self, message: OutgoingMessage, number: int, step: int, weight: float, share: float) -> None:
+        """Start to write a message, as a copy. One-sided."""
+        buffer, nbytes, first = self._buffer, message.nbytes, header.NBYTES + message.body.nbytes
+        if message.body.nbytes:
+            buffer[header.NBYTES : first] = message.body.reshape(-1).data
+        if message.tail is not None and message.tail.nbytes:
+            buffer[first : header.NBYTES + nbytes] = message.tail.reshape(-1).data
+        header.write_compact(buffer, Header(number, step, WHOLE, message.encoding, nbytes, weight, share))
+        if nbytes != self._nbytes:
+            self._put, self._nbytes = self._prepared(nbytes), nbytes
+        self._put()
+
+
+class Crossing:
+    """The edges from this rank to ranks of other hosts, without an outgoing buffer. Its constructor is Local.
+
+    `marks`: whether slots are marked before they are written to; only where the window keeps order. `put_payload`:
+    starts to write the payload of an edge's message.
+    """
+
+    def __init__(
+        self, window: Window, edges: Collection[OutEdge], capacity: int, marks: bool,
+        put_payload: Callable[[OutEdge], None],
+    ) -> None:  # fmt: skip
+        self.edges = {edge.peer: edge for edge in edges}
+        self._window, self._put_payload = window, put_payload
+        places = [(edge.peer, slot, offset) for edge in edges for slot, offset in enumerate(edge.slots)]
+        self._compact: dict[tuple[int, int], CompactWriter] = {}
+        if not window.keeps_order:
+            self._compact = {(peer, slot): CompactWriter(window, peer, at, capacity) for peer, slot, at in places}
+        self._marks = {(peer, slot): self._mark(peer, at) for peer, slot, at in places} if marks else {}
+        self._ahead: set[int] = set()
+        """The peers in whose slots the payload is complete already."""
+
+    def _mark(self, peer: int, offset: int) -> header.Write:
+        """What marks a slot. It has a cell of its own, as the header follows before a flush."""
+        return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
+
+    def send_ahead(self, edges: Sequence[OutEdge]) -> None:
+        """Write payloads into slots that are free, while a scatter must not publish them yet. One-sided."""
+        long = [edge for edge in edges if edge.peer in self.edges and not self._is_compact(edge)]
+        for edge in long:
+            self._put_payload(edge)
+        self._flush(long)
+        self._ahead = {edge.peer for edge in long}
+
+    def start(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
+        """Start to write the messages of `edges`: their Puts up to the first flush. One-sided."""
+        for edge in edges:
+            if self._is_compact(edge):
+                writer = self._compact[edge.peer, edge.slot]
+                writer.write(edge.message, edge.ring.sent + 1, step, weight, share)
+                continue
+            if self._marks:
+                self._marks[edge.peer, edge.slot](edge.ring.sent + 1, step, WRITING)
+            if edge.peer not in self._ahead:
+                self._put_payload(edge)
+
+    def finish(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
+        """Publish the messages of `edges`, and the step to all others. One-sided."""
+        long = [edge for edge in edges if not self._is_compact(edge)]
+        if not self._window.keeps_order:
+            self._flush([edge for edge in long if edge.peer not in self._ahead])
+        self._ahead = set()
+        for edge in long:
+            one = edge.message
+            edge.headers[edge.slot](edge.ring.sent + 1, step, WHOLE, one.encoding, one.nbytes, weight, share)
+        for edge in edges:
+            edge.ring.sent += 1
+            edge.bytes_sent += edge.message.nbytes
+        if len(edges) < len(self.edges):
+            for edge in self.edges.values():
+                if edge not in edges:
+                    edge.progress(edge.ring.sent, step, WHOLE)
+        self._flush(list(self.edges.values()))
+
+    def _is_compact(self, edge: OutEdge) -> bool:
+        return bool(self._compact) and edge.message.nbytes <= COMPACT_NBYTES
+
+    def _flush(self, edges: Sequence[OutEdge]) -> None:
+        if edges:
+            self._window.flush([edge.peer for edge in edges])
