@@ -45,8 +45,8 @@ def test_bsp_waits_for_the_slowest():
         return malt.clock() - at, v.array[0]
 
     (first, end), (second, other_end) = timed(work, 2, network)
-    # A scatter: header and payload in one Put, 3 s, with the latency there and back. Its last latency is the way back. A
-    # gather: the wait, and an acknowledgement, which is a header.
+    # A scatter: header and payload in one Put, 3 s, with the latency there and back. Its last latency is the way back.
+    # A gather: the wait, and an acknowledgement, which is a header.
     assert first == (10 + 4 - 5 + 3, 0.5) and end == 10 + 4 + 3
     assert second == (3.0, 0.5) and other_end == 10 + 5 + 3
     begun_s = network.totals.time_s - other_end
