@@ -26,9 +26,11 @@ class Chart(NamedTuple):
     """The heading of the least and the largest. Empty: the table has none."""
     unit: str = "s"
 
-    def draw(self) -> str:
-        """The chart of the page as it stands. Local. LookupError, StopIteration: it has no such table, or column."""
-        rows = tables((DOCS / f"{self.page}.md").read_text(encoding="utf-8"))[self.table]
+    def draw(self, folder: Path = DOCS) -> str:
+        """The chart of the page as it stands in `folder`. Local. LookupError, StopIteration: it has no such table, or
+        column.
+        """
+        rows = tables((folder / f"{self.page}.md").read_text(encoding="utf-8"))[self.table]
         place = next(place for place, heading in enumerate(rows[0]) if heading.startswith(self.column))
         extents = [row[rows[0].index(self.extent)] for row in rows[1:]] if self.extent else [""] * (len(rows) - 1)
         return picture([Bar(row[0], row[place], one) for row, one in zip(rows[1:], extents, strict=True)], self.unit)
@@ -41,6 +43,8 @@ CHARTS = {
     "topics": Chart("topics", 0, "seconds to perplexity "),
     "torch": Chart("torch", 0, "seconds"),
     "torch-bytes": Chart("torch", 0, "MB to 0.97", unit="MB"),
+    "mllib": Chart("mllib", 0, "steps", unit="steps"),
+    "mllib-bytes": Chart("mllib", 0, "hottest rank, MB", unit="MB"),
 }
 """By the name of the picture."""
 
@@ -69,7 +73,7 @@ def tables(text: str) -> list[list[list[str]]]:
     """The tables of a page in Markdown, by rows, without what marks words. Pure."""
     found = []
     for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE):
-        rows = [[cell.strip().replace("`", "").replace("*", "") for cell in line.strip("|").split("|")]
+        rows = [[re.sub(r"(?<!\\)[`*]", "", cell.strip()).replace("\\*", "*") for cell in line.strip("|").split("|")]
                 for line in block.splitlines()]  # fmt: skip
         found.append([rows[0], *rows[2:]])
     return found

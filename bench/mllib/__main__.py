@@ -1,0 +1,159 @@
+"""Compares what ranks of a linear model send, when and through whom, as MLlib* does; writes docs/mllib.md.
+
+python -m bench.mllib [--quick] [--write docs/mllib.md] [--only PART ...]
+
+The figures are written beside the page as JSON, and drawn in the folder pictures. --quick: smaller models, coarser
+grids; the same mechanism.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import sys
+from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench import bars
+from bench.mllib import gantt, page, sizes, task, ways
+from bench.mllib.counting import RANKS, Count, count, search
+from bench.mllib.task import Task
+from bench.mllib.ways import Setting, Way
+from bench.rest import Others
+
+PICTURES = ("mllib", "mllib-bytes")
+
+
+class Scale(NamedTuple):
+    """How much is measured."""
+
+    rows: int
+    features: int
+    rare_features: int
+    most: int
+    """Steps of SendGradient, and of Petuum, at most. Others take a tenth of it."""
+    every: int
+    """Of the step sizes of a grid, every so many."""
+    sizes: tuple[int, ...]
+
+
+WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1, (10**4, 10**5, 10**6, 10**7))
+QUICK = Scale(20_000, 2000, 20_000, 300, 2, (10**3, 10**4))
+
+
+def measured(scale: Scale, parts: Collection[str], before: Mapping[str, Any]) -> dict[str, Any]:
+    """All figures of the page: those of `parts` anew, the others as they were `before`. It starts jobs."""
+    found = {**before, "about": about(scale), "model_nbytes": 4 * (scale.features + 1)}
+    for part in PARTS:
+        if part in parts:
+            found |= PARTS[part](scale, found)
+    return found
+
+
+def about(scale: Scale) -> dict[str, object]:
+    """The numbers in the text of the page."""
+    return {
+        "rows": scale.rows, "nonzeros": task.NONZEROS, "features": scale.features, "ranks": RANKS, "l2": task.L2,
+        "above": task.ABOVE, "most": scale.most, "rare_features": scale.rare_features, "real_ranks": sizes.RANKS,
+        "size_rows": sizes.ROWS, "iterations": sizes.ITERATIONS,
+    }  # fmt: skip
+
+
+def counts(scale: Scale, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Steps and bytes of each way, and the settings of those that are drawn, by simulated ranks."""
+    text = text_task(scale)
+    found = {"counts": RANKS, "runs": gantt.RANKS}
+    some = {"counts": ways.WAYS, "runs": (ways.MLLIB, ways.MODEL_TREE, ways.MLLIB_STAR)}
+    return {name: [as_json(one) for one in counted(text, scale, some[name], ranks)] for name, ranks in found.items()}
+
+
+def compared(scale: Scale, _: Mapping[str, Any]) -> dict[str, Any]:
+    """Sums and means, by simulated ranks."""
+    steps = ways.MODEL_STEPS[:: 2 * scale.every]
+    return {"sum_steps": steps, "sums": dict(sums(text_task(scale), scale, steps))}
+
+
+def timed(scale: Scale, found: Mapping[str, Any]) -> dict[str, Any]:
+    """What is measured in seconds, on real ranks."""
+    others = Others()
+    say(f"traces of {gantt.RANKS} ranks")
+    lanes = [gantt.traced((scale.rows, scale.features), one) for one in found["runs"]]
+    seconds = sizes.rows(scale.sizes)
+    return {"gantt": lanes, "sizes": seconds, "others": others.share()}
+
+
+PARTS = {"counts": counts, "sums": compared, "seconds": timed}
+"""What can be measured by itself, in this order: `seconds` is of the settings that `counts` has found."""
+
+
+def text_task(scale: Scale) -> Task:
+    """The task of most figures."""
+    return task.task(task.rows(scale.rows, scale.features, task.TEXT), scale.features)
+
+
+def counted(text: Task, scale: Scale, some: tuple[Way, ...], ranks: int) -> Iterator[Count]:
+    """The best count of each way."""
+    for way in some:
+        say(f"{way.name}, {ranks} ranks")
+        most = scale.most if way in (ways.MLLIB, ways.PETUUM) else scale.most // 10
+        yield search(text, way._replace(steps=way.steps[:: scale.every]), most, ranks)
+
+
+def sums(text: Task, scale: Scale, steps: tuple[float, ...]) -> Iterator[tuple[str, list[list[object]]]]:
+    """Steps of sums and of means at each step size, an epoch between two, by the name of the rows."""
+    rare = task.task(task.rows(scale.rows, scale.rare_features, task.RARE), scale.rare_features)
+    for name, one in (("a9a", task.task(*task.census())), ("text", text), ("columns alike", rare)):
+        say(f"sums and means, {name}")
+        yield name, [
+            [shown(count(one, way, Setting(step, 1.0), scale.most // 10).steps) for way in (ways.SUMS, ways.MLLIB_STAR)]
+            for step in steps
+        ]  # fmt: skip
+
+
+def as_json(one: Count) -> dict[str, object]:
+    """A count, in words where it is no number."""
+    return {"way": one.way.name, "steps": shown(one.steps), "bytes": one.bytes, "hottest": one.hottest,
+            "seconds": one.seconds, "step": one.setting.step, "share": one.setting.share}  # fmt: skip
+
+
+def shown(steps: float) -> object:
+    """A number of steps, or why there is none."""
+    return "diverges" if math.isnan(steps) else "not reached" if math.isinf(steps) else int(steps)
+
+
+def say(what: str) -> None:
+    """Show how far the measurement is."""
+    print(f"... {what}", file=sys.stderr, flush=True)
+
+
+def write(found: dict[str, Any], path: Path) -> None:
+    """Write the page, the JSON beside it, and the pictures of both."""
+    path.with_suffix(".json").write_text(json.dumps(found) + "\n", encoding="utf-8")
+    path.write_text(page.text(found), encoding="utf-8")
+    pictures = path.parent / "pictures"
+    pictures.mkdir(exist_ok=True)
+    (pictures / "mllib-gantt.svg").write_text(page.gantt(found), encoding="utf-8")
+    for name in PICTURES:
+        (pictures / f"{name}.svg").write_text(bars.CHARTS[name].draw(path.parent), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.mllib", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="smaller models, coarser grids")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there, and JSON and pictures beside")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure this anew; the rest is beside the page")
+    options = parser.parse_args()
+    if options.only and not options.write:
+        parser.error("--only needs --write: the rest is read from the JSON beside that page")
+    before = json.loads(options.write.with_suffix(".json").read_text()) if options.only else {}
+    found = measured(QUICK if options.quick else WHOLE, options.only or PARTS, before)
+    found = json.loads(json.dumps(found))
+    print(page.text(found))
+    if options.write:
+        write(found, options.write)
+
+
+if __name__ == "__main__":
+    main()

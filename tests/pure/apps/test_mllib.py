@@ -1,0 +1,115 @@
+"""bench.mllib: who moves how many bytes, how many steps a way to train takes, and the page that says so."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import subprocess
+import sys
+
+import pytest
+from programs import ROOT
+
+from bench import bars
+from bench.mllib import __main__ as program
+from bench.mllib import gantt, page, task, ways
+from bench.mllib.counting import RANKS, count, search
+from bench.mllib.ways import Setting
+from malt.kernels import linear
+
+pytestmark = pytest.mark.serial
+PAGE = ROOT / "docs/mllib.md"
+LOG_DEGREE = {8: (56, 24), 16: (240, 64)}
+"""By the number of ranks: messages of an exchange along "all", and along a graph of log-degree."""
+
+
+@pytest.fixture(scope="module")
+def text():
+    return task.task(task.rows(20_000, 2000, task.TEXT), 2000)
+
+
+def hottest(text, way, most=4):
+    """What the hottest rank moves in a step, in bytes of a model."""
+    one = count(text._replace(optimum=-math.inf), way, Setting(0.25, 0.1), most)
+    assert math.isinf(one.steps), "no step reaches this objective"
+    return one.hottest / most / (4 * (text.n_features + 1)), one.bytes / most / (4 * (text.n_features + 1))
+
+
+def test_the_hottest_rank_moves_a_quarter_by_reduce_scatter_of_what_it_does_at_a_star(text):
+    scattered, star, tree = (hottest(text, way) for way in (ways.MLLIB_STAR, ways.MODEL_STAR, ways.MODEL_TREE))
+    assert 3.4 <= scattered[0] <= 4.5  # 4 (k - 1) / k, rounded up to whole elements
+    assert star[0] >= 14
+    assert tree[0] == 6
+    assert all(whole == pytest.approx(14, rel=0.01) for _, whole in (scattered, star, tree))  # 2 (k - 1)
+
+
+def test_owners_move_as_much_as_reduce_scatter(text):
+    moved, whole = hottest(text, ways.ANGEL, most=20)
+    assert 3.4 <= moved <= 4.5  # with one pull more than there are steps
+    assert 14 <= whole <= 15
+
+
+@pytest.mark.parametrize("ranks", LOG_DEGREE)
+def test_messages_of_an_exchange_under_asp(ranks):
+    whole, sparse = LOG_DEGREE[ranks]
+    problem = linear.Problem("hinge", task.L2, False)
+    few = task.Task(task.rows(20 * ranks, 20, task.TEXT), 20, problem, optimum=-math.inf, square=1.0)
+    for way, messages in ((ways.ASP_ALL, whole), (ways.ASP_EXPONENTIAL, sparse)):
+        one = count(few, way, Setting(0.25, 1.0), 20, ranks)
+        assert one.bytes / (4 * 21) / 20 == pytest.approx(messages, rel=0.1)  # ranks end a step sooner or later
+
+
+def test_models_take_a_tenth_of_the_steps_that_gradients_take(text):
+    gradients = search(text, ways.MLLIB._replace(steps=(512.0, 256.0, 128.0), shares=(1.0,)), 100).steps
+    assert 10 * count(text, ways.MLLIB_STAR, Setting(64.0, 1.0), 100).steps <= gradients
+
+
+def test_sums_diverge_where_rows_share_features_and_lead_where_they_do_not():
+    shared, apart = task.task(*task.census()), task.task(task.rows(20_000, 20_000, task.RARE), 20_000)
+    setting = Setting(0.25, 1.0)
+    assert math.isnan(count(shared, ways.SUMS, setting, 20).steps)
+    assert count(shared, ways.MLLIB_STAR, setting, 20).steps <= 5
+    assert 2 * count(apart, ways.SUMS, setting, 20).steps <= count(apart, ways.MLLIB_STAR, setting, 20).steps
+
+
+def test_a_search_gives_the_best_setting_and_the_same_count_again(text):
+    way = ways.MLLIB_STAR._replace(steps=(64.0, 0.25, 4.0), shares=(1.0, 0.1))
+    found = search(text, way, 20)
+    each = [count(text, way, setting, 20) for setting in way.settings]
+    assert found == min(each, key=lambda one: (math.isnan(one.steps), one.steps, one.seconds))
+    assert len({one.steps for one in each}) > 1
+
+
+def test_lanes_begin_with_the_steps_that_are_drawn():
+    calls = [[(0.0, 1.0, 0.2), (2.0, 3.0, 0.5), (5.0, 5.5, 0.0)], [(0.5, 1.5, 0.0), (2.5, 3.0, 0.0), (4.0, 6.0, 1.5)]]
+    made = gantt.lanes("name", 2, calls)
+    assert made.until == 4.5  # since the end of the first call on the last rank
+    assert made.ranks[1] == [("wait", 1.0, 1.0), ("exchange", 1.0, 1.5), ("wait", 2.5, 4.0), ("exchange", 4.0, 4.5)]
+    drawn = gantt.picture([made], until=9.0)
+    assert len(re.findall('<rect class="compute"', drawn)) == 2 + 1  # a rank each, and the key
+    assert "2 steps, 4,500 ms" in drawn
+
+
+def test_the_page_is_that_of_its_figures():
+    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
+    assert PAGE.read_text(encoding="utf-8") == page.text(found)
+    assert (ROOT / "docs/pictures/mllib-gantt.svg").read_text(encoding="utf-8") == page.gantt(found)
+    steps = {one["way"]: one["steps"] for one in found["counts"]}
+    assert 10 * steps[ways.MLLIB_STAR.name] <= steps[ways.MLLIB.name]
+    assert len(found["counts"]) == len(ways.WAYS) and found["about"]["ranks"] == RANKS
+    means = [mean for pairs in found["sums"].values() for _, mean in pairs]
+    assert "diverges" not in means
+    assert {total for total, _ in found["sums"]["a9a"]} == {"diverges"}
+
+
+@pytest.mark.thorough
+def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
+    file = tmp_path / "mllib.md"
+    words = [sys.executable, "-m", "bench.mllib", "--quick", "--write", str(file)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+    assert file.read_text(encoding="utf-8") == page.text(found) and page.text(found) in done.stdout
+    assert [one["features"] for one in found["sizes"]] == list(program.QUICK.sizes)
+    assert all(len(lanes[3]) == gantt.RANKS for lanes in found["gantt"])
+    assert (tmp_path / "pictures/mllib.svg").read_text() == bars.CHARTS["mllib"].draw(tmp_path)
