@@ -159,8 +159,7 @@ class Inbox:
         self._seen.clear()
         found = []
         for edge in self.edges.values():
-            seen = edge.ring.newest([cell.read() for cell in edge.headers])
-            if seen is None:
+            if (seen := edge.ring.newest([cell.read() for cell in edge.headers])) is None:
                 continue
             if not edge.ring.is_sound(seen):
                 return None
@@ -272,10 +271,7 @@ class Inbox:
             return self._taken(edge, seen, _payload(edge, slot, seen))
 
     def _becomes_whole(self, edge: InEdge, slot: int) -> bool:
-        """Wait for a header that is being written, or a compact message; return whether all of it has come.
-
-        False: the peer failed while it wrote. DeadlinePassed.
-        """
+        """Wait for what is being written; return whether all has come: not where the peer fails. DeadlinePassed."""
 
         def torn() -> list[InEdge]:
             self._sync()
@@ -294,9 +290,10 @@ class Inbox:
             state = edge.ring.look(seen)
             if state is SlotState.NOTHING:
                 break
-            if state is SlotState.READY and seen is not None and self._copied(edge, slot, seen, len(taken)):
-                if (message := self._taken(edge, seen, edge.copies[len(taken)][: seen.nbytes])) is not None:
-                    taken.append(message)
+            payload = self._settled_payload(edge, slot, seen, len(taken)) if state is SlotState.READY and seen else None
+            if seen is not None and payload is not None:
+                message = self._taken(edge, seen, payload)
+                taken += [] if message is None else [message]
                 continue
             tries += 1
             self._sync()
@@ -308,8 +305,8 @@ class Inbox:
             seen = edge.ring.newest([cell.read() for cell in edge.headers])
             if seen is None:
                 break
-            if self._copied(edge, edge.ring.slot(seen.number), seen, 0):
-                message = self._taken(edge, seen, edge.copies[0][: seen.nbytes])
+            if (payload := self._settled_payload(edge, edge.ring.slot(seen.number), seen, 0)) is not None:
+                message = self._taken(edge, seen, payload)
                 return [] if message is None else [message]
             self._sync()
         return []
@@ -323,6 +320,12 @@ class Inbox:
             return None
         edge.ring.take(seen.number)
         return _message(edge, seen, payload)
+
+    def _settled_payload(self, edge: InEdge, slot: int, seen: Header, place: int) -> Bytes | None:
+        """A payload that its sender does not write to before it is acknowledged, or a copy; None: it is not whole."""
+        if self._consistency.acknowledges:
+            return _payload(edge, slot, seen)
+        return edge.copies[place][: seen.nbytes] if self._copied(edge, slot, seen, place) else None
 
     def _copied(self, edge: InEdge, slot: int, seen: Header, place: int) -> bool:
         """Copy the payload of a slot; return whether the copy is the whole message whose header was read before."""

@@ -70,7 +70,7 @@ SCENARIOS = [dict(messages=2, depth=1, newest=False), dict(messages=3, depth=2, 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=str)
 def test_every_schedule_keeps_the_promises(scenario):
-    assert explore_crossed(**scenario) > 500
+    assert explore_crossed(**scenario) > 100
 
 
 def test_every_schedule_of_a_long_message_keeps_them(long_messages):

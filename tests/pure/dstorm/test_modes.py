@@ -124,7 +124,7 @@ MERGING = "self._gathered_at = self._step\n"
 BSP, SSP, ACKNOWLEDGED = ("bsp",), ("ssp:0", "ssp:2"), ("bsp", "notify-ack")
 MUTANTS = {
     "acknowledges_before_merging": (
-        BSP,  # the other modes merge copies
+        ACKNOWLEDGED,  # the other modes merge copies
         (Vector, "_collect", (MERGING, MERGING + "    self._queues.acknowledge()\n")),
         # A user's function is given copies: let it see the window, as built-in functions do.
         (DenseVector, "_update", ("content.copy()", "content")),
