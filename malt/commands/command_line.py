@@ -16,6 +16,7 @@ from malt.commands import completion, graph, options, report, watching
 from malt.commands.doctor import command
 from malt.commands.plan import command as plan
 from malt.launch import restarts, traced
+from malt.launch.bootstrap import start
 from malt.launch.command import SURVIVE, Job, Line, check_program, compose, is_here, survive_of, this_machine
 from malt.launch.environment import outside
 from malt.launch.hosts import allocation
@@ -41,7 +42,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if unknown:
             raise LaunchError(f"unknown arguments: {' '.join(unknown)} (see malt {chosen.command} --help)")
         if chosen.command == "doctor":
-            return command.main(chosen.n, chosen.json)
+            return command.main(chosen.n, chosen.json, chosen.hosts)
         if chosen.command == "graph":
             return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
         if chosen.command == "plan":
@@ -53,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return report.main(chosen.folders, chosen.output)
         if chosen.command in watching.COMMANDS:
             return watching.COMMANDS[chosen.command](chosen.job)
+        if chosen.bootstrap:
+            _bootstrap(chosen, own, program)
         return _run(chosen, program)
     except LaunchError as error:
         print(f"malt {chosen.command}: {error}", file=sys.stderr)
@@ -70,6 +73,19 @@ def _open_what_is_closed() -> None:
         except OSError:
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest number that is free
     sys.stdout, sys.stderr = sys.stdout or os.fdopen(1, "w"), sys.stderr or os.fdopen(2, "w")
+
+
+def _bootstrap(chosen: argparse.Namespace, options: list[str], program: list[str]) -> None:
+    """Go on from a copy of this environment that all hosts have. Returns where there is no other host."""
+    if not program:
+        return
+    words = ("-m", *program) if chosen.module else tuple(program)
+    check_program(words)
+    environ = outside(os.environ)
+    where = placement(chosen.hosts, chosen.hostfile, chosen.n, environ)
+    if not all(is_here(host.name) for host in where):
+        left = [word for word in options if word not in ("--bootstrap", "-m")]
+        start.run(left, words, where, _library(chosen.mpi), environ)
 
 
 def _run(chosen: argparse.Namespace, program: list[str]) -> int:

@@ -61,7 +61,7 @@ _WITH_VALUE = (
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
         "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--hostfile FILE] [--need FILE] [--label] [--view] [--filter RANKS] [--output DIR] "
+        "[--hostfile FILE] [--bootstrap] [--need FILE] [--label] [--view] [--filter RANKS] [--output DIR] "
         "[--metrics FILE.jsonl|DIR] [--trace DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
@@ -73,6 +73,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
     run.add_argument("--mpi", choices=("auto", *NAMES), default="auto", help="refuse to run with another MPI (auto)")
     run.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2:SLOTS", help="machines to start ranks on")
     run.add_argument("--hostfile", metavar="FILE", help="a file of them: host:2 or host slots=2 a line")
+    run.add_argument("--bootstrap", action="store_true",
+                     help="first copy this environment and the program to hosts that have python3 alone")  # fmt: skip
     run.add_argument("--need", action="append", default=[], metavar="FILE",
                      help="refuse to start where a host lacks this file; may come again")  # fmt: skip
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
@@ -94,6 +96,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
 def _add_doctor(parser: argparse.ArgumentParser) -> None:
     parser.description = "Run a small job and report what works on this machine, with a remedy for what does not."
     parser.add_argument("-n", type=_number_of("ranks", 1), default=2, metavar="N", help="how many ranks (2)")
+    parser.add_argument("--hosts", type=_hosts, default=(), metavar="H1,H2",
+                        help="examine these hosts, and the network between the first and each other")  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print the facts and findings as one JSON object")
 
 

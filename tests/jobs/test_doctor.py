@@ -13,9 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from malt.commands.doctor import command
+from malt.commands.doctor import command, hosts
 from malt.commands.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
 from malt.commands.doctor.probe import MARK, Examination, read
+from malt.launch.hosts.allocation import Host
 from malt.launch.mpi_library import INSTALL, Library
 
 pytestmark = pytest.mark.serial
@@ -74,6 +75,7 @@ FALLS_SHORT = [
     (found(latency_us=501.0, hosts=["a/0", "b/1"]), WARN, "latency", "501 us .* between hosts — choose the faster"),
     (found(bandwidth_gb_s=0.9), WARN, "bandwidth", "0.9 GB/s .* inside a host.* — let ranks of a host share memory"),
     (found(bandwidth_gb_s=0.01, hosts=["a/0", "b/1"]), WARN, "bandwidth", "0.01 GB/s .* — choose the faster network"),
+    (found(stream_gb_s=23.0), WARN, "bandwidth", "11 GB/s .* 23 for a plain TCP stream — "),
     (found(**LATE), WARN, "one-sided", "waits 449 ms .* 500 ms — set OMPI_MCA_btl_tcp_progress_thread=1"),
     (MPICH | found(**LATE), WARN, "one-sided", "— set MPIR_CVAR_ASYNC_PROGRESS=1"),
     ({"library": Library("intel", (2021, 1))} | found(**LATE), WARN, "one-sided", "— set I_MPI_ASYNC_PROGRESS=1"),
@@ -151,13 +153,29 @@ def test_no_mpiexec():
     assert "add it" in of(findings, "mpiexec").value
 
 
+def test_hosts_are_reported_one_by_one(monkeypatch):
+    bad = Finding(FAIL, "c", "its name is not known here: correct it")
+    monkeypatch.setattr(hosts, "examine", lambda *arguments: [bad])
+    refusal = Outcome(2, 1.0, "odd\nmalt run: host d cannot connect to a: a firewall")
+    ends = {"a:1,b:1": (GOOD.job, replace(FOUND, hosts=["a", "b"], stream_gb_s=12.0)), "a:1,d:1": (refusal, None)}
+    facts = replace(GOOD, job=None, examination=None)
+    findings, found = hosts.report(facts, list(map(Host, "abcd")), {}, ends.__getitem__)
+    lines = [str(one) for one in findings]
+    assert lines[6:8] == ["a job can start on a, b, d", str(bad)]
+    assert [one.what for one in findings[8:]] == [
+        *(f"a, b: {what}" for what in ("job", "thread level", "latency", "bandwidth", "one-sided")), "a, d: job",
+    ]  # fmt: skip
+    assert lines[-1] == "host d cannot connect to a: a firewall" and findings[-1].level == FAIL
+    assert found["pairs"]["a, b"]["examination"]["stream_gb_s"] == 12.0 and not found["ok"]
+
+
 def test_the_text_is_aligned():
     crowded = replace(GOOD, cores=1)
-    lines = text(crowded, judge(crowded)).splitlines()
+    lines = text("a job of 2 ranks", judge(crowded)).splitlines()
     assert lines[0] == "ok    versions:      MALT 0.1.0, Python 3.11.2, NumPy 2.4.6, mpi4py 4.1.2"
     assert lines[5] == "warn  ranks:         2 ranks take turns on 1 core — -n 1 at most, to train at full speed"
     assert lines[-2:] == ["", "a job of 2 ranks can run here"]
-    assert text(NOTHING, judge(NOTHING)).endswith("\na job of 2 ranks cannot run here")
+    assert text("a job of 2 ranks", judge(NOTHING)).endswith("\na job of 2 ranks cannot run here")
 
 
 def test_the_record_has_every_fact():

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from importlib import metadata
 from pathlib import Path
@@ -24,43 +24,58 @@ from typing import IO
 import numpy as np
 
 from malt import __version__
-from malt.commands.doctor.findings import Facts, Outcome, can_run, judge, record, text
-from malt.commands.doctor.probe import DEADLINE_S, MARK, Examination, read
+from malt.commands.doctor import hosts
+from malt.commands.doctor.facts import Facts, Outcome
+from malt.commands.doctor.findings import can_run, count, judge, record, text
+from malt.commands.doctor.probe import DEADLINE_S, MARK, PROGRAM, Examination, read
 from malt.launch.command import Job, compose, this_machine
 from malt.launch.environment import outside
+from malt.launch.hosts.allocation import Host
 from malt.launch.job import GRACE_S
 from malt.launch.machine.cores import usable_cores
 from malt.launch.mpi_library import PROBE_TIMEOUT_S, LaunchError, Library, bound_library, find_mpiexec
-
-PROGRAM = ("-m", "malt.commands.doctor.probe")
 
 _MESSAGES = 20_000
 """The number of characters that are kept of the output of the job: the last ones."""
 
 
-def main(ranks: int, as_json: bool = False) -> int:
-    """Print the report on jobs of `ranks` ranks. Returns 0 if they can run here, else 1. Local."""
-    facts = gather(ranks, outside(os.environ))
-    findings = judge(facts)
+def main(ranks: int, as_json: bool = False, where: Sequence[Host] = ()) -> int:
+    """Print the report on jobs of `ranks` ranks, or on `where`. Returns 0 if they can run, else 1. Local."""
+    environ = outside(os.environ)
+    if where:
+        names = list({host.name: Host(host.name) for host in where}.values())
+        facts = _of_library(_of_machine(2), environ)
+        findings, found = hosts.report(facts, names, environ, lambda pair: run_job(2, environ, DEADLINE_S, pair))
+        job = f"a job on {', '.join(host.name for host in names)}"
+    else:
+        facts = gather(ranks, environ)
+        findings, job = judge(facts), f"a job of {count(ranks, 'rank')}"
+        found = record(facts, findings)
     if isinstance(sys.stdout, io.TextIOWrapper):
         sys.stdout.reconfigure(errors="backslashreplace")  # the encoding of a terminal may have no dashes
-    print(json.dumps(record(facts, findings), indent=1) if as_json else text(facts, findings))
+    print(json.dumps(found, indent=1) if as_json else text(job, findings))
     return 0 if can_run(findings) else 1
 
 
 def gather(ranks: int, environ: Mapping[str, str], deadline_s: float = DEADLINE_S) -> Facts:
     """Return the facts. Runs a job of `ranks` ranks, and ends it after `deadline_s` seconds. Local."""
-    facts = _of_machine(ranks)
+    facts = _of_library(_of_machine(ranks), environ)
+    if facts.trouble:
+        return facts
+    outcome, examination = run_job(ranks, environ, deadline_s)
+    return replace(facts, job=outcome, examination=examination)
+
+
+def _of_library(facts: Facts, environ: Mapping[str, str]) -> Facts:
+    """`facts` with those of the MPI library, and of its mpiexec."""
     try:
         library = bound_library()
         facts = replace(facts, library=library, mpi4py=_version_of_mpi4py())
-        facts = _of_mpiexec(facts, library, environ)
+        return _of_mpiexec(facts, library, environ)
     except LaunchError as error:
         return replace(facts, trouble=str(error))
     except subprocess.TimeoutExpired:
         return replace(facts, trouble=f"mpi4py cannot be imported within {PROBE_TIMEOUT_S:.0f} s")
-    outcome, examination = run_job(ranks, environ, deadline_s)
-    return replace(facts, job=outcome, examination=examination)
 
 
 def _of_machine(ranks: int) -> Facts:
@@ -112,11 +127,16 @@ def _other_mpiexec(mpiexec: str, environ: Mapping[str, str]) -> str | None:
     return None if first is None or os.path.samefile(first, mpiexec) else first
 
 
-def run_job(ranks: int, environ: Mapping[str, str], deadline_s: float) -> tuple[Outcome, Examination | None]:
-    """Run a job of malt.commands.doctor.probe. Returns how it ended, and what it measured, or None. Local."""
+def run_job(
+    ranks: int, environ: Mapping[str, str], deadline_s: float, where: str = ""
+) -> tuple[Outcome, Examination | None]:  # fmt: skip
+    """Run a job of malt.commands.doctor.probe. Returns how it ended, and what it measured, or None. Local.
+
+    `where`: hosts, as for --hosts.
+    """
     start = time.monotonic()
     with tempfile.TemporaryFile() as output, tempfile.TemporaryFile() as errors:
-        status = _supervise(ranks, environ, deadline_s, output, errors)
+        status = _supervise(ranks, environ, deadline_s, where, output, errors)
         seconds = round(time.monotonic() - start, 2)
         stdout, stderr = _content(output), _content(errors)
     try:
@@ -128,14 +148,14 @@ def run_job(ranks: int, environ: Mapping[str, str], deadline_s: float) -> tuple[
 
 
 def _supervise(
-    ranks: int, environ: Mapping[str, str], deadline_s: float, output: IO[bytes], errors: IO[bytes]
+    ranks: int, environ: Mapping[str, str], deadline_s: float, where: str, output: IO[bytes], errors: IO[bytes]
 ) -> int | None:
     """Run the job. Returns its status, or None if it had to be ended.
 
     The output goes to files. A pipe would stay open, and be waited for, as long as any process of the job runs.
     """
     process = subprocess.Popen(
-        [sys.executable, "-m", "malt", "run", "-n", str(ranks), *PROGRAM],
+        [sys.executable, "-m", "malt", "run", "-n", str(ranks), *(["--hosts", where] if where else []), *PROGRAM],
         # Python searches this folder first, so that it finds this malt, not a malt.py in the user's folder.
         cwd=Path(__file__).parents[2],
         env=_with_absolute_path(environ),

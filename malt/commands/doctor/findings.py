@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 
+from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.probe import COMPUTE_S, DEADLINE_S, Examination
-from malt.launch.mpi_library import INSTALL, Library
+from malt.launch.mpi_library import INSTALL
 
 OK, WARN, FAIL = "ok", "warn", "fail"
 
@@ -23,6 +24,9 @@ SLOWEST_US = {True: 50.0, False: 500.0}
 SLOWEST_GB_S = {True: 1.0, False: 0.1}
 """The lowest normal bandwidth inside a host (True: memory) and between hosts (Gigabit Ethernet)."""
 
+LOWEST_SHARE = 0.5
+"""The lowest normal bandwidth of a Put, as a share of that of a plain TCP stream between the same hosts."""
+
 _PROGRESS = {
     "openmpi": "set OMPI_MCA_btl_tcp_progress_thread=1",
     "mpich": "set MPIR_CVAR_ASYNC_PROGRESS=1 (its thread takes compute time where all cores are busy)",
@@ -32,51 +36,6 @@ _SLOW = {
     True: "let ranks of a host share memory: unset UCX_TLS, OMPI_MCA_btl, MPIR_CVAR_NOLOCAL; containers: --ipc=host",
     False: "choose the faster network: OMPI_MCA_btl_tcp_if_include (Open MPI), UCX_NET_DEVICES or FI_TCP_IFACE (MPICH)",
 }
-
-
-@dataclass(frozen=True)
-class Outcome:
-    """How the job went."""
-
-    status: int | None
-    """Its exit status. None: it did not end in time, and was ended."""
-    seconds: float
-    """How long it ran."""
-    messages: str
-    """Its output without the examination."""
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What is known of this machine. Fields that are None are unknown, often because of `trouble`."""
-
-    malt: str
-    python: str
-    numpy: str
-    ranks: int
-    """The number of ranks that the user asked for."""
-    cores: int
-    """The number of ranks that can compute at the same time."""
-    processors: int
-    """The number of processors, hardware threads included, in the affinity mask."""
-    shm_nbytes: int | None = None
-    """The size of /dev/shm. None: it does not exist."""
-    shm_free_nbytes: int | None = None
-    """The free space of /dev/shm."""
-    mpi4py: str | None = None
-    """The version of mpi4py."""
-    library: Library | None = None
-    """The MPI library that mpi4py is bound to."""
-    mpiexec: str | None = None
-    """The mpiexec that belongs to the library."""
-    other_mpiexec: str | None = None
-    """The mpiexec that a shell finds, if it is another file."""
-    line: str | None = None
-    """The command line of the job."""
-    trouble: str = ""
-    """The reason why no job could be started."""
-    job: Outcome | None = None
-    examination: Examination | None = None
 
 
 @dataclass(frozen=True)
@@ -106,12 +65,20 @@ def can_run(findings: Sequence[Finding]) -> bool:
     return all(finding.level != FAIL for finding in findings)
 
 
-def text(facts: Facts, findings: Sequence[Finding]) -> str:
-    """Return the report as text: a line for each finding, and whether a job can run."""
+def between(name: str, facts: Facts) -> list[Finding]:
+    """Return the findings on a job on two hosts, each with `name` before it."""
+    checks = [_job(facts), _messages(facts)]
+    if checks[0] is not None and checks[0].level == OK and (found := facts.examination) is not None:
+        checks += [check(facts, found) for check in (_thread_level, _latency, _bandwidth, _one_sided)]
+    return [replace(one, what=f"{name}: {one.what}") for one in checks if one is not None]
+
+
+def text(job: str, findings: Sequence[Finding]) -> str:
+    """Return the report as text: a line for each finding, and whether `job`, as in `a job of 2 ranks`, can run."""
     width = max(len(finding.what) for finding in findings) + 1
     lines = [f"{one.level:<4}  {one.what + ':':<{width}}  {one}" for one in findings]
     decision = "can run here" if can_run(findings) else "cannot run here"
-    return "\n".join([*lines, "", f"a job of {_count(facts.ranks, 'rank')} {decision}"])
+    return "\n".join([*lines, "", f"{job} {decision}"])
 
 
 def record(facts: Facts, findings: Sequence[Finding]) -> dict[str, object]:
@@ -171,9 +138,9 @@ def _cores(facts: Facts) -> Finding:
 
 def _ranks(facts: Facts) -> Finding:
     if facts.ranks > facts.cores:
-        value = f"{facts.ranks} ranks take turns on {_count(facts.cores, 'core')}"
+        value = f"{facts.ranks} ranks take turns on {count(facts.cores, 'core')}"
         return Finding(WARN, "ranks", value, f"-n {facts.cores} at most, to train at full speed")
-    return Finding(OK, "ranks", f"{_count(facts.ranks, 'rank')} on {_count(facts.cores, 'core')}")
+    return Finding(OK, "ranks", f"{count(facts.ranks, 'rank')} on {count(facts.cores, 'core')}")
 
 
 def _job(facts: Facts) -> Finding | None:
@@ -182,7 +149,7 @@ def _job(facts: Facts) -> Finding | None:
     value, remedy = _failure(facts, facts.job)
     if value:
         return Finding(FAIL, "job", value, remedy)
-    return Finding(OK, "job", f"ran {_count(facts.ranks, 'rank')} in {facts.job.seconds:.1f} s")
+    return Finding(OK, "job", f"ran {count(facts.ranks, 'rank')} in {facts.job.seconds:.1f} s")
 
 
 def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
@@ -191,6 +158,9 @@ def _failure(facts: Facts, outcome: Outcome) -> tuple[str, str]:
         reason = "where ranks are on several hosts: a firewall or the choice of a network between them"
         return f"did not come back within {DEADLINE_S} s and was ended", f"{_by_hand(facts)}; {reason}"
     found = facts.examination
+    refusal = re.search(r"^malt run: (host .*)", outcome.messages, re.MULTILINE)
+    if outcome.status == 2 and refusal:  # it contains the remedy
+        return refusal[1], ""
     if found is None or outcome.status != 0:
         return f"ended with status {outcome.status}: {_cause(outcome.messages)}", _by_hand(facts)
     if found.ranks != facts.ranks:
@@ -206,12 +176,13 @@ def _messages(facts: Facts) -> Finding | None:
     if not messages:
         return None
     return Finding(
-        WARN, "messages", f"{_count(len(messages.splitlines()), 'line')}: {_first_line(messages)}", _by_hand(facts)
+        WARN, "messages", f"{count(len(messages.splitlines()), 'line')}: {_first_line(messages)}", _by_hand(facts)
     )
 
 
 def _by_hand(facts: Facts) -> str:
-    return f"malt run -n {facts.ranks} -m malt.commands.doctor.probe shows what it prints"
+    where = f" --hosts {facts.where}" if facts.where else ""
+    return f"malt run -n {facts.ranks}{where} -m malt.commands.doctor.probe shows what it prints"
 
 
 def _first_line(messages: str) -> str:
@@ -284,7 +255,11 @@ def _bandwidth(facts: Facts, found: Examination) -> Finding | None:
         return None
     near = _near(found)
     slow = found.bandwidth_gb_s < SLOWEST_GB_S[near]
-    value = f"{found.bandwidth_gb_s:.3g} GB/s for a Put + Flush of 8 MiB, {_where(near)}{_span(found)}"
+    put = f"{found.bandwidth_gb_s:.3g} GB/s for a Put + Flush of 8 MiB"
+    value = f"{put}, {_where(near)}{_span(found)}"
+    if found.stream_gb_s is not None:
+        slow = found.bandwidth_gb_s < LOWEST_SHARE * found.stream_gb_s
+        value = f"{put}, {found.stream_gb_s:.3g} for a plain TCP stream"
     return Finding(WARN if slow else OK, "bandwidth", value, _SLOW[near] if slow else "")
 
 
@@ -332,7 +307,8 @@ def _failure_of_a_rank(facts: Facts, found: Examination) -> Finding:
     return Finding(WARN, "a rank dies", f"the whole job ends with this {facts.library}", remedy)
 
 
-def _count(number: int, noun: str) -> str:
+def count(number: int, noun: str) -> str:
+    """Return the number and the noun, in the plural unless there is one."""
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 

@@ -7,9 +7,11 @@ Rank 0 prints one line, which `read` finds in the output of the job. Importing t
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import signal
+import socket
 import statistics
 import time
 from dataclasses import asdict, dataclass
@@ -19,9 +21,13 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from dstorm.transports import shm_space
+from dstorm.transports.links.endpoints import own_addresses
 
 if TYPE_CHECKING:
     from dstorm.transports.mpi import MpiTransport, MpiWindow
+
+PROGRAM = ("-m", "malt.commands.doctor.probe")
+"""What `malt run` is given."""
 
 MARK = "malt examination: "
 """The beginning of the line. A record in JSON follows."""
@@ -38,6 +44,8 @@ _SMALL, _UPDATE, _LARGE = 8, 2**16, 2**23
 """The bytes of a Put that measures the latency; of one to a rank that computes; of one that measures the bandwidth."""
 _SPAN, _LONGEST_SPAN, _SHARE_OF_SHM = 2**26, 2**28, 4
 """The bytes that large Puts cover: at least, if the cache is smaller; at most; at most 1/4 of the free /dev/shm."""
+_CHUNK, _STREAM_S, _CONNECT_S = 2**20, 0.5, 5.0
+"""The bytes of a piece of a TCP stream; how long it flows; how long a connection may take."""
 _PUTS, _PUTS_S = 2_000, 0.3
 """A measurement ends after this number of Puts, or this time."""
 
@@ -70,6 +78,9 @@ class Examination:
     """The size of the largest cache of rank 0. None: unknown."""
     landed_ms: float | None = None
     """The time for 64 KiB to a rank that computes for COMPUTE_S without calling MPI."""
+    stream_gb_s: float | None = None
+    """The bandwidth of a plain TCP stream, in 10^9 bytes per second. None: the ranks are on one host, or no TCP
+    connection could be made."""
 
 
 def read(output: str) -> Examination | None:
@@ -146,7 +157,7 @@ def _span(transport: MpiTransport, cache_nbytes: int | None) -> int:
     return max(min(map(int, transport.allgather(str(wanted).encode()))) // _LARGE, 1) * _LARGE
 
 
-def _measure(transport: MpiTransport, window: MpiWindow, span: int) -> dict[str, float]:
+def _measure(transport: MpiTransport, window: MpiWindow, span: int) -> dict[str, float | None]:
     """The fields of an Examination that need two ranks. They are valid on rank 0. Collective."""
     transport.barrier()
     latency_s = bandwidth_s = landed_s = 0.0
@@ -159,12 +170,51 @@ def _measure(transport: MpiTransport, window: MpiWindow, span: int) -> dict[str,
     elif transport.rank == 1:
         _compute(COMPUTE_S)
     transport.barrier()
+    stream_gb_s = _stream_gb_s(transport) if transport.hosts[0] != transport.hosts[1] else None
     return dict(
+        stream_gb_s=stream_gb_s,
         latency_us=round(latency_s * 1e6, 2),
         bandwidth_nbytes=span,
         bandwidth_gb_s=round(_LARGE / max(bandwidth_s, 1e-9) / 1e9, 3),
         landed_ms=round(landed_s * 1e3, 3),
     )
+
+
+def _stream_gb_s(transport: MpiTransport) -> float | None:
+    """The bandwidth of a TCP stream from rank 0 to rank 1, valid on rank 0. None: no connection. Collective."""
+    with socket.create_server(("", 0)) as server:
+        ends = transport.allgather(json.dumps([own_addresses(), server.getsockname()[1]]).encode())
+        addresses, port = json.loads(ends[1])
+        if transport.rank == 1:
+            server.settimeout(_CONNECT_S)
+            with contextlib.suppress(OSError), server.accept()[0] as sender:
+                _drain(sender)
+        found = None
+        for address in addresses if transport.rank == 0 else ():
+            with contextlib.suppress(OSError), socket.create_connection((address, port), _CONNECT_S) as receiver:
+                found = _send_gb_s(receiver)
+                break
+        transport.barrier()
+        return found
+
+
+def _send_gb_s(receiver: socket.socket) -> float:
+    receiver.settimeout(DEADLINE_S)
+    chunk, nbytes, start = bytes(_CHUNK), 0, time.perf_counter()
+    while time.perf_counter() - start < _STREAM_S:
+        receiver.sendall(chunk)
+        nbytes += _CHUNK
+    receiver.shutdown(socket.SHUT_WR)
+    receiver.recv(1)  # all has arrived
+    return round(nbytes / (time.perf_counter() - start) / 1e9, 3)
+
+
+def _drain(sender: socket.socket) -> None:
+    sender.settimeout(DEADLINE_S)
+    buffer = bytearray(_CHUNK)
+    while sender.recv_into(buffer):
+        pass
+    sender.sendall(b"Y")
 
 
 def _median_put_s(window: MpiWindow, nbytes: int, span: int) -> float:

@@ -17,7 +17,7 @@ from malt.launch.hosts.stopwatch import Stopwatch
 
 _MODULES = ("stopwatch", "closing", "traces", "watch")
 """What the agent imports, in an order in which each finds what it imports itself."""
-_START = "import os; exec(compile(b''.join(iter(lambda: os.read(0, 1).strip(b'\\0'), b'')), 'malt-agent', 'exec'))"
+START = "import os; exec(compile(b''.join(iter(lambda: os.read(0, 1).strip(b'\\0'), b'')), 'malt-agent', 'exec'))"
 """Runs the text that comes on standard input up to a zero byte. What follows is for that program."""
 _POLL_S = 0.25
 _ENDS_S = 1.0
@@ -55,7 +55,7 @@ class Connection:
         self._outgoing: queue.SimpleQueue[bytes | None] = queue.SimpleQueue()
         self._errors = b""
         self._process = subprocess.Popen(
-            [*shell, host, f"exec {shlex.quote(python)} -I -c {shlex.quote(_START)}"],
+            [*shell, host, f"exec {shlex.quote(python)} -I -c {shlex.quote(START)}"],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True,
         )  # fmt: skip
         assert self._process.stdin and self._process.stdout and self._process.stderr

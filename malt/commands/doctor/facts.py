@@ -1,0 +1,55 @@
+"""The facts from which `malt doctor` reports. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from malt.commands.doctor.probe import Examination
+from malt.launch.mpi_library import Library
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How the job went."""
+
+    status: int | None
+    """Its exit status. None: it did not end in time, and was ended."""
+    seconds: float
+    """How long it ran."""
+    messages: str
+    """Its output without the examination."""
+
+
+@dataclass(frozen=True)
+class Facts:
+    """What is known of this machine. Fields that are None are unknown, often because of `trouble`."""
+
+    malt: str
+    python: str
+    numpy: str
+    ranks: int
+    """The number of ranks that the user asked for."""
+    cores: int
+    """The number of ranks that can compute at the same time."""
+    processors: int
+    """The number of processors, hardware threads included, in the affinity mask."""
+    shm_nbytes: int | None = None
+    """The size of /dev/shm. None: it does not exist."""
+    shm_free_nbytes: int | None = None
+    """The free space of /dev/shm."""
+    mpi4py: str | None = None
+    """The version of mpi4py."""
+    library: Library | None = None
+    """The MPI library that mpi4py is bound to."""
+    mpiexec: str | None = None
+    """The mpiexec that belongs to the library."""
+    other_mpiexec: str | None = None
+    """The mpiexec that a shell finds, if it is another file."""
+    line: str | None = None
+    """The command line of the job."""
+    where: str = ""
+    """The hosts of the job, as for --hosts. Empty: this machine."""
+    trouble: str = ""
+    """The reason why no job could be started."""
+    job: Outcome | None = None
+    examination: Examination | None = None
