@@ -250,7 +250,7 @@ class Vector(Shared):
 
         Steps are those of the graph under lockstep alone: else a message may be of any step.
         """
-        if function is AVG and self._consistency.lockstep:
+        if function is AVG and self._consistency.lockstep and self._topology.graph.shares is not None:
             return self._topology.seen.weights_at(max(self._step, 1))
         return None
 

@@ -44,6 +44,8 @@ class Queues(Closing):
         self.transport = transport
         self.waiting = Waiting(transport, deadline_s, self.notice)
         self.outbox = Outbox(transport, self._window, layout, consistency, self.waiting)
+        self.has_buffer = self.outbox.outgoing is not None
+        """Whether some messages wait in an outgoing buffer before they leave."""
         self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting)
         self.step = 0
         """The step of the last send."""
@@ -54,11 +56,6 @@ class Queues(Closing):
     def window(self) -> Window:
         """The window of the queues, which also holds what lies behind them."""
         return self._window
-
-    @property
-    def has_buffer(self) -> bool:
-        """Whether some messages wait in an outgoing buffer before they leave. Local."""
-        return self.outbox.outgoing is not None
 
     def prepare(self, outgoing: OutgoingMessage) -> None:
         """Prepare the Puts of this message object, which has no tail: later sends of it take less time. Local."""

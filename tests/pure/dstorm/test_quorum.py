@@ -10,7 +10,18 @@ import pytest
 from dstorm.membership import quorum
 from dstorm.membership.decision import mask, ranks
 from dstorm.membership.heartbeat import FLOOR_S, HeartbeatTimeout
-from dstorm.membership.quorum import GRANT_S, Quorum, State, choose, from_bytes, is_quorum
+from dstorm.membership.quorum import (
+    ALONE_S,
+    ECHO_S,
+    GRANT_S,
+    LONGEST_S,
+    SETTLE_S,
+    Quorum,
+    State,
+    choose,
+    from_bytes,
+    is_quorum,
+)
 
 pytestmark = pytest.mark.serial
 STEP_S = 0.05
@@ -327,3 +338,96 @@ def test_a_state_travels_as_bytes():
     assert from_bytes(state.to_bytes(), 9) == state
     with pytest.raises(ValueError, match="22 are expected"):
         from_bytes(b"abc", 9)
+
+
+def lost(size, rank, *others):
+    """A state in which `rank` has lost `others`, and nobody else anybody."""
+    everyone = (1 << size) - 1
+    return State(everyone, 0, tuple(everyone & ~mask(others) if r == rank else everyone for r in range(size)))
+
+
+def test_a_rank_asks_only_while_nothing_is_in_doubt():
+    doubting = Quorum(0, 3)
+    doubting.note(1, lost(3, 1, 2), 0.0)
+    doubting.decide(0.0)
+    assert doubting.is_undecided and not doubting.may_ask and not doubting.is_confirmed({1: 0b111, 2: 0b111})
+    left = Quorum(0, 3)
+    left.note(1, State(0b110, 0, (0b111,) * 3), 0.0)
+    assert left.why and left.is_undecided and not left.may_ask
+
+
+def test_a_rank_follows_those_that_go_on_with_it():
+    own = Quorum(0, 3)
+    own.note(1, State(0b011, 0, (0b111,) * 3), 0.0)
+    assert own.members == 0b011 and not own.why
+
+
+def test_others_say_nothing_of_this_rank_itself():
+    own = Quorum(0, 3)
+    own.suspect([0])
+    own.note_ended([0])
+    own.note(1, State(0b111, 0b001, (0b010, 0b111, 0b111)), 0.0)
+    own.decide(0.0)
+    assert (own.vote, own.state.ended, own.members) == (0b111, 0, 0b111)
+
+
+def test_ranks_that_have_ended_are_left_out_at_once():
+    own = Quorum(0, 3)
+    own.note_ended([2])
+    own.decide(0.0)
+    assert own.vote == 0b011
+    own = Quorum(0, 3)
+    own.grant(1, 5.0)
+    own.suspect([1])
+    own.note_ended([1])
+    own.decide(5.0)
+    assert own.vote == 0b101
+
+
+def test_a_rank_votes_with_others_that_choose_the_same_once_they_have_settled():
+    own = Quorum(0, 3)
+    own.note(1, lost(3, 1, 2), 0.0)
+    own.decide(0.0)
+    assert own.vote == 0b111
+    own.decide(1.1 * SETTLE_S)
+    assert own.vote == 0b011
+    granted = Quorum(0, 3)
+    granted.grant(2, 0.0)
+    for now, vote in ((0.0, 0b111), (0.9 * GRANT_S, 0b111), (1.1 * GRANT_S, 0b011)):
+        granted.note(1, lost(3, 1, 2), now)
+        granted.decide(now)
+        assert granted.vote == vote
+
+
+def test_a_rank_that_has_not_answered_is_waited_for_and_then_suspected():
+    own = Quorum(0, 3)
+    own.note(1, lost(3, 1, 2), 0.0)
+    own.decide(0.5)
+    own.decide(0.5 + 2 * SETTLE_S)
+    assert own.vote == 0b111
+    for _ in range(2):
+        own.decide(0.6 + ECHO_S)
+    assert own.vote == 0b101
+
+
+def test_ranks_that_never_choose_the_same_leave():
+    own, now = Quorum(0, 4), 0.0
+    own.note(2, lost(4, 2, 3), now)
+    while now < LONGEST_S:
+        own.note(1, lost(4, 1), now)
+        own.note(2, lost(4, 2, 3), now)
+        own.decide(now)
+        assert own.vote == 0b1111 and not own.why
+        now += 1.0
+    own.decide(LONGEST_S + 1.0)
+    assert own.why.startswith("nobody knows")
+
+
+def test_a_rank_that_has_lost_all_others_waits_for_news_and_leaves():
+    own = Quorum(0, 3)
+    own.suspect([1, 2])
+    for now in (0.0, 0.9 * ALONE_S):
+        own.decide(now)
+        assert not own.why
+    own.decide(1.1 * ALONE_S)
+    assert "lost ranks [1, 2]" in own.why

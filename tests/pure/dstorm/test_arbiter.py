@@ -1,0 +1,72 @@
+"""The part of a rank in the agreement, where ranks of its host publish their states in shared memory."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dstorm.transports.links.arbiter import Arbiter, nbytes
+
+pytestmark = pytest.mark.serial
+
+
+class Cells:
+    """A window of one rank: Puts go straight to `memories`."""
+
+    def __init__(self, memories, rank):
+        self._memories, self.memory = memories, memories[rank]
+
+    def put(self, source, peer, offset):
+        self._memories[peer][offset : offset + len(source)] = source
+
+    def sync(self): ...
+
+
+@pytest.fixture
+def near():
+    """Ranks 0 and 1 of three, on one host."""
+    memories = [np.zeros(nbytes(3), np.uint8) for _ in range(2)]
+    made = [Arbiter(rank, 3, clock=lambda: 0.0) for rank in range(2)]
+    for rank, arbiter in enumerate(made):
+        arbiter.window = Cells(memories, rank)
+        arbiter.share(arbiter.window, [1 - rank])
+    return made
+
+
+def test_ranks_of_a_host_read_each_others_votes(near):
+    first, second = near
+    first.suspect([2])
+    assert first.begin(1) == []
+    first.decide()
+    assert not second.is_undecided
+    second.decide()
+    assert second.is_undecided and second.begin(1) == []
+
+
+def test_a_rank_of_the_host_confirms_without_being_asked(near):
+    first, second = near
+    first.decide()
+    assert second.begin(1) == [0, 2] and second.is_confirmed(1)
+
+
+def test_a_state_that_was_being_written_is_not_read(near):
+    first, second = near
+    first.decide()
+    second.window.memory[4] += 1  # its number, and not its checksum
+    second.window.memory[12] = 0b101
+    second.decide()
+    assert second.failed() == [] and not second.is_undecided
+
+
+def test_memory_that_is_freed_is_not_read(near):
+    near[1].window.memory = np.empty(0, np.uint8)
+    assert near[1].decide() == ""
+
+
+def test_ranks_that_are_known_to_have_ended_have_failed_at_once():
+    arbiter = Arbiter(0, 3)
+    arbiter.note_ended([2])
+    assert arbiter.failed() == [2]
+    finding = Arbiter(0, 3, lambda: [1])
+    finding.decide()
+    assert finding.failed() == [1] and not finding.was_cut_off(1)
