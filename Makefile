@@ -24,6 +24,7 @@ make faults    kill ranks of real jobs at random moments, many times: an hour
 make docs      the pages of docs/ as a site: build/docs/index.html
 make pictures  docs/pictures/*.png, of reports and of that site, by headless Chromium
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
+make papers    the experiments of the papers, in a few minutes: docs/mllib.md
 make env       only the environment: .venv-openmpi or .venv-mpich
 make clean     remove both environments, caches and build leftovers
 
@@ -45,7 +46,7 @@ endef
 export CHECK_PYTHON
 
 .NOTPARALLEL:
-.PHONY: help run test test-all check env clean faults docs pictures bench bench-quick
+.PHONY: help run test test-all check env clean faults docs pictures bench bench-quick papers
 
 help:
 	@echo "$$HELP"
@@ -87,6 +88,9 @@ bench: $(BENCH_READY)
 
 bench-quick: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --quick $(ARGS)
+
+papers: $(READY)
+	@$(VENV)/bin/python -m bench.mllib --write docs/mllib.md $(ARGS)
 
 # For the tests of malt.torch, which are else skipped: the version that is measured against.
 $(TORCH_READY): $(READY)

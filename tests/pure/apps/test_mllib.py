@@ -61,8 +61,8 @@ def test_messages_of_an_exchange_under_asp(ranks):
 
 
 def test_models_take_a_tenth_of_the_steps_that_gradients_take(text):
-    gradients = search(text, ways.MLLIB._replace(steps=(512.0, 256.0, 128.0), shares=(1.0,)), 100).steps
-    assert 10 * count(text, ways.MLLIB_STAR, Setting(64.0, 1.0), 100).steps <= gradients
+    gradients = count(text, ways.MLLIB, Setting(256.0, 1.0), 300).steps  # the best of its grid
+    assert 10 * count(text, ways.MLLIB_STAR, Setting(64.0, 1.0), 100).steps <= gradients < math.inf
 
 
 def test_sums_diverge_where_rows_share_features_and_lead_where_they_do_not():
