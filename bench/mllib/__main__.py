@@ -40,7 +40,7 @@ class Scale(NamedTuple):
 
 
 WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1, (10**4, 10**5, 10**6, 10**7))
-QUICK = Scale(20_000, 2000, 20_000, 300, 2, (10**3, 10**4))
+QUICK = Scale(20_000, 2000, 20_000, 300, 4, (10**3, 10**4))
 
 
 def measured(scale: Scale, parts: Collection[str], before: Mapping[str, Any]) -> dict[str, Any]:
