@@ -19,8 +19,8 @@ from dstorm.membership.processes import this_process
 
 RANK_PROCESS = "MALT_RANK_PROCESS"
 """The variable that names it: the rank, the number of its process, and the start time in clock ticks."""
-RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK")
-"""The variables in which mpiexec gives a process its rank."""
+RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "MALT_RANK")
+"""The variables in which mpiexec, or the launcher, gives a process its rank."""
 
 _connections: weakref.WeakSet[socket.socket] = weakref.WeakSet()
 _has_inherited_mpi = False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from operator import setitem
@@ -25,6 +26,18 @@ def read(memory: Bytes, offset: int, destination: Bytes, places: Places | None =
         count = (memory.nbytes - offset) // width
         rows = memory[offset : offset + count * width].reshape(count, width)
         np.take(rows, places, axis=0, out=destination, mode="clip")  # the mode that needs no buffer
+
+
+def fence() -> None:
+    """Order the loads and stores of shared memory before this call with those after it, without MPI. Local.
+
+    The release of a lock, and that lock being taken again, are a release and an acquire of one place of memory: on
+    x86-64 each is a full fence, on AArch64 they are one together.
+    """
+    lock = threading.Lock()
+    lock.acquire()
+    lock.release()
+    lock.acquire()
 
 
 class MappedMemory:

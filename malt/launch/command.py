@@ -42,6 +42,9 @@ SEVERAL_HOSTS = (
 )
 """Why ranks on several hosts outlive a failure only with best-effort."""
 
+STARTER = str(Path(__file__).with_name("hosts") / "starter.py")
+"""The file that starts the ranks of one host as plain processes."""
+
 RUNNER = str(Path(__file__).parents[1] / "runner" / "program.py")
 """The file that each rank starts with, which then runs the program."""
 
@@ -121,6 +124,8 @@ class Line:
     """PROGRAM ARGS..., as in `Job`."""
     hosts: tuple[str, ...] = ()
     """The names of the hosts. Empty: this machine."""
+    away: tuple[tuple[str, tuple[int, ...]], ...] | None = None
+    """Other hosts and their ranks, where each host is started by itself. None: mpiexec starts all of them."""
 
     def __str__(self) -> str:
         """The line in the syntax of a shell."""
@@ -209,6 +214,8 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     settings = _threads(max(1, machine.cores // per_machine), environ) | HEAP
     options = ["-n", str(job.ranks)]
     is_spread = any(not is_here(host.name) for host in placed)
+    if job.survive == BEST_EFFORT and is_spread:
+        return _plain(job, placed, settings, environ)
     if job.survive:
         options += _surviving(job.survive, library)
         if is_spread and job.survive != BEST_EFFORT:
@@ -235,6 +242,23 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     return Line(
         added, command, job.ranks, forwards_signals, job.display, fault_tolerant_ranks, is_spread, job.program, names
     )
+
+
+def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], environ: Mapping[str, str]) -> Line:
+    """The line that starts the ranks of this host as plain processes. An mpiexec would end all where a host fails."""
+    named = {SURVIVE: job.survive, METRICS: job.metrics, TRACE: job.trace}
+    ours = {**settings, **{name: value for name, value in named.items() if value is not None}}
+    left, here, away = list(range(job.ranks)), list[int](), dict[str, tuple[int, ...]]()
+    for host in placed:
+        ranks, left = left[: host.slots], left[host.slots :]
+        if is_here(host.name):
+            here += ranks
+        elif ranks:
+            away[host.name] = (*away.get(host.name, ()), *ranks)
+    words = [sys.executable, STARTER, ",".join(map(str, here)) or "-", str(job.ranks), *job.program]
+    added = {name: value for name, value in ours.items() if name not in environ}
+    names = tuple(host.name for host in placed)
+    return Line(added, words, job.ranks, False, job.display, job.ranks, True, job.program, names, tuple(away.items()))
 
 
 def _labelling(library: Library) -> list[str]:

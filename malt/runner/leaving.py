@@ -25,8 +25,11 @@ INPUT = "input"
 NOTIFIED = "notified"
 """The file in the folder of the job that exists once all ranks have been sent the launcher's signal."""
 
-HOST_COUNTS = (("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"), ("MPI_LOCALNRANKS", "PMI_SIZE"))
-"""Pairs of variables of mpiexec: the number of ranks on this host, and in all."""
+HOST_COUNTS = (
+    ("MALT_HOST_SIZE", "MALT_SIZE"), ("OMPI_COMM_WORLD_LOCAL_SIZE", "OMPI_COMM_WORLD_SIZE"),
+    ("MPI_LOCALNRANKS", "PMI_SIZE"),
+)  # fmt: skip
+"""Pairs of variables of a launcher: the number of ranks on this host, and in all."""
 _NAP_S = 0.002
 _NOTIFIES_S = 10.0
 """How long a rank waits for the launcher to signal the other ranks. It is longer only if the launcher was stopped."""
@@ -41,6 +44,10 @@ _notified = 0
 """The signal by which a launcher on another host has asked this rank to leave, or 0."""
 _ended: set[int] = set()
 """The ranks whose processes have ended on the launcher's host, where this one runs on another."""
+_published: dict[str, str] = {}
+"""What ranks have published, where the launcher is on another host."""
+_is_alone = False
+"""Whether the connection to that launcher has ended."""
 _leaving = 0
 """The signal by which this rank leaves, or 0."""
 _report: Callable[[str, str], None]
@@ -78,18 +85,32 @@ def listen(connection: int) -> None:
     Returns after a request to leave, or when the launcher has closed the connection.
 
     A line is the number of a signal, which asks this process to leave, or "ended" and a rank: the launcher has seen the
-    end of that rank's process on its own host.
+    end of that rank's process on its own host. Or it is "published", a name and a text, of a rank anywhere.
     """
-    global _notified
+    global _notified, _is_alone
     with contextlib.suppress(OSError, ValueError), open(connection, "rb", closefd=False) as lines:
         for line in lines:
-            *what, number = line.split()
-            if what:
-                _ended.add(int(number))
+            what, _, rest = line.rstrip().partition(b" ")
+            if what == b"ended":
+                _ended.add(int(rest))
+            elif what == b"published":
+                name, _, text = rest.decode().partition(" ")
+                _published[name] = text
             else:  # it comes again whenever another rank has connected
-                _notified = int(number)
+                _notified = int(what)
                 os.kill(_process, _notified)
                 return
+    _is_alone = True
+
+
+def published() -> dict[str, str]:
+    """What ranks have published, by name, as far as the launcher on another host has told this rank. Local."""
+    return dict(_published)
+
+
+def has_lost_launcher() -> bool:
+    """Whether the connection to a launcher on another host has ended. Local."""
+    return _is_alone
 
 
 def ended_elsewhere() -> frozenset[int]:
@@ -208,6 +229,23 @@ def report_end_inside_mpi() -> None:
     atexit.register(_forget_mpi)
     for name in ("_exit", "execv", "execve"):  # the other exec functions of os call these
         setattr(os, name, _publishing(name, getattr(os, name)))
+
+
+def refuse_mpi() -> None:
+    """Make the import of mpi4py.MPI fail: MPI would take this rank, a plain process, for a job of one. Local."""
+    sys.meta_path.insert(0, _MpiRefusal())
+
+
+class _MpiRefusal:
+    """A finder that finds no mpi4py.MPI, and says why."""
+
+    @staticmethod
+    def find_spec(name: str, path: object = None, target: object = None) -> None:
+        if name == "mpi4py.MPI" and os.getpid() == _process:
+            raise ImportError(
+                "MPI cannot be used with --survive=best-effort on several hosts, where ranks are no processes of one "
+                "MPI job: use malt.rank(), malt.size() and malt's collectives"
+            )
 
 
 class _MpiImport:

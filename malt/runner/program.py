@@ -116,7 +116,10 @@ def main() -> None:
         threading.Thread(target=leaving.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
     else:
         reporting.report(f"started-{reporting.rank()}", leaving.process())
-    if JOB_DIR in os.environ:
+    if reporting.is_plain():
+        leaving.refuse_mpi()
+        reporting.report(f"begun-{reporting.rank()}", "")
+    elif JOB_DIR in os.environ:
         threading.Thread(target=_report_when_mpi_has_begun, daemon=True).start()
     atexit.register(_end)
     if JOB_DIR not in os.environ and _folder is not None:

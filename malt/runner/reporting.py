@@ -40,7 +40,10 @@ So the key stands in no argument and no variable.
 CALL = "MALT_CALL"
 """The variable that holds the file descriptor of a rank's connection to the control server."""
 
-_RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "SLURM_PROCID")
+RANK, SIZE = "MALT_RANK", "MALT_SIZE"
+"""The variables of a rank that is a plain process: its number, and how many there are."""
+
+_RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", RANK, "SLURM_PROCID")
 _CONNECT_S = 5.0
 _LONGEST_TEXT = 100_000
 """A longer text loses its beginning: the end of a traceback says most, and the launcher takes lines of 1 MiB."""
@@ -138,6 +141,11 @@ def _handshake() -> ModuleType:
 def rank() -> str:
     """The number that mpiexec gave this process, or "?" if it is no rank. Local."""
     return next((os.environ[name] for name in _RANKS if name in os.environ), "?")
+
+
+def is_plain() -> bool:
+    """Whether this process is a rank of a job of plain processes: no mpiexec has started it. Local."""
+    return RANK in os.environ and next(name for name in _RANKS if name in os.environ) == RANK
 
 
 def folder() -> str | None:

@@ -17,7 +17,7 @@ from dstorm.errors import OverlappingCalls
 from dstorm.membership import children
 from malt.launch.machine import network
 from malt.resilience import start
-from malt.runner import exits
+from malt.runner import exits, reporting
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
 from malt.watch import answers
@@ -251,6 +251,8 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     """A new world of the ranks of `comm`, by default of all ranks. Collective."""
     if refusal := children.refusal():
         raise ClosedError(f"{refusal}; a job of its own starts with malt run")
+    if reporting.is_plain():
+        return _opened_plain(comm, deadline_s, suspect_after_s)
     counts = (os.environ.get(name, "") for name in network.PROCESS_COUNTS)
     expected = max((int(count) for count in counts if count.isdigit()), default=1)
     try:
@@ -280,6 +282,19 @@ def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float 
     if comm.size == 1:
         return World(SoloTransport(library()), deadline_s, comm)
     return start.begin(comm, deadline_s, suspect_after_s, survive)
+
+
+def _opened_plain(comm: Any, deadline_s: float, suspect_after_s: float | None) -> World:
+    """A new world of all ranks of a job of plain processes. Collective."""
+    if comm is not None:
+        raise ValueError("malt.init takes no comm here: with --survive=best-effort on several hosts ranks are no "
+                         "processes of one MPI job, and malt.rank() and malt.size() are the job's")  # fmt: skip
+    rank = int(reporting.rank())
+    children.claim(os.environ, rank)
+    exits.end_job_on_failure(exits.leave, rank)
+    if os.environ[reporting.SIZE] == "1":
+        return World(SoloTransport(), deadline_s)
+    return start.begin(None, deadline_s, suspect_after_s, True)
 
 
 def _checked(comm: Any) -> Any:

@@ -14,11 +14,7 @@ if TYPE_CHECKING:
 
 def reader(world: World) -> Callable[[], Counters]:
     """A function that returns the counters of this rank. Local; any thread may call it at any time."""
-    members: tuple[int, ...] = (0,)
-    if world.comm is not None:
-        from dstorm.transports import mpi
-
-        members = mpi.members(world.comm)
+    members = world.members
     return lambda: counters(world, members)
 
 

@@ -51,14 +51,11 @@ def note_host(log: Log, transport: Transport) -> None:
 
 def _opened(folder: str, world: World) -> Log | None:
     global _log
-    members: tuple[int, ...] = (0,)
-    ranks = 1
+    members, ranks = world.members, world.size
     if world.comm is not None:
         from mpi4py import MPI
 
-        from dstorm.transports import mpi
-
-        members, ranks = mpi.members(world.comm), MPI.COMM_WORLD.size
+        ranks = MPI.COMM_WORLD.size
     if _log is None:
         from malt.watch.trace.log import Log
 

@@ -124,6 +124,15 @@ class World:
         return self.transport.library
 
     @property
+    def members(self) -> tuple[int, ...]:
+        """What the launcher calls each rank: its rank in MPI.COMM_WORLD."""
+        if self.comm is None:
+            return tuple(range(self.size))
+        from dstorm.transports import mpi
+
+        return mpi.members(self.comm)
+
+    @property
     def survive(self) -> bool:
         """Whether ranks may fail while the others go on. False in a world of one."""
         return self.transport.view.can_change

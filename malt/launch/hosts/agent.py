@@ -7,7 +7,6 @@ check   what the job needs of this host; answers what is there
 reach   endpoints of hosts, by name; answers the names of those to which no connection can be made
 watch   the folder of the job, and the identity of the launcher's host; makes it, and sends each report that a rank
         writes there (malt/runner/reporting.py); answers whose it is, or why it cannot be made
-key     the folder of the job, a name and a text; makes that file there, which none but its user may read
 pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line; answers
 clean   kills what is left of the job, removes its files, and answers how many processes it has killed
 end     does the same without an answer, and ends
@@ -18,7 +17,6 @@ this host by itself: the link to the launcher is down, or the launcher was kille
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import fcntl
 import hashlib
@@ -142,15 +140,6 @@ def _version(package: str) -> str:
     return ""
 
 
-def keep(folder: str, name: str, text: str) -> None:
-    """Make a file in the folder of the job, until the end of this agent. Where the folder is there, it is shared."""
-    if not os.path.isdir(folder):
-        os.makedirs(folder, mode=0o700)
-        atexit.register(shutil.rmtree, folder, ignore_errors=True)
-        with open(os.open(os.path.join(folder, name), os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
-            file.write(text)
-
-
 class Agent:
     """The conversation with the launcher."""
 
@@ -200,9 +189,6 @@ class Agent:
             elif command == "watch":
                 close(self._server)  # all hosts have tried
                 self.send([command, self._begin_watch(*value)])
-            elif command == "key":
-                keep(*value)
-                self.send([command, None])
             elif command == "pause":
                 self.send([command, None])
             elif command == "clean":

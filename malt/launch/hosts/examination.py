@@ -39,7 +39,7 @@ def examined(
         except Unreachable as error:
             remote.close()
             if time.monotonic() > end:
-                if not any(name in environ for name in allocation.BATCH_JOBS):
+                if job.survive or not any(name in environ for name in allocation.BATCH_JOBS):
                     raise
                 say(f"malt run: {error} (the batch system may start ranks there all the same, unwatched)\n")
                 return RemoteHosts()

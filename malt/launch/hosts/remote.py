@@ -56,7 +56,8 @@ class RemoteHosts:
         self._cut_off: str | None = None
         self._is_watching = False
         self._python = python
-        shell = remote_shell(environ, family)
+        self.shell = shell = remote_shell(environ, family)
+        """The words to which a host and a command are added to run it there."""
         try:
             for name in names:
                 self._connections.append(Connection(name, shell, python))
@@ -125,14 +126,6 @@ class RemoteHosts:
             if answer["owner"] == SHARED:
                 return findings.of_folder(host, str(folder.parent))
         return ""
-
-    def share_key(self, folder: Path) -> None:
-        """Have the file KEY of `folder`, that of the job, written there, too. It is removed with the connection.
-
-        LaunchError: a host does not answer.
-        """
-        self._ask("key", [str(folder), reporting.KEY, (folder / reporting.KEY).read_text(encoding="utf-8")])
-        self._answers("key", _REACH_S)
 
     def clean(self) -> None:
         """End what is left of the job there, and take the last reports. Says which hosts do not answer."""

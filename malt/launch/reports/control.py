@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
 import socket
 import threading
@@ -23,7 +24,9 @@ from dstorm.transports.links.endpoints import interfaces
 from dstorm.transports.links.server import AuthenticatedServer
 from malt.runner import reporting
 
-_NAME = re.compile(r"(finished|left|status|ready|lost|calls|begun|shown)-\d+|rank-\d+\.txt")
+_PUBLISHED = re.compile(r"[0-9a-f]{8}-\d+-published-\d+")
+"""What a rank publishes to all others (malt/resilience/hosts.py)."""
+_NAME = re.compile(rf"(finished|left|status|ready|lost|calls|begun|shown)-\d+|rank-\d+\.txt|{_PUBLISHED.pattern}")
 _LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0
 """How long `close` waits for reports that have arrived to be written."""
@@ -44,6 +47,7 @@ class ControlServer:
         self._writing = threading.Lock()
         self._closing = self._closed = False
         self._ended: set[int] = set()
+        self._published: dict[str, bytes] = {}
         self._server.start(self._listen)
 
     def endpoint(self, host: str, key: str = "") -> str:
@@ -64,6 +68,20 @@ class ControlServer:
             self._ended |= fresh
             self._server.send(_ends(fresh))
 
+    def tell(self, ended: Set[int]) -> None:
+        """As `report_ended`, and `pass_on`. Local."""
+        self.report_ended(ended)
+        self.pass_on()
+
+    def pass_on(self) -> None:
+        """Send what ranks have published since the last call to all ranks, also those that connect later. Local."""
+        with contextlib.suppress(OSError):
+            for name in sorted(set(os.listdir(self._folder)) - self._published.keys()):
+                if _PUBLISHED.fullmatch(name):
+                    text = (self._folder / name).read_text(encoding="utf-8")
+                    self._published[name] = f"published {name} {text}\n".encode()
+                    self._server.send(self._published[name])
+
     def close(self) -> None:
         """Accept no more connections. Writes the reports that have arrived; none is written after the return. Local."""
         self._closing = True  # connections that end from here on are closed by this server
@@ -75,7 +93,7 @@ class ControlServer:
     def _listen(self, rank: int, caller: socket.socket) -> None:
         self._write(f"elsewhere-{rank}", "")
         with contextlib.suppress(OSError), caller.makefile("rb") as lines:
-            caller.send(_ends(self._ended))
+            caller.send(_ends(self._ended) + b"".join(tuple(self._published.values())))
             for name, text in _reports(lines):
                 self._write(name, text)
         if not self._closing:

@@ -119,6 +119,10 @@ class JobState:
             self._status = self._found()
         return self._status
 
+    def is_any_here(self) -> bool:
+        """Whether a rank runs on this host, as far as is known. Local."""
+        return any(not system.has_ended(one) for one in self._processes().values())
+
     def is_ending(self) -> bool:
         """Whether a rank that has finished still runs on this host, as its interpreter closes files. Local."""
         finished = self._notes.ranks("finished")

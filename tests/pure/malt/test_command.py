@@ -84,9 +84,16 @@ def test_ranks_that_may_fail_on_several_hosts():
         assert not here.is_spread and "MALT_SURVIVE" not in here.arguments
     with pytest.raises(LaunchError, match="^--survive: MPI's transfers between hosts .* --survive=best-effort$"):
         made("1", "a,b:2")
-    spread = made("best-effort", "a,b:2")
-    assert spread.is_spread and {"MALT_SURVIVE", "MALT_JOB_DIR", "MALT_RECEPTION"} <= set(spread.arguments)
     assert not {"MALT_SURVIVE", "MALT_JOB_DIR"} & set(made(None, "a,b:2").arguments)
+
+
+@pytest.mark.parametrize("library", [OPENMPI5, MPICH], ids=str)
+def test_hosts_start_by_themselves_where_ranks_may_fail(library):
+    job = Job(5, ("x.py", "--fast"), hosts("b:1,localhost:1,c:1,b:2"), "best-effort")
+    spread = compose(job, library, "/opt/bin/mpiexec", Machine(cores=8), {})
+    assert spread.is_spread and spread.settings["MALT_SURVIVE"] == "best-effort"
+    assert spread.arguments[1].endswith("starter.py") and spread.arguments[2:] == ["1", "5", "x.py", "--fast"]
+    assert spread.away == (("b", (0, 3, 4)), ("c", (2,)))
 
 
 @pytest.mark.parametrize("library", [OPENMPI4, MPICH, INTEL], ids=str)

@@ -1,0 +1,115 @@
+"""Jobs on several hosts that each start by themselves: what may fail, and what goes on."""
+
+from __future__ import annotations
+
+import re
+import time
+
+import pytest
+
+TRAINS = """
+import os, sys, time
+import numpy as np
+import malt
+
+malt.init(suspect_after_s={suspect_after_s}, deadline_s=60)
+v = malt.vector(1000, sync="asp")
+print("begun", malt.rank(), malt.size(), os.uname().nodename, flush=True)
+malt.barrier()
+end = time.time() + {seconds}
+while time.time() < end:
+    v.array += 1
+    v.scatter()
+    v.gather()
+    time.sleep(0.01)
+malt.barrier()
+print("ends", malt.rank(), malt.alive(), len(os.environ.get("MALT_RANK")), flush=True)
+"""
+
+
+def trains(seconds, suspect_after_s=2):
+    return TRAINS.format(seconds=seconds, suspect_after_s=suspect_after_s)
+
+
+def words(at, seconds, ranks=4, program=None):
+    return ["-n", str(ranks), "--survive=best-effort", "--hosts", at, "-c", program or trains(seconds)]
+
+
+def ends(output):
+    return sorted(line for line in output.splitlines() if line.startswith("ends"))
+
+
+def test_ranks_of_hosts_that_start_by_themselves_train(hosts):
+    done = hosts.malt("a", *words("a:1,b:2,c:1", 1))
+    assert done.returncode == 0, done.stderr
+    begun = {line for line in done.stdout.splitlines() if line.startswith("begun")}
+    assert begun == {"begun 0 4 a", "begun 1 4 b", "begun 2 4 b", "begun 3 4 c"}, done.stderr
+    assert ends(done.stdout) == [f"ends {rank} (0, 1, 2, 3) 1" for rank in range(4)]
+    hosts.until_clean()
+
+
+@pytest.mark.parametrize("lost", ["a rank", "a host", "a cable"])
+@pytest.mark.thorough(but="a host")
+def test_the_others_go_on(lost, hosts):
+    """Ranks 0 and 1 on the launcher's host, 2 on b."""
+    process = hosts.start_malt("a", *words("a:2,b:1", 12, 3))
+    await_begun(process, 3)
+    if lost == "a rank":
+        hosts.shell("b", "kill -KILL $(pgrep -f 'runner/program.py')")
+    elif lost == "a host":
+        hosts.shell("b", KILL_ALL)
+    else:
+        hosts.link("b", "down")
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 0 and ends(output) == ["ends 0 (0, 1) 1", "ends 1 (0, 1) 1"], (output, errors)
+    hosts.link("b", "up")
+    hosts.until_clean(60, names="ac")
+
+
+def test_where_the_launcher_is_cut_off_the_others_go_on(hosts):
+    process = hosts.start_malt("a", *words("a:1,b:2", 25, 3, trains(25, "None")))
+    await_begun(process, 3)
+    hosts.link("a", "down")
+    began = time.monotonic()
+    output, errors = process.communicate(timeout=60)
+    assert process.returncode == 1 and time.monotonic() - began < 15, (time.monotonic() - began, errors)
+    line = re.search(r"ranks 1, 2 may go on on host b, and print to (\S+) there; to end them: ssh b (kill -- -\d+)$",
+                     errors, re.M)  # fmt: skip
+    assert line, errors
+    assert hosts.shell("b", f"ps -o pid= -g {line[2].rpartition('-')[2]} | wc -l").strip() != "0"
+    end = time.monotonic() + 60
+    while ends(hosts.shell("b", f"cat {line[1]}")) != ["ends 1 (1, 2) 1", "ends 2 (1, 2) 1"]:
+        assert time.monotonic() < end, hosts.shell("b", f"cat {line[1]}; ps -ef")
+        time.sleep(0.5)
+    hosts.shell("b", f"rm -r $(dirname {line[1].partition('*')[0]}x)")
+    hosts.link("a", "up")
+    hosts.until_clean(60)
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        ("from mpi4py import MPI", "MPI cannot be used with --survive=best-effort on several hosts"),
+        ("import malt; malt.init(object())", "malt.init takes no comm here"),
+    ],
+    ids=["MPI", "comm"],
+)
+@pytest.mark.thorough
+def test_mpi_is_refused_in_a_line(program, says, hosts):
+    done = hosts.malt("a", *words("a:1,b:1", 1, 2, program))
+    assert done.returncode != 0 and says in done.stderr, done.stderr
+    hosts.until_clean()
+
+
+KILL_ALL = """
+for p in $(ps -e -o pid=); do
+    [ $p = 1 ] || [ $p = $$ ] || [ $p = $(cat /run/sshd.pid) ] || kill -KILL $p 2>/dev/null
+done
+"""
+
+
+def await_begun(process, ranks):
+    """Wait until so many ranks have begun; what they print so far is read."""
+    for _ in range(ranks):
+        line = process.stdout.readline()
+        assert line.startswith("begun"), (line, process.communicate(timeout=60))
