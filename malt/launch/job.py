@@ -62,7 +62,7 @@ def run(
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.fault_tolerant_ranks) as folder:
         state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
-        server = _server(folder, line, remote) if state is not None and line.is_spread else None
+        server = _server(folder, line) if state is not None and line.is_spread else None
         control_server, endpoint = server or (None, "")
         if state is not None and control_server is not None:
             state.report_ended = control_server.tell
@@ -109,7 +109,7 @@ def run(
     return End(status, signals.first is not None)
 
 
-def _server(folder: Path, line: Line, remote: RemoteHosts) -> tuple[ControlServer, str]:
+def _server(folder: Path, line: Line) -> tuple[ControlServer, str]:
     """The control server, and its endpoint. Ranks on all hosts find the key of the job in its folder there."""
     key = handshake.new_key()
     with open(os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:

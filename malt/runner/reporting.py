@@ -21,18 +21,15 @@ if TYPE_CHECKING:
     import socket
 
 CONTROL_SERVER = "MALT_RECEPTION"
-"""The variable that gives ranks on other hosts the address of the control server: the name of the launcher's host, -,
-a port, and IP addresses, separated by spaces. Those ranks cannot see the folder of the job.
-
-In place of - stands the key of the job where the launcher has no agents on the other hosts.
-"""
+"""The variable that gives ranks on other hosts the address of the control server: the name of the launcher's host, a
+port, and IP addresses, separated by spaces. Those ranks cannot see the folder of the job."""
 
 CONTROL_NAME = "malt control server"
 """The name by which the control server is called (dstorm/transports/links/handshake.py)."""
 
 KEY = "key"
 """The file in the folder of the job, on each of its hosts, that holds the key of the job, and the names of its hosts,
-one a line. Ranks read it at their start. The launcher writes it, and has its agents do so over ssh.
+one a line. Ranks read it at their start. The launcher writes it, and has its keepers do so over ssh.
 
 So the key stands in no argument and no variable.
 """
@@ -67,10 +64,10 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
     _process = os.getpid()
     os.environ.pop(CALL, None)
     is_elsewhere = bool(endpoint) and endpoint[0] != os.uname().nodename
-    _key = _read_key(folder) or tuple(word for word in endpoint[1:2] if word != "-")
+    _key = _read_key(folder)
     _folder = None if is_elsewhere else folder
     if is_elsewhere and _key:
-        _connect(*endpoint[2:])
+        _connect(*endpoint[1:])
     return _folder
 
 

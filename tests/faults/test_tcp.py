@@ -13,8 +13,6 @@ from pathlib import Path
 import pytest
 from two_hosts import APART, NAMESPACES, TOGETHER, need_namespaces
 
-from malt.launch.mpi_library import bound_library
-
 pytestmark = pytest.mark.serial
 ROOT = Path(__file__).parents[2]
 LIMIT_S = 60
@@ -109,8 +107,6 @@ def job(tmp_path, job_environment):
 
     The first HERE ranks are here, the THERE others there. By default they are two and two.
     """
-    if bound_library().family != "openmpi":
-        pytest.skip("survivors on several hosts need Open MPI 5")
     need_namespaces(tmp_path)
     # As under ssh, the other host gets only the variables that are passed on.
     kept = f"env -i PATH='{os.environ['PATH']}' HOME=/tmp PYTHONPATH='{ROOT}'"

@@ -71,7 +71,7 @@ def test_where_the_launcher_is_cut_off_the_others_go_on(hosts):
     await_begun(process, 3)
     hosts.link("a", "down")
     began = time.monotonic()
-    output, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 1 and time.monotonic() - began < 15, (time.monotonic() - began, errors)
     line = re.search(r"ranks 1, 2 may go on on host b, and print to (\S+) there; to end them: ssh b (kill -- -\d+)$",
                      errors, re.M)  # fmt: skip

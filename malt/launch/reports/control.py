@@ -50,10 +50,9 @@ class ControlServer:
         self._published: dict[str, bytes] = {}
         self._server.start(self._listen)
 
-    def endpoint(self, host: str, key: str = "") -> str:
-        """What a rank needs to connect: the name `host` of this host, `key` where it has it from nowhere else, port and
-        IP addresses."""
-        return " ".join([host, key or "-", str(self.port), *self.addresses])
+    def endpoint(self, host: str) -> str:
+        """What a rank needs to connect beside the key: the name `host` of this host, port and IP addresses."""
+        return " ".join([host, str(self.port), *self.addresses])
 
     def notify(self, number: int) -> None:
         """Ask all connected ranks to leave, by the signal `number`. Local."""
