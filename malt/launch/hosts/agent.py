@@ -24,7 +24,6 @@ import json
 import os
 import re
 import select
-import shutil
 import signal
 import socket
 import struct
