@@ -80,7 +80,7 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
         for other in missing:
             if text := look_up(other):
                 found[other] = json.loads(text)
-        if leaving.has_lost_launcher():
+        if leaving.is_disconnected():
             raise PeerLost(missing[0], "the launcher has ended, or its host is cut off, before all ranks had met")
         if time.monotonic() > end:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))

@@ -108,7 +108,7 @@ def published() -> dict[str, str]:
     return dict(_published)
 
 
-def has_lost_launcher() -> bool:
+def is_disconnected() -> bool:
     """Whether the connection to a launcher on another host has ended. Local."""
     return _is_alone
 

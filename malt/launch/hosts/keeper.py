@@ -10,8 +10,8 @@ alive     every second
 done      all that the ranks have printed is sent, and the starter has ended
 
 `end` on standard input: it kills what is left, removes the folder of the job, and ends. Where the connection ends
-instead, or nothing comes for SILENCE_S, it ends alone: the ranks may be those that go on. What they print is in the
-folder of the job.
+instead, or nothing comes for SILENCE_S, it waits for the end of the starter: the ranks may be those that go on. What
+they print is in the folder of the job. It stays where one of them has ended well, and is else removed.
 """
 
 from __future__ import annotations
@@ -57,7 +57,15 @@ class Keeper:
         _send("started", self._starter.pid)
 
     def run(self) -> None:
-        """Pass on what is printed until the launcher ends this, or its connection does."""
+        """Pass on what is printed until the launcher ends this. Without its connection wait for the ranks."""
+        has_ended = False
+        with contextlib.suppress(OSError):
+            has_ended = self._run()
+        if not has_ended and self._starter.wait() != 0:
+            self.end()
+
+    def _run(self) -> bool:
+        """Return whether the launcher has ended this; False: its connection has ended. OSError: so it has."""
         heard = said = time.monotonic()
         is_done = False
         while time.monotonic() - heard < SILENCE_S:
@@ -70,14 +78,15 @@ class Keeper:
             if select.select([0], [], [], _POLL_S)[0]:
                 data = os.read(0, 1 << 16)
                 if not data:
-                    return
+                    return False
                 if b"end\n" in data:
                     self.end()
-                    return
+                    return True
                 heard = time.monotonic()
             if time.monotonic() - said > PULSE_S:
                 _send("alive", None)
                 said = time.monotonic()
+        return False
 
     def end(self) -> None:
         """Kill what is left, and remove the folder."""
@@ -119,5 +128,5 @@ def _first_line() -> bytes:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with contextlib.suppress(OSError):  # the connection has ended
+    with contextlib.suppress(OSError):  # the launcher has ended
         Keeper(json.loads(_first_line())).run()

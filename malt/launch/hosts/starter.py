@@ -8,7 +8,8 @@ What ranks are told: MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the folder of 
 malt/resilience/hosts.py.
 
 On the launcher's host it ends once all ranks of the job have ended, as files in the folder of the job say. On another,
-where a keeper has started it (malt/launch/hosts/keeper.py), once those of its host have: they print into files.
+where a keeper has started it (malt/launch/hosts/keeper.py), it ends once those of its host have, which print into
+files. Its status is 0 there where one of them has ended well, else 1.
 """
 
 from __future__ import annotations
@@ -84,6 +85,7 @@ def main() -> None:
     if is_away:  # where the launcher is gone, the rest of the folder stays: what ranks have printed
         with contextlib.suppress(OSError):
             os.unlink(os.path.join(folder, "key"))
+        sys.exit(all(process.returncode for process in started.values()))
 
 
 if __name__ == "__main__":
