@@ -52,7 +52,7 @@ def test_ranks_of_hosts_that_start_by_themselves_train(hosts):
 @pytest.mark.thorough(but="a host")
 def test_the_others_go_on(lost, hosts):
     """Ranks 0 and 1 on the launcher's host, 2 on b."""
-    process = hosts.start_malt("a", *words("a:2,b:1", 12, 3))
+    process = hosts.start_malt("a", *words("a:2,b:1", 6, 3))
     await_begun(process, 3)
     if lost == "a rank":
         hosts.shell("b", "pkill -KILL -f 'runner/[p]rogram.py'")
@@ -66,8 +66,10 @@ def test_the_others_go_on(lost, hosts):
     hosts.until_clean(60, names="ac" if lost == "a host" else None)
 
 
-def test_where_the_launcher_is_cut_off_the_others_go_on(hosts):
-    process = hosts.start_malt("a", *words("a:1,b:2", 25, 3, trains(25, "None")))
+@pytest.mark.parametrize(("suspect_after_s", "seconds"), [(2, 10), (None, 20)])
+@pytest.mark.thorough(but="2-10")
+def test_where_the_launcher_is_cut_off_the_others_go_on(suspect_after_s, seconds, hosts):
+    process = hosts.start_malt("a", *words("a:1,b:2", seconds, 3, trains(seconds, suspect_after_s)))
     await_begun(process, 3)
     hosts.link("a", "down")
     began = time.monotonic()
