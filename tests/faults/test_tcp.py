@@ -121,6 +121,7 @@ def job(tmp_path, job_environment):
         words = ["-m", "malt", "run", "-n", f"{here + there}", "--survive=best-effort", "--hosts", hosts, "program.py"]
         environment = job_environment | TOGETHER | APART
         environment |= {"PYTHONPATH": str(ROOT), "PRTE_MCA_plm_ssh_agent": "./remote"}
+        environment |= {"HYDRA_LAUNCHER_EXEC": "./remote"}
         process = subprocess.Popen(
             [*NAMESPACES, sys.executable, *words, *map(str, arguments)],
             cwd=tmp_path, env=environment, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
