@@ -7,7 +7,7 @@ from xml.etree import ElementTree
 
 import pytest
 
-from bench.bars import CHARTS, DOCS, Bar, picture, tables
+from bench.bars import CHARTS, DOCS, Bar, number, picture, tables
 
 pytestmark = pytest.mark.serial
 
@@ -30,3 +30,7 @@ def test_bars_are_as_long_as_their_numbers():
     assert four == pytest.approx(4 * one, rel=0.01) and three == pytest.approx(3 * one, rel=0.01)
     assert drawn.count('class="ours"') == 1 and drawn.count('class="extent"') == 3
     assert ">3 s (2, not reached)<" in drawn and ">not reached<" in drawn
+
+
+def test_numbers_are_told_from_words():
+    assert [number(text) for text in ("1,234.5", "7", "not reached", "7 s", "")] == [1234.5, 7.0, None, None, None]

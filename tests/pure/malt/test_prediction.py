@@ -25,6 +25,11 @@ def test_an_exchange_takes_its_messages_latencies_and_merges():
     assert least_s < found.exchange_s("all", "asp", 4) < least_s + 2 * message_s  # ranks send to the same peer at once
 
 
+def test_a_rank_merges_before_it_sends_again():
+    slow, fast = (Prediction(PROGRAM._replace(merge_s=merge_s), WAN) for merge_s in (0.5, 0.0))
+    assert slow.exchange_s("ring", "asp", 4) - fast.exchange_s("ring", "asp", 4) == pytest.approx(0.5, rel=0.1)
+
+
 def test_an_epoch_has_as_many_exchanges_as_the_rows_of_a_rank_need():
     found = Prediction(PROGRAM, WAN)
     epoch = found.epoch(Choice("ring", "asp", 4), 4)
@@ -37,6 +42,8 @@ def test_more_ranks_are_extrapolated_by_the_peers_of_a_rank():
     found = Prediction(PROGRAM, WAN)
     found._known = {("all", "bsp", 16): 1.5, ("all", "bsp", 64): 6.3}
     found._known |= {("ring", "bsp", 16): 2.0, ("ring", "bsp", 64): 2.1}
+    found._known |= {("all", "asp", 16): 2.0, ("all", "asp", 64): 1.9}
+    assert found.exchange_s("all", "asp", 256) == 1.9
     assert found.exchange_s("all", "bsp", 256) == pytest.approx(0.1 * 255)
     assert found.exchange_s("ring", "bsp", 1024) == 2.1
     assert found.epoch(Choice("ring", "bsp", 1), 1024).is_extrapolated
@@ -49,6 +56,10 @@ def test_epochs_to_a_loss_grow_as_between_the_last_numbers_that_were_simulated()
     assert found.epochs(choice, 1024) == 40.0
     found._known = {(choice, 16): 5.0, (choice, 64): math.inf}
     assert found.epochs(choice, 256) == math.inf
+    found._known = {(choice, 16): math.inf, (choice, 64): 5.0}
+    assert found.epochs(choice, 256) == math.inf
+    found._known = {(choice, 16): 10.0, (choice, 64): 5.0}
+    assert found.epochs(choice, 256) == 5.0
 
 
 def test_a_program_on_the_harness_trains_on_simulated_ranks():

@@ -381,6 +381,7 @@ def test_more_steps_than_a_record_has_bits_for(tmp_path):
 
 def test_calls_of_two_threads_at_once_are_both_noted(tmp_path):
     log = Log(files.log_of(tmp_path, 0), 0, 1)
+    log.yielded(0.0, 1.0)  # so that there is room to write several records at once
     with log.call("the outer"):
         with log.call("the inner"):
             pass
@@ -388,10 +389,11 @@ def test_calls_of_two_threads_at_once_are_both_noted(tmp_path):
         thread.start()
         thread.join()
     rank = read(tmp_path).ranks[0]
+    assert {int(one["thread"]) for one in rank.of(Kind.WAITED)} == {1}
     made = rank.of(Kind.CALL)
     assert {(rank.names[one["name"]], int(one["thread"])) for one in made} == {("the outer", 0), ("another", 1)}
 
 
 def note(log, what):
     with log.call(what):
-        pass
+        log.waited(what, 1.0, 2.0, [(0, 0.5)])
