@@ -143,7 +143,7 @@ class SparseVector(Vector):
             return supersede
         if self._largest is not None:
             return self._largest
-        is_known = self._function in ROW_MERGES
+        is_known = isinstance(self._function, GatherFunction) and self._function in ROW_MERGES
         return row_join(self._format, self._function is SUM, 0 if is_known else self._queues.layout.depth)
 
     def _encode(self, rows: Rows, values: Array) -> Encoded:

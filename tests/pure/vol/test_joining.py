@@ -269,3 +269,22 @@ def test_a_trace_has_each_message_that_has_left_once():
         return counts.superseded, len(transport.trace.sent_to)
 
     assert all(superseded and sent for superseded, sent in run_carried(start))
+
+
+def test_a_users_function_need_not_be_hashable():
+    class Merge:
+        __hash__ = None
+
+        def __call__(self, own, updates):
+            own += sum(one.values for one in updates)
+
+    def live(rank, v, transport):
+        for _ in range(2):
+            v.gather(Merge())
+            v.array[rank] = 1
+            v.scatter()
+            transport.barrier()
+        v.gather(Merge())
+        return v.array[1 - rank]
+
+    assert run(live, kind=SparseVector) == [2.0, 2.0]
