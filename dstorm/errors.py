@@ -31,6 +31,16 @@ class DeadlinePassed(TimeoutError):
         self.missing = dict(missing)
 
 
+class TransferFailed(RuntimeError):
+    """An error has ended the transfer thread of `rank`: what that rank scatters to other hosts leaves no more."""
+
+    def __init__(self, rank: int, error: BaseException) -> None:
+        said = " ".join(f"{type(error).__name__}: {error}".split())
+        super().__init__(
+            f"rank {rank}: the transfer thread has ended, and what was scattered to other hosts leaves no more: {said}"
+        )
+
+
 class WithoutMpi(ValueError):
     """A call needs MPI's own collectives, which these ranks do not use."""
 

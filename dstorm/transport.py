@@ -6,7 +6,7 @@ Each module of dstorm/transports implements them. Everything else is written aga
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -78,12 +78,18 @@ class Load(Protocol):
     def finish(self) -> None:
         """Note that they are. Local."""
 
-    def drain(self, what: str) -> None:
-        """Return when nothing is left to carry. `what`: the call that waits, for errors. DeadlinePassed."""
+    def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """Return when all that was handed over before this call has arrived; what comes meanwhile has time.
+
+        `what`, `timeout_s`: as those of `Carrier.drain`. DeadlinePassed.
+        """
 
 
 class Carrier(Protocol):
     """Who sends to ranks of other hosts while this rank computes. Any thread may call all methods but `drain`."""
+
+    moved_at: float
+    """When something that it carries arrived last, by the clock of the transport."""
 
     def add(self, load: Load) -> None:
         """Carry `load` from now on, until `remove`. Local."""
@@ -91,14 +97,21 @@ class Carrier(Protocol):
     def remove(self, load: Load) -> None:
         """Carry `load` no more: nothing is left in it, and its window is about to be freed. Local."""
 
-    def later(self, errand: Callable[[], object]) -> None:
-        """Call `errand()` soon: it makes one-sided calls that this rank does not wait for. Local."""
+    def later(self, errand: Callable[[], object], peers: Iterable[int]) -> None:
+        """Call `errand()` soon: it makes one-sided calls to `peers` that this rank does not wait for. Local."""
 
     def wake(self) -> None:
-        """Take up what the loads have got meanwhile. Local."""
+        """Take up what the loads have got meanwhile. Local. TransferFailed: it carries nothing any more."""
 
-    def drain(self, what: str) -> None:
-        """Return when all that was handed over has arrived. `what`: the call that waits. DeadlinePassed names peers."""
+    def check(self) -> None:
+        """TransferFailed: an error has ended it, and it carries nothing any more. Local."""
+
+    def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """Return when all that was handed over before this call has arrived. One-sided.
+
+        `what`: the call that waits, for errors. `timeout_s`: the longest wait, in seconds; None: until nothing has
+        arrived for the deadline of the session. DeadlinePassed names the peers. TransferFailed, as `check`.
+        """
 
 
 class Transport(Protocol):
@@ -183,7 +196,8 @@ class Transport(Protocol):
         count as failed afterwards. All other collective calls enter a barrier first, and raise the same errors.
 
         DeadlinePassed: the missing ranks have given no heartbeat for the deadline, or have not come within
-        `patience_s`. MismatchedCalls: a rank is in another collective call. PeerLost: a rank has departed.
+        `patience_s`; or what this rank had scattered to them has not arrived. MismatchedCalls: a rank is in another
+        collective call. PeerLost: a rank has departed.
         """
 
     def calling(self, what: str) -> AbstractContextManager[None]:

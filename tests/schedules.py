@@ -173,10 +173,11 @@ class OneEnd:
     local_peers = frozenset()
     view = View(2)
 
-    def __init__(self, rank: int, window, carrier: Rounds | None = None) -> None:
+    carrier: Rounds | None = None
+
+    def __init__(self, rank: int, window) -> None:
         self.rank = rank
         self._window = window
-        self.carrier = carrier
 
     def window(self, nbytes):
         return self._window
@@ -185,6 +186,8 @@ class OneEnd:
         return 0.0
 
     def count_step(self): ...
+
+    def pause(self, polls, until=0.0): ...
 
     def opened(self): ...
 
@@ -213,8 +216,9 @@ def carried_stages(plan: str, depth: int, joins: Join) -> list[list[Piece]]:
 
     Rounds go on until nothing is left. As many messages leave as the last one's number says.
     """
-    window, rounds = RecordingWindow(layout(depth).window_nbytes(0), cut_headers=False), Rounds(lambda polls: None)
-    sender = Queues(OneEnd(0, window, rounds), layout(depth), ASP, 1.0)
+    end = OneEnd(0, RecordingWindow(layout(depth).window_nbytes(0), cut_headers=False))
+    end.carrier = rounds = Rounds(end, 1.0)
+    sender = Queues(end, layout(depth), ASP, 1.0)
     for place, action in enumerate(plan):
         if action == "s":
             step = plan[: place + 1].count("s")
@@ -225,12 +229,11 @@ def carried_stages(plan: str, depth: int, joins: Join) -> list[list[Piece]]:
             rounds.round()
     while rounds.round():
         pass
-    return [stage for stage in window.stages if stage]
+    return [stage for stage in end._window.stages if stage]
 
 
-def keep_all(peer, waiting, new):
-    """Nothing is superseded."""
-    return [*waiting, new]
+keep_all = Join(lambda peer, waiting, new: [*waiting, new])
+"""Nothing is superseded."""
 
 
 def arrival_orders(stages: Sequence[Sequence[Piece]]) -> Iterator[list[Piece]]:

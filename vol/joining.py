@@ -45,10 +45,10 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
         return [*waiting, new][-depth:]
 
     if function is SUM:
-        return added
+        return Join(added)
     if function is PUSH_SUM:
-        return averaged
-    return supersede if isinstance(function, GatherFunction) and function.newest else kept
+        return Join(averaged)
+    return supersede if isinstance(function, GatherFunction) and function.newest else Join(kept)
 
 
 def _values(one: Parcel, dtype: np.dtype[Any]) -> Array:

@@ -88,8 +88,9 @@ class TracedVector(Traced, Vector):
         messages = []
         for peer, edge in self._queues.outbox.edges.items():
             sent, before = self._noted[peer]
-            if count := (now := edge.ring.sent) - sent:
-                nbytes = edge.bytes_sent
+            if edge.ring.sent != sent:
+                now, nbytes = self._queues.left(peer)
+                count = now - sent
                 self._noted[peer] = now, nbytes
                 messages += [(peer, (nbytes - before) // count)] * (count - 1)
                 messages.append((peer, nbytes - before - (nbytes - before) // count * (count - 1)))

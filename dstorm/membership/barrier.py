@@ -262,7 +262,7 @@ class Barrier(WaitMonitor):
         if (carrier := self._transport.carrier) is None:
             return self._publish()
         self._published_at = self._transport.clock()
-        carrier.later(self._publish)
+        carrier.later(self._publish, self._others)
 
     def _publish(self) -> None:
         with self._publishing:  # a heartbeat may come from another thread

@@ -176,12 +176,19 @@ class Queues(Closing):
         nbytes = left + waits if self.closed else left
         return EdgeStatistics(sent=sent, bytes_sent=nbytes, waited_s=edge.waited_s, superseded=superseded)
 
+    def left(self, peer: int) -> tuple[int, int]:
+        """The messages to an out-neighbour that have left this rank, and their bytes. Local."""
+        edge, outgoing = self.outbox.edges[peer], self.outbox.outgoing
+        if outgoing is not None and edge.is_far:
+            return outgoing.left(peer)
+        return edge.ring.sent, edge.bytes_sent
+
     def _leave(self) -> None:
         if self._make_way in self.transport.duties:
             self.transport.duties.remove(self._make_way)
         peers, far = self.outbox.edges.keys() | self.inbox.edges.keys(), self._far
         if far and (carrier := self.transport.carrier) is not None:
-            carrier.later(lambda: self._leave_to(far))
+            carrier.later(lambda: self._leave_to(far), far)
         self.outbox.leave_later(self.step)
         self._leave_to(peers - far)
         self.transport.closed()

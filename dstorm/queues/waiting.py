@@ -17,6 +17,9 @@ _YIELD_POLLS = 2_000
 _NAP_S = 2e-4
 """The sleep. It is short, as after a barrier ranks may start as far apart as they slept."""
 
+_HEARTBEATS_AFTER = 0.1
+"""The share of the deadline after which a wait for what this rank sends gives heartbeats."""
+
 
 def yield_core(polls: int) -> None:
     """Let other processes of this host run between two polls of a wait, for longer after many polls. Local."""
@@ -45,7 +48,8 @@ class Waiting:
         self._transport, self._view = transport, transport.view
         self.notice = notice
         """Called between two polls. It raises where there is nothing to wait for any more."""
-        self._deadline_s = deadline_s
+        self.deadline_s = deadline_s
+        """How long an awaited rank may give no heartbeat; that of the session at first."""
         self.total_s = 0.0
         """Seconds waited. It may be less than the sum over the edges, as a wait may be for several peers."""
 
@@ -69,9 +73,9 @@ class Waiting:
         edges = self._view.to_living(edges)
         transport = self._transport
         start = now = transport.clock()
-        wait = Wait(transport.rank, transport.size, what, start, self._deadline_s)
+        wait = Wait(transport.rank, transport.size, what, start, self.deadline_s)
         polls = 0
-        until = start + (self._deadline_s if timeout_s is None else timeout_s)
+        until = start + (self.deadline_s if timeout_s is None else timeout_s)
         before_s = [(edge, edge.waited_s) for edge in edges] if transport.trace is not None else []
         try:
             while edges:
@@ -97,6 +101,33 @@ class Waiting:
             if transport.trace is not None:
                 transport.trace.waited(what, start, now, [(one.peer, one.waited_s - was) for one, was in before_s])
         return True
+
+    def until_sent(
+        self, what: str, missing: Callable[[], Sequence[Awaited]], moved_at: Callable[[], float],
+        timeout_s: float | None = None,
+    ) -> bool:  # fmt: skip
+        """As `until_none`, for what this rank itself sends; a closed queue waits, too. One-sided.
+
+        `moved_at()`: when some of what it sends arrived last. The deadline counts from then: its receivers may wait for
+        this rank, and have no heartbeat to give. In a long wait each time is a heartbeat of this rank.
+        """
+        seen = self._transport.clock()
+        heartbeats_at = seen + self.deadline_s * _HEARTBEATS_AFTER
+
+        def left() -> Sequence[Awaited]:
+            nonlocal seen
+            edges = missing()
+            if edges and (moved := moved_at()) > seen:
+                seen = moved
+                if seen > heartbeats_at:
+                    self._transport.heartbeat()
+                for edge in edges:
+                    edge.heard_at = moved
+            elif edges and (now := self._transport.clock()) - seen > self.deadline_s:
+                raise self._passed(what, edges, now)
+            return edges
+
+        return self.until_none(what, left, timeout_s, even_closed=True)
 
     def _passed(self, what: str, edges: Sequence[Awaited], now: float) -> DeadlinePassed:
         self._transport.end_wait(in_vain=True)

@@ -7,28 +7,59 @@ level MULTIPLE; below that there is no such thread, and scatters wait.
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
 
-from dstorm.transport import Load
+from dstorm.errors import TransferFailed
+from dstorm.queues.waiting import Waiting
+from dstorm.transport import Load, Transport
+
+
+@dataclass(eq=False)
+class _Receiver:
+    """A rank that an errand writes to."""
+
+    peer: int
+    heard_at: float
+    step: int = 0
+    waited_s: float = 0.0
+
+
+@dataclass(eq=False)
+class _Errand:
+    """Calls that the transfer thread makes for others."""
+
+    run: Callable[[], object]
+    receivers: Sequence[_Receiver]
+    is_done: bool = field(default=False)
 
 
 class Rounds:
     """The rounds of one rank, without a thread of their own. All methods but `drain` may come from any thread.
 
-    `pause(polls)`: how to wait, as `Transport.pause`.
+    `transport`: whose clock and waits they use. `deadline_s`: how long what was handed over may stand still while
+    `drain` waits for it.
     """
 
-    def __init__(self, pause: Callable[[int], object]) -> None:
-        self._pause = pause
+    def __init__(self, transport: Transport, deadline_s: float) -> None:
+        self._clock, self._rank = transport.clock, transport.rank
+        self.waiting = Waiting(transport, deadline_s, lambda: None)
+        """How `drain` waits for errands."""
+        self.moved_at = self._clock()
+        """As `Carrier.moved_at`."""
         self._loads: tuple[Load, ...] = ()
-        self._errands: deque[Callable[[], object]] = deque()
-        self._unfinished = 0
-        """Errands that were taken up, and are not finished."""
+        self._errands: deque[_Errand] = deque()
+        """Those that are not finished, oldest first."""
+        self._error: BaseException | None = None
+        """What has ended a round."""
         self._changing = threading.Lock()
         self.calling = threading.Lock()
         """Held during a round. Who holds it keeps the rounds from calling MPI."""
+        self.is_under_way = False
+        """Whether a round is under way, and calls MPI."""
 
     def add(self, load: Load) -> None:
         """As `Carrier.add`. Local."""
@@ -40,63 +71,102 @@ class Rounds:
         with self.calling, self._changing:
             self._loads = tuple(one for one in self._loads if one is not load)
 
-    def later(self, errand: Callable[[], object]) -> None:
+    def later(self, errand: Callable[[], object], peers: Iterable[int]) -> None:
         """As `Carrier.later`. Local."""
-        self._errands.append(errand)
-        self.wake()
+        now = self._clock()
+        self._errands.append(_Errand(errand, [_Receiver(peer, now) for peer in sorted(peers)]))
+        self._wake()
 
     def wake(self) -> None:
-        """As `Carrier.wake`. Local."""
+        """As `Carrier.wake`. Local. TransferFailed."""
+        self.check()
+        self._wake()
+
+    def _wake(self) -> None:
+        """Begin with rounds, where they have ended as there was nothing to do. Local."""
+
+    def check(self) -> None:
+        """As `Carrier.check`. Local. TransferFailed."""
+        if self._error is not None:
+            raise TransferFailed(self._rank, self._error) from self._error
 
     def round(self) -> bool:
-        """Take every message a stage further; return whether there was anything to do. One-sided."""
+        """Take every message a stage further; return whether there was anything to do. One-sided.
+
+        An error of MPI comes out here, and for good in `check`.
+        """
         with self.calling:
-            started = [load for load in self._loads if load.start()]
-            errands = self._run_errands()
-            for load in started:
-                load.flush()
-            for load in started:
-                load.finish()
+            self.is_under_way = True
+            try:
+                return self._go_round()
+            except BaseException as error:
+                self._error = error
+                raise
+            finally:
+                self.is_under_way = False
+
+    def _go_round(self) -> bool:
+        started = [load for load in self._loads if load.start()]
+        errands = self._run_errands()
+        for load in started:
+            load.flush()
+        for load in started:
+            load.finish()
+        if started or errands:
+            self.moved_at = self._clock()
         return bool(started) or errands
 
     def _run_errands(self) -> bool:
         has_any = bool(self._errands)
         while self._errands:
-            self._unfinished += 1
-            self._errands.popleft()()
-            self._unfinished -= 1
+            errand = self._errands[0]
+            errand.run()
+            errand.is_done = True
+            self._errands.popleft()
         return has_any
 
-    def drain(self, what: str) -> None:
-        """As `Carrier.drain`. One-sided."""
+    def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """As `Carrier.drain`. One-sided. DeadlinePassed, TransferFailed."""
+        errands, start = tuple(self._errands), self._clock()
+
+        def left_s() -> float | None:
+            """What is left of `timeout_s`."""
+            return None if timeout_s is None else max(0.0, timeout_s - (self._clock() - start))
+
+        def missing() -> list[_Receiver]:
+            """The receivers of the errands that are not finished."""
+            self.check()
+            return [receiver for errand in errands if not errand.is_done for receiver in errand.receivers]
+
+        self._wake()  # a signal handler may have raised in a scatter, before it did
         for load in self._loads:
-            load.drain(what)
-        polls = 0
-        while self._errands or self._unfinished:
-            self._pause(polls)
-            polls += 1
+            load.drain(what, left_s())
+        self.waiting.until_sent(what, missing, lambda: self.moved_at, left_s())
 
 
 class TransferThread(Rounds):
-    """Rounds in a thread, which sleeps where there is nothing to send. It starts at once."""
+    """Rounds in a thread, which sleeps where there is nothing to send. It starts at once.
 
-    def __init__(self, pause: Callable[[int], object]) -> None:
-        super().__init__(pause)
+    An error ends it. Then each scatter and each collective call raises TransferFailed.
+    """
+
+    def __init__(self, transport: Transport, deadline_s: float) -> None:
+        super().__init__(transport, deadline_s)
         self._awake = threading.Event()
         self._is_stopping = False
         self._thread = threading.Thread(target=self._run, name="malt transfer", daemon=True)
         self._thread.start()
 
-    def wake(self) -> None:
-        """As `Carrier.wake`. Local."""
+    def _wake(self) -> None:
         self._awake.set()
 
     def _run(self) -> None:
-        while not self._is_stopping:
-            self._awake.wait()
-            self._awake.clear()
-            while self.round():
-                pass
+        with contextlib.suppress(Exception):  # `check` raises it where the user sees it
+            while not self._is_stopping:
+                self._awake.wait()
+                self._awake.clear()
+                while self.round():
+                    pass
 
     def stop(self) -> None:
         """Return once the thread makes no more calls. Local."""

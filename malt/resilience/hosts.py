@@ -111,9 +111,7 @@ def _look_up(session: str, rank: int) -> str | None:
         return None
 
 
-def _memory(
-    session: str, place: SeveralHosts, free_nbytes: Sequence[int], fence: Callable[[], None]
-) -> SharedMemory:
+def _memory(session: str, place: SeveralHosts, free_nbytes: Sequence[int], fence: Callable[[], None]) -> SharedMemory:
     """The shared memory of this host's ranks. Collective.
 
     It has the same size for each rank of the job: as much as every host can give. `free_nbytes`: what is free, by rank.

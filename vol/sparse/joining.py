@@ -13,7 +13,7 @@ import numpy as np
 from dstorm.queues.sending.outgoing import Join, Parcel
 from vol.merge import wide_dtype
 from vol.sparse.error_feedback import Residual
-from vol.sparse.rows import union
+from vol.sparse.rows import Rows, union
 from vol.sparse.wire import RowFormat, RowValues, Staging, decode, encode, encode_rows
 from vol.update import Array
 
@@ -43,7 +43,7 @@ def row_join(form: RowFormat, adds: bool, keeps: int = 0) -> Join:
                 kept.append((older, rest))
         return [_parcel(form, one, rows) for one, rows in reversed(kept)]
 
-    return join
+    return Join(join)
 
 
 class LargestRows:
@@ -55,9 +55,16 @@ class LargestRows:
     def __init__(self, form: RowFormat, dtype: np.dtype[np.generic]) -> None:
         self._form, self._dtype = form, dtype
         self.residuals: dict[int, Residual] = {}
+        self._new: Parcel | None = None
+        """The new message of the last join."""
+        self._before: list[tuple[Residual, Rows, Array]] = []
+        """Rows of a residual that it has changed, and their values from before, in sequence."""
+        self.join = Join(self._join, self._undo)
 
-    def __call__(self, peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
+    def _join(self, peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
         """The largest rows of what waits, of the new message and of the residual of the peer."""
+        self._before.clear()
+        self._new = new
         form, residual = self._form, self.residuals.get(peer)
         if not waiting and (residual is None or not len(residual.largest(1))):
             return [new]
@@ -65,14 +72,25 @@ class LargestRows:
             residual = self.residuals[peer] = Residual(self._dtype, form)
         for one in (*waiting, new):
             content = _content(form, one)
+            self._keep(residual, content.rows)
             residual.take_back(content.rows, content.part(0, len(content.rows)))
         rows = residual.largest(form.capacity)
         if not len(rows):  # they have added up to zeros, of which one row goes, as it carries the step
             rows = content.rows[:1]
         encoded = encode(form, rows, residual.values, Staging(), saturate=True)
         payload = np.concatenate([encoded.body, encoded.tail])
+        self._keep(residual, rows)
         residual.sent(rows)
         return [new._replace(encoding=encoded.encoding, payload=payload)]
+
+    def _keep(self, residual: Residual, rows: Rows) -> None:
+        self._before.append((residual, rows, residual.values[rows]))
+
+    def _undo(self, new: Parcel) -> None:
+        """Leave the residuals as they were before `new` was joined. A second call does nothing."""
+        while self._before and self._new is new:
+            residual, rows, values = self._before.pop()
+            residual.restore(rows, values)
 
 
 def _content(form: RowFormat, parcel: Parcel) -> RowValues:

@@ -142,7 +142,7 @@ class SparseVector(Vector):
         if not self._queues.has_buffer:
             return supersede
         if self._largest is not None:
-            return self._largest
+            return self._largest.join
         is_known = isinstance(self._function, GatherFunction) and self._function in ROW_MERGES
         return row_join(self._format, self._function is SUM, 0 if is_known else self._queues.layout.depth)
 

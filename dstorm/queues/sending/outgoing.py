@@ -6,8 +6,11 @@ the header as a mark, the payload, the header. All peers go through their stages
 already, its mark goes with the header before it, into another slot.
 
 A message that waits is the scatter's. Until its payload is put it may be joined with the next one. `leaving` and the
-stages are the carrier's. `waiting`, `tells` and `closes` are handed over under the lock, which is never held in a call
-of MPI, a copy or a join.
+stages are the carrier's. `waiting`, `sealed` and `tells` change under the lock, which is never held in a call of MPI, a
+copy or a join. So a join goes by what waited when it began, and counts if the same waits when it has ended.
+
+A collective call seals what waits: it leaves as it is, before all that is handed over later. So the call waits for what
+was handed over before it, however much another thread scatters meanwhile.
 """
 
 from __future__ import annotations
@@ -39,13 +42,22 @@ class Parcel(NamedTuple):
     """A copy, which peers may share: it is never changed."""
 
 
-Join = Callable[[int, Sequence[Parcel], Parcel], Sequence[Parcel]]
-"""A function of a peer, of what waits for it, oldest first, and of a new message: what waits from then on."""
+def _nothing(new: Parcel) -> None:
+    """What is to be undone after a join that changes nothing beside its result."""
 
 
-def supersede(peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
-    """The new message alone: it says all that the older ones said. It is the default of what joins messages."""
-    return [new]
+class Join(NamedTuple):
+    """What becomes of the messages that wait for a peer when the next one comes."""
+
+    function: Callable[[int, Sequence[Parcel], Parcel], Sequence[Parcel]]
+    """A function of a peer, of what waits for it, oldest first, and of a new message: what waits from then on, at least
+    one message."""
+    undo: Callable[[Parcel], object] = _nothing
+    """Given a new message: undoes what the function has changed for it, if it was called, as the result is not used."""
+
+
+supersede = Join(lambda peer, waiting, new: [new])
+"""The new message alone: it says all that the older ones said. It is the default of what joins messages."""
 
 
 class Stage(Enum):
@@ -56,39 +68,72 @@ class Stage(Enum):
     WRITTEN = "its payload is written"
 
 
+class Sealed(NamedTuple):
+    """What was handed over for a peer before a collective call."""
+
+    number: int
+    """The number of its last message."""
+    tells: tuple[int, int] | None
+    """What its progress header is to say: the object, as later ones may be equal."""
+
+
 @dataclass(eq=False)
 class Track:
     """What is on its way to one peer."""
 
     edge: OutEdge
-    waiting: Sequence[Parcel] = ()
-    """Messages whose payload has not been put, oldest first."""
-    joining: int = 0
-    """How many messages a scatter has taken out, to join them."""
+    sealed: tuple[Parcel, ...] = ()
+    """Messages whose payload has not been put, oldest first. A collective call waits for them: none joins them."""
+    waiting: tuple[Parcel, ...] = ()
+    """Those behind them, which the next one may be joined with."""
     leaving: Parcel | None = None
     """The message whose payload is put."""
     stage: Stage = Stage.NONE
     following: Stage = Stage.NONE
     """The stage after the flush under way."""
-    is_moving: bool = False
-    """Whether its Puts are under way."""
     published: Parcel | None = None
     """The message whose header is put in the flush under way."""
     tells: tuple[int, int] | None = None
     """A step and a state that its progress header is to say, after all messages."""
+    sealed_tells: tuple[int, int] | None = None
+    """Those that it is to say after the sealed ones."""
+    telling: tuple[int, int] | None = None
+    """Those that it says in the flush under way."""
     superseded: int = 0
     """Messages in whose place another one has left, or will."""
 
     @property
-    def is_idle(self) -> bool:
-        """Whether nothing is left to carry."""
-        return not (self.waiting or self.joining or self.is_moving or self.tells) and self.stage is Stage.NONE
+    def inside(self) -> tuple[Parcel, ...]:
+        """The messages that have not arrived, oldest first."""
+        return (*(() if self.leaving is None else (self.leaving,)), *self.sealed, *self.waiting)
 
     @property
     def sent(self) -> int:
         """How many messages scatters have handed over."""
-        inside = len(self.waiting) + self.joining + (self.leaving is not None)
-        return self.edge.ring.sent + self.superseded + inside
+        return self.edge.ring.sent + self.superseded + len(self.inside)
+
+    @property
+    def may_mark(self) -> bool:
+        """Whether the next message may begin to leave."""
+        return bool(self.sealed or (self.waiting and self.sealed_tells is None))
+
+    def seal(self) -> Sealed:
+        """Let what waits leave as it is."""
+        self.sealed, self.waiting = (*self.sealed, *self.waiting), ()
+        if self.tells is not None:
+            self.sealed_tells, self.tells = self.tells, None
+        return Sealed(self.edge.ring.sent + len(self.inside), self.sealed_tells or self.telling)
+
+    def unseal(self) -> None:
+        """Let the next message be joined with what is left of it."""
+        if self.sealed:
+            self.sealed, self.waiting = (), (*self.sealed, *self.waiting)
+        self.tells, self.sealed_tells = self.tells or self.sealed_tells, None
+
+    def holds(self, sealed: Sealed) -> bool:
+        """Whether some of it has not arrived."""
+        is_told = sealed.tells is None or (sealed.tells is not self.sealed_tells and sealed.tells is not self.telling)
+        return self.edge.ring.sent < sealed.number or not is_told
 
 
 @dataclass(eq=False)
@@ -116,27 +161,34 @@ class Outgoing:
     def post(self, edges: Iterable[OutEdge], step: int, weight: float, share: float, join: Join) -> None:
         """Take over the message of each edge. `join` decides what becomes of those that wait. Local."""
         copies: dict[tuple[int, int], Bytes] = {}
-        for edge in edges:
-            message = edge.message
-            key = id(message.body), id(message.tail)
-            if key not in copies:
-                copies[key] = _copied(message.body, message.tail, message.nbytes)
-            self._add(edge.peer, Parcel(step, message.encoding, weight, share, copies[key]), join)
-        self.carrier.wake()
-
-    def _add(self, peer: int, new: Parcel, join: Join) -> None:
-        track = self.tracks[peer]
-        with self._lock:
-            before, track.waiting = track.waiting, ()
-            track.joining = len(before)
-        after: Sequence[Parcel] = before
         try:
-            after = join(peer, before, new)
-        finally:
+            for edge in edges:
+                message = edge.message
+                key = id(message.body), id(message.tail)
+                if key not in copies:
+                    copies[key] = _copied(message.body, message.tail, message.nbytes)
+                new = Parcel(step, message.encoding, weight, share, copies[key])
+                while not self._add(self.tracks[edge.peer], new, join):
+                    pass
+        finally:  # also where a signal handler raises within
+            self.carrier.wake()
+
+    def _add(self, track: Track, new: Parcel, join: Join) -> bool:
+        """Let a message wait; return whether it does: not where one that it was joined with has begun to leave."""
+        before, is_added = track.waiting, False
+        try:
+            after = tuple(join.function(track.edge.peer, before, new))
+            superseded = track.superseded + len(before) + 1 - len(after)
             with self._lock:
-                track.joining, track.waiting = 0, tuple(after)
-                if after is not before:
-                    track.superseded += len(before) + 1 - len(after)
+                if track.waiting is before:
+                    # Python calls signal handlers after calls. So none comes between these.
+                    track.waiting, track.superseded, is_added = after, superseded, True
+                    if track.tells is not None and track.tells[1] == WHOLE:
+                        track.tells = None  # the message says a newer step
+            return is_added
+        finally:
+            if not is_added:
+                join.undo(new)
 
     def tell(self, peers: Iterable[int], step: int, state: int = WHOLE) -> None:
         """Publish `step` alone, or with state DONE that this rank has closed, after all messages to `peers`. Local."""
@@ -150,17 +202,32 @@ class Outgoing:
         bytes that have left, and those that wait. Local."""
         with self._lock:
             track = self.tracks[peer]
-            inside = [*track.waiting, *([] if track.leaving is None else [track.leaving])]
-            return track.sent, track.superseded, track.edge.bytes_sent, sum(one.payload.nbytes for one in inside)
+            waits = sum(one.payload.nbytes for one in track.inside)
+            return track.sent, track.superseded, track.edge.bytes_sent, waits
 
-    def drain(self, what: str) -> None:
-        """As `Load.drain`. One-sided."""
-        self.waiting.until_none(what, self._busy, even_closed=True)
-
-    def _busy(self) -> list[OutEdge]:
-        """The edges to whose peers something is left to carry."""
+    def left(self, peer: int) -> tuple[int, int]:
+        """The messages to a peer that have left, and their bytes. Local."""
         with self._lock:
-            return [track.edge for track in self.tracks.values() if not track.is_idle]
+            edge = self.tracks[peer].edge
+            return edge.ring.sent, edge.bytes_sent
+
+    def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """As `Load.drain`. One-sided. DeadlinePassed, TransferFailed."""
+        with self._lock:
+            sealed = [(track, track.seal()) for track in self.tracks.values()]
+
+        def missing() -> list[OutEdge]:
+            """The edges to whose peers some of it has not arrived."""
+            self.carrier.check()
+            with self._lock:
+                return [track.edge for track, one in sealed if track.holds(one)]
+
+        try:
+            self.waiting.until_sent(what, missing, lambda: self.carrier.moved_at, timeout_s)
+        finally:
+            with self._lock:
+                for track, _ in sealed:
+                    track.unseal()
 
     # -- what the carrier does --------------------------------------------------------------------------------
 
@@ -171,7 +238,6 @@ class Outgoing:
             for peer, track in self.tracks.items():
                 due = self._due(track)
                 if due:
-                    track.is_moving = True
                     self._moving.append(peer)
                     puts += due
         for put in puts:
@@ -184,12 +250,20 @@ class Outgoing:
             return self._payload(track)
         if track.stage is Stage.WRITTEN:
             return self._header(track)
-        if track.waiting:
+        if track.may_mark:
             return [self._mark(track, track.edge.ring.sent)]
-        if track.tells and not track.joining:
-            (step, state), track.tells = track.tells, None
-            return [lambda: track.edge.progress(track.edge.ring.sent, step, state)]
+        if track.sealed_tells or track.tells:
+            return [self._progress(track)]
         return []
+
+    def _progress(self, track: Track) -> Put:
+        if track.sealed_tells:
+            track.telling, track.sealed_tells = track.sealed_tells, None
+        else:
+            track.telling, track.tells = track.tells, None
+        assert track.telling is not None
+        step, state = track.telling
+        return lambda: track.edge.progress(track.edge.ring.sent, step, state)
 
     def _mark(self, track: Track, sent: int) -> Put:
         """The Put that marks the slot of the message after `sent` ones."""
@@ -197,10 +271,11 @@ class Outgoing:
         return lambda: edge.headers[sent % edge.ring.depth](sent + 1, 0, WRITING)
 
     def _payload(self, track: Track) -> list[Put]:
-        if not track.waiting:  # a scatter is joining it with the next
-            return []
-        track.leaving, *rest = track.waiting
-        track.waiting, track.following = tuple(rest), Stage.WRITTEN
+        if track.sealed:
+            track.leaving, track.sealed = track.sealed[0], track.sealed[1:]
+        else:
+            track.leaving, track.waiting = track.waiting[0], track.waiting[1:]
+        track.following = Stage.WRITTEN
         payload, edge = track.leaving.payload, track.edge
         offset = edge.slots[edge.ring.next_slot] + header.NBYTES
         return [lambda: self.window.put(payload, edge.peer, offset)]
@@ -213,7 +288,7 @@ class Outgoing:
         puts: list[Put] = [
             lambda: edge.headers[slot](number, one.step, WHOLE, one.encoding, one.payload.nbytes, one.weight, one.share)
         ]
-        if track.waiting and edge.ring.depth > 1:
+        if track.may_mark and edge.ring.depth > 1:
             puts.append(self._mark(track, number))
         return puts
 
@@ -226,7 +301,7 @@ class Outgoing:
         with self._lock:
             for peer in self._moving:
                 track = self.tracks[peer]
-                track.is_moving, track.stage = False, track.following
+                track.stage, track.telling = track.following, None
                 if track.published is not None:
                     track.edge.ring.sent += 1
                     track.edge.bytes_sent += track.published.payload.nbytes

@@ -77,7 +77,7 @@ class MpiTransport(BarrierTransport):
             self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
             self._help_progress()
             if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-                self.carrier = self._transfer = TransferThread(self.pause)
+                self.carrier = self._transfer = TransferThread(self, deadline_s)
 
     def _find_hosts(self) -> tuple[str, ...]:
         """The names of the hosts by rank. Ranks that can share memory are on one host, whatever its name is.
@@ -236,7 +236,10 @@ class MpiTransport(BarrierTransport):
     def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
         """As `Transport.barrier`. Collective."""
         if self.carrier is not None:
-            self.carrier.drain(what)
+            start = self.clock()
+            self.carrier.drain(what, patience_s)
+            if patience_s is not None:
+                patience_s = max(0.0, patience_s - (self.clock() - start))
         if self._has_barrier:
             self._barrier.enter(what, patience_s, final)
         else:
@@ -249,14 +252,18 @@ class MpiTransport(BarrierTransport):
 
     def depart(self) -> None:
         """As `Transport.depart`. One-sided."""
-        if self.carrier is not None:
-            self.carrier.drain("the departure of this rank")
-        self._barrier.depart()
+        try:
+            if self.carrier is not None:
+                self.carrier.drain("the departure of this rank")
+        finally:
+            self._barrier.depart()
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""
         self._watchdog.deadline_s = deadline_s
         self._barrier.deadline_s = deadline_s
+        if self._transfer is not None:
+            self._transfer.waiting.deadline_s = deadline_s
 
     @contextlib.contextmanager
     def _last_barrier(self, call: str) -> Iterator[None]:
@@ -280,7 +287,7 @@ class MpiTransport(BarrierTransport):
         """As `Transport.pause`. Local."""
         # What is awaited may come over a network, and only while MPI is called. A flush of the transfer thread calls
         # it; with MPICH another call would wait for that.
-        if self._poll is not None and not (self._transfer is not None and self._transfer.calling.locked()):
+        if self._poll is not None and not (self._transfer is not None and self._transfer.is_under_way):
             self._poll()
         self.attend()
         yield_core(polls)

@@ -148,11 +148,11 @@ class SimulatedTransport:
         array[...] = self._gather("broadcast", mine, "broadcast").things[root]
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
-        self._gather(what, None)
+        self._gather(what, None, patience_s=patience_s)
 
-    def _gather(self, what: str, thing: Any, kind: str = "") -> Collective:
+    def _gather(self, what: str, thing: Any, kind: str = "", patience_s: float | None = None) -> Collective:
         if self.carrier is not None:
-            self.carrier.drain(what)
+            self.carrier.drain(what, patience_s)
         meanwhile = self.attend if self.duties else None
         return self._group.gather(self.rank, self._calls.name(what), thing, meanwhile, kind)
 

@@ -117,10 +117,7 @@ class Keepers:
         self, away: Mapping[str, Sequence[int]], size: int, program: Sequence[str], environ: Mapping[str, str],
         folder: Path, shell: Sequence[str],
     ) -> None:  # fmt: skip
-        self._keepers = [
-            Keeper(host, ranks, size, program, environ, folder, shell)
-            for host, ranks in away.items()
-        ]
+        self._keepers = [Keeper(host, ranks, size, program, environ, folder, shell) for host, ranks in away.items()]
         self._folder = folder
         self.last_words = ""
         """What to say of the hosts on which ranks may go on without this one."""

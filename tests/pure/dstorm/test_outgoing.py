@@ -6,11 +6,13 @@ import numpy as np
 import pytest
 from carried import ROUND_TRIP_S, run_carried
 from mutation import plant
-from schedules import Violation, complete, explore, send
+from schedules import OneEnd, RecordingWindow, Violation, complete, explore, layout, send
 
 from dstorm import DeadlinePassed, Queues, parse
 from dstorm.queues import receiver as receiving
-from dstorm.queues.sending.outgoing import Outgoing, supersede
+from dstorm.queues.consistency import ASP
+from dstorm.queues.sending.edge import OutgoingMessage
+from dstorm.queues.sending.outgoing import Join, Outgoing, supersede
 from dstorm.transports.transfer import Rounds
 
 pytestmark = pytest.mark.serial
@@ -143,6 +145,127 @@ def test_a_barrier_that_cannot_let_out_what_waits_names_the_peer():
     assert run(live, deadline_s=0.3) == [True, True]
 
 
+@pytest.mark.parametrize("first", ["message", "step"])
+@pytest.mark.parametrize("depth", [1, 2])
+def test_a_barrier_waits_for_what_was_handed_over_before_it_alone(depth, first):
+    """A thread that scatters all the time holds nobody in it."""
+
+    def live(rank, queues, transport):
+        steps = [1]
+
+        def scatter_on():
+            steps.append(steps[-1] + 1)
+            send(queues, [1 - rank], steps[-1], payload(rank, steps[-1]))
+
+        send(queues, [1 - rank] if first == "message" else [], 1, payload(rank, 1))
+        transport.duties.append(scatter_on)  # as another thread would, at each poll of the wait
+        before = transport.clock()
+        transport.barrier()
+        took_s = transport.clock() - before
+        transport.duties.clear()
+        return took_s, len(steps), steps_of(queues.receive(lambda: [1 - rank], newest=True))
+
+    for took_s, scatters, found in run(live, depth=depth):
+        assert took_s < 8 * ROUND_TRIP_S and scatters > 10
+        assert found or first == "step" or depth == 1  # a later message may be on its way into the only slot
+
+
+def test_a_wait_ends_with_its_patience_and_what_waits_is_joined_again():
+    def live(rank, queues, transport):
+        if rank == 0:
+            round_ = transport.carrier.round
+            transport.carrier.round = lambda: False
+            send(queues, [1], 1, payload(0, 1))
+            before = transport.clock()
+            with pytest.raises(DeadlinePassed, match="the epoch: the deadline passed waiting for rank 1 "):
+                transport.barrier("the epoch", patience_s=0.2)
+            assert 0.2 < transport.clock() - before < 0.4
+            send(queues, [1], 2, payload(0, 2))
+            assert queues.statistics().superseded == 1
+            transport.carrier.round = round_
+        transport.barrier("the epoch")
+        return steps_of(queues.receive(lambda: [1 - rank], newest=False))
+
+    assert run(live)[1] == [2]
+
+
+def test_a_long_wait_goes_on_while_messages_arrive_and_others_hear_of_it():
+    """Both ranks wait for longer than the deadline: one until its messages have arrived, one for that rank."""
+
+    def live(rank, queues, transport):
+        others = Queues(transport, complete(2), parse("ssp:0"), 0.2)
+        before = transport.clock()
+        if rank == 0:
+            for step in range(1, 9):
+                queues.send_each([OutgoingMessage(1, payload(0, step), None, CAPACITY)], step, join=KEEP_ALL)
+            transport.carrier.drain("the epoch")
+            assert transport.clock() - before > 3 * 0.2
+        send(others, [1 - rank], 1, payload(rank, 1))
+        steps_of(others.receive(lambda: [1 - rank], newest=True))
+        return transport.clock() - before
+
+    assert run(live, deadline_s=0.2)[1] > 3 * 0.2
+
+
+KEEP_ALL = Join(lambda peer, waiting, new: [*waiting, new])
+
+
+def one_sender(depth=2):
+    """The sending end of a rank with one peer, and its rounds, which the test makes."""
+    end = OneEnd(0, RecordingWindow(layout(depth).window_nbytes(0), cut_headers=False))
+    end.carrier = Rounds(end, 1.0)
+    queues = Queues(end, layout(depth), ASP, 1.0)
+
+    def scatter(step, join):
+        return queues.send_each([OutgoingMessage(1, np.full(16, step, np.uint8), None, 16)], step, join=join)
+
+    return queues, end.carrier, scatter
+
+
+def test_what_leaves_while_it_is_joined_stays_a_message_of_its_own():
+    queues, rounds, scatter = one_sender()
+    joined, undone = [], []
+
+    def slow(peer, waiting, new):
+        joined.append([one.step for one in waiting])
+        if waiting:
+            assert rounds.round() and rounds.round()  # its slot is marked, and its payload put
+        return [new]
+
+    join = Join(slow, lambda new: undone.append(new.step))
+    scatter(1, join)
+    scatter(2, join)
+    assert (joined, undone) == ([[], [1], []], [2])
+    assert queues.statistics().superseded == 0 and queues.statistics().sent == 2
+    while rounds.round():
+        pass
+    assert queues.outbox.edges[1].ring.sent == 2
+
+
+@pytest.mark.parametrize("left", [0, 1])
+def test_a_join_that_fails_leaves_what_waits_and_the_transfer_thread_is_woken(left):
+    """As a signal handler does that raises within a scatter."""
+    queues, rounds, scatter = one_sender()
+    woken, undone = [], []
+    rounds._wake = lambda: woken.append(1)
+
+    def fails(peer, waiting, new):
+        raise KeyboardInterrupt
+
+    scatter(1, supersede)
+    for _ in range(left):
+        rounds.round()
+    before = queues.statistics(), len(woken)
+    with pytest.raises(KeyboardInterrupt):
+        scatter(2, Join(fails, lambda new: undone.append(new.step)))
+    assert (queues.statistics(), len(woken) - 1) == before and undone == [2]
+    scatter(3, supersede)
+    while rounds.round():
+        pass
+    assert queues.outbox.edges[1].ring.sent == 1 and queues.statistics().superseded == 1
+    rounds.drain("scatter")
+
+
 SCENARIOS = [
     dict(messages=2, depth=1, plan="ss"),
     dict(messages=2, depth=1, plan="srsrrsr", joins=supersede),  # a message takes over the mark of another
@@ -189,8 +312,8 @@ def mark_with_payload(monkeypatch):
 
 def header_with_payload(monkeypatch):
     """The header may arrive before the payload."""
-    plant(monkeypatch, Rounds, "round", ("load.flush()", "load.window.flush([]) if load.tracks[1].following.name != "
-          "'WRITTEN' else None"))  # fmt: skip
+    header = "load.window.flush([]) if load.tracks[1].following.name != 'WRITTEN' else None"
+    plant(monkeypatch, Rounds, "_go_round", ("load.flush()", header))
 
 
 def marks_the_slot_that_is_published(monkeypatch):

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
+import threading
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 from carried import ROUND_TRIP_S, run_carried
 
 import vol
 from dstorm import parse
-from dstorm.queues.sending.outgoing import Parcel
+from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
+from dstorm.queues.sending.outgoing import Outgoing, Parcel
 from vol.dense import DenseVector
 from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED
-from vol.sparse.joining import row_join
+from vol.sparse.joining import LargestRows, row_join
 from vol.sparse.vector import SparseVector
 from vol.sparse.wire import RowFormat, RowValues, decode, encode_rows
 from vol.traced import TracedDense
@@ -192,7 +197,7 @@ def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
         return [(one.step, one.weight, content.rows.tolist(), part[:, 0].round(3).tolist())
                 for one, content, part in zip(parcels, contents, values, strict=True)]  # fmt: skip
 
-    join = row_join(form, adds=False)
+    join = row_join(form, adds=False).function
     waiting = join(1, join(1, [], parcel(1, 1.0, [0, 1, 2])), parcel(2, 9.0, [1, 5]))
     assert shown(waiting) == [(1, 1.0, [0, 2], [1, 1]), (2, 9.0, [1, 5], [2, 2])]
     waiting = join(1, waiting, parcel(3, 9.0, [2, 5]))
@@ -208,7 +213,7 @@ def test_rows_that_several_waiting_messages_share_are_added_where_there_is_room(
         encoding, payload = encode_rows(form, RowValues(np.array(rows), np.full((len(rows), 1), value, np.float32)))
         return Parcel(step, encoding, 1.0, 0.5, payload)
 
-    unknown, adding = row_join(form, adds=False, keeps=3), row_join(form, adds=True)
+    unknown, adding = (row_join(form, **how).function for how in (dict(adds=False, keeps=3), dict(adds=True)))
     waiting = unknown(1, unknown(1, [parcel(1, [0, 1, 2], 1)], parcel(2, [2, 3, 4], 40_000)), parcel(3, [2, 3], 40_000))
     contents = [decode(form, one.encoding, one.payload) for one in adding(1, waiting, parcel(4, [5, 6, 7], 2048))]
     assert all(len(one.rows) <= 3 for one in contents)
@@ -271,6 +276,84 @@ def test_a_trace_has_each_message_that_has_left_once():
     assert all(superseded and sent for superseded, sent in run_carried(start))
 
 
+class Signal(BaseException):
+    """What a signal handler raises."""
+
+
+class Interrupting:
+    """Raises Signal before one line of the functions of these files, as a signal handler may at any time."""
+
+    FILES = ("sending/outgoing.py", "sparse/joining.py", "sparse/error_feedback.py", "sparse/rows.py", "sparse/wire.py")
+
+    def __init__(self, line):
+        self.left = line
+
+    def __call__(self, frame, event, argument):
+        if not frame.f_code.co_filename.endswith(self.FILES):
+            return None
+        if event == "line":
+            self.left -= 1
+            if self.left == -1:
+                raise Signal
+        return self
+
+    def run(self, function):
+        before = sys.gettrace()
+        sys.settrace(self)
+        try:
+            function()
+        finally:
+            sys.settrace(before)
+
+
+def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
+    form = RowFormat(N, 2, np.dtype(np.float32), 3, scaled=False)
+    draw, endings = np.random.default_rng(0), []
+    woken = []
+    carrier = SimpleNamespace(add=lambda load: None, wake=lambda: woken.append(1))
+
+    def message():
+        rows = np.sort(draw.choice(N, 3, replace=False))
+        values = draw.integers(1, 9, (3, 2)).astype(np.float32)
+        encoding, payload = encode_rows(form, RowValues(rows, values))
+        whole = np.zeros((N, 2))
+        whole[rows] = values
+        return OutgoingMessage(1, payload, None, payload.nbytes, encoding), whole
+
+    def inside(track, largest):
+        whole = sum((one.values for one in largest.residuals.values()), start=np.zeros((N, 2)))
+        for one in track.inside:
+            content = decode(form, one.encoding, one.payload)
+            whole[content.rows] += content.part(0, len(content.rows))
+        return whole
+
+    line, asleep, is_over = 0, 0, False
+    while not is_over:
+        edge = SimpleNamespace(peer=1, ring=SimpleNamespace(sent=0), bytes_sent=0, message=None)
+        outgoing, largest = Outgoing(None, [edge], carrier, None), LargestRows(form, np.dtype(np.float64))
+        given = np.zeros((N, 2))
+        for _ in range(3):
+            edge.message, values = message()
+            outgoing.post([edge], 1, 1.0, 1.0, largest.join)
+            given += values
+        edge.message, values = message()
+        woken.clear()
+        try:
+            Interrupting(line).run(lambda out=outgoing, to=edge, by=largest: out.post([to], 2, 1.0, 1.0, by.join))
+            is_over = True
+        except Signal:
+            pass
+        track = outgoing.tracks[1]
+        is_in = track.sent == 4
+        assert track.sent in (3, 4) and len(track.inside) == 1
+        np.testing.assert_array_equal(inside(track, largest), given + values if is_in else given)
+        asleep += not woken
+        endings.append(is_in)
+        line += 1
+    assert endings.count(False) > 50 and endings.count(True) > 2
+    assert asleep <= 4  # before the scatter has begun, and in the line that wakes: a collective call does it then
+
+
 def test_a_users_function_need_not_be_hashable():
     class Merge:
         __hash__ = None
@@ -288,3 +371,40 @@ def test_a_users_function_need_not_be_hashable():
         return v.array[1 - rank]
 
     assert run(live, kind=SparseVector) == [2.0, 2.0]
+
+
+def test_a_trace_reads_counts_of_one_moment():
+    """The transfer thread counts a message while a scatter notes what has left."""
+
+    class Edge(OutEdge):
+        @property
+        def bytes_sent(self):
+            if counting:
+                thread = threading.Thread(target=counting.pop())
+                thread.start()
+                thread.join(0.2)
+            return self.nbytes
+
+        @bytes_sent.setter
+        def bytes_sent(self, nbytes):
+            self.nbytes = nbytes
+
+    def start(transport):
+        transport.trace = SimpleNamespace(name=lambda text: 0, listing=lambda to: 0)
+        v = TracedDense(np.zeros(N), transport, vol.graph("all", 2), parse("asp"))
+        outgoing = v._queues.outbox.outgoing
+        (track,) = outgoing.tracks.values()
+        track.edge.__class__ = Edge
+        nbytes = track.edge.nbytes = v.array.nbytes
+        track.edge.ring.sent = 1
+
+        def count():
+            with outgoing._lock:
+                track.edge.ring.sent += 1
+                track.edge.nbytes += nbytes
+
+        counting.append(count)
+        return v._messages_of() == [(1 - transport.rank, nbytes)]
+
+    counting = []
+    assert run_carried(start, "ab")[0]

@@ -1,0 +1,97 @@
+"""The transfer thread: what ends it is raised where its rank calls, and who waits for it waits until a deadline."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from carried import ROUND_TRIP_S, run_carried
+
+from dstorm import DeadlinePassed, Group, SimulatedTransport
+from dstorm.errors import TransferFailed
+from dstorm.transports.transfer import Rounds, TransferThread
+
+pytestmark = pytest.mark.serial
+
+
+def fails():
+    raise ValueError("MPI_ERR_RMA_SYNC:\nexecuted in a wrong order")
+
+
+FAILED = (
+    "^rank 0: the transfer thread has ended, and what was scattered to other hosts leaves no more: "
+    "ValueError: MPI_ERR_RMA_SYNC: executed in a wrong order$"
+)
+
+
+def test_an_error_of_the_thread_is_raised_by_each_call_that_needs_it():
+    thread = TransferThread(SimulatedTransport(Group(1), 0), 5.0)
+    thread.later(fails, [1])
+    thread._thread.join(10)
+    for call in (thread.wake, thread.check, lambda: thread.drain("malt.barrier"), thread.wake):
+        with pytest.raises(TransferFailed, match=FAILED) as raised:
+            call()
+        assert isinstance(raised.value.__cause__, ValueError)
+    thread.later(fails, [1])  # a heartbeat, or a close: the calls above say it
+    thread.stop()
+
+
+def test_a_barrier_in_which_the_thread_fails_says_why():
+    def live(transport):
+        if transport.rank == 0:
+            transport.carrier.later(fails, [1])
+            with pytest.raises(TransferFailed, match=FAILED):
+                transport.barrier()
+        return True
+
+    assert run_carried(live) == [True, True]
+
+
+@pytest.mark.parametrize("patience_s", [None, 0.5])
+def test_an_errand_that_is_not_done_has_a_deadline_and_names_its_receivers(patience_s):
+    def live(transport):
+        if transport.rank == 0:
+            transport.carrier.round = lambda: False  # it hangs
+            transport.carrier.later(fails, [2, 1])
+            before = transport.clock()
+            with pytest.raises(DeadlinePassed, match=r"^the epoch: .* waiting for rank 1 .*, rank 2 ") as raised:
+                transport.barrier("the epoch", patience_s)
+            assert sorted(raised.value.missing) == [1, 2]
+            assert (patience_s or 5.0) < transport.clock() - before < (patience_s or 5.0) + 0.5
+        return True
+
+    assert run_carried(live, "abc") == [True] * 3
+
+
+def test_a_wait_for_errands_ends_though_others_come_all_the_time():
+    def live(transport):
+        done = []
+        transport.carrier.later(lambda: done.append(0), [1 - transport.rank])
+        transport.duties.append(lambda: transport.carrier.later(lambda: None, [1 - transport.rank]))
+        before = transport.clock()
+        transport.carrier.drain("the epoch")
+        transport.duties.clear()
+        return done == [0] and transport.clock() - before < ROUND_TRIP_S
+
+    assert run_carried(live) == [True, True]
+
+
+def test_a_round_is_under_way_only_while_it_calls():
+    """Others may hold `calling` for long, and call MPI themselves."""
+    rounds, seen = Rounds(SimulatedTransport(Group(1), 0), 5.0), []
+    with rounds.calling:
+        seen.append(rounds.is_under_way)
+    rounds.later(lambda: seen.append(rounds.is_under_way), [1])
+    rounds.round()
+    rounds.later(fails, [1])
+    with pytest.raises(ValueError, match="MPI_ERR_RMA_SYNC"):
+        rounds.round()
+    assert [*seen, rounds.is_under_way] == [False, True, False]
+
+
+def test_the_thread_makes_rounds_while_there_is_something_to_do():
+    thread, done = TransferThread(SimulatedTransport(Group(1), 0), 5.0), threading.Event()
+    thread.later(lambda: thread.later(done.set, [1]), [1])
+    assert done.wait(10)
+    thread.stop()
+    assert not thread._thread.is_alive()
