@@ -42,7 +42,7 @@ SEVERAL_HOSTS = (
 )
 """Why ranks on several hosts outlive a failure only with best-effort."""
 
-STARTER = str(Path(__file__).with_name("hosts") / "starter.py")
+STARTER = str(Path(__file__).with_name("hosts") / "plain" / "starter.py")
 """The file that starts the ranks of one host as plain processes."""
 
 RUNNER = str(Path(__file__).parents[1] / "runner" / "program.py")

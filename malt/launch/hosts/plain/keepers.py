@@ -1,4 +1,4 @@
-"""The other hosts of a job of plain processes: a keeper on each (malt/launch/hosts/keeper.py), and its launcher.
+"""The other hosts of a job of plain processes: a keeper on each (malt/launch/hosts/plain/keeper.py), and its launcher.
 
 Where a host is not heard of any more, its ranks may be those that go on. So nothing is ended then but the launcher,
 once its own ranks have left, and it says where the others print and how they are ended.
@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import IO
 
 from malt.launch.command import STARTER
-from malt.launch.hosts.keeper import PULSE_S
-from malt.launch.hosts.starter import AWAY, OVER
+from malt.launch.hosts.plain.keeper import PULSE_S
+from malt.launch.hosts.plain.starter import AWAY, OVER
 from malt.runner import reporting
 from malt.runner.program import PIPES
 
@@ -120,7 +120,7 @@ class Keepers:
         self._keepers = [Keeper(host, ranks, size, program, environ, folder, shell) for host, ranks in away.items()]
         self._folder = folder
         self.last_words = ""
-        """What to say of the hosts on which ranks may go on without this one."""
+        """The line that ends the output where ranks may go on without this host."""
 
     def __bool__(self) -> bool:
         """Whether there are any."""
@@ -138,12 +138,13 @@ class Keepers:
     def leave(self) -> None:
         """Let the starter of this host end, and note where ranks may go on, for `last_words`."""
         (self._folder / OVER).touch()
-        self.last_words = "; ".join(
+        lost = "; ".join(
             f"ranks {', '.join(map(str, one.ranks))} may go on on host {one.host}, and print to "
             f"{self._folder}/printed-* there; to end them: ssh {one.host} kill -- -{one.starter}"
             for one in self._keepers
             if self._is_silent(one)
         )
+        self.last_words = f"malt run: this host has lost others: {lost}\n"
 
     def collect(self) -> None:
         """Wait until all that ranks have printed there has come, where it may."""

@@ -1,6 +1,6 @@
 """The starter of a job of plain processes: it starts the ranks of one host, and lasts until the job needs it no more.
 
-    python malt/launch/hosts/starter.py RANKS SIZE PROGRAM...     RANKS: numbers with commas, or - for none
+    python malt/launch/hosts/plain/starter.py RANKS SIZE PROGRAM...     RANKS: numbers with commas, or - for none
 
 It takes the place of mpiexec where ranks are to outlive everything but themselves (--survive=best-effort on several
 hosts). No process of one host waits for one of another: if a host, a daemon or a connection fails, nothing ends here.
@@ -8,7 +8,7 @@ What ranks are told: MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the folder of 
 malt/resilience/hosts.py.
 
 On the launcher's host it ends once all ranks of the job have ended, as files in the folder of the job say. On another,
-where a keeper has started it (malt/launch/hosts/keeper.py), it ends once those of its host have, which print into
+where a keeper has started it (malt/launch/hosts/plain/keeper.py), it ends once those of its host have, which print into
 files. Its status is 0 there where one of them has ended well, else 1.
 """
 
@@ -35,7 +35,7 @@ _POLL_S = 0.02
 
 def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple[list[str], dict[str, str]]]:
     """The command line and the variables of each rank. Pure."""
-    runner = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "runner", "program.py")
+    runner = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "..", "runner", "program.py")
     words = [sys.executable, os.path.normpath(runner), *program]
     counts = {SIZE: str(size), HOST_SIZE: str(len(ranks))}
     return {rank: (words, {RANK: str(rank), **counts}) for rank in ranks}

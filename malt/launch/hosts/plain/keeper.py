@@ -1,8 +1,8 @@
 """The keeper of the ranks of a job of plain processes on a host other than the launcher's.
 
 The launcher runs it there over ssh, by its path; it imports the standard library alone. It reads a line of JSON from
-standard input, what to start, and starts it in a session of its own (malt/launch/hosts/starter.py). Then it sends lines
-of JSON, [what, value]:
+standard input, what to start, and starts it in a session of its own (malt/launch/hosts/plain/starter.py). Then it sends
+lines of JSON, [what, value]:
 
 started   the number of the starter's process, which leads that session
 printed   rank, 1 or 2 for stdout or stderr, and a piece of what the rank has printed, as Latin-1

