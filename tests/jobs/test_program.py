@@ -89,10 +89,11 @@ def test_the_traceback_is_reported_to_the_launcher(tmp_path, run, end):
     left.mkdir()
     text = f"def f():\n    raise ValueError('caf\\u00e9 \\udcff')\n{end}\n"
     run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
-    file, _, _, status = sorted(left.iterdir())  # between them: stacks-3, started-3
-    assert status.name == "status-1"
+    names = sorted(path.name for path in left.iterdir())
+    assert names == ["interpreter-3", "rank-3.txt", "stacks-3", "started-3", "status-1"]
+    file = left / "rank-3.txt"
     reports = file.read_text(encoding="utf-8")
-    assert file.name == "rank-3.txt" and reports.startswith("Traceback") and "ValueError: café" in reports
+    assert reports.startswith("Traceback") and "ValueError: café" in reports
 
 
 def test_a_fork_that_fails_reports_nothing(tmp_path, run):
@@ -107,7 +108,7 @@ def test_a_fork_that_fails_reports_nothing(tmp_path, run):
     left.mkdir()
     done = run(text, RUNNER, "program.py", MALT_FAILURE_DIR=str(left), PMI_RANK="3")
     assert done.returncode == 0 and "ValueError" in done.stderr
-    assert sorted(path.name for path in left.iterdir()) == ["finished-3", "stacks-3", "started-3"]
+    assert sorted(path.name for path in left.iterdir()) == ["finished-3", "interpreter-3", "stacks-3", "started-3"]
 
 
 @pytest.mark.parametrize(

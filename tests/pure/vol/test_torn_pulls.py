@@ -87,5 +87,5 @@ MUTANTS = {
 def test_a_mutant_is_found(name, monkeypatch):
     plant(monkeypatch, *MUTANTS[name])
     with pytest.raises(Torn):
-        for seed in range(300):
+        for seed in range(3000):
             play(seed)
