@@ -8,10 +8,12 @@ one (dstorm/queues/sending/outgoing.py), or cross in fewer flushes while the sca
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Collection, Iterable, Sequence
 from functools import partial
 
 from dstorm import header
+from dstorm.errors import TransferFailed
 from dstorm.header import DONE, WHOLE, WRITING, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.layout import Layout
@@ -148,9 +150,14 @@ class Outbox:
             edge.progress(edge.ring.sent, step, DONE)
 
     def leave_later(self, step: int) -> None:
-        """Say the same to all others, after what waits in the outgoing buffer."""
+        """Say the same to all others, after what waits in the outgoing buffer.
+
+        Where an error has ended the transfer thread they are not told. Collective calls raise it; a close does not, so
+        that the ranks of this host are told.
+        """
         if self.outgoing is not None:
-            self.outgoing.tell(self.outgoing.tracks, step, DONE)
+            with contextlib.suppress(TransferFailed):
+                self.outgoing.tell(self.outgoing.tracks, step, DONE)
 
     def _ready(self, messages: Iterable[OutgoingMessage], what: str) -> list[OutEdge]:
         """The edges of a scatter, each with its message, once the consistency allows them to send."""

@@ -9,6 +9,8 @@ from mutation import plant
 from schedules import OneEnd, RecordingWindow, Violation, complete, explore, layout, send
 
 from dstorm import DeadlinePassed, Queues, parse
+from dstorm.errors import TransferFailed
+from dstorm.header import DONE, WHOLE
 from dstorm.queues import receiver as receiving
 from dstorm.queues.consistency import ASP
 from dstorm.queues.sending.edge import OutgoingMessage
@@ -132,6 +134,39 @@ def test_what_was_sent_before_a_close_still_arrives_and_the_close_takes_no_time(
         assert run(live, seed=seed)[1] == [1]
 
 
+def fails():
+    raise ValueError("MPI_ERR_RMA_SYNC")
+
+
+def test_a_barrier_whose_messages_do_not_leave_as_the_transfer_thread_has_failed_says_so():
+    def live(rank, queues, transport):
+        if rank == 0:
+            send(queues, [1], 1, payload(0, 1))
+            transport.carrier.later(fails, [1])
+            with pytest.raises(TransferFailed):
+                transport.barrier()
+        return True
+
+    assert run(live) == [True, True]
+
+
+def test_a_close_after_the_transfer_thread_has_failed_is_heard_on_this_host():
+    def live(rank, queues, transport):
+        if rank == 0:
+            transport.carrier.later(fails, [2])
+            while transport.carrier._error is None:
+                transport.pause(9)
+            with pytest.raises(TransferFailed):
+                send(queues, [1, 2], 1, payload(0, 1))
+            queues.close()
+        while rank == 1 and not queues.inbox.edges[0].done:
+            queues.inbox._has_reached(queues.inbox.edges[0], 9)
+            transport.pause(9)
+        return True
+
+    assert run(live, "aab") == [True] * 3
+
+
 def test_a_barrier_that_cannot_let_out_what_waits_names_the_peer():
     def live(rank, queues, transport):
         if rank == 0:
@@ -168,6 +203,25 @@ def test_a_barrier_waits_for_what_was_handed_over_before_it_alone(depth, first):
     for took_s, scatters, found in run(live, depth=depth):
         assert took_s < 8 * ROUND_TRIP_S and scatters > 10
         assert found or first == "step" or depth == 1  # a later message may be on its way into the only slot
+
+
+@pytest.mark.parametrize("rounds", [0, 2])
+def test_what_stands_still_has_a_deadline_though_its_receiver_lives(rounds):
+    def live(rank, queues, transport):
+        before = transport.clock()
+        if rank == 0:
+            left = [transport.carrier.round] * rounds
+            transport.carrier.round = lambda: bool(left) and left.pop()()
+            send(queues, [1], 1, payload(0, 1))
+            with pytest.raises(DeadlinePassed):
+                transport.barrier()
+            return transport.clock() - before
+        while transport.clock() - before < 1.5:
+            transport.heartbeat()
+            transport.pause(9)
+        return None
+
+    assert 0.3 < run(live, deadline_s=0.3)[0] < 0.6
 
 
 def test_a_wait_ends_with_its_patience_and_what_waits_is_joined_again():
@@ -264,6 +318,104 @@ def test_a_join_that_fails_leaves_what_waits_and_the_transfer_thread_is_woken(le
         pass
     assert queues.outbox.edges[1].ring.sent == 1 and queues.statistics().superseded == 1
     rounds.drain("scatter")
+
+
+def told_of(queues):
+    """The track of the only peer, and what progress headers say to it from now on."""
+    track, told = queues.outbox.outgoing.tracks[1], []
+    track.edge.progress = lambda number, step, state: told.append((number, step, state))
+    return track, told
+
+
+def test_steps_are_told_in_the_sequence_in_which_they_were_handed_over():
+    queues, rounds, _ = one_sender()
+    outgoing, (track, told) = queues.outbox.outgoing, told_of(queues)
+    outgoing.tell([1], 1)
+    sealed = track.seal()
+    outgoing.tell([1], 2)
+    assert rounds.round() and told == [(0, 1, WHOLE)] and not track.holds(sealed)
+    while rounds.round():
+        pass
+    assert told == [(0, 1, WHOLE), (0, 2, WHOLE)]
+
+
+@pytest.mark.parametrize(("later", "says"), [(None, 1), (2, 2)])
+def test_a_step_that_a_wait_has_left_behind_is_told_unless_a_later_one_is(later, says):
+    queues, rounds, _ = one_sender()
+    outgoing, (track, told) = queues.outbox.outgoing, told_of(queues)
+    outgoing.tell([1], 1)
+    track.seal()
+    if later is not None:
+        outgoing.tell([1], later)
+    track.unseal()
+    while rounds.round():
+        pass
+    assert told == [(0, says, WHOLE)]
+
+
+def test_a_step_is_told_once_its_flush_has_ended():
+    """Also where a later one is equal, or it was put before the wait began."""
+    queues, _, _ = one_sender()
+    outgoing, (track, told) = queues.outbox.outgoing, told_of(queues)
+    outgoing.tell([1], 1)
+    before = track.seal()
+    assert outgoing.start() and told == [(0, 1, WHOLE)]
+    meanwhile = track.seal()
+    assert track.holds(before) and track.holds(meanwhile)
+    outgoing.tell([1], 1)
+    track.seal()
+    outgoing.flush()
+    outgoing.finish()
+    assert not track.holds(before) and not track.holds(meanwhile)
+
+
+@pytest.mark.parametrize("state", [WHOLE, DONE])
+def test_a_message_tells_its_step_itself_and_not_that_its_sender_has_closed(state):
+    queues, rounds, scatter = one_sender()
+    outgoing, (_, told) = queues.outbox.outgoing, told_of(queues)
+    outgoing.tell([1], 1, state)
+    scatter(2, supersede)
+    while rounds.round():
+        pass
+    assert told == ([(1, 1, DONE)] if state == DONE else [])
+
+
+def test_a_wait_counts_the_message_that_is_leaving():
+    queues, rounds, scatter = one_sender()
+    track = queues.outbox.outgoing.tracks[1]
+    scatter(1, KEEP_ALL)
+    assert rounds.round() and rounds.round() and track.leaving is not None
+    scatter(2, KEEP_ALL)
+    sealed = track.seal()
+    scatter(3, KEEP_ALL)
+    while track.holds(sealed):
+        assert rounds.round()
+    assert track.edge.ring.sent == 2
+
+
+def test_what_a_wait_is_for_leaves_as_it_is():
+    queues, rounds, scatter = one_sender()
+    track = queues.outbox.outgoing.tracks[1]
+    scatter(1, KEEP_ALL)
+    scatter(2, KEEP_ALL)
+    sealed = track.seal()
+    scatter(3, supersede)
+    scatter(4, supersede)
+    while track.holds(sealed):
+        assert rounds.round()
+    assert track.edge.ring.sent == 2 and track.superseded == 1
+
+
+def test_later_messages_do_not_overtake_the_step_that_a_wait_is_for():
+    queues, rounds, scatter = one_sender()
+    outgoing, (track, told) = queues.outbox.outgoing, told_of(queues)
+    scatter(1, KEEP_ALL)
+    outgoing.tell([1], 2)
+    sealed = track.seal()
+    for step in range(3, 10):
+        scatter(step, KEEP_ALL)
+        rounds.round()
+    assert told == [(1, 2, WHOLE)] and not track.holds(sealed)
 
 
 SCENARIOS = [

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import threading
+from types import SimpleNamespace
 
 import pytest
 from carried import ROUND_TRIP_S, run_carried
 
 from dstorm import DeadlinePassed, Group, SimulatedTransport
 from dstorm.errors import TransferFailed
+from dstorm.membership.barrier import Barrier, nbytes
 from dstorm.transports.transfer import Rounds, TransferThread
+from dstorm.view import View
 
 pytestmark = pytest.mark.serial
 
@@ -63,11 +66,87 @@ def test_an_errand_that_is_not_done_has_a_deadline_and_names_its_receivers(patie
     assert run_carried(live, "abc") == [True] * 3
 
 
+def take_time(transport, seconds):
+    """What an errand does in a flush: others run meanwhile."""
+    transport._group.switch(transport._group.current, seconds)
+
+
+def test_an_errand_that_is_under_way_is_waited_for():
+    def live(transport):
+        carrier, done = transport.carrier, []
+
+        def errand():
+            take_time(transport, ROUND_TRIP_S)
+            done.append(0)
+
+        carrier.later(errand, [1 - transport.rank])
+        while not carrier.is_under_way:
+            transport.pause(9)
+        assert not done
+        carrier.drain("the epoch")
+        return done == [0]
+
+    assert run_carried(live) == [True, True]
+
+
+def at_times(times):
+    """A transport that has only a clock."""
+    return SimpleNamespace(clock=lambda: times[-1], rank=0, view=View(2))
+
+
+def test_all_waits_of_a_collective_call_share_its_patience():
+    class Slow:
+        def drain(self, what, timeout_s):
+            given.append(timeout_s)
+            times.append(times[-1] + 0.2)
+
+    times, given = [1.0], []
+    rounds = Rounds(at_times(times), 5.0)
+    rounds.add(Slow())
+    rounds.add(Slow())
+    rounds.waiting = SimpleNamespace(until_sent=lambda what, missing, moved_at, timeout_s: given.append(timeout_s))
+    rounds.drain("the epoch", 0.3)
+    assert given == pytest.approx([0.3, 0.1, 0.0])
+
+
+def test_a_collective_call_wakes_the_thread():
+    """A signal handler may have raised in a scatter before it did."""
+    rounds, woken = Rounds(SimulatedTransport(Group(1), 0), 5.0), []
+    rounds._wake = lambda: woken.append(1)
+    rounds.drain("the epoch")
+    assert woken == [1]
+
+
+def test_a_round_in_which_nothing_arrives_is_no_sign_of_life():
+    times = [1.0]
+    rounds = Rounds(at_times(times), 5.0)
+    times.append(2.0)
+    assert not rounds.round() and rounds.moved_at == 1.0
+    rounds.later(lambda: None, [1])
+    assert rounds.round() and rounds.moved_at == 2.0
+
+
+def test_a_heartbeat_that_does_not_leave_is_told_with_its_receivers():
+    def live(transport):
+        mine = Barrier(transport, transport.window(nbytes(2)), 0.1)
+        if transport.rank == 0:
+            transport.carrier.round = lambda: False  # it hangs
+            take_time(transport, 0.05)
+            mine.heartbeat()
+            with pytest.raises(DeadlinePassed, match="^the epoch: .* waiting for rank 1 "):
+                transport.carrier.drain("the epoch", 0.2)
+        return True
+
+    assert run_carried(live) == [True, True]
+
+
 def test_a_wait_for_errands_ends_though_others_come_all_the_time():
     def live(transport):
         done = []
         transport.carrier.later(lambda: done.append(0), [1 - transport.rank])
-        transport.duties.append(lambda: transport.carrier.later(lambda: None, [1 - transport.rank]))
+        transport.duties.append(
+            lambda: transport.carrier.later(lambda: take_time(transport, 0.02), [1 - transport.rank])
+        )
         before = transport.clock()
         transport.carrier.drain("the epoch")
         transport.duties.clear()
