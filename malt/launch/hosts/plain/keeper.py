@@ -5,13 +5,20 @@ standard input, what to start, and starts it in a session of its own (malt/launc
 lines of JSON, [what, value]:
 
 started   the number of the starter's process, which leads that session
+folder    that of the job here, where it is not the one that was wanted: its place is missing, or full
 printed   rank, 1 or 2 for stdout or stderr, and a piece of what the rank has printed, as Latin-1
 alive     every second
 done      all that the ranks have printed is sent, and the starter has ended
+failed    why no rank can start here, and what to do. Nothing is left of the job then; the keeper ends with status 1
 
-`end` on standard input: it kills what is left, removes the folder of the job, and ends. Where the connection ends
-instead, or nothing comes for SILENCE_S, it waits for the end of the starter: the ranks may be those that go on. What
-they print is in the folder of the job. It stays where one of them has ended well, and is else removed.
+Lines on standard input:
+
+end       kill what is left, remove the folder of the job, and end
+pause     the launcher is stopped (Ctrl-Z), and will say nothing until the next line
+
+Where the connection ends instead, it waits for the end of the starter: the ranks may be those that go on. Where nothing
+comes for SILENCE_S, it goes on, and so does the launcher if it is heard again; once the starter has ended, the keeper
+ends, too. What ranks print is in the folder of the job. It stays where one of them has ended well, and is else removed.
 """
 
 from __future__ import annotations
@@ -24,109 +31,270 @@ import re
 import select
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 import time
 from typing import Any
 
 PULSE_S, SILENCE_S = 1.0, 30.0
-_POLL_S, _PIECE_NBYTES = 0.05, 1 << 16
+_POLL_S, _PIECE_NBYTES, _PIECES_NBYTES = 0.05, 1 << 16, 1 << 20
+"""How much of a file is sent at once, and of all."""
+_KILLED_S, _COMES_S = 5.0, 2.0
+"""How long killed processes may take to end; and a line to be sent, or a key that another keeper writes, to come."""
 _PRINTED = re.compile(r".*/printed-(\d+)-([12])")
+_FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
+"""Where the folder of the job is made if it cannot be made where the launcher has it."""
 _NOT_PASSED = "PYTHON", "LD_", "OMPI_", "PRTE_", "PMIX_", "MPI4PY_"
 """The beginnings of variables that ranks get from the launcher alone."""
+_MARK = "MALT_KEEPER"
+"""The variable by which the keeper finds what its starter has started, children of ranks included."""
+NONE_ENDED_WELL = 3
+"""The status of a starter that has started all its ranks, of which none has ended well."""
+_HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM
+
+
+class CannotStart(Exception):
+    """No rank can start on this host: why, and what to do, in a line."""
 
 
 class Keeper:
-    """What runs here, and what it prints. `wanted`: folder, cwd, words, environment and key, as name and text."""
+    """What runs here, and what it prints. `wanted`: folder, cwd, words, environment and key, as name and text.
+
+    CannotStart: nothing runs.
+    """
 
     def __init__(self, wanted: dict[str, Any]) -> None:
-        self._folder = wanted["folder"]
-        self._is_ours = not os.path.isdir(self._folder)  # else the launcher shares its /tmp
-        if self._is_ours:
-            os.makedirs(self._folder, mode=0o700)
-            name, text = wanted["key"]
-            with open(os.open(os.path.join(self._folder, name), os.O_CREAT | os.O_WRONLY, 0o600), "w") as file:
-                file.write(text)
+        self._folder, self._is_ours = _folder(wanted["folder"], *wanted["key"])
+        self._key = os.path.join(self._folder, wanted["key"][0])
+        self._mark = f"{self._folder}@{os.uname().nodename}:{os.getpid()}"
         self._read: dict[str, int] = {}
+        self._unsent = b""
+        self._is_paused = False
+        self._starter: subprocess.Popen[bytes] | None = None
+        self._errors = os.path.join(self._folder, f"starter-{os.uname().nodename}")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED)}
-        with open(os.path.join(self._folder, f"printed-{os.uname().nodename}"), "wb") as errors:
-            self._starter = subprocess.Popen(
-                wanted["words"], env=kept | wanted["environment"], cwd=wanted["cwd"], stdin=subprocess.DEVNULL,
-                stdout=errors, stderr=errors, start_new_session=True,
-            )  # fmt: skip
-        _send("started", self._starter.pid)
+        given = {
+            name: self._folder if value == wanted["folder"] else value for name, value in wanted["environment"].items()
+        }
+        try:
+            with open(_created(self._errors), "wb") as errors:
+                self._starter = subprocess.Popen(
+                    wanted["words"], env=kept | given | {_MARK: self._mark}, cwd=wanted["cwd"],
+                    stdin=subprocess.DEVNULL, stdout=errors, stderr=errors, start_new_session=True,
+                )  # fmt: skip
+        except OSError as error:
+            self.end()
+            raise CannotStart(_why(f"{error.strerror}: {error.filename}")) from None
+        if self._folder != wanted["folder"]:
+            self._send("folder", self._folder)
+        self._send("started", self._starter.pid)
 
     def run(self) -> None:
-        """Pass on what is printed until the launcher ends this. Without its connection wait for the ranks."""
+        """Pass on what is printed until the launcher ends this. Without its connection wait for the ranks.
+
+        CannotStart: the starter has failed; nothing is left.
+        """
+        assert self._starter
         has_ended = False
         with contextlib.suppress(OSError):
-            has_ended = self._run()
-        if not has_ended and self._starter.wait() != 0:
+            has_ended = self._run(self._starter)
+        if has_ended:
+            return
+        if self._starter.wait() != 0:
             self.end()
+        elif self._is_ours:  # what the ranks have printed stays
+            with contextlib.suppress(OSError):
+                os.unlink(self._key)
 
-    def _run(self) -> bool:
+    def _run(self, starter: subprocess.Popen[bytes]) -> bool:
         """Return whether the launcher has ended this; False: its connection has ended. OSError: so it has."""
         heard = said = time.monotonic()
-        is_done = False
-        while time.monotonic() - heard < SILENCE_S:
-            has_ended = self._starter.poll() is not None
-            while self._pass_on():
-                pass
-            if has_ended and not is_done:
-                _send("done", None)
+        is_done, taken = False, b""
+        os.set_blocking(1, False)  # where the launcher takes nothing, it is heard all the same
+        while True:
+            status = starter.poll()
+            if status is not None and status not in _HAS_STARTED and status > 0:
+                why = self._last_error()
+                self.end()
+                raise CannotStart(_why(why))
+            has_more = not self._unsent and self._pass_on()
+            if not self._unsent and not has_more and status is not None and not is_done:
+                self._send("done", None)
                 is_done = True
-            if select.select([0], [], [], _POLL_S)[0]:
+            if time.monotonic() - said > PULSE_S and not self._unsent and not has_more:
+                self._send("alive", None)
+                said = time.monotonic()
+            if select.select([0], [1] if self._unsent else [], [], 0 if has_more else _POLL_S)[0]:
                 data = os.read(0, 1 << 16)
                 if not data:
                     return False
-                if b"end\n" in data:
+                heard = time.monotonic()
+                *lines, taken = (taken + data).split(b"\n")
+                for line in lines:
+                    self._is_paused = line == b"pause"
+                if b"end" in lines:
                     self.end()
                     return True
-                heard = time.monotonic()
-            if time.monotonic() - said > PULSE_S:
-                _send("alive", None)
-                said = time.monotonic()
-        return False
+            elif status is not None and not self._is_paused and time.monotonic() - heard > SILENCE_S:
+                return False
+            self._flush()
 
     def end(self) -> None:
         """Kill what is left, and remove the folder."""
-        with contextlib.suppress(OSError):
-            os.killpg(self._starter.pid, signal.SIGKILL)
-        self._starter.wait()
+        if self._starter is not None:
+            with contextlib.suppress(OSError):
+                os.killpg(self._starter.pid, signal.SIGKILL)
+            self._starter.wait()
+            end = time.monotonic() + _KILLED_S
+            while (found := self._processes()) and time.monotonic() < end:
+                for process in found:
+                    with contextlib.suppress(OSError):
+                        os.kill(process, signal.SIGKILL)
+                time.sleep(_POLL_S)
         if self._is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
-        for path in glob.glob(f"/dev/shm/{os.path.basename(self._folder)}*"):
+        for path in glob.glob(f"/dev/shm/{os.path.basename(self._folder)}-*"):
             with contextlib.suppress(OSError):
                 os.unlink(path)
 
+    def _processes(self) -> list[int]:
+        """What the starter has started, and its children, by the variables that they have. What is dead has none."""
+        found = []
+        for word in filter(str.isdecimal, os.listdir("/proc")):
+            with contextlib.suppress(OSError), open(f"/proc/{word}/environ", "rb") as file:
+                if os.fsencode(f"{_MARK}={self._mark}") in file.read().split(b"\0"):
+                    found.append(int(word))
+        return found
+
     def _pass_on(self) -> bool:
         """Send the next pieces of what ranks have printed; return whether there were any."""
-        is_any = False
-        for path in glob.glob(os.path.join(self._folder, "printed-*")):
+        is_any, paths = False, glob.glob(os.path.join(self._folder, "printed-*"))
+        nbytes = min(_PIECE_NBYTES, _PIECES_NBYTES // max(1, len(paths)) + 1)
+        for path in paths:
             if (found := _PRINTED.fullmatch(path)) is not None:
-                with open(path, "rb") as file:
+                piece = b""
+                with contextlib.suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), "rb") as file:
                     file.seek(self._read.get(path, 0))
-                    piece = file.read(_PIECE_NBYTES)
+                    piece = file.read(nbytes)
                 if piece:
                     is_any = True
                     self._read[path] = self._read.get(path, 0) + len(piece)
-                    _send("printed", [int(found[1]), int(found[2]), piece.decode("latin-1")])
+                    self._send("printed", [int(found[1]), int(found[2]), piece.decode("latin-1")])
         return is_any
 
+    def _last_error(self) -> str:
+        """The last line that the starter itself has printed."""
+        with contextlib.suppress(OSError), open(self._errors, errors="replace") as file:
+            lines = [line.strip() for line in file if line.strip()]
+            return lines[-1] if lines else "it printed nothing"
+        return "it printed nothing"
 
-def _send(what: str, value: object) -> None:
-    sys.stdout.buffer.write(json.dumps([what, value]).encode() + b"\n")
-    sys.stdout.buffer.flush()
+    def _send(self, what: str, value: object) -> None:
+        self._unsent += _line(what, value)
+        self._flush()
+
+    def _flush(self) -> None:
+        """Write what the connection takes now. OSError: it has ended."""
+        with contextlib.suppress(BlockingIOError):
+            while self._unsent:
+                self._unsent = self._unsent[os.write(1, self._unsent[:_PIECE_NBYTES]) :]
+
+
+def _folder(wanted: str, name: str, key: str) -> tuple[str, bool]:
+    """Make the folder of the job, with its key in the file `name`: `wanted`, or one of that name elsewhere.
+
+    Returns it, and whether this keeper has made it. CannotStart: none can be made.
+    """
+    first, why = os.path.dirname(wanted), ""
+    for above in dict.fromkeys([first, *_FOLDERS]):
+        try:
+            folder = os.path.join(above, os.path.basename(wanted))
+            return folder, _make(folder, name, key)
+        except OSError as error:
+            why = why or error.strerror or str(error)
+    raise CannotStart(
+        f"nothing can be made in {first} ({why}): free space there, or set TMPDIR to a folder that all hosts have"
+    )
+
+
+def _make(folder: str, name: str, key: str) -> bool:
+    """Make a folder with a key; return False if it is there, of this user alone, with the same key.
+
+    The launcher, or another host of the job, shares its place then. OSError: it cannot be made, or is another's.
+    """
+    path = os.path.join(folder, name)
+    try:
+        os.mkdir(folder, 0o700)
+    except FileExistsError:
+        found = os.lstat(folder)
+        if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.geteuid() or found.st_mode & 0o777 != 0o700:
+            raise FileExistsError(0, f"{folder} is there already, and is not of this job") from None
+        end = time.monotonic() + _COMES_S
+        while _text(path) != key:
+            if time.monotonic() > end:
+                raise FileExistsError(0, f"{folder} is there already, and has another key") from None
+            time.sleep(_POLL_S)
+        return False
+    try:
+        with open(_created(path), "w", encoding="utf-8") as file:
+            file.write(key)
+    except OSError:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    return True
+
+
+def _created(path: str) -> int:
+    """A file that was not there, which no one else may read, nor a link lead elsewhere. OSError."""
+    return os.open(path, os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_WRONLY, 0o600)
+
+
+def _text(path: str) -> str | None:
+    with contextlib.suppress(OSError), open(os.open(path, os.O_RDONLY | os.O_NOFOLLOW), encoding="utf-8") as file:
+        return file.read()
+    return None
+
+
+def _why(error: str) -> str:
+    """Why ranks cannot be started, and what to do."""
+    remedy = f"see whether {sys.executable} runs there"
+    if "emporarily unavailable" in error:
+        remedy = "raise the limit of processes there (ulimit -u), or run fewer ranks"
+    elif "No space" in error:
+        remedy = "free space there"
+    return f"{error}: {remedy}"
+
+
+def _line(what: str, value: object) -> bytes:
+    return json.dumps([what, value]).encode() + b"\n"
 
 
 def _first_line() -> bytes:
+    """The first line of standard input; b"": it has ended before. What follows is for `run`."""
     line = b""
     while not line.endswith(b"\n"):
-        line += os.read(0, 1) or b"\n"  # what follows is for `run`
+        if not (data := os.read(0, 1)):
+            return b""
+        line += data
     return line
 
 
-if __name__ == "__main__":
+def main() -> int:
+    """Keep what the launcher asks for; return the status."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    with contextlib.suppress(OSError):  # the launcher has ended
-        Keeper(json.loads(_first_line())).run()
+    wanted = _first_line()
+    try:
+        if wanted:
+            with contextlib.suppress(OSError):  # the launcher has ended
+                Keeper(json.loads(wanted)).run()
+    except CannotStart as error:
+        with contextlib.suppress(OSError):
+            if select.select([], [1], [], _COMES_S)[1]:
+                os.write(1, b"\n" + _line("failed", str(error)))  # what was cut off before it is no line
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

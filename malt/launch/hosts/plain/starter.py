@@ -9,12 +9,11 @@ malt/resilience/hosts.py.
 
 On the launcher's host it ends once all ranks of the job have ended, as files in the folder of the job say. On another,
 where a keeper has started it (malt/launch/hosts/plain/keeper.py), it ends once those of its host have, which print into
-files. Its status is 0 there where one of them has ended well, else 1.
+files. Its status is 0 there where one of them has ended well, else NONE_ENDED_WELL; another where it cannot start them.
 """
 
 from __future__ import annotations
 
-import contextlib
 import os
 import signal
 import subprocess
@@ -30,6 +29,8 @@ AWAY = "MALT_IS_AWAY"
 """The variable that is set where a keeper has started it."""
 OVER = "over"
 """The file in the folder of the job by which the launcher ends the wait for ranks of hosts that it has lost."""
+NONE_ENDED_WELL = 3
+"""The status of a starter on another host of whose ranks none has ended well."""
 _POLL_S = 0.02
 
 
@@ -44,15 +45,23 @@ def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple
 def start(
     ranks: list[int], size: int, program: list[str], folder: str, is_away: bool
 ) -> dict[int, subprocess.Popen[bytes]]:  # fmt: skip
-    """Start the ranks of this host. Rank 0 reads the input of this process, unless a keeper has started it."""
+    """Start the ranks of this host. Rank 0 reads the input of this process, unless a keeper has started it.
+
+    SystemExit: one cannot be started; those before it are killed.
+    """
     started = {}
     environ = {name: value for name, value in os.environ.items() if name != AWAY}
     for rank, (words, variables) in commands(ranks, size, program).items():
-        prints = [_file(folder, rank, number) for number in (1, 2)] if is_away else [None, None]
         given = None if rank == 0 and not is_away else subprocess.DEVNULL
-        started[rank] = subprocess.Popen(
-            words, env=environ | variables, stdin=given, stdout=prints[0], stderr=prints[1]
-        )  # fmt: skip
+        try:
+            prints = [_file(folder, rank, number) for number in (1, 2)] if is_away else [None, None]
+            started[rank] = subprocess.Popen(
+                words, env=environ | variables, stdin=given, stdout=prints[0], stderr=prints[1]
+            )  # fmt: skip
+        except OSError as error:
+            for process in started.values():
+                process.kill()
+            sys.exit(f"rank {rank}: {error.strerror}: {error.filename}")
         for number in prints:
             if number is not None:
                 os.close(number)
@@ -60,7 +69,8 @@ def start(
 
 
 def _file(folder: str, rank: int, number: int) -> int:
-    return os.open(os.path.join(folder, PRINTED.format(rank, number)), os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND
+    return os.open(os.path.join(folder, PRINTED.format(rank, number)), flags, 0o600)
 
 
 def main() -> None:
@@ -82,10 +92,8 @@ def main() -> None:
         and any(not os.path.exists(os.path.join(folder, f"ended-{rank}")) for rank in elsewhere)
     ):
         time.sleep(_POLL_S)
-    if is_away:  # where the launcher is gone, the rest of the folder stays: what ranks have printed
-        with contextlib.suppress(OSError):
-            os.unlink(os.path.join(folder, "key"))
-        sys.exit(all(process.returncode for process in started.values()))
+    if is_away and all(process.returncode for process in started.values()):
+        sys.exit(NONE_ENDED_WELL)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,211 @@
+"""The keeper of a job of plain processes, which runs here: what it starts stands for the starter."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from processes import is_alive, wait_for
+
+from malt.launch.command import STARTER
+from malt.launch.hosts.plain import keeper, starter
+
+pytestmark = pytest.mark.serial
+KEEPER = Path(keeper.__file__)
+SLEEPS = "import time\ntime.sleep(60)"
+QUICK = ("SILENCE_S = 1.0, 30.0", "SILENCE_S = 0.1, 0.5")
+
+
+class Kept:
+    """A keeper, and what it sends. `replaced`: of its text."""
+
+    def __init__(self, folder, program="", *, words=None, replaced=("", ""), **wanted):
+        text = KEEPER.read_text().replace(*replaced)
+        self.process = subprocess.Popen(
+            [sys.executable, "-I", "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        line = {"folder": str(folder), "cwd": "/", "words": words or [sys.executable, "-c", program],
+                "environment": {"MALT_FAILURE_DIR": str(folder)}, "key": ["key", "secret"], **wanted}  # fmt: skip
+        self.say(json.dumps(line))
+
+    def say(self, line):
+        self.process.stdin.write(line.encode() + b"\n")
+        self.process.stdin.flush()
+
+    def heard(self, what):
+        """The value of the next line of that kind."""
+        for line in self.process.stdout:
+            if line.strip() and json.loads(line)[0] == what:
+                return json.loads(line)[1]
+        raise AssertionError(self.process.stderr.read())
+
+    def ended(self, *lines):
+        """End it by these lines; return its status. It complains of nothing."""
+        for line in lines:
+            self.say(line)
+        _, errors = self.process.communicate(timeout=10)
+        assert errors == b""
+        return self.process.returncode
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    (tmp_path / "tmp").mkdir()
+    monkeypatch.setattr(keeper, "_FOLDERS", ())
+    return tmp_path / "tmp" / "malt-x"
+
+
+def squat(folder, kind):
+    if kind == "link":
+        (folder.parent / "other").mkdir(mode=0o700)
+        folder.symlink_to(folder.parent / "other")
+        return
+    folder.mkdir(mode=0o755 if kind == "open" else 0o700)
+    (folder / "key").write_text("guessed" if kind == "another key" else "secret")
+
+
+@pytest.mark.parametrize("kind", ["link", "open", "another key"])
+def test_a_folder_that_is_not_of_the_job_is_not_used(kind, folder, monkeypatch):
+    monkeypatch.setattr(keeper, "_COMES_S", 0.1)
+    squat(folder, kind)
+    with pytest.raises(keeper.CannotStart, match=rf"^nothing can be made in {folder.parent} \(.*already"):
+        keeper._folder(str(folder), "key", "secret")
+    elsewhere = folder.parent.parent
+    monkeypatch.setattr(keeper, "_FOLDERS", (str(elsewhere),))
+    assert keeper._folder(str(folder), "key", "secret") == (str(elsewhere / "malt-x"), True)
+
+
+def test_a_folder_is_made_or_shared(folder):
+    assert keeper._folder(str(folder), "key", "secret") == (str(folder), True)
+    assert folder.stat().st_mode & 0o777 == 0o700 and (folder / "key").stat().st_mode & 0o777 == 0o600
+    assert keeper._folder(str(folder), "key", "secret") == (str(folder), False)
+
+
+def test_of_a_folder_that_cannot_be_filled_nothing_stays(folder, monkeypatch):
+    def full(path):
+        raise OSError(errno.ENOSPC, "No space left on device", path)
+
+    monkeypatch.setattr(keeper, "_created", full)
+    with pytest.raises(
+        keeper.CannotStart, match=r"^nothing can be made in \S+ \(No space left on device\): free space"
+    ):
+        keeper._folder(str(folder), "key", "secret")
+    assert not folder.exists()
+
+
+def test_files_lead_nowhere_else(folder):
+    folder.mkdir(mode=0o700)
+    other = folder.parent / "other"
+    other.write_text("mine")
+    for name in ("printed-0-1", "key"):
+        (folder / name).symlink_to(other)
+    for call in (lambda: keeper._created(str(folder / "key")), lambda: starter._file(str(folder), 0, 1)):
+        with pytest.raises(FileExistsError):
+            call()
+    assert keeper._text(str(folder / "key")) is None and other.read_text() == "mine"
+
+
+def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(folder):
+    wanted, out = folder.parent / "no" / "malt-x", folder.parent / "out"
+    program = "import os\nprint(os.environ['MALT_FAILURE_DIR'], file=open(os.environ['OUT'], 'w'))"
+    environment = {"MALT_FAILURE_DIR": str(wanted), "OUT": str(out)}
+    places = '("/tmp", "/var/tmp", "/dev/shm")'
+    kept = Kept(wanted, program, replaced=(places, repr((str(folder.parent),))), environment=environment)
+    assert kept.heard("folder") == str(folder)
+    assert kept.heard("done") is None and out.read_text() == f"{folder}\n"
+    assert kept.ended("end") == 0 and not folder.exists()
+    kept = Kept(wanted, replaced=(places, "()"))
+    assert "No such file or directory): free space there, or set TMPDIR" in kept.heard("failed")
+    assert kept.ended() == 1
+
+
+@pytest.mark.parametrize(("words", "cwd", "why"), [
+    (["/no/python"], "/", "No such file or directory: /no/python: see whether"),
+    ([sys.executable, "-c", ""], "/no/folder", "No such file or directory: /no/folder: see"),
+    ([sys.executable, "-c", "import sys\nsys.exit('fork: Resource temporarily unavailable')"], "/",
+     "fork: Resource temporarily unavailable: raise the limit of processes there (ulimit -u), or"),
+    ([sys.executable, STARTER, "1", "0", "-c", ""], "/", "rank 1: File exists: "),
+], ids=["no Python", "no folder", "a starter", "a rank"])  # fmt: skip
+def test_a_host_on_which_no_rank_can_start_says_so_in_a_line(words, cwd, why, folder):
+    environment = {"MALT_FAILURE_DIR": str(folder), "MALT_IS_AWAY": "1"}
+    if why.startswith("rank"):  # it shares the folder of the launcher
+        folder.mkdir(mode=0o700)
+        (folder / "key").write_text("secret")
+        (folder / "printed-1-1").touch()
+    kept = Kept(folder, words=words, cwd=cwd, environment=environment)
+    line = kept.heard("failed")
+    assert line.startswith(why) and "\n" not in line
+    assert kept.ended() == 1 and folder.exists() == why.startswith("rank")
+
+
+def test_ranks_that_fail_have_started(folder):
+    kept = Kept(folder, words=[sys.executable, STARTER, "0,1", "2", "-c", "import sys; sys.exit('fails')"],
+                environment={"MALT_FAILURE_DIR": str(folder), "MALT_IS_AWAY": "1"})  # fmt: skip
+    assert kept.heard("printed")[1:] == [2, "fails\n"]
+    assert kept.heard("done") is None
+    assert keeper.NONE_ENDED_WELL == starter.NONE_ENDED_WELL and kept.ended("end") == 0 and not folder.exists()
+
+
+def test_a_keeper_that_was_not_spoken_to_goes_on(folder):
+    program = f"import time\ntime.sleep(2)\nopen('{folder}/printed-0-1', 'w').write('said')\ntime.sleep(60)"
+    kept = Kept(folder, program, replaced=QUICK)
+    assert kept.heard("printed") == [0, 1, "said"]
+    assert kept.ended("end") == 0 and not folder.exists()
+
+
+def test_once_the_ranks_have_ended_it_waits_for_a_launcher_that_is_stopped_alone(folder):
+    paused, silent = Kept(folder, replaced=QUICK), Kept(folder.parent / "malt-y", replaced=QUICK)
+    paused.say("pause")
+    assert silent.process.wait(10) == 0
+    time.sleep(1.0)
+    assert paused.process.poll() is None and sorted(os.listdir(folder.parent / "malt-y")) == [
+        f"starter-{os.uname().nodename}"
+    ]
+    assert paused.ended("alive", "end") == 0 and not folder.exists()
+    silent.ended()
+
+
+def test_children_in_sessions_of_their_own_end(folder):
+    program = f"""import os, subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", {SLEEPS!r}], start_new_session=True)
+print(child.pid, file=open("{folder}/printed-0-1", "w"), flush=True)
+time.sleep(60)"""
+    kept = Kept(folder, program)
+    child = int(kept.heard("printed")[2])
+    assert is_alive(child)
+    assert kept.ended("end") == 0 and not is_alive(child) and not folder.exists()
+
+
+def test_it_is_ended_while_ranks_print_and_the_launcher_takes_nothing(folder):
+    program = f"file = open('{folder}/printed-0-1', 'w')\nfor i in range(10**6):\n    file.write('x' * 100)"
+    kept = Kept(folder, program)
+    pipe = kept.process.stdout
+    wait_for(lambda: struct.unpack("i", fcntl.ioctl(pipe, termios.FIONREAD, b"    "))[0] > 50_000)
+    time.sleep(0.3)
+    kept.say("end")
+    assert kept.process.wait(10) == 0 and not folder.exists()
+    kept.ended()
+
+
+def test_a_launcher_that_has_ended_before_is_no_error(folder):
+    process = subprocess.run([sys.executable, "-I", KEEPER], stdin=subprocess.DEVNULL, capture_output=True, timeout=10)
+    assert (process.returncode, process.stderr, folder.exists()) == (0, b"", False)
+
+
+def test_where_the_connection_ends_what_ranks_print_stays(folder):
+    kept = Kept(folder, f"open('{folder}/printed-0-1', 'w').write('said')")
+    kept.heard("done")
+    assert kept.ended() == 0 and (folder / "printed-0-1").read_text() == "said" and not (folder / "key").exists()
+    kept = Kept(folder.parent / "malt-y", f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})")
+    kept.heard("done")
+    assert kept.ended() == 0 and not (folder.parent / "malt-y").exists()
