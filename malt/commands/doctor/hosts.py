@@ -6,7 +6,6 @@ Each host is examined as before a job. Then a job of two ranks runs on the first
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, replace
 from functools import partial
 
@@ -16,6 +15,7 @@ from malt.commands.doctor.probe import PROGRAM, Examination
 from malt.launch.command import Job
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
+from malt.launch.hosts.threads import Note, on_each
 from malt.launch.mpi_library import LaunchError, Library
 
 RunJob = Callable[[str], tuple[Outcome, Examination | None]]
@@ -23,16 +23,14 @@ RunJob = Callable[[str], tuple[Outcome, Examination | None]]
 
 
 def examine(hosts: Sequence[Host], library: Library, environ: Mapping[str, str]) -> list[Finding]:
-    """Return a finding for each host on which no job can start, in order. Local."""
-    with ThreadPoolExecutor() as pool:
-        found = pool.map(partial(_trouble, library, environ), hosts)
-        troubles = zip(hosts, found, strict=True)
-        return [Finding(FAIL, host.name, line) for host, line in troubles if line]
+    """Return a finding for each host on which no job can start, in order. Local. Ctrl-C ends all examinations."""
+    troubles = zip(hosts, on_each(hosts, partial(_trouble, library, environ)), strict=True)
+    return [Finding(FAIL, host.name, line) for host, line in troubles if line]
 
 
-def _trouble(library: Library, environ: Mapping[str, str], host: Host) -> str:
+def _trouble(library: Library, environ: Mapping[str, str], host: Host, note: Note) -> str:
     try:
-        examined(Job(1, PROGRAM, (host,)), library, environ, []).close()
+        examined(Job(1, PROGRAM, (host,)), library, environ, [], note=note).close()
     except LaunchError as error:  # it contains the remedy
         return str(error).removeprefix(f"host {host.name}: ")
     return ""

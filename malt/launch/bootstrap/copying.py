@@ -8,19 +8,21 @@ import json
 import os
 import platform
 import shlex
+import signal
 import subprocess
 import sys
 import tarfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from malt.launch.bootstrap.contents import Contents
 from malt.launch.hosts import findings
 from malt.launch.hosts.connection import START
+from malt.launch.hosts.threads import Note, on_each
 from malt.launch.mpi_library import LaunchError
 from malt.launch.streams.display import say
 
@@ -50,28 +52,27 @@ def _digest(files: Mapping[str, Path]) -> str:
 def copy(hosts: Sequence[str], shell: Sequence[str], contents: Contents, where: Mapping[str, str]) -> None:
     """Copy to all `hosts` at once what they lack, and to this one. `shell`: as of `remote_shell`.
 
-    LaunchError: a host cannot take it.
+    LaunchError: a host cannot take it. Ctrl-C ends all copies.
     """
     wanted = {"folders": where, "python": _VERSION, "machine": platform.machine(), "working": os.getcwd()}
 
-    def to(host: str) -> str:
+    def to(host: str, note: Note) -> str:
         words = [*shell, host, f"exec python3 -I -c {shlex.quote(START)}"]
         own = [os.path.realpath(sys.executable), "-I", "-c", START]
-        with _started(own if host == HERE else words) as process:
+        with _started(own if host == HERE else words, note) as process:
             return _copied(host, process, wanted, contents)
 
-    with ThreadPoolExecutor() as pool:
-        troubles = list(pool.map(to, [HERE, *hosts]))
-    for trouble in troubles:
+    for trouble in on_each([HERE, *hosts], to):
         if trouble:
             raise LaunchError(trouble)
 
 
 @contextlib.contextmanager
-def _started(words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
+def _started(words: Sequence[str], note: Note) -> Iterator[subprocess.Popen[bytes]]:
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
     ) as process:
+        note(partial(_kill, process))
         limit = threading.Timer(_COPY_S, process.kill)
         limit.daemon = True
         limit.start()
@@ -82,10 +83,18 @@ def _started(words: Sequence[str]) -> Iterator[subprocess.Popen[bytes]]:
             process.kill()
 
 
+def _kill(process: subprocess.Popen[bytes]) -> None:
+    """Kill it and what it has started: they would keep its pipes open."""
+    if process.returncode is None:
+        with contextlib.suppress(OSError):
+            os.killpg(process.pid, signal.SIGKILL)
+
+
 def _copied(host: str, process: subprocess.Popen[bytes], wanted: dict[str, Any], contents: Contents) -> str:
     """Copy to one host; return what is wrong, or ""."""
     assert process.stdin and process.stdout and process.stderr
     hello = threading.Timer(_HELLO_S, process.kill)
+    hello.daemon = True
     hello.start()
     with contextlib.suppress(BrokenPipeError):
         process.stdin.write(_TEXT.read_bytes() + b"\0" + json.dumps(wanted).encode() + b"\n")

@@ -5,6 +5,7 @@ It reads lines of JSON, [command, value], from standard input, and answers each 
 
 check   what the job needs of this host; answers what is there
 reach   endpoints of hosts, by name; answers the names of those to which no connection can be made
+reached all hosts have tried: from now on nothing listens here
 watch   the folder of the job, and the identity of the launcher's host; makes it, and sends each report that a rank
         writes there (malt/runner/reporting.py); answers whose it is, or why it cannot be made
 pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line; answers
@@ -185,8 +186,9 @@ class Agent:
                 self.send([command, checked(value)])
             elif command == "reach":
                 self.send([command, unreached(value)])
+            elif command == "reached":
+                close(self._server)
             elif command == "watch":
-                close(self._server)  # all hosts have tried
                 self.send([command, self._begin_watch(*value)])
             elif command == "pause":
                 self.send([command, None])

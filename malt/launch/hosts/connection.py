@@ -98,8 +98,9 @@ class Connection:
         return self._process.poll(), self._errors.decode(errors="replace")
 
     def close(self) -> None:
-        """End the connection, and with it the agent."""
+        """End the connection, and with it the agent. A thread that waits for an answer gets Silent."""
         self._outgoing.put(None)
+        self._answers.put(None)
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from malt.launch.command import Job, files_of, is_here
 from malt.launch.hosts import allocation
 from malt.launch.hosts.remote import RemoteHosts, Unreachable, need
+from malt.launch.hosts.threads import Note
 from malt.launch.mpi_library import LaunchError, Library
 from malt.launch.streams.display import say
 
@@ -17,11 +18,13 @@ _COME_S, _NAP_S = 300.0, 2.0
 
 
 def examined(
-    job: Job, library: Library, environ: Mapping[str, str], needed: Sequence[str], comes_late: bool = False
+    job: Job, library: Library, environ: Mapping[str, str], needed: Sequence[str], comes_late: bool = False,
+    note: Note = lambda end: None,
 ) -> RemoteHosts:  # fmt: skip
     """Return the other hosts of `job`, where it can start. LaunchError: it cannot, on one of them. Local.
 
-    `needed`: files that each host must have. `comes_late`: hosts that do not answer yet are waited for.
+    `needed`: files that each host must have. `comes_late`: hosts that do not answer yet are waited for. `note` gets
+    what ends the connections.
     """
     for path in needed:
         if not os.path.exists(path):
@@ -33,6 +36,7 @@ def examined(
     end, said = time.monotonic() + (_COME_S if comes_late else 0.0), ""
     while True:
         remote = RemoteHosts(names, environ, family=library.family)
+        note(remote.close)
         try:
             remote.check(wanted, environ)
             return remote

@@ -79,16 +79,22 @@ class RemoteHosts:
         self._ask("check", wanted)
         found = self._answers("check", PROBE_TIMEOUT_S + _REACH_S)
         _raise_first(findings.of_host(host, need, found[host]) for host in found)
-        if any(name in environ for name in _PORT_RANGES):  # a firewall may pass these ports alone
-            return
+        if not any(name in environ for name in _PORT_RANGES):  # else a firewall may pass these ports alone
+            self._reach({host: hello["endpoint"] for host, hello in hellos.items()})
+        self._ask("reached")
+
+    def _reach(self, endpoints: Mapping[str, Any]) -> None:
+        """Try all connections between hosts. `endpoints`: those of the others. LaunchError: one cannot be made."""
         server, endpoint = agent.listener()
-        endpoints = {os.uname().nodename: endpoint, **{host: hello["endpoint"] for host, hello in hellos.items()}}
-        for one in self._connections:
-            one.ask("reach", {host: where for host, where in endpoints.items() if host != one.host})
-        others = {host: where for host, where in endpoints.items() if where != endpoint}
-        unreached: dict[str, Any] = {os.uname().nodename: agent.unreached(others)}
-        unreached |= self._answers("reach", _REACH_S)
-        agent.close(server)
+        try:
+            endpoints = {os.uname().nodename: endpoint, **endpoints}
+            for one in self._connections:
+                one.ask("reach", {host: where for host, where in endpoints.items() if host != one.host})
+            others = {host: where for host, where in endpoints.items() if where != endpoint}
+            unreached: dict[str, Any] = {os.uname().nodename: agent.unreached(others)}
+            unreached |= self._answers("reach", _REACH_S)
+        finally:
+            agent.close(server)
         _raise_first([findings.of_network(unreached)])
 
     def __bool__(self) -> bool:

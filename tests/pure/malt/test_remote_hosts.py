@@ -7,13 +7,18 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 
 import pytest
+from processes import is_alive, wait_for
 
 from malt.commands import command_line
+from malt.commands.doctor.hosts import examine
+from malt.launch.bootstrap import copying
+from malt.launch.bootstrap.contents import Contents
 from malt.launch.command import Job
-from malt.launch.hosts import agent, examination, remote
+from malt.launch.hosts import agent, examination, findings, remote
 from malt.launch.hosts.allocation import Host, is_of_mpijob
 from malt.launch.hosts.closing import LOCK, has_closed
 from malt.launch.hosts.connection import program
@@ -144,6 +149,51 @@ def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):
     assert ending._have_ended()
     (here / "closed-1").unlink()
     assert not ending._have_ended()
+
+
+def test_once_hosts_have_tried_their_connections_nothing_listens(hosts, monkeypatch):
+    found = {}
+
+    def unreached(endpoints):
+        found.update({host: [["127.0.0.1"], port] for host, (_, port) in endpoints.items()})
+        assert tries(found) == []
+        return []
+
+    tries = agent.unreached
+    monkeypatch.setattr(agent, "unreached", unreached)
+    for name in ("of_host", "of_network"):
+        monkeypatch.setattr(findings, name, lambda *arguments: "")
+    hosts.check(NEED, {})
+    wait_for(lambda: tries(found) == ["b", "c"], 5)
+
+
+SLEEPS = "#!/bin/sh\necho $$ >> {}\nsleep 20\n"
+
+
+@pytest.mark.parametrize("what", ["an examination", "a copy"])
+def test_ctrl_c_ends_what_runs_on_all_hosts(what, tmp_path):
+    shell, numbers = tmp_path / "shell", tmp_path / "numbers"
+    shell.write_text(SLEEPS.format(numbers))
+    shell.chmod(0o755)
+    environ = {**os.environ, "PRTE_MCA_plm_ssh_agent": str(shell)}
+
+    def running():
+        return [int(word) for word in numbers.read_text().split()] if numbers.exists() else []
+
+    def interrupt():
+        wait_for(lambda: len(running()) == 2)
+        os.kill(os.getpid(), signal.SIGINT)
+
+    began = time.monotonic()
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        if what == "a copy":
+            folders = {"environment": str(tmp_path / "a" / "e"), "program": str(tmp_path / "a" / "p")}
+            copying.copy(["b", "c"], [str(shell)], Contents({}, {}), folders)
+        else:
+            examine([Host("b"), Host("c")], NEED.library, environ)
+    assert time.monotonic() - began < 5
+    assert not any(map(is_alive, running()))
 
 
 @pytest.mark.parametrize(("family", "environ", "words"), [
