@@ -49,6 +49,8 @@ class End(NamedTuple):
     status: int
     is_notified: bool = False
     """Whether the job was ended by a signal to the launcher."""
+    goes_on: bool = False
+    """Whether ranks may go on on hosts that this one has lost."""
 
 
 def run(
@@ -71,15 +73,14 @@ def run(
         signals.suspend = remote.pausing(signals.suspend)
         output.start()
         keepers = Keepers(dict(line.away or ()), line.ranks, line.program, _passed(ours), folder, remote.shell)
+        signals.suspend = keepers.pausing(signals.suspend)
         job.own(keepers.processes())
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
         ending = Ending(folder, line.ranks, remote) if remote else None
-        failure, is_ending = _ends(folder, state, ending)
-        if state is not None and keepers:
-            failure = partial(_status_of_part, state, keepers)
+        failure, is_ending = _ends(folder, state, ending, keepers)
         status = job.wait(failure, is_ending)
-        keepers.collect()
+        keepers.collect(status, lambda: signals.times > 1)
         banners, is_notified = output.close(observer.close()), False
         if control_server is not None:
             control_server.close()
@@ -101,7 +102,7 @@ def run(
         if status != 0 and state is not None and signals.first is None:
             state.report_early_failures()
         say(reports + keepers.last_words)
-    return End(status, signals.first is not None)
+    return End(status, signals.first is not None, keepers.are_left)
 
 
 def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlServer | None, str]:
@@ -132,18 +133,25 @@ def _variables(line: Line, environ: Mapping[str, str], folder: str, has_hosts: b
 
 
 def _ends(
-    folder: Path, state: JobState | None, ending: Ending | None
+    folder: Path, state: JobState | None, ending: Ending | None, keepers: Keepers
 ) -> tuple[Callable[[], int | None], Callable[[], bool]]:
     """The arguments of Supervised.wait: what tells the status, and whether ranks still run to their end."""
+    if state is not None and keepers:
+        return partial(_status_of_part, state, keepers), lambda: state.is_ending(keepers.unreached())
     if state is not None:
         return state.status, state.is_ending
     return (partial(failed_with, folder) if ending is None else ending.status), bool
 
 
 def _status_of_part(state: JobState, keepers: Keepers) -> int | None:
-    """The status of a job that may go on without this host, or None while it runs."""
+    """The status of a job that may go on without this host, or None while it runs.
+
+    Where ranks of a host cannot start, none can meet the others: the job ends at once.
+    """
+    if keepers.is_over or keepers.have_failed(state.heard()):
+        return 1
     status = state.status()
-    if status is None and keepers.is_cut_off() and not state.is_any_here():
+    if status is None and not state.is_any_here() and keepers.is_cut_off():
         keepers.leave()
         return 1
     return status

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from dstorm.errors import DeadlinePassed
 from dstorm.membership.processes import Process, ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
 from dstorm.transports import shm_space
@@ -28,7 +29,7 @@ from malt.resilience.rendezvous import Rendezvous
 from malt.runner import exits
 from malt.runner.leaving import HOST_COUNTS, is_leaving
 from malt.runner.program import JOB_DIR
-from malt.runner.reporting import report_to
+from malt.runner.reporting import is_connected, report_to
 from malt.watch.ranks import started
 from malt.world.endings import TolerantEnding
 from malt.world.world import World
@@ -123,7 +124,8 @@ def transport(comm: Any, deadline_s: float, suspect_after_s: float | None) -> tu
 def _transport(
     comm: Any, deadline_s: float, suspect_after_s: float | None
 ) -> tuple[SurvivingTransport, ProcessMonitor]:
-    folder, here = os.environ.get(JOB_DIR), _is_on_one_host(os.environ)
+    # Where the launcher is on another host, the reports of ranks are in no folder that they see.
+    folder, here = os.environ.get(JOB_DIR), _is_on_one_host(os.environ) and not is_connected()
     if here and not folder:
         return _of_mpi(comm, deadline_s, suspect_after_s)
     ranks = party.plain() if comm is None else party.of_mpi(comm)
@@ -185,7 +187,9 @@ def _of_one_host(
     """
     place = OneHost(ranks.rank, ranks.size, ranks.library)
     end = time.monotonic() + deadline_s
-    while not (processes := started(folder)).keys() >= set(ranks.members) and time.monotonic() < end:
+    while missing := set(ranks.members) - (processes := started(folder)).keys():
+        if time.monotonic() > end:
+            raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)  # plain processes have not met in MPI_Init
     others = {rank: processes[member] for rank, member in enumerate(ranks.members) if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s)

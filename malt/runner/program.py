@@ -155,7 +155,7 @@ def _exited(error: SystemExit) -> None:
     if not isinstance(error.code, int):
         with contextlib.suppress(Exception):
             print(error.code, file=sys.stderr)
-    if _folder is not None and _session_is_over():
+    if (_folder is not None or reporting.is_plain()) and _session_is_over():
         # All ranks end by themselves: the launcher gets the status, and mpiexec sees a good end.
         reporting.report(f"status-{status}", "")
         return
@@ -283,9 +283,10 @@ def status_of(error: SystemExit) -> int:
 
 
 def _session_is_over() -> bool:
-    """Whether malt.finalize has ended the session on all ranks, and MPI is not finalized yet."""
+    """Whether malt.finalize has ended the session on all ranks, and MPI, where there is one, is not finalized yet."""
     exits, mpi = sys.modules.get("malt.runner.exits"), sys.modules.get("mpi4py.MPI")
-    return exits is not None and mpi is not None and not mpi.Is_finalized() and bool(exits.session_is_over())
+    is_open = reporting.is_plain() or (mpi is not None and not mpi.Is_finalized())
+    return exits is not None and is_open and bool(exits.session_is_over())
 
 
 def _is_alone() -> bool:

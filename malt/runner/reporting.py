@@ -12,6 +12,7 @@ import json
 import os
 import sys
 import threading
+import time
 import traceback
 from collections.abc import Sequence
 from types import ModuleType
@@ -42,10 +43,21 @@ RANK, SIZE = "MALT_RANK", "MALT_SIZE"
 
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", RANK, "SLURM_PROCID")
 _CONNECT_S = 5.0
+_SEND_S, _NAP_S = 2.0, 0.01
+"""How long a report that this rank may end after waits for the launcher to take it; others wait for nothing."""
+_LAST = "finished-", "status-", "left-", "rank-"
+_REPEATED = "shown-"
+"""The reports of which each replaces the one before (malt/watch/answers.py)."""
 _LONGEST_TEXT = 100_000
 """A longer text loses its beginning: the end of a traceback says most, and the launcher takes lines of 1 MiB."""
 
 _sending = threading.RLock()
+_connection: socket.socket | None = None
+"""That of CALL."""
+_unsent: list[tuple[str, bytes]] = []
+"""The reports that the connection has not taken so far, the first of them perhaps in part: its name is empty then."""
+_is_sending = _is_stuck = False
+"""Whether reports are being sent, and whether the launcher took none in time."""
 _folder: str | None = None
 _process = 0
 """The process that is the rank. A fork of it is not."""
@@ -92,6 +104,7 @@ def _read_key(folder: str | None) -> tuple[str, ...]:
 def _connect(port: str, *addresses: str) -> None:
     import socket  # takes 10 ms, which ranks on the launcher's host need not wait
 
+    global _connection
     for address in addresses:
         with contextlib.suppress(OSError):
             connection = socket.create_connection((address, int(port)), _CONNECT_S)
@@ -100,6 +113,7 @@ def _connect(port: str, *addresses: str) -> None:
                 continue
             connection.settimeout(None)
             os.environ[CALL] = str(connection.fileno())
+            _connection = connection
             # A child must not keep the connection open: its end reports the end of the rank.
             os.register_at_fork(after_in_child=connection.close)
             return
@@ -191,12 +205,50 @@ def write(path: str | os.PathLike[str], text: str) -> None:
 
 
 def _send(name: str, text: str) -> bool:
-    """Send a report over the connection. Returns whether this process is a rank with one."""
-    call = os.environ.get(CALL)
-    if call is not None:
-        # The newline before it ends a line that a signal handler's exception has cut off.
-        line = b"\n" + json.dumps([name, text[-_LONGEST_TEXT:]]).encode() + b"\n"
-        with _sending, contextlib.suppress(OSError):  # the launcher has ended
-            while line:
-                line = line[os.write(int(call), line) :]
-    return call is not None
+    """Send a report over the connection. Returns whether this process is a rank with one.
+
+    Where the launcher is cut off, the report stays here until a later one finds a way. No rank waits for that.
+    """
+    if os.environ.get(CALL) is None:
+        return False
+    # The newline before it ends a line that a signal handler's exception has cut off.
+    line = b"\n" + json.dumps([name, text[-_LONGEST_TEXT:]]).encode() + b"\n"
+    with _sending, contextlib.suppress(OSError):  # the launcher has ended
+        if name.startswith(_REPEATED):
+            _unsent[:] = [one for one in _unsent if one[0] != name]
+        _unsent.append((name, line))
+        if not _is_sending:  # else a signal handler has come between: what it reports is sent next
+            _send_all(_SEND_S if name.startswith(_LAST) else 0.0)
+    return True
+
+
+def _send_all(patience_s: float) -> None:
+    """Send the reports that are unsent. Those that the connection does not take within `patience_s` stay so.
+
+    After a wait in vain none waits again, until the connection takes some. OSError: it has ended.
+    """
+    global _is_sending, _is_stuck
+    if _connection is None:
+        return
+    import socket
+
+    end = time.monotonic() + patience_s
+    _is_sending = True
+    try:
+        while _unsent:
+            line = _unsent[0][1]
+            try:
+                sent = _connection.send(line, socket.MSG_DONTWAIT)
+            except BlockingIOError:
+                if _is_stuck or time.monotonic() >= end:
+                    _is_stuck = _is_stuck or patience_s > 0
+                    return
+                time.sleep(_NAP_S)
+                continue
+            _is_stuck = False
+            if sent < len(line):
+                _unsent[0] = ("", line[sent:])
+            else:
+                del _unsent[0]
+    finally:
+        _is_sending = False

@@ -48,6 +48,13 @@ def test_ranks_of_hosts_that_start_by_themselves_train(hosts):
     hosts.until_clean()
 
 
+@pytest.mark.thorough
+def test_all_ranks_may_be_on_one_other_host(hosts):
+    done = hosts.malt("a", *words("b:2", 1, 2))
+    assert done.returncode == 0 and ends(done.stdout) == ["ends 0 (0, 1) 1", "ends 1 (0, 1) 1"], done
+    hosts.until_clean()
+
+
 @pytest.mark.parametrize("lost", ["a rank", "a host", "a cable"])
 @pytest.mark.thorough(but="a host")
 def test_the_others_go_on(lost, hosts):

@@ -101,6 +101,7 @@ def test_a_rank_that_sends_invalid_lines_has_not_ended(caller, tmp_path, monkeyp
     """One line was cut off by a signal, another is too long."""
     caller.sendall(b'["left-2", "3"' + b"\n" + b"[" * (1 << 21))
     monkeypatch.setenv(CALL, str(caller.fileno()))
+    monkeypatch.setattr(reporting, "_connection", caller)
     reporting.report_to(None, "rank-2.txt", "x" * (1 << 21) + "the error")
     wait_for("rank-2.txt", tmp_path)
     assert files(tmp_path) == ["elsewhere-2", "rank-2.txt"]

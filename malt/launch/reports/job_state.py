@@ -32,7 +32,7 @@ import os
 import re
 import time
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Collection, Mapping, Set
 from pathlib import Path
 from typing import Final
 
@@ -123,9 +123,18 @@ class JobState:
         """Whether a rank runs on this host, as far as is known. Local."""
         return any(not system.has_ended(one) for one in self._processes().values())
 
-    def is_ending(self) -> bool:
-        """Whether a rank that has finished still runs on this host, as its interpreter closes files. Local."""
+    def heard(self) -> set[int]:
+        """Return the ranks that have reported anything so far. Local."""
+        return self._notes.ranks("started") | self._notes.ranks("elsewhere")
+
+    def is_ending(self, unreached: Collection[int] = ()) -> bool:
+        """Whether a rank that has finished still runs, as its interpreter closes files. Local.
+
+        `unreached`: the ranks whose hosts are not heard any more, which are not waited for.
+        """
         finished = self._notes.ranks("finished")
+        if self._notes.ranks("elsewhere") & finished - self._notes.ranks("ended") - set(unreached):
+            return True
         return any(rank in finished and not system.has_ended(it) for rank, it in self._processes().items())
 
     def report_early_failures(self) -> None:
@@ -146,7 +155,7 @@ class JobState:
             return self._status
         if self._notes.ranks("finished"):
             return 0
-        if self._notes.ranks("started") | self._notes.ranks("elsewhere"):
+        if self.heard():
             say("malt run: no rank has ended well, as far as is known\n")
             return 1
         say(f"malt run: nothing was heard of any rank: {self._why()}\n")

@@ -253,6 +253,17 @@ def test_a_rank_stopped_before_the_session_has_its_time_anew_in_it(tmp_path, sto
     assert stopped.wait(10) == -signal.SIGKILL
 
 
+@pytest.mark.parametrize(
+    ("reports", "unreached", "is_ending"),
+    [((), (), True), (("ended-1",), (), False), ((), (1,), False), (("ended-1",), (1,), False)],
+)
+def test_a_rank_elsewhere_that_has_finished_closes_files_until_it_has_ended(tmp_path, reports, unreached, is_ending):
+    """Where its host is not heard of, it is not waited for."""
+    for name in ("elsewhere-0", "elsewhere-1", "finished-1", *reports):
+        (tmp_path / name).write_text("")
+    assert JobState(tmp_path, 2, is_spread=True).is_ending(unreached) == is_ending
+
+
 def test_before_any_report(tmp_path):
     assert called(tmp_path) is None
     assert failed_with(tmp_path) is None

@@ -1,7 +1,8 @@
 """The other hosts of a job of plain processes: a keeper on each (malt/launch/hosts/plain/keeper.py), and its launcher.
 
 Where a host is not heard of any more, its ranks may be those that go on. So nothing is ended then but the launcher,
-once its own ranks have left, and it says where the others print and how they are ended.
+once its own ranks have left, and it says where the others print and how they are ended. What was given up so stays so,
+also where such a host is heard of again.
 """
 
 from __future__ import annotations
@@ -10,24 +11,37 @@ import contextlib
 import json
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import IO
 
 from malt.launch.command import STARTER
 from malt.launch.hosts.plain.keeper import PULSE_S
 from malt.launch.hosts.plain.starter import AWAY, OVER
+from malt.launch.streams.display import say
 from malt.runner import reporting
 from malt.runner.program import PIPES
 
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
-SILENT_S = 5.0
-"""A host that was not heard of for so long is cut off, or down, for the end of a job whose ranks here have left."""
-_DONE_S, _ENDS_S = 2.0, 5.0
+SILENT_S, SILENT_ALONE_S = 5.0, 30.0
+"""A host that was not heard of for so long is cut off, or down, for the end of a job whose ranks here have left; and of
+one that never had ranks here."""
+START_S = 60.0
+"""How long ssh may take until the keeper has started its ranks."""
+_UNHEARD_S = 2.0
+"""How long after the end of a host's ranks what they have reported may come."""
+_ENDS_S, _POLL_S = 5.0, 0.05
+"""How long a keeper may take to end."""
+_PULSES = 2
+"""After so many pulses without a piece of what ranks have printed no more is expected at the end."""
+_REST_S, _REST_OF_FAILED_S = 600.0, 10.0
+"""How long what ranks have printed may take to come at the end: where the job has ended well, and else, as ranks there
+may still print."""
 
 
 class Keeper:
@@ -38,10 +52,19 @@ class Keeper:
         folder: Path, shell: Sequence[str],
     ) -> None:  # fmt: skip
         self.host, self.ranks, self._folder = host, tuple(ranks), folder
-        self.heard_at = time.monotonic()
+        self.place = str(folder)
+        """The folder of the job there."""
+        self._began = self._heard_at = time.monotonic()
         self.starter: int | None = None
         """The number of the process there that has started the ranks."""
         self.is_done = threading.Event()
+        self._done_at = 0.0
+        self._why = ""
+        """Why the ranks there cannot start, as the keeper has said."""
+        self.is_printing = False
+        """Whether a piece that ranks there have printed is being printed here."""
+        self.pulses = 0
+        """How often it was heard of since the last piece, when it had no more."""
         self._outputs: dict[tuple[int, int], int] = {}
         self._process = subprocess.Popen(
             [*shell, host, f"exec {shlex.quote(sys.executable)} -I {shlex.quote(_KEEPER)}"],
@@ -65,9 +88,43 @@ class Keeper:
         """The number of its process on this host."""
         return self._process.pid
 
-    def end(self) -> None:
-        """Have what is left there killed and removed, where it can be reached."""
+    def silent_s(self) -> float:
+        """For how long it was not heard of; 0 before it has started ranks, and while what they print cannot be."""
+        if self.starter is None or self.is_printing:
+            return 0.0
+        return time.monotonic() - self._heard_at
+
+    def failure(self, heard: Collection[int]) -> str:
+        """Why the ranks there cannot meet the others, or "". `heard`: the ranks that have reported anything."""
+        names, now = _named(self.ranks), time.monotonic()
+        if self._why:
+            return f"host {self.host}: {names} cannot start there: {self._why}"
+        if self.starter is None and not self._listening.is_alive():
+            status = self._process.poll()
+            how = "" if status is None else f" with status {status}"
+            return f"host {self.host}: the connection has ended{how} before {names} had started there"
+        if self.starter is None and now - self._began > START_S:
+            return f"host {self.host}: nothing has come from it for {START_S:.0f} s, {names} cannot start there"
+        unheard = sorted(set(self.ranks) - set(heard))
+        if unheard and self.is_done.is_set() and now - self._done_at > _UNHEARD_S:
+            return f"host {self.host}: {_named(unheard)} ended there without a report, and could not start or connect"
+        return ""
+
+    def pause(self) -> None:
+        """Tell it that nothing will be said until the next pulse: this process is about to be stopped."""
+        self._say(b"pause\n")
+
+    def resume(self) -> None:
+        """Take it as heard of now: this process was stopped."""
+        self._heard_at = time.monotonic()
+        self._say(b"alive\n")
+
+    def request_end(self) -> None:
+        """Ask it to kill and remove what is left there."""
         self._say(b"end\n")
+
+    def end(self) -> None:
+        """Wait until what is left there is killed and removed, where it can be reached."""
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._process.wait(_ENDS_S)
         self.drop()
@@ -77,6 +134,8 @@ class Keeper:
         with contextlib.suppress(OSError):
             self._process.kill()
         self._process.wait()
+        with contextlib.suppress(OSError):
+            self._input.close()
 
     def _say(self, line: bytes) -> None:
         with self._saying, contextlib.suppress(OSError, ValueError):
@@ -89,25 +148,44 @@ class Keeper:
             self._say(b"alive\n")
 
     def _listen(self, pipe: IO[bytes]) -> None:
+        with pipe:
+            self._take(pipe)
+        for number in self._outputs.values():
+            os.close(number)
+
+    def _take(self, pipe: IO[bytes]) -> None:
         for line in pipe:
-            self.heard_at = time.monotonic()
+            self._heard_at = time.monotonic()
             with contextlib.suppress(ValueError, TypeError):  # what a shell prints at login
                 what, value = json.loads(line)
                 if what == "printed":
+                    self.pulses = 0
                     self._print(*value)
+                    self._heard_at = time.monotonic()
+                elif what == "alive":
+                    self.pulses += 1
                 elif what == "started":
                     self.starter = value
+                elif what == "folder":
+                    self.place = str(value)
+                elif what == "failed":
+                    self._why = str(value)
                 elif what == "done":
+                    self._done_at = time.monotonic()
                     self.is_done.set()
 
     def _print(self, rank: int, number: int, piece: str) -> None:
         """Write what a rank has printed to its pipe in the folder of the job, as ranks of this host do themselves."""
-        if (rank, number) not in self._outputs:
-            self._outputs[rank, number] = os.open(self._folder / f"{PIPES[number]}-{rank}", os.O_WRONLY)
         data = piece.encode("latin-1")
-        with contextlib.suppress(OSError):
+        self.is_printing = True
+        with contextlib.suppress(OSError):  # the job has ended, and nobody reads
+            if (rank, number) not in self._outputs:
+                pipe = os.open(self._folder / f"{PIPES[number]}-{rank}", os.O_WRONLY | os.O_NONBLOCK)
+                os.set_blocking(pipe, True)
+                self._outputs[rank, number] = pipe
             while data:
                 data = data[os.write(self._outputs[rank, number], data) :]
+        self.is_printing = False
 
 
 class Keepers:
@@ -119,6 +197,13 @@ class Keepers:
     ) -> None:  # fmt: skip
         self._keepers = [Keeper(host, ranks, size, program, environ, folder, shell) for host, ranks in away.items()]
         self._folder = folder
+        has_own = sum(len(one.ranks) for one in self._keepers) < size
+        self._silent_s = SILENT_S if has_own else SILENT_ALONE_S
+        self._left: list[Keeper] = []
+        """Those that are given up."""
+        self._has_failed = False
+        self.is_over = False
+        """Whether `leave` was called."""
         self.last_words = ""
         """The line that ends the output where ranks may go on without this host."""
 
@@ -130,38 +215,82 @@ class Keepers:
         """The processes of the connections, on this host."""
         return [one.process for one in self._keepers]
 
+    def pausing(self, suspend: Callable[[int], None]) -> Callable[[int], None]:
+        """Return suspend(number), which tells the keepers where this process is stopped, and goes on."""
+
+        def pause_and_suspend(number: int) -> None:
+            for one in self._keepers if number == signal.SIGSTOP else ():
+                one.pause()
+            suspend(number)
+            for one in self._keepers if number == signal.SIGCONT else ():
+                one.resume()
+
+        return pause_and_suspend
+
+    def unreached(self) -> set[int]:
+        """The ranks on hosts that are not heard of any more."""
+        return {rank for one in self._keepers if self._is_silent(one) for rank in one.ranks}
+
+    def have_failed(self, heard: Collection[int]) -> bool:
+        """Whether ranks of a host cannot meet the others. Prints why, once. `heard`: as in `Keeper.failure`."""
+        if not self._has_failed and (why := next(filter(None, (one.failure(heard) for one in self._keepers)), "")):
+            self._has_failed = True
+            say(f"malt run: {why}\n")
+        return self._has_failed
+
     def is_cut_off(self) -> bool:
         """Whether this host has lost some others, and on those that it still hears no rank runs."""
         silent = [one for one in self._keepers if self._is_silent(one)]
         return bool(silent) and all(one.is_done.is_set() for one in self._keepers if one not in silent)
 
-    def leave(self) -> None:
-        """Let the starter of this host end, and note where ranks may go on, for `last_words`."""
-        (self._folder / OVER).touch()
-        lost = "; ".join(
-            f"ranks {', '.join(map(str, one.ranks))} may go on on host {one.host}, and print to "
-            f"{self._folder}/printed-* there; to end them: ssh {one.host} kill -- -{one.starter}"
-            for one in self._keepers
-            if self._is_silent(one)
-        )
-        self.last_words = f"malt run: this host has lost others: {lost}\n"
+    @property
+    def are_left(self) -> bool:
+        """Whether hosts are given up, on which ranks may go on."""
+        return bool(self._left)
 
-    def collect(self) -> None:
-        """Wait until all that ranks have printed there has come, where it may."""
-        end = time.monotonic() + _DONE_S
-        for one in self._keepers:
-            if not self._is_silent(one):
-                one.is_done.wait(max(0.0, end - time.monotonic()))
+    def leave(self) -> None:
+        """Let the starter of this host end, and give up the hosts where ranks may go on. `last_words` says which."""
+        self.is_over = True
+        (self._folder / OVER).touch()
+        self._left = [one for one in self._keepers if self._is_silent(one) and not one.is_done.is_set()]
+        silent = ", ".join(one.host for one in self._keepers if self._is_silent(one))
+        lost = "; ".join(
+            f"{_named(one.ranks)} may go on on host {one.host}, and print to "
+            f"{one.place}/printed-* there; to end them: ssh {one.host} kill -- -{one.starter}"
+            for one in self._left
+        )
+        self.last_words = f"malt run: this host has lost others: {lost or silent}\n"
+
+    def collect(self, status: int, is_hurried: Callable[[], bool]) -> None:
+        """Wait until all that ranks have printed there has come, as long as it comes. Says what has not.
+
+        `status`: that of the job. is_hurried(): whether the user waits no more.
+        """
+        end = time.monotonic() + (_REST_OF_FAILED_S if status else _REST_S)
+        kept = [one for one in self._keepers if one.starter is not None and one not in self._left]
+        for one in kept:
+            one.pulses = 0
+        for one in kept:
+            while not self._is_silent(one) and one.pulses <= _PULSES and not one.is_done.wait(_POLL_S):
+                if is_hurried() or time.monotonic() > end:
+                    say(f"malt run: host {one.host}: the end of what {_named(one.ranks)} printed is left out\n")
+                    break
 
     def end(self) -> None:
-        """End what is left of the job on the hosts that can be reached."""
+        """End what is left of the job on the hosts that can be reached and are not given up."""
+        reached = [one for one in self._keepers if one not in self._left and not self._is_silent(one)]
+        for one in reached:
+            one.request_end()
         for one in self._keepers:
-            if self._is_silent(one):
-                one.drop()
-            else:
+            if one in reached:
                 one.end()
+            else:
+                one.drop()
         self._keepers = []
 
-    @staticmethod
-    def _is_silent(one: Keeper) -> bool:
-        return time.monotonic() - one.heard_at > SILENT_S
+    def _is_silent(self, one: Keeper) -> bool:
+        return one.silent_s() > self._silent_s
+
+
+def _named(ranks: Sequence[int]) -> str:
+    return f"rank{'s' if len(ranks) > 1 else ''} {', '.join(map(str, ranks))}"

@@ -1,0 +1,196 @@
+"""The launcher's side of hosts that are started by themselves: which are given up, and what is waited for.
+
+In place of ssh a small program says what a keeper would.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+
+import pytest
+
+from malt.launch import job
+from malt.launch.hosts.plain import keepers as module
+from malt.launch.hosts.plain.keepers import Keepers
+from malt.launch.reports.job_state import JobState
+from malt.runner import reporting
+
+pytestmark = pytest.mark.serial
+
+FAKE = """
+import json, sys, time
+say = lambda *what: print(json.dumps(what), flush=True)
+await_end = lambda: next(line for line in sys.stdin if line == "end\\n")
+sys.stdin.readline()
+{}
+"""
+SITS = "say('started', 7); await_end()"
+
+
+@pytest.fixture
+def start(tmp_path, monkeypatch):
+    """start(text, size): keepers of host b, with rank 1, whose connection runs this text."""
+    (tmp_path / reporting.KEY).write_text("0f" * 32)
+    monkeypatch.setattr(module, "_ENDS_S", 0.5)
+    opened = []
+
+    def start(text, size=2):
+        made = Keepers({"b": (1,)}, size, ["x.py"], {}, tmp_path, [sys.executable, "-c", FAKE.format(text)])
+        opened.append(made)
+        return made
+
+    yield start
+    for one in opened:
+        one.end()
+
+
+def until(condition, limit_s=10):
+    end = time.monotonic() + limit_s
+    while not condition():
+        assert time.monotonic() < end
+        time.sleep(0.01)
+
+
+def the(keepers):
+    return keepers._keepers[0]
+
+
+FAILURES = {
+    "say('failed', 'no space left'); await_end()": "host b: rank 1 cannot start there: no space left",
+    "sys.exit(255)": "host b: the connection has ended with status 255 before rank 1 had started there",
+    "await_end()": "host b: nothing has come from it for 1 s, rank 1 cannot start there",
+    "say('started', 7); say('done', None); await_end()":
+        "host b: rank 1 ended there without a report, and could not start or connect",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("text", FAILURES)
+def test_a_host_whose_ranks_cannot_start_ends_the_job(text, start, tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(module, "START_S", 1.0)
+    monkeypatch.setattr(module, "_UNHEARD_S", 0.1)
+    keepers, state = start(text), JobState(tmp_path, 2, is_spread=True)
+    until(lambda: job._status_of_part(state, keepers) == 1)
+    assert job._status_of_part(state, keepers) == 1
+    assert capsys.readouterr().err == f"malt run: {FAILURES[text]}\n"
+    assert not keepers.are_left
+
+
+def test_a_host_whose_ranks_have_reported_has_not_failed(start, monkeypatch):
+    monkeypatch.setattr(module, "_UNHEARD_S", 0.0)
+    keepers = start("say('started', 7); say('done', None); await_end()")
+    assert the(keepers).is_done.wait(10)
+    time.sleep(0.01)
+    assert not keepers.have_failed({1})
+
+
+def test_a_slow_start_is_no_silence(start, monkeypatch):
+    monkeypatch.setattr(module, "SILENT_S", 0.1)
+    keepers = start("time.sleep(0.5); " + SITS)
+    until(lambda: keepers.is_cut_off() or the(keepers).starter is not None)
+    assert the(keepers).starter == 7
+    until(keepers.is_cut_off)
+
+
+def test_a_launcher_without_ranks_is_more_patient(start, monkeypatch):
+    monkeypatch.setattr(module, "SILENT_S", 0.1)
+    keepers = start(SITS, size=1)
+    until(lambda: the(keepers).silent_s() > 0.3)
+    assert not keepers.is_cut_off()
+
+
+def test_a_stop_of_the_launcher_is_no_silence(start, monkeypatch):
+    monkeypatch.setattr(module, "SILENT_S", 0.2)
+    keepers = start(SITS)
+    until(lambda: the(keepers).starter is not None)
+    suspended, said = [], []
+    monkeypatch.setattr(the(keepers), "_say", said.append)
+    suspend = keepers.pausing(suspended.append)
+    suspend(signal.SIGSTOP)
+    until(keepers.is_cut_off)
+    suspend(signal.SIGCONT)
+    assert suspended == [signal.SIGSTOP, signal.SIGCONT] and not keepers.is_cut_off()
+    assert said[0] == b"pause\n" and set(said[1:]) == {b"alive\n"}
+
+
+def test_output_that_cannot_be_printed_is_no_silence(start, tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "SILENT_S", 0.1)
+    os.mkfifo(tmp_path / "out-1")
+    pipe = os.open(tmp_path / "out-1", os.O_RDWR | os.O_NONBLOCK)
+    keepers = start("say('started', 7); say('printed', [1, 1, 'x' * 200_000]); await_end()")
+    until(lambda: the(keepers).is_printing)
+    time.sleep(0.3)
+    assert not keepers.is_cut_off()
+    left = 200_000
+    while left:
+        with contextlib.suppress(BlockingIOError):
+            left -= len(os.read(pipe, left))
+    until(keepers.is_cut_off)
+    os.close(pipe)
+
+
+def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys):
+    """It is heard of again before the launcher has ended: its ranks go on, and nothing there is ended."""
+    monkeypatch.setattr(module, "SILENT_S", 0.1)
+    keepers = start("say('folder', '/var/tmp/malt-x'); say('started', 7); sys.stdin.read()")
+    state = JobState(tmp_path, 2, is_spread=True)
+    until(lambda: job._status_of_part(state, keepers) == 1)
+    words = keepers.last_words
+    assert "rank 1 may go on on host b, and print to /var/tmp/malt-x/printed-* there" in words
+    assert words.endswith("ssh b kill -- -7\n")
+    the(keepers)._heard_at = time.monotonic() + 100
+    (tmp_path / "finished-1").write_text("")
+    assert job._status_of_part(state, keepers) == 1 and keepers.are_left and keepers.last_words == words
+    said = []
+    monkeypatch.setattr(the(keepers), "_say", said.append)
+    keepers.collect(1, bool)
+    keepers.end()
+    assert b"end\n" not in said
+
+
+PRINTS = """
+say("started", 7)
+for piece in range(5):
+    time.sleep(0.5)
+    say("printed", [1, 1, f"piece {{piece}}\\n"])
+    say("alive", None)
+say({!r}, None)
+await_end()
+"""
+
+
+@pytest.mark.parametrize(("status", "comes"), [(0, "01234"), (1, "")])
+def test_what_ranks_have_printed_is_waited_for_as_long_as_it_comes(status, comes, start, tmp_path, monkeypatch, capsys):
+    """Where the job has failed, ranks may print for ever: what is left out then is said."""
+    monkeypatch.setattr(module, "_REST_OF_FAILED_S", 0.2)
+    os.mkfifo(tmp_path / "out-1")
+    pipe = os.open(tmp_path / "out-1", os.O_RDWR | os.O_NONBLOCK)
+    keepers = start(PRINTS.format("done"))
+    until(lambda: the(keepers).starter is not None)
+    keepers.collect(status, bool)
+    with contextlib.suppress(BlockingIOError):
+        assert os.read(pipe, 1000).decode() == "".join(f"piece {piece}\n" for piece in comes)
+    os.close(pipe)
+    left_out = "malt run: host b: the end of what rank 1 printed is left out\n"
+    assert capsys.readouterr().err == (left_out if status else "")
+
+
+def test_a_second_signal_ends_the_wait(start, tmp_path, capsys):
+    keepers = start("say('started', 7); await_end()")
+    until(lambda: the(keepers).starter is not None)
+    began = time.monotonic()
+    keepers.collect(0, lambda: True)
+    assert time.monotonic() - began < 1
+    assert "left out" in capsys.readouterr().err
+
+
+def test_a_host_that_prints_no_more_is_not_waited_for(start):
+    """Its ranks hang, say."""
+    keepers = start("say('started', 7)\nfor _ in range(100): say('alive', None); time.sleep(0.1)")
+    until(lambda: the(keepers).starter is not None)
+    began = time.monotonic()
+    keepers.collect(0, bool)
+    assert time.monotonic() - began < 5
