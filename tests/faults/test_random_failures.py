@@ -17,7 +17,7 @@ from processes import wait_for
 from bench.svm.task import RCV1
 
 SVM = ["-m", "apps.svm", *([str(RCV1), "--no-intercept", "--l2", "1e-4"] if RCV1.exists() else [])]
-BOUND = (0.1915 if LONG else 0.195) if RCV1.exists() else 0.357
+BOUND = (0.1915 if LONG else 0.205) if RCV1.exists() else 0.357
 """Of the objective. Where others use the machine, ranks under asp may drift apart: the long form is for one at rest."""
 RATINGS = RCV1.parents[1] / "epinions"
 EPINIONS = (

@@ -88,7 +88,7 @@ def test_a_rank_that_still_writes_after_its_program_is_waited_for(hosts):
     )
     run = Run(hosts, f"{slow}\nif malt.rank() == 1: slow = Slow()")
     status, errors = run.end(2 * SOON_S)
-    assert status == 0 and errors == "written"
+    assert status == 0 and errors.splitlines()[-1] == "written"  # mpiexec may have a warning before it
     hosts.until_clean()
 
 

@@ -141,7 +141,7 @@ def test_the_first_use_by_several_threads_makes_one_world(monkeypatch):
         return made[-1]
 
     monkeypatch.setattr(session, "_world", None)
-    monkeypatch.setattr(session, "_opened", opened)
+    monkeypatch.setattr(session, "opened", opened)
     threads = [in_thread(malt.init) for _ in range(4)]
     assert entered.wait(5)
     going_on.set()
