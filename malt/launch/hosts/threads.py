@@ -11,7 +11,7 @@ _Host = TypeVar("_Host")
 _Found = TypeVar("_Found")
 Note = Callable[[Callable[[], object]], None]
 """Takes what ends something that was begun: a call that may be repeated."""
-_POLL_S, _ENDS_S = 0.05, 5.0
+_LOOK_S, _POLL_S, _ENDS_S = 0.25, 0.05, 5.0
 
 
 def on_each(hosts: Iterable[_Host], work: Callable[[_Host, Note], _Found]) -> list[_Found]:
@@ -24,6 +24,9 @@ def on_each(hosts: Iterable[_Host], work: Callable[[_Host, Note], _Found]) -> li
     pool = ThreadPoolExecutor(len(given) if (given := list(hosts)) else 1)
     futures = [pool.submit(work, host, begun.append) for host in given]
     try:
+        for future in futures:
+            while wait([future], _LOOK_S).not_done:
+                pass  # a signal that came just before a wait without a limit would be seen at its end only
         return [future.result() for future in futures]
     except BaseException:
         pool.shutdown(wait=False, cancel_futures=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import os
 import signal
 import subprocess
@@ -171,7 +172,8 @@ SLEEPS = "#!/bin/sh\necho $$ >> {}\nsleep 20\n"
 
 
 @pytest.mark.parametrize("what", ["an examination", "a copy"])
-def test_ctrl_c_ends_what_runs_on_all_hosts(what, tmp_path):
+@pytest.mark.parametrize("is_waiting", [True, False])
+def test_ctrl_c_ends_what_runs_on_all_hosts(what, is_waiting, tmp_path):
     shell, numbers = tmp_path / "shell", tmp_path / "numbers"
     shell.write_text(SLEEPS.format(numbers))
     shell.chmod(0o755)
@@ -182,7 +184,10 @@ def test_ctrl_c_ends_what_runs_on_all_hosts(what, tmp_path):
 
     def interrupt():
         wait_for(lambda: len(running()) == 2)
-        os.kill(os.getpid(), signal.SIGINT)
+        if is_waiting:
+            os.kill(os.getpid(), signal.SIGINT)
+        else:  # the signal comes just before the main thread waits, and so does not wake it
+            _thread.interrupt_main()
 
     began = time.monotonic()
     threading.Thread(target=interrupt).start()
