@@ -55,10 +55,10 @@ def test_a_rank_that_hangs_in_a_lock_shows_where(tmp_path, folder, job_environme
     with subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as job:
         try:
             assert job.stdout.readline() == b"hangs\n"
-            assert command_line.main(["stacks", str(job.pid)]) == 0
-            zero, one = capsys.readouterr().out.split("rank 1:")
-            assert re.search(rf'^rank 0:(?s:.*)"{program}", line \d+ in <module>', zero)
-            assert re.search(rf'"{program}", line 9 in hang\n.*"{program}", line 11 in <module>', one)
+            hangs = re.compile(rf'"{program}", line 9 in hang\n.*"{program}", line 11 in <module>')
+            wait_for(lambda: hangs.search(shown_stacks(job, capsys)[1]))  # it may still be printing
+            zero, one = shown_stacks(job, capsys)
+            assert re.search(rf'^rank 0:(?s:.*)"{program}", line \d+ in <module>', zero) and hangs.search(one)
             assert "answers.py" not in zero + one
             while "waits for rank 1 in malt.barrier" not in (status := shown(capsys)):
                 assert job.poll() is None
@@ -68,6 +68,11 @@ def test_a_rank_that_hangs_in_a_lock_shows_where(tmp_path, folder, job_environme
     assert status.splitlines()[3].split()[:2] == ["1", "0.5"]
     assert command_line.main(["status"]) == 2
     assert "malt status: no job of this user runs on this machine" in capsys.readouterr().err
+
+
+def shown_stacks(job, capsys):
+    assert command_line.main(["stacks", str(job.pid)]) == 0
+    return capsys.readouterr().out.split("rank 1:")
 
 
 def shown(capsys):
