@@ -24,6 +24,8 @@ from apps.svm import program
 from bench.rows import Row, to_json
 from bench.svm import task
 
+AVERAGES = ("model", "delta")
+"""Models are the default of apps.svm; of changes none is lost where a rank is late."""
 RUNS, QUICK_RUNS = range(200), range(10)
 BAD = 0.1915
 """An objective 1.6 percent above the optimum. At rest four ranks end at 0.1902 to 0.1906."""
@@ -31,9 +33,13 @@ BAD = 0.1915
 
 @contextmanager
 def busy_cores() -> Iterator[None]:
-    """Keep all cores busy, by processes of rank 0. Collective."""
+    """Keep all cores busy, by processes of rank 0. Collective.
+
+    Each is in a session of its own, as the work of others is: Linux shares the cores among sessions first.
+    """
     cores = len(os.sched_getaffinity(0)) if malt.rank() == 0 else 0
-    processes = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(cores)]
+    busy = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(busy, start_new_session=True) for _ in range(cores)]
     try:
         malt.barrier()
         yield
@@ -42,14 +48,14 @@ def busy_cores() -> Iterator[None]:
             one.kill()
 
 
-def objectives(seeds: Sequence[int]) -> list[float]:
+def objectives(average: str, seeds: Sequence[int]) -> list[float]:
     """The final objective of the run with each seed. Empty except on rank 0. Collective."""
     found = []
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w", encoding="utf-8") as nowhere:
         report = Path(folder, "report.json")
         for seed in seeds:
             with redirect_stdout(nowhere):
-                options = ("--l2", task.L2, "--no-intercept", "--seed", seed, "--json", report)
+                options = ("--l2", task.L2, "--no-intercept", "--average", average, "--seed", seed, "--json", report)
                 program.run([str(task.RCV1), *map(str, options)])
             if malt.rank() == 0:
                 found.append(json.loads(report.read_text())["final"]["objective"])
@@ -60,17 +66,19 @@ def main() -> None:
     out, words = Path(sys.argv[1]), sys.argv[2:]
     seeds = QUICK_RUNS if words == ["--quick"] else range(int(words[0]), int(words[1]) + 1) if words else RUNS
     malt.init()
-    what = ("SVM on rcv1-ccat, 4 ranks, asp, busy cores: runs that end above 0.1915", "none of them")
-    if task.RCV1.exists():
+    rows = []
+    for average in AVERAGES:
+        name = f"SVM on rcv1-ccat, 4 ranks, asp, --average {average}, busy cores: runs that end above {BAD}"
+        if not task.RCV1.exists():
+            rows.append(Row(name, "none of them", None, 1, note=task.NO_RCV1))
+            continue
         with busy_cores():
-            found = objectives(seeds)
+            found = objectives(average, seeds)
         bad = sum(one > BAD for one in found)
         note = f"{bad} of {len(seeds)}; the worst ended at {max(found, default=0.0):.4f}"
-        row = Row(*what, float(bad == 0), 1, float(bad), 0.0, "runs", note=note)
-    else:
-        row = Row(*what, None, 1, note=task.NO_RCV1)
+        rows.append(Row(name, "none of them", float(bad == 0), 1, float(bad), 0.0, "runs", note=note))
     if malt.rank() == 0:
-        out.write_text(json.dumps(to_json([row])), encoding="utf-8")
+        out.write_text(json.dumps(to_json(rows)), encoding="utf-8")
 
 
 if __name__ == "__main__":
