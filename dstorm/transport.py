@@ -101,7 +101,7 @@ class Carrier(Protocol):
         """Call `errand()` soon: it makes one-sided calls to `peers` that this rank does not wait for. Local."""
 
     def wake(self) -> None:
-        """Take up what the loads have got meanwhile. Local. TransferFailed: it carries nothing any more."""
+        """Take up what the loads have got meanwhile. Local."""
 
     def check(self) -> None:
         """TransferFailed: an error has ended it, and it carries nothing any more. Local."""

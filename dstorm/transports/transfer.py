@@ -75,15 +75,10 @@ class Rounds:
         """As `Carrier.later`. Local."""
         now = self._clock()
         self._errands.append(_Errand(errand, [_Receiver(peer, now) for peer in sorted(peers)]))
-        self._wake()
+        self.wake()
 
     def wake(self) -> None:
-        """As `Carrier.wake`. Local. TransferFailed."""
-        self.check()
-        self._wake()
-
-    def _wake(self) -> None:
-        """Begin with rounds, where they have ended as there was nothing to do. Local."""
+        """As `Carrier.wake`. Local."""
 
     def check(self) -> None:
         """As `Carrier.check`. Local. TransferFailed."""
@@ -138,7 +133,7 @@ class Rounds:
             self.check()
             return [receiver for errand in errands if not errand.is_done for receiver in errand.receivers]
 
-        self._wake()  # a signal handler may have raised in a scatter, before it did
+        self.wake()  # a signal handler may have raised in a scatter, before it did
         for load in self._loads:
             load.drain(what, left_s())
         self.waiting.until_sent(what, missing, lambda: self.moved_at, left_s())
@@ -157,7 +152,8 @@ class TransferThread(Rounds):
         self._thread = threading.Thread(target=self._run, name="malt transfer", daemon=True)
         self._thread.start()
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """As `Carrier.wake`. Local."""
         self._awake.set()
 
     def _run(self) -> None:

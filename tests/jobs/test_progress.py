@@ -248,9 +248,9 @@ def test_the_librarys_own_thread(job, library):
 
 @pytest.mark.thorough
 def test_serialized_calls_take_turns_with_the_helper(job):
-    (computing, scattering), stderr = job(COMPUTING.format(repeats=3, seconds=0.5), MPI4PY_RC_THREAD_LEVEL="serialized")
+    (computing, scattering), stderr = job(COMPUTING.format(repeats=7, seconds=0.5), MPI4PY_RC_THREAD_LEVEL="serialized")
     assert HELPER in computing["threads"]
-    assert median(scattering["scattered_s"]) < 0.1 < min(computing["computed_s"])
+    assert median(scattering["scattered_s"]) < 0.5 * min(computing["computed_s"])
     assert stderr == progress.ADVICE[True] + "\n"
 
 

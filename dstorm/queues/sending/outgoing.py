@@ -159,7 +159,11 @@ class Outgoing:
     # -- what a scatter does ----------------------------------------------------------------------------------
 
     def post(self, edges: Iterable[OutEdge], step: int, weight: float, share: float, join: Join) -> None:
-        """Take over the message of each edge. `join` decides what becomes of those that wait. Local."""
+        """Take over the message of each edge. `join` decides what becomes of those that wait. Local.
+
+        TransferFailed: nothing is taken over.
+        """
+        self.carrier.check()
         copies: dict[tuple[int, int], Bytes] = {}
         try:
             for edge in edges:
@@ -191,7 +195,11 @@ class Outgoing:
                 join.undo(new)
 
     def tell(self, peers: Iterable[int], step: int, state: int = WHOLE) -> None:
-        """Publish `step` alone, or with state DONE that this rank has closed, after all messages to `peers`. Local."""
+        """Publish `step` alone, or with state DONE that this rank has closed, after all messages to `peers`. Local.
+
+        TransferFailed: nothing is published.
+        """
+        self.carrier.check()
         with self._lock:
             for peer in peers:
                 self.tracks[peer].tells = step, state

@@ -150,6 +150,20 @@ def test_a_barrier_whose_messages_do_not_leave_as_the_transfer_thread_has_failed
     assert run(live) == [True, True]
 
 
+def test_an_interrupt_in_a_scatter_comes_out_though_the_transfer_thread_has_failed():
+    def live(rank, queues, transport):
+        def interrupted(peer, waiting, new):
+            transport.carrier._error = ValueError("MPI_ERR_RMA_SYNC")
+            raise KeyboardInterrupt
+
+        with pytest.raises(KeyboardInterrupt):
+            queues.send_each([OutgoingMessage(1 - rank, payload(0, 1), None, CAPACITY)], 1, join=Join(interrupted))
+        transport.carrier._error = None
+        return True
+
+    assert run(live) == [True, True]
+
+
 def test_a_close_after_the_transfer_thread_has_failed_is_heard_on_this_host():
     def live(rank, queues, transport):
         if rank == 0:
@@ -301,7 +315,7 @@ def test_a_join_that_fails_leaves_what_waits_and_the_transfer_thread_is_woken(le
     """As a signal handler does that raises within a scatter."""
     queues, rounds, scatter = one_sender()
     woken, undone = [], []
-    rounds._wake = lambda: woken.append(1)
+    rounds.wake = lambda: woken.append(1)
 
     def fails(peer, waiting, new):
         raise KeyboardInterrupt

@@ -31,7 +31,7 @@ def test_an_error_of_the_thread_is_raised_by_each_call_that_needs_it():
     thread = TransferThread(SimulatedTransport(Group(1), 0), 5.0)
     thread.later(fails, [1])
     thread._thread.join(10)
-    for call in (thread.wake, thread.check, lambda: thread.drain("malt.barrier"), thread.wake):
+    for call in (thread.check, lambda: thread.drain("malt.barrier"), thread.check):
         with pytest.raises(TransferFailed, match=FAILED) as raised:
             call()
         assert isinstance(raised.value.__cause__, ValueError)
@@ -112,7 +112,7 @@ def test_all_waits_of_a_collective_call_share_its_patience():
 def test_a_collective_call_wakes_the_thread():
     """A signal handler may have raised in a scatter before it did."""
     rounds, woken = Rounds(SimulatedTransport(Group(1), 0), 5.0), []
-    rounds._wake = lambda: woken.append(1)
+    rounds.wake = lambda: woken.append(1)
     rounds.drain("the epoch")
     assert woken == [1]
 

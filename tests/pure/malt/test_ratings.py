@@ -345,14 +345,13 @@ def test_public():
     assert malt.load_ratings is load_ratings and malt.open_ratings is open_ratings and malt.Ratings is ratings.Ratings
 
 
-def test_real_ratings(data):
-    path = str(data / "jester" / "train.txt.xz")
+def test_real_ratings(data, monkeypatch):
+    path, parses = str(data / "jester" / "train.txt.xz"), count_parses(monkeypatch)
     whole = opened(path)
     assert (whole.ratings.size, whole.user_ids.size, whole.item_ids.size) == (1_629_403, 24_983, 100)
     assert (whole.users[0], whole.items[0], whole.ratings[0]) == (0, 1, np.float32(8.79))
-    started = time.perf_counter()
     opened(path)
-    assert time.perf_counter() - started < 0.5
+    assert len(parses) <= 1  # a cache may lie there from before
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -37,6 +37,8 @@ _UNHEARD_S = 2.0
 """How long after the end of a host's ranks what they have reported may come."""
 _ENDS_S, _POLL_S = 5.0, 0.05
 """How long a keeper may take to end."""
+_SAYS_S = 1.0
+"""How long a line waits for those before it to be taken."""
 _PULSES = 2
 """After so many pulses without a piece of what ranks have printed no more is expected at the end."""
 _REST_S, _REST_OF_FAILED_S = 600.0, 10.0
@@ -78,10 +80,10 @@ class Keeper:
         assert self._process.stdin and self._process.stdout
         self._input = self._process.stdin
         self._saying = threading.Lock()
-        self._say(json.dumps(wanted).encode() + b"\n")
         self._listening = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
         self._listening.start()
-        threading.Thread(target=self._pulse, daemon=True).start()
+        first = json.dumps(wanted).encode() + b"\n"  # may be longer than a pipe takes, where nobody reads it yet
+        threading.Thread(target=self._pulse, args=(first,), daemon=True).start()
 
     @property
     def process(self) -> int:
@@ -138,11 +140,18 @@ class Keeper:
             self._input.close()
 
     def _say(self, line: bytes) -> None:
-        with self._saying, contextlib.suppress(OSError, ValueError):
-            self._input.write(line)
-            self._input.flush()
+        if not self._saying.acquire(timeout=_SAYS_S):
+            return  # the line before it is not taken
+        try:
+            with contextlib.suppress(OSError, ValueError):
+                self._input.write(line)
+                self._input.flush()
+        finally:
+            self._saying.release()
 
-    def _pulse(self) -> None:
+    def _pulse(self, first: bytes) -> None:
+        """Say the first line, and that this host lives now and then."""
+        self._say(first)
         while self._process.poll() is None:
             time.sleep(PULSE_S)
             self._say(b"alive\n")
@@ -271,8 +280,8 @@ class Keepers:
         for one in kept:
             one.pulses = 0
         for one in kept:
-            while not self._is_silent(one) and one.pulses <= _PULSES and not one.is_done.wait(_POLL_S):
-                if is_hurried() or time.monotonic() > end:
+            while one.pulses <= _PULSES and not one.is_done.wait(_POLL_S):
+                if self._is_silent(one) or is_hurried() or time.monotonic() > end:
                     say(f"malt run: host {one.host}: the end of what {_named(one.ranks)} printed is left out\n")
                     break
 
