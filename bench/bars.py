@@ -45,6 +45,8 @@ CHARTS = {
     "torch-bytes": Chart("torch", 0, "MB to 0.97", unit="MB"),
     "mllib": Chart("mllib", 0, "steps", unit="steps"),
     "mllib-bytes": Chart("mllib", 0, "hottest rank, MB", unit="MB"),
+    "ps2": Chart("ps2", 0, "ms", unit="ms"),
+    "ps2-bytes": Chart("ps2", 2, "hottest rank", unit="MB"),
 }
 """By the name of the picture."""
 

@@ -11,12 +11,12 @@ from __future__ import annotations
 import argparse
 import json
 import math
-import sys
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench import bars
+from bench import document
+from bench.document import say
 from bench.mllib import gantt, page, sizes, task, ways
 from bench.mllib.counting import RANKS, Count, count, search
 from bench.mllib.task import Task
@@ -123,20 +123,10 @@ def shown(steps: float) -> object:
     return "diverges" if math.isnan(steps) else "not reached" if math.isinf(steps) else int(steps)
 
 
-def say(what: str) -> None:
-    """Show how far the measurement is."""
-    print(f"... {what}", file=sys.stderr, flush=True)
-
-
 def write(found: dict[str, Any], path: Path) -> None:
     """Write the page, the JSON beside it, and the pictures of both."""
-    path.with_suffix(".json").write_text(json.dumps(found) + "\n", encoding="utf-8")
-    path.write_text(page.text(found), encoding="utf-8")
-    pictures = path.parent / "pictures"
-    pictures.mkdir(exist_ok=True)
-    (pictures / "mllib-gantt.svg").write_text(page.gantt(found), encoding="utf-8")
-    for name in PICTURES:
-        (pictures / f"{name}.svg").write_text(bars.CHARTS[name].draw(path.parent), encoding="utf-8")
+    document.write(path, found, page.text, PICTURES)
+    (path.parent / "pictures" / "mllib-gantt.svg").write_text(page.gantt(found), encoding="utf-8")
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 
 import malt
+from bench import traffic
 from bench.mllib.task import Task
 from bench.mllib.ways import Edges, Setting, Training, Way, send_when_it_likes
 from malt.kernels import linear
@@ -87,7 +88,7 @@ def count(task: Task, way: Way, setting: Setting, most: int, ranks: int = RANKS,
         sent = malt.simulate(on_rank, ranks, seed, network)
     except FloatingPointError:
         return Count(way, setting, math.nan)
-    moved = [sum(sent[rank].values()) + sum(edges.get(rank, 0) for edges in sent) for rank in range(ranks)]
+    moved = traffic.moved(sent)
     return Count(way, setting, watch.steps(), sum(moved) // 2, max(moved), network.totals.time_s)
 
 

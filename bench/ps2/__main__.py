@@ -1,0 +1,50 @@
+"""Measures a step of Adam and a dot where vectors lie, by pull and push, and through rank 0; writes docs/ps2.md.
+
+python -m bench.ps2 [--quick] [--write docs/ps2.md]
+
+The figures are written beside the page as JSON, and drawn in the folder pictures.
+"""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from typing import NamedTuple
+
+from bench import document
+from bench.document import Measured
+from bench.ps2 import page, steps
+from bench.ps2.ways import ADAM_S
+from bench.rest import Others
+
+CHARTS = ("ps2", "ps2-bytes")
+
+
+class Scale(NamedTuple):
+    """How much is measured."""
+
+    lengths: tuple[int, ...]
+    ranks: tuple[int, ...]
+    rounds: int
+    modelled: tuple[int, int]
+    """Ranks and length of the simulation."""
+
+
+WHOLE = Scale((10**5, 10**6, 10**7), (2, 4), 7, (8, 10**6))
+QUICK = Scale((10**4, 10**5), (2, 4), 3, (4, 10**4))
+
+
+def measured(options: Namespace) -> Measured:
+    """All figures of the page. It starts jobs."""
+    scale, others = QUICK if options.quick else WHOLE, Others()
+    records = [one for ranks in scale.ranks for one in steps.records(ranks, scale.lengths, scale.rounds)]
+    share = others.share()
+    ranks, length = scale.modelled
+    about = {
+        "lengths": scale.lengths, "ranks": scale.ranks, "rounds": scale.rounds, "modelled_ranks": ranks,
+        "modelled_length": length, "adam_s": ADAM_S,
+    }  # fmt: skip
+    return {"about": about, "records": records, "others": share, "modelled": steps.modelled(ranks, length)}
+
+
+if __name__ == "__main__":
+    document.command("bench.ps2", __doc__, measured, page.text, CHARTS)

@@ -1,0 +1,102 @@
+"""Seconds and bytes of a step of Adam and of a dot, in each way, for vectors of several lengths.
+
+malt run -n 2 -m bench.ps2.steps OUT ROUNDS LENGTH ...
+"""
+
+from __future__ import annotations
+
+import json
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import malt
+from bench import jobs, traffic
+from bench.document import say
+from bench.ps2.ways import WAYS, Exchange, Vectors, Worker
+
+Record = dict[str, Any]
+"""Of an operation in one way: seconds, a median of those of the slowest rank; by rank, the bytes that it has sent or
+read, and those that it has moved."""
+LATENCY_S, BANDWIDTH = 100e-6, 125e6
+"""Of the network of the simulation: 1 Gbit/s."""
+EXCHANGE = "exchange"
+"""The operation that is the same in all ways."""
+
+
+def measured(lengths: Sequence[int], rounds: int) -> list[Record]:
+    """The records of vectors of each length. The ways take turns. Collective. In a simulation seconds are virtual."""
+    found = []
+    for length in lengths:
+        if malt.lowest():
+            say(f"{malt.size()} ranks, {length:,} elements")
+        with ExitStack() as opened:
+            w = opened.enter_context(malt.sharded(length))
+            vectors = Vectors(w, *(opened.enter_context(w.derive()) for _ in range(3)))
+            found += _of(vectors, rounds)
+    return found
+
+
+def _of(vectors: Vectors, rounds: int) -> list[Record]:
+    """The records of these vectors. The first run of each counts bytes, and is a warm-up."""
+    vectors.w.local[:] = np.linspace(-1, 1, len(vectors.w.local))
+    vectors.gradient.local[:] = 0.1
+    workers = {way.name: Worker(way, vectors) for way in WAYS}
+    works: dict[tuple[str, str], Callable[[], object]] = {(EXCHANGE, ""): Exchange(vectors).once}
+    works |= {("adam", name): worker.adam for name, worker in workers.items()}
+    works |= {("dot", name): worker.dot for name, worker in workers.items()}
+    found: list[Record] = []
+    for (operation, way), work in works.items():
+        before = traffic.edges(vectors)
+        _seconds(work)
+        everyone = traffic.gathered(traffic.since(before, traffic.edges(vectors)))
+        found.append({
+            "length": vectors.w.shape[0], "ranks": malt.size(), "operation": operation, "way": way,
+            "sent": [sum(own.values()) for own in everyone], "moved": traffic.moved(everyone),
+        })  # fmt: skip
+    taken = np.array([[_seconds(work) for work in works.values()] for _ in range(rounds)])
+    malt.allreduce(taken, "max")
+    for record, seconds in zip(found, taken.T, strict=True):
+        record["seconds"] = statistics.median(seconds.tolist())
+    return found
+
+
+def _seconds(work: Callable[[], object]) -> float:
+    """Seconds until all ranks have done it. Collective."""
+    malt.barrier()
+    start = malt.clock()
+    work()
+    malt.barrier()
+    return malt.clock() - start
+
+
+def records(ranks: int, lengths: Sequence[int], rounds: int) -> list[Record]:
+    """The records of a job of its own."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "records.json")
+        jobs.run(ranks, "-m", "bench.ps2.steps", file, rounds, *lengths)
+        found: list[Record] = json.loads(file.read_text(encoding="utf-8"))
+    return found
+
+
+def modelled(ranks: int, length: int) -> list[Record]:
+    """The records of simulated ranks, each on a host of its own. Local. Seconds are virtual."""
+    network = malt.Network(LATENCY_S, BANDWIDTH)
+    return malt.simulate(lambda _: measured([length], rounds=1), ranks, network=network)[0]
+
+
+def main() -> None:
+    out, rounds, *lengths = sys.argv[1:]
+    found = measured([int(length) for length in lengths], int(rounds))
+    if malt.lowest():
+        Path(out).write_text(json.dumps(found), encoding="utf-8")
+
+
+if __name__ == "__main__":
+    main()

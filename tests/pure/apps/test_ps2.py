@@ -1,0 +1,85 @@
+"""bench.ps2: what a step of Adam and a dot move in each way, and the page that says so."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+from programs import ROOT
+
+import malt
+from bench import bars
+from bench.ps2 import __main__ as program
+from bench.ps2 import page, steps
+from bench.ps2.ways import MOVED_BY_ADAM, RANK_0, WAYS, WORKERS, ZIP, Vectors, Worker
+
+pytestmark = pytest.mark.serial
+PAGE = ROOT / "docs/ps2.md"
+LENGTH = 1000
+
+
+@pytest.fixture(scope="module", params=[2, 4])
+def records(request):
+    return {(one["operation"], one["way"]): one for one in steps.modelled(request.param, LENGTH)}
+
+
+def test_a_step_by_zip_moves_no_bytes_and_the_others_seven_values_a_parameter(records):
+    ranks = records["adam", ZIP.name]["ranks"]
+    assert records["adam", ZIP.name]["moved"] == [0] * ranks
+    whole = 4 * MOVED_BY_ADAM * LENGTH
+    workers, rank_0 = records["adam", WORKERS.name], records["adam", RANK_0.name]
+    assert page.in_all(workers) == whole and workers["moved"] == [2 * whole // ranks] * ranks
+    assert page.in_all(rank_0) == rank_0["moved"][0] == whole * (ranks - 1) // ranks
+
+
+def test_a_dot_sends_a_number_to_each_other_rank(records):
+    numbers = records["dot", ZIP.name]
+    ranks = numbers["ranks"]
+    assert numbers["sent"] == [8 * (ranks - 1)] * ranks and max(numbers["sent"]) <= 8 * ranks
+    assert page.in_all(records["dot", WORKERS.name]) == 4 * 2 * LENGTH
+    assert max(records["dot", RANK_0.name]["moved"]) == 4 * 2 * LENGTH * (ranks - 1) // ranks
+
+
+def test_all_ways_make_the_same_step_and_find_the_same_dot():
+    def run(rank, way):
+        w = malt.sharded(30, "float64")
+        vectors = Vectors(w, w.derive(), w.derive(), w.derive())
+        for place, vector in enumerate(vectors):
+            vector.local[:] = np.arange(30)[w.range] + place
+        worker, dots = Worker(way, vectors), []
+        for _ in range(2):
+            malt.barrier()
+            worker.adam()
+            malt.barrier()
+            dots.append(worker.dot())
+        return [vector.pull() for vector in vectors], dots
+
+    (state, dots), *others = (malt.simulate(lambda rank, way=way: run(rank, way), 3)[1] for way in WAYS)
+    assert not np.allclose(state[0], np.arange(30))
+    for theirs, their_dots in others:
+        np.testing.assert_allclose(theirs, state)
+        np.testing.assert_allclose(their_dots, dots)
+
+
+def test_the_page_is_that_of_its_figures():
+    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
+    assert PAGE.read_text(encoding="utf-8") == page.text(found)
+    sizes = {(one["length"], one["ranks"]) for one in found["records"]}
+    assert sizes == {(length, ranks) for length in program.WHOLE.lengths for ranks in program.WHOLE.ranks}
+    for one in found["records"]:
+        if one["way"] == ZIP.name:
+            most = 8 * one["ranks"] if one["operation"] == "dot" else 0
+            assert max(one["sent"]) <= most
+
+
+@pytest.mark.thorough
+def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
+    file = tmp_path / "ps2.md"
+    words = [sys.executable, "-m", "bench.ps2", "--quick", "--write", str(file)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+    assert file.read_text(encoding="utf-8") == page.text(found) and page.text(found) in done.stdout
+    assert (tmp_path / "pictures/ps2.svg").read_text() == bars.CHARTS["ps2"].draw(tmp_path)
