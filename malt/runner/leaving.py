@@ -147,7 +147,7 @@ class _Closing:
 
 
 def show_closing() -> None:
-    """Show to the launcher, until the interpreter has ended, that it has not (malt/launch/hosts/closing.py). Local.
+    """Show to the launcher that the interpreter runs, until it has ended (malt/launch/hosts/agent/closing.py). Local.
 
     What the program has not closed is closed after the last exit handler, and may be long in writing.
     """

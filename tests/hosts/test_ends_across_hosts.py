@@ -8,7 +8,7 @@ import time
 import pytest
 from host_network import ROOT
 
-from malt.launch.hosts.agent import SILENCE_S
+from malt.launch.hosts.agent.agent import SILENCE_S
 
 PROGRAM = """
 import os, sys, time

@@ -1,4 +1,4 @@
-"""A connection of the launcher to its agent on another host (malt/launch/hosts/agent.py), over one ssh."""
+"""A connection of the launcher to its agent on another host (malt/launch/hosts/agent/agent.py), over one ssh."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import IO, Any
 
-from malt.launch.hosts.agent import PULSE_S
-from malt.launch.hosts.stopwatch import Stopwatch
+from malt.launch.hosts.agent.agent import PULSE_S
+from malt.launch.hosts.agent.stopwatch import Stopwatch
 
 _MODULES = ("stopwatch", "closing", "traces", "watch")
 """What the agent imports, in an order in which each finds what it imports itself."""
@@ -30,10 +30,10 @@ class Silent(Exception):
 
 def program() -> bytes:
     """Return the text of the agent, which first makes the modules that it imports: its host may have no malt. Local."""
-    folder = Path(__file__).parent
+    folder = Path(__file__).parent / "agent"
     lines = ["import sys, types"]
     for name in _MODULES:
-        full, text = f"malt.launch.hosts.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")
+        full, text = f"malt.launch.hosts.agent.{name}", (folder / f"{name}.py").read_text(encoding="utf-8")
         lines.append(f"sys.modules[{full!r}] = types.ModuleType({full!r})")
         lines.append(f"exec(compile({text!r}, {full!r}, 'exec'), vars(sys.modules[{full!r}]))")
     agent = (folder / "agent.py").read_text(encoding="utf-8")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from malt.launch.hosts.agent import SILENCE_S
-from malt.launch.hosts.closing import has_closed
+from malt.launch.hosts.agent.agent import SILENCE_S
+from malt.launch.hosts.agent.closing import has_closed
+from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.remote import RemoteHosts
-from malt.launch.hosts.traces import Traces
 from malt.launch.reports.job_state import failed_with
 from malt.launch.streams.display import say
 from malt.watch.ranks import ranks_with

@@ -15,13 +15,14 @@ from types import FrameType
 from typing import Any
 
 from malt import __version__
-from malt.launch.hosts import agent, findings
+from malt.launch.hosts import findings
+from malt.launch.hosts.agent import agent
+from malt.launch.hosts.agent.stopwatch import Stopwatch
+from malt.launch.hosts.agent.watch import REPORT, SHARED, identity
 from malt.launch.hosts.connection import Connection, Silent
 from malt.launch.hosts.findings import Need
 from malt.launch.hosts.shell import remote_shell
-from malt.launch.hosts.stopwatch import Stopwatch
 from malt.launch.hosts.variables import travelling
-from malt.launch.hosts.watch import REPORT, SHARED, identity
 from malt.launch.mpi_library import PROBE, PROBE_TIMEOUT_S, LaunchError, Library
 from malt.launch.streams.display import say
 from malt.runner import reporting

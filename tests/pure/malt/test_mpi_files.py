@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from malt.launch.hosts.traces import _mapped
+from malt.launch.hosts.agent.traces import _mapped
 
 pytestmark = pytest.mark.serial
 

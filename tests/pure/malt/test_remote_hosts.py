@@ -19,15 +19,16 @@ from malt.commands.doctor.hosts import examine
 from malt.launch.bootstrap import copying
 from malt.launch.bootstrap.contents import Contents
 from malt.launch.command import Job
-from malt.launch.hosts import agent, examination, findings, remote
+from malt.launch.hosts import examination, findings, remote
+from malt.launch.hosts.agent import agent
+from malt.launch.hosts.agent.closing import LOCK, has_closed
+from malt.launch.hosts.agent.stopwatch import Stopwatch
 from malt.launch.hosts.allocation import Host, is_of_mpijob
-from malt.launch.hosts.closing import LOCK, has_closed
 from malt.launch.hosts.connection import program
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.findings import Need
 from malt.launch.hosts.remote import RemoteHosts, Unreachable
 from malt.launch.hosts.shell import remote_shell
-from malt.launch.hosts.stopwatch import Stopwatch
 from malt.launch.hosts.variables import travelling
 from malt.launch.mpi_library import LaunchError, Library
 

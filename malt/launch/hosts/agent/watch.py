@@ -12,8 +12,8 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from malt.launch.hosts.closing import has_closed
-from malt.launch.hosts.traces import Traces, stat
+from malt.launch.hosts.agent.closing import has_closed
+from malt.launch.hosts.agent.traces import Traces, stat
 
 REPORT = re.compile(r"(finished|status|closed)-\d+|rank-\d+\.txt")
 OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"

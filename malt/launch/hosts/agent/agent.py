@@ -35,8 +35,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from malt.launch.hosts.stopwatch import Stopwatch
-from malt.launch.hosts.watch import Watch
+from malt.launch.hosts.agent.stopwatch import Stopwatch
+from malt.launch.hosts.agent.watch import Watch
 
 PULSE_S, SILENCE_S = 2.0, 30.0
 _POLL_S, _CONNECT_S, _MPI_S = 0.1, 2.5, 60.0
