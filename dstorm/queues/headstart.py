@@ -8,34 +8,32 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Generic, TypeVar
+from typing import Generic
 
 from dstorm.queues.patience import Patience
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport
-from dstorm.view import HasPeer
-
-_Edge = TypeVar("_Edge", bound=HasPeer)
+from dstorm.view import Edge
 
 STEPS = 1
 """Steps that a rank may be ahead of a local peer before it yields its core."""
 
 
-class HeadStart(Generic[_Edge]):
+class HeadStart(Generic[Edge]):
     """How far one rank is ahead of its local peers. Local.
 
     `has_reached(edge, step)`: whether the peer of the edge has reached the step, by the newest headers.
     """
 
     def __init__(
-        self, transport: Transport, waiting: Waiting, local_peers: Sequence[_Edge],
-        has_reached: Callable[[_Edge, int], bool],
+        self, transport: Transport, waiting: Waiting, local_peers: Sequence[Edge],
+        has_reached: Callable[[Edge, int], bool],
     ) -> None:  # fmt: skip
         self._transport, self._view, self._waiting = transport, transport.view, waiting
         self._local_peers = local_peers
         self._has_reached = has_reached
         self._version = -1
-        self._present: Sequence[_Edge] = local_peers
+        self._present: Sequence[Edge] = local_peers
         """Those of them that are alive, in this version of the view."""
         self._patience: defaultdict[int, Patience] = defaultdict(Patience)
         """How long it may yield, by version of the view: a rank that fails holds others up before they know of it."""
@@ -52,7 +50,7 @@ class HeadStart(Generic[_Edge]):
         if behind:
             self._yield_core(behind, step - STEPS, version)
 
-    def _yield_core(self, behind: list[_Edge], step: int, version: int) -> None:
+    def _yield_core(self, behind: list[Edge], step: int, version: int) -> None:
         patience, clock, is_first = self._patience[version], self._transport.clock, True
         start = clock()
         patience.arrive(start, step)

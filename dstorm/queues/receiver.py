@@ -15,7 +15,7 @@ from dstorm.queues.headstart import HeadStart
 from dstorm.queues.layout import Layout
 from dstorm.queues.ring import ReceiveRing, SlotState
 from dstorm.queues.statistics import LagCounter
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waiting import Awaited, Waiting
 from dstorm.transport import Bytes, Transport, Window
 
 _TORN_RETRIES = 16
@@ -36,10 +36,9 @@ class Message(NamedTuple):
 
 
 @dataclass(eq=False)
-class InEdge:
+class InEdge(Awaited):
     """The edge from one peer to this rank, and its queue in this rank's memory."""
 
-    peer: int
     ring: ReceiveRing
     slots: list[int]
     """Offsets of the headers of the slots."""
@@ -51,8 +50,6 @@ class InEdge:
     """The headers of the slots, and the progress header."""
     acknowledge: header.Write
     """What writes the acknowledgement in the peer's memory."""
-    step: int = 0
-    """The newest step that the peer is known to have reached."""
     done: bool = False
     """Whether the peer has closed its end."""
     acknowledged: int = 0
@@ -60,10 +57,6 @@ class InEdge:
     copies: list[Bytes] = field(default_factory=list)
     """Buffers for copied payloads."""
     lag: LagCounter = field(default_factory=LagCounter)
-    heard_at: float = 0.0
-    """When the peer reached `step`, by this rank's clock."""
-    waited_s: float = 0.0
-    """Seconds spent waiting for the peer."""
 
 
 class Inbox:

@@ -21,7 +21,7 @@ from dstorm import header, interruption
 from dstorm.header import DONE, WHOLE, Header
 from dstorm.queues.closing import Closing
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waiting import Awaited, Waiting
 from dstorm.transport import Bytes, Put, Transport
 
 
@@ -36,16 +36,11 @@ class Pass(NamedTuple):
 
 
 @dataclass(eq=False)
-class Edge:
-    """The traffic with one peer."""
+class Edge(Awaited):
+    """The traffic with one peer. `step`: the number of blocks that came from it."""
 
-    peer: int
-    heard_at: float
-    step: int = 0
-    """The number of blocks that came from it."""
     sent: int = 0
     bytes_sent: int = 0
-    waited_s: float = 0.0
 
 
 class Slots(Closing):
@@ -56,7 +51,8 @@ class Slots(Closing):
 
     def __init__(self, transport: Transport, nbytes: Sequence[int], lanes: int, deadline_s: float) -> None:
         super().__init__()
-        transport.connect([peer for peer in range(transport.size) if peer != transport.rank])
+        others = [peer for peer in range(transport.size) if peer != transport.rank]
+        transport.connect(others)
         self._ends = len(nbytes) * lanes * header.NBYTES
         """The offset of one more header for each rank: whether it has closed."""
         heads = self._ends + transport.size * header.NBYTES
@@ -73,7 +69,7 @@ class Slots(Closing):
         self._memory: memoryview = self._window.memory.data
         self._cell = np.zeros(header.NBYTES, np.uint8)
         self._waiting = Waiting(transport, deadline_s, self.notice)
-        self._edges = {peer: Edge(peer, transport.clock()) for peer in range(transport.size) if peer != transport.rank}
+        self._edges = {peer: Edge(peer, heard_at=transport.clock()) for peer in others}
         self._prepared: dict[tuple[int, int, int, int], tuple[Put, Put, Put]] = {}
         """The Puts of header and payload and the flush, by block, peer, lane and length of the payload."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Iterable, Sequence
-from typing import Protocol
+from dataclasses import KW_ONLY, dataclass
 
 from dstorm import interruption
 from dstorm.errors import DeadlinePassed
@@ -29,15 +29,17 @@ def yield_core(polls: int) -> None:
         time.sleep(_NAP_S)
 
 
-class Awaited(Protocol):
-    """An edge whose peer can be waited for."""
+@dataclass(eq=False)
+class Awaited:
+    """A peer, as a wait sees it. The edges of queues add what they know of it."""
 
     peer: int
-    step: int
-    """The newest step that the peer is known to have reached."""
+    _: KW_ONLY
     heard_at: float
-    """When it reached that step, by this rank's clock."""
-    waited_s: float
+    """When the peer reached `step`, by this rank's clock."""
+    step: int = 0
+    """The newest step that the peer is known to have reached."""
+    waited_s: float = 0.0
     """Seconds spent waiting for the peer."""
 
 

@@ -11,21 +11,11 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from dstorm.errors import TransferFailed
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waiting import Awaited, Waiting
 from dstorm.transport import Load, Transport
-
-
-@dataclass(eq=False)
-class _Receiver:
-    """A rank that an errand writes to."""
-
-    peer: int
-    heard_at: float
-    step: int = 0
-    waited_s: float = 0.0
 
 
 @dataclass(eq=False)
@@ -33,8 +23,9 @@ class _Errand:
     """Calls that the transfer thread makes for others."""
 
     run: Callable[[], object]
-    receivers: Sequence[_Receiver]
-    is_done: bool = field(default=False)
+    receivers: Sequence[Awaited]
+    """The ranks that they write to."""
+    is_done: bool = False
 
 
 class Rounds:
@@ -74,7 +65,7 @@ class Rounds:
     def later(self, errand: Callable[[], object], peers: Iterable[int]) -> None:
         """As `Carrier.later`. Local."""
         now = self._clock()
-        self._errands.append(_Errand(errand, [_Receiver(peer, now) for peer in sorted(peers)]))
+        self._errands.append(_Errand(errand, [Awaited(peer, heard_at=now) for peer in sorted(peers)]))
         self.wake()
 
     def wake(self) -> None:
@@ -128,7 +119,7 @@ class Rounds:
             """What is left of `timeout_s`."""
             return None if timeout_s is None else max(0.0, timeout_s - (self._clock() - start))
 
-        def missing() -> list[_Receiver]:
+        def missing() -> list[Awaited]:
             """The receivers of the errands that are not finished."""
             self.check()
             return [receiver for errand in errands if not errand.is_done for receiver in errand.receivers]

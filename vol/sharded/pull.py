@@ -9,21 +9,16 @@ from typing import NamedTuple
 import numpy as np
 
 from dstorm import Transport
-from dstorm.queues.waiting import Waiting
+from dstorm.queues.waiting import Awaited, Waiting
 from dstorm.transport import Bytes
 from vol.sharded.layout import Numbers
 from vol.sharded.part import Parts
 
 
 @dataclass(eq=False)
-class Owner:
-    """A rank from which rows are read, as a wait sees it."""
+class Owner(Awaited):
+    """A rank from which rows are read. `step`: how often all that was read from it was whole."""
 
-    peer: int
-    heard_at: float
-    step: int = 0
-    """How often all that was read from it was whole."""
-    waited_s: float = 0.0
     bytes_read: int = 0
 
 
@@ -72,7 +67,7 @@ class Puller:
 
     def __init__(self, transport: Transport, parts: Parts, waiting: Waiting) -> None:
         self.parts, self._waiting, self._clock = parts, waiting, transport.clock
-        self.owners = {rank: Owner(rank, transport.clock()) for rank in parts.layout.ranks}
+        self.owners = {rank: Owner(rank, heard_at=transport.clock()) for rank in parts.layout.ranks}
 
     def read(self, what: str, rows: Numbers | slice, result: Bytes) -> None:
         """Read `rows` into the rows of `result`, as bytes. `what`: the call, for errors.

@@ -10,6 +10,7 @@ import numpy as np
 from dstorm import header
 from dstorm.header import BLANK, Header, Watched
 from dstorm.queues.ring import SendRing
+from dstorm.queues.waiting import Awaited
 from dstorm.transport import Bytes, Put
 
 
@@ -30,10 +31,9 @@ _NONE = OutgoingMessage(-1, np.empty(0, np.uint8), None, 0)
 
 
 @dataclass(eq=False)
-class OutEdge:
-    """The edge from this rank to one peer, and the peer's queue for it."""
+class OutEdge(Awaited):
+    """The edge to one peer, and the peer's queue for it. `step`: the peer's step when it last acknowledged."""
 
-    peer: int
     ring: SendRing
     slots: list[int]
     """Offsets of the headers of the slots in the peer's memory."""
@@ -53,14 +53,8 @@ class OutEdge:
     """Puts of its body into each slot."""
     heard: Header = BLANK
     """The acknowledgement that was noted last."""
-    step: int = 0
-    """The peer's step when it last acknowledged."""
     done: bool = False
     """Whether the peer has closed its end."""
     bytes_sent: int = 0
-    heard_at: float = 0.0
-    """When the peer reached `step`, by this rank's clock."""
-    waited_s: float = 0.0
-    """Seconds spent waiting for the peer."""
     is_far: bool = False
     """Whether its messages leave by way of the outgoing buffer, which then writes its headers and its counts."""
