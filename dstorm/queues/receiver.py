@@ -267,6 +267,7 @@ class Inbox:
         """Wait for what is being written; return whether all has come: not where the peer fails. DeadlinePassed."""
 
         def torn() -> list[InEdge]:
+            """The edge, while the header is not whole. Local."""
             self._sync()
             return [edge] if edge.headers[slot].read() is None else []
 

@@ -117,6 +117,7 @@ class Waiting:
         heartbeats_at = seen + self.deadline_s * _HEARTBEATS_AFTER
 
         def left() -> Sequence[Awaited]:
+            """The edges of `missing()`, which were heard of when something arrived last. DeadlinePassed."""
             nonlocal seen
             edges = missing()
             if edges and (moved := moved_at()) > seen:

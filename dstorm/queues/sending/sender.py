@@ -172,6 +172,7 @@ class Outbox:
         if self._acknowledged:
 
             def missing() -> list[OutEdge]:
+                """The edges whose peers must acknowledge more before this rank may send. Local."""
                 return [edge for edge in edges if not self._may_send(edge)]
 
             if self._crossing.edges:

@@ -122,6 +122,7 @@ class Exchange:
         one_at_a_time, is_over = threading.Lock(), threading.Event()
 
         def attempt(address: str) -> None:
+            """Answer with a connection to `address` if it is the first that is confirmed, else with None. Local."""
             made = _answered((address, endpoint.port), key, name, self._rank)
             with one_at_a_time:
                 if made is not None and is_over.is_set():

@@ -26,7 +26,6 @@ _BACK_OFF: Final = 4.0
 _MOST_LOOKS: Final = 10_000
 """So many looks at one moment are a loop that waits for messages: from then on each look is a poll."""
 
-
 _LOOKS_AT_A_MESSAGE: Final = 100
 """The most looks that the merge of a message takes."""
 
@@ -65,6 +64,7 @@ class TimedGroup(Group):
     # -- turns ------------------------------------------------------------------------------------------------
 
     def compute(self, rank: int, seconds: float) -> None:
+        """As `Group.compute`. The looks of `rank` are counted anew."""
         self._check_turn()
         self._looks[rank] = 0
         self._sleep(rank, seconds)
@@ -79,17 +79,20 @@ class TimedGroup(Group):
         self._is_polling[rank] = False
 
     def switch(self, rank: int, pause_s: float = 0.0) -> None:
+        """As `Group.switch`. The time counts as waited."""
         self._sleep(rank, max(pause_s, TICK_S), waits=True)
 
     def maybe_switch(self, rank: int) -> None:
         """Nothing: a rank runs until its clock advances."""
 
     def look(self, rank: int) -> None:
+        """As `Group.look`: a poll after very many looks at one moment, else nothing but the count."""
         self._looks[rank] += 1
         if self._looks[rank] > _MOST_LOOKS and threading.get_ident() == self._thread:
             self.poll(rank, self._looks[rank] - _MOST_LOOKS, self.now + _LONGEST_POLL_S)
 
     def done(self, rank: int) -> None:
+        """As `Group.done`: the totals say of `rank` what it has sent and waited by now. Local."""
         self._ends[rank] = (self.now, self._links.sent[rank], self._waited_s[rank])
 
     def _sleep(self, rank: int, seconds: float, waits: bool = False) -> None:

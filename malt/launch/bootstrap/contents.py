@@ -15,7 +15,6 @@ from pathlib import Path
 OWN = "malt"
 _PACKAGES = "dstorm", "vol", OWN
 
-
 _EXTRAS = {"kernels": "apps"}
 """The extra of malt that its package needs, where it has not the same name."""
 
