@@ -81,27 +81,18 @@ def run(
         failure, is_ending = _ends(folder, state, ending, keepers)
         status = job.wait(failure, is_ending)
         keepers.collect(status, lambda: signals.times > 1)
-        banners, is_notified = output.close(observer.close()), False
+        banners = output.close(observer.close())
         if control_server is not None:
             control_server.close()
         keepers.end()
         remote.clean()
-        if state is not None:
-            status = status or state.end()
-            state.clean()
-        elif signals.first is None:
-            status += 128 * (line.forwards_signals and _was_killed(folder, status))
-            status, is_notified = report_ends_inside_mpi(folder, status)
+        status, is_printed = _settled(status, line, folder, state, signals.first is not None)
         if state is not None or status != 0 or (ending is not None and ending.is_forced):
             job.kill_leftovers()  # children of failed ranks
             if ending is not None:
                 ending.clean()
-        reports = (_notified(folder, signals.first) or first_failure(folder)) if status != 0 else ""
-        if not (reports or is_notified):
-            say(banners.decode(errors="replace"))
-        if status != 0 and state is not None and signals.first is None:
-            state.report_early_failures()
-        say(reports + keepers.last_words)
+        _say_why(status, folder, state, signals.first, b"" if is_printed else banners)
+        say(keepers.last_words)
     return End(status, signals.first is not None, keepers.are_left)
 
 
@@ -162,9 +153,30 @@ def _passed(ours: Mapping[str, str]) -> dict[str, str]:
     return {name: ours[name] for name in travelling(ours)}
 
 
+def _settled(status: int, line: Line, folder: Path, state: JobState | None, is_signalled: bool) -> tuple[int, bool]:
+    """The status of a job whose mpiexec has ended with `status`, and whether it is printed how ranks have ended it."""
+    if state is not None:
+        status = status or state.end()
+        state.clean()
+    elif not is_signalled:
+        status += 128 * (line.forwards_signals and _was_killed(folder, status))
+        return report_ends_inside_mpi(folder, status)
+    return status, False
+
+
 def _was_killed(folder: Path, status: int) -> bool:
     """Whether `status` is the number of a signal that has killed a rank. A rank that exits by itself reports that."""
     return status in _KILLING and failed_with(folder) is None and not ranks_with(folder, "quit")
+
+
+def _say_why(status: int, folder: Path, state: JobState | None, number: int | None, banners: bytes) -> None:
+    """Print why a job has failed: what a rank or the signal `number` has left, or else the `banners` of MPI."""
+    why = (_notified(folder, number) or first_failure(folder)) if status != 0 else ""
+    if not why:
+        say(banners.decode(errors="replace"))
+    if status != 0 and state is not None and number is None:
+        state.report_early_failures()
+    say(why)
 
 
 def first_failure(folder: Path) -> str:

@@ -111,6 +111,22 @@ def main() -> None:
     _write_whole_lines()
     _take_input()
     _write_stacks_when_asked()
+    _join_the_job()
+    try:
+        if kind == "-m":
+            runpy.run_module(program, run_name="__main__", alter_sys=True)
+        elif kind == "-c":
+            _run(compile(program, "<string>", "exec", dont_inherit=True), ModuleType("__main__"))
+        else:
+            _run_file(program)
+    except SystemExit as error:
+        _exited(error)
+    except BaseException as error:
+        _failed(error)
+
+
+def _join_the_job() -> None:
+    """Report the start of this rank. From here on it takes the signals of the launcher, and reports how it ends."""
     leaving.take_signals(_folder, reporting.rank(), reporting.report)
     if reporting.CALL in os.environ:
         threading.Thread(target=leaving.listen, args=[int(os.environ[reporting.CALL])], daemon=True).start()
@@ -126,17 +142,6 @@ def main() -> None:
         leaving.report_end_inside_mpi()
         leaving.show_closing()
     threading.excepthook = _ending_job(threading.excepthook)
-    try:
-        if kind == "-m":
-            runpy.run_module(program, run_name="__main__", alter_sys=True)
-        elif kind == "-c":
-            _run(compile(program, "<string>", "exec", dont_inherit=True), ModuleType("__main__"))
-        else:
-            _run_file(program)
-    except SystemExit as error:
-        _exited(error)
-    except BaseException as error:
-        _failed(error)
 
 
 def _exited(error: SystemExit) -> None:
