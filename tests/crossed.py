@@ -16,10 +16,10 @@ from schedules import (
     OneEnd,
     RecordingWindow,
     ReplayedWindow,
-    Schedule,
     Violation,
     _receive,
     arrival_orders,
+    every_schedule,
     layout,
     scheduled_reads,
     send,
@@ -107,10 +107,7 @@ def explore_crossed(messages, depth, newest):
     count = 0
     *before, last = crossed_stages(messages, depth)
     for pieces in arrival_orders(last):
-        prefix = []
-        while prefix is not None:
-            schedule = Schedule(prefix)
+        for schedule in every_schedule():
             play_crossed(before, pieces, depth, newest, schedule)
             count += 1
-            prefix = schedule.next_prefix()
     return count

@@ -165,6 +165,15 @@ class Schedule:
         return None
 
 
+def every_schedule() -> Iterator[Schedule]:
+    """Each schedule after the other; one is to be played before the next is drawn."""
+    prefix: list[int] | None = []
+    while prefix is not None:
+        schedule = Schedule(prefix)
+        yield schedule
+        prefix = schedule.next_prefix()
+
+
 class OneEnd:
     """The transport of one of the two ranks: hands out a given window."""
 
@@ -326,10 +335,7 @@ def explore(
     else:
         stages = recorded_stages(messages, depth, cut_headers, mapped, zeroed)
     for pieces in orders(stages):
-        prefix: list[int] | None = []
-        while prefix is not None:
-            schedule = Schedule(prefix)
+        for schedule in every_schedule():
             play(pieces, messages, depth, newest, schedule, zeroed, plan.count("s") or messages)
             count += 1
-            prefix = schedule.next_prefix()
     return count

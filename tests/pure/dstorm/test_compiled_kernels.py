@@ -8,7 +8,16 @@ import struct
 import numpy as np
 import pytest
 from mutation import plant
-from schedules import CAPACITY, OneEnd, RecordingMemory, ReplayedWindow, Schedule, Violation, arrival_orders, layout
+from schedules import (
+    CAPACITY,
+    OneEnd,
+    RecordingMemory,
+    ReplayedWindow,
+    Violation,
+    arrival_orders,
+    every_schedule,
+    layout,
+)
 
 from dstorm import Queues
 from dstorm.queues import compiled
@@ -150,12 +159,9 @@ def explore(machine, messages, depth, cut_headers=False):
         arrival_orders(stages) if messages < 3 and not cut_headers else [[piece for stage in stages for piece in stage]]
     )
     for pieces in orders:
-        prefix = []
-        while prefix is not None:
-            schedule = Schedule(prefix)
+        for schedule in every_schedule():
             play(machine, pieces, messages, depth, schedule)
             count += 1
-            prefix = schedule.next_prefix()
     return count
 
 

@@ -12,6 +12,7 @@ import sys
 import time
 
 import pytest
+from processes import wait_for
 
 from malt.launch import job
 from malt.launch.hosts.plain import keepers as module
@@ -48,13 +49,6 @@ def start(tmp_path, monkeypatch):
         one.end()
 
 
-def until(condition, limit_s=10):
-    end = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < end
-        time.sleep(0.01)
-
-
 def the(keepers):
     return keepers._keepers[0]
 
@@ -73,7 +67,7 @@ def test_a_host_whose_ranks_cannot_start_ends_the_job(text, start, tmp_path, mon
     monkeypatch.setattr(module, "START_S", 1.0)
     monkeypatch.setattr(module, "_UNHEARD_S", 0.1)
     keepers, state = start(text), JobState(tmp_path, 2, is_spread=True)
-    until(lambda: job._status_of_part(state, keepers) == 1)
+    wait_for(lambda: job._status_of_part(state, keepers) == 1)
     assert job._status_of_part(state, keepers) == 1
     assert capsys.readouterr().err == f"malt run: {FAILURES[text]}\n"
     assert not keepers.are_left
@@ -90,27 +84,27 @@ def test_a_host_whose_ranks_have_reported_has_not_failed(start, monkeypatch):
 def test_a_slow_start_is_no_silence(start, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     keepers = start("time.sleep(0.5); " + SITS)
-    until(lambda: keepers.is_cut_off() or the(keepers).starter is not None)
+    wait_for(lambda: keepers.is_cut_off() or the(keepers).starter is not None)
     assert the(keepers).starter == 7
-    until(keepers.is_cut_off)
+    wait_for(keepers.is_cut_off)
 
 
 def test_a_launcher_without_ranks_is_more_patient(start, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     keepers = start(SITS, size=1)
-    until(lambda: the(keepers).silent_s() > 0.3)
+    wait_for(lambda: the(keepers).silent_s() > 0.3)
     assert not keepers.is_cut_off()
 
 
 def test_a_stop_of_the_launcher_is_no_silence(start, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 0.2)
     keepers = start(SITS)
-    until(lambda: the(keepers).starter is not None)
+    wait_for(lambda: the(keepers).starter is not None)
     suspended, said = [], []
     monkeypatch.setattr(the(keepers), "_say", said.append)
     suspend = keepers.pausing(suspended.append)
     suspend(signal.SIGSTOP)
-    until(keepers.is_cut_off)
+    wait_for(keepers.is_cut_off)
     suspend(signal.SIGCONT)
     assert suspended == [signal.SIGSTOP, signal.SIGCONT] and not keepers.is_cut_off()
     assert said[0] == b"pause\n" and set(said[1:]) == {b"alive\n"}
@@ -121,14 +115,14 @@ def test_output_that_cannot_be_printed_is_no_silence(start, tmp_path, monkeypatc
     os.mkfifo(tmp_path / "out-1")
     pipe = os.open(tmp_path / "out-1", os.O_RDWR | os.O_NONBLOCK)
     keepers = start("say('started', 7); say('printed', [1, 1, 'x' * 200_000]); await_end()")
-    until(lambda: the(keepers).is_printing)
+    wait_for(lambda: the(keepers).is_printing)
     time.sleep(0.3)
     assert not keepers.is_cut_off()
     left = 200_000
     while left:
         with contextlib.suppress(BlockingIOError):
             left -= len(os.read(pipe, left))
-    until(keepers.is_cut_off)
+    wait_for(keepers.is_cut_off)
     os.close(pipe)
 
 
@@ -137,7 +131,7 @@ def test_a_host_that_was_given_up_stays_so(start, tmp_path, monkeypatch, capsys)
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     keepers = start("say('folder', '/var/tmp/malt-x'); say('started', 7); sys.stdin.read()")
     state = JobState(tmp_path, 2, is_spread=True)
-    until(lambda: job._status_of_part(state, keepers) == 1)
+    wait_for(lambda: job._status_of_part(state, keepers) == 1)
     words = keepers.last_words
     assert "rank 1 may go on on host b, and print to /var/tmp/malt-x/printed-* there" in words
     assert words.endswith("ssh b kill -- -7\n")
@@ -169,7 +163,7 @@ def test_what_ranks_have_printed_is_waited_for_as_long_as_it_comes(status, comes
     os.mkfifo(tmp_path / "out-1")
     pipe = os.open(tmp_path / "out-1", os.O_RDWR | os.O_NONBLOCK)
     keepers = start(PRINTS.format("done"))
-    until(lambda: the(keepers).starter is not None)
+    wait_for(lambda: the(keepers).starter is not None)
     keepers.collect(status, bool)
     with contextlib.suppress(BlockingIOError):
         assert os.read(pipe, 1000).decode() == "".join(f"piece {piece}\n" for piece in comes)
@@ -181,7 +175,7 @@ def test_what_ranks_have_printed_is_waited_for_as_long_as_it_comes(status, comes
 def test_output_of_a_host_that_falls_silent_is_said_to_be_left_out(start, monkeypatch, capsys):
     monkeypatch.setattr(module, "SILENT_S", 0.3)
     keepers = start("say('started', 7); say('printed', [1, 1, 'a piece']); await_end()")
-    until(lambda: the(keepers).starter is not None)
+    wait_for(lambda: the(keepers).starter is not None)
     keepers.collect(0, bool)
     assert capsys.readouterr().err == "malt run: host b: the end of what rank 1 printed is left out\n"
 
@@ -194,7 +188,7 @@ def test_a_connection_that_takes_nothing_holds_nobody_up(tmp_path, monkeypatch, 
     hangs = [sys.executable, "-c", "import time; time.sleep(60)"]
     began = time.monotonic()
     keepers = Keepers({"b": (1,)}, 2, ["x.py"], {"X": "x" * 200_000}, tmp_path, hangs)
-    until(lambda: keepers.have_failed({0}))
+    wait_for(lambda: keepers.have_failed({0}))
     keepers.end()
     assert time.monotonic() - began < 30
     assert "host b: nothing has come from it for 1 s" in capsys.readouterr().err
@@ -202,7 +196,7 @@ def test_a_connection_that_takes_nothing_holds_nobody_up(tmp_path, monkeypatch, 
 
 def test_a_second_signal_ends_the_wait(start, tmp_path, capsys):
     keepers = start("say('started', 7); await_end()")
-    until(lambda: the(keepers).starter is not None)
+    wait_for(lambda: the(keepers).starter is not None)
     began = time.monotonic()
     keepers.collect(0, lambda: True)
     assert time.monotonic() - began < 5
@@ -212,7 +206,7 @@ def test_a_second_signal_ends_the_wait(start, tmp_path, capsys):
 def test_a_host_that_prints_no_more_is_not_waited_for(start):
     """Its ranks hang, say."""
     keepers = start("say('started', 7)\nfor _ in range(100): say('alive', None); time.sleep(0.1)")
-    until(lambda: the(keepers).starter is not None)
+    wait_for(lambda: the(keepers).starter is not None)
     began = time.monotonic()
     keepers.collect(0, bool)
     assert time.monotonic() - began < 5
