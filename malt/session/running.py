@@ -7,6 +7,7 @@ those of the caller. What it prints itself goes to a file, apart from what the r
 from __future__ import annotations
 
 import codecs
+import contextlib
 import json
 import os
 import selectors
@@ -44,6 +45,8 @@ finally:
 
 _WORDS: Final = "words.txt"
 _PIECE_NBYTES: Final = 1 << 16
+_LOOK_S: Final = 0.25
+"""How long a wait for the job lasts. A signal that came just before it is seen at its end."""
 
 
 def run(
@@ -123,7 +126,7 @@ def _run_job(folder: Path, words: list[str]) -> None:
         while True:
             try:
                 output.pass_on()
-                status = launcher.wait()
+                status = _status(launcher)
                 break
             except KeyboardInterrupt:
                 is_interrupted = True
@@ -140,6 +143,13 @@ def _run_job(folder: Path, words: list[str]) -> None:
         print(text, file=sys.stderr)
 
 
+def _status(launcher: subprocess.Popen[bytes]) -> int:
+    """The status of the launcher, once it has ended."""
+    while True:
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return launcher.wait(_LOOK_S)
+
+
 class _Output:
     """What a job prints, on its way to sys.stdout and sys.stderr, which in a notebook are those of the cell."""
 
@@ -153,7 +163,7 @@ class _Output:
     def pass_on(self) -> None:
         """Print until the job has closed both streams. It can be called again after an interruption."""
         while self._selector.get_map():
-            for key, _ in self._selector.select():
+            for key, _ in self._selector.select(_LOOK_S):
                 stream, decoder = key.data
                 data = os.read(key.fd, _PIECE_NBYTES)
                 if not data:

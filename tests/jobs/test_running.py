@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import _thread
 import json
 import os
 import re
 import signal
 import subprocess
 import sys
+import threading
+import time
 
 import called
 import numpy as np
@@ -17,6 +20,7 @@ from processes import wait_for
 from programs import ROOT
 
 import malt
+from malt.session import running
 
 pytestmark = pytest.mark.serial
 DIGITS = re.compile(r"\d+")
@@ -133,6 +137,34 @@ def test_ctrl_c_ends_the_ranks(tmp_path):
         output = program.stdout.read()
         assert program.wait() in (-signal.SIGINT, 130)
     assert "KeyboardInterrupt: malt run: ended by SIGINT; rank 0 was in" in output
+
+
+LAUNCHER = """
+import os, signal, sys, time
+signal.signal(signal.SIGINT, lambda *_: os._exit(130))
+if {}:
+    os.close(1)
+    os.close(2)
+open(sys.argv[1] + "/ready", "w").close()
+time.sleep(20)
+"""
+
+
+@pytest.mark.parametrize("has_closed", [False, True], ids=["its output", "its end"])
+def test_ctrl_c_just_before_a_wait_for_the_launcher(has_closed, tmp_path, monkeypatch):
+    """It does not wake the wait."""
+    monkeypatch.setattr(running, "_LAUNCHER", LAUNCHER.format(has_closed))
+
+    def interrupt():
+        wait_for((tmp_path / "ready").exists)
+        time.sleep(0.5)  # until this thread waits
+        _thread.interrupt_main()
+
+    began = time.monotonic()
+    threading.Thread(target=interrupt).start()
+    with pytest.raises(KeyboardInterrupt):
+        running._run_job(tmp_path, [])
+    assert time.monotonic() - began < 15
 
 
 @pytest.mark.thorough

@@ -209,3 +209,20 @@ def test_where_the_connection_ends_what_ranks_print_stays(folder):
     kept = Kept(folder.parent / "malt-y", f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})")
     kept.heard("done")
     assert kept.ended() == 0 and not (folder.parent / "malt-y").exists()
+
+
+def test_a_starter_that_stays_although_it_is_killed_is_given_up(folder, monkeypatch):
+    """It waits for a disk that does not answer, say."""
+
+    def stays(timeout=None):
+        assert timeout is not None, "a wait without a limit"
+        raise subprocess.TimeoutExpired("the starter", timeout)
+
+    monkeypatch.setattr(keeper.Keeper, "_send", lambda *line: None)
+    made = keeper.Keeper({"folder": str(folder), "cwd": "/", "words": [sys.executable, "-c", SLEEPS],
+                          "environment": {}, "key": ["key", "secret"]})  # fmt: skip
+    monkeypatch.setattr(made._starter, "wait", stays)
+    made.end()
+    assert not folder.exists()
+    monkeypatch.undo()
+    assert made._starter.wait(10) == -signal.SIGKILL

@@ -145,12 +145,15 @@ class Keeper:
         if self._starter is not None:
             with contextlib.suppress(OSError):
                 os.killpg(self._starter.pid, signal.SIGKILL)
-            self._starter.wait()
             end = time.monotonic() + _KILLED_S
-            while (found := self._processes()) and time.monotonic() < end:
+            with contextlib.suppress(subprocess.TimeoutExpired):  # it waits for a disk, say
+                self._starter.wait(_KILLED_S)
+            while found := self._processes():
                 for process in found:
                     with contextlib.suppress(OSError):
                         os.kill(process, signal.SIGKILL)
+                if time.monotonic() > end:
+                    break
                 time.sleep(_POLL_S)
         if self._is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
