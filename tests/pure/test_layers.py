@@ -157,6 +157,13 @@ def test_what_decides_is_pure(name):
     assert not roots & {"mpi4py", "time", "threading", "os", "socket"}
 
 
+def test_files_that_modules_name_are_there():
+    """Their docstrings point to others, which may move."""
+    path = re.compile(r"\b(?:dstorm|vol|malt|apps|bench|tests|docs)/[\w/.-]+\.(?:py|md)\b")
+    named = {(str(file.relative_to(ROOT)), name) for file in MODULES for name in path.findall(file.read_text())}
+    assert [(file, name) for file, name in sorted(named) if not (ROOT / name).exists()] == []
+
+
 def test_the_session_begins_without_scipy():
     """To import scipy.sparse takes longer than to begin a session, and each rank of a job would do so at once."""
     program = "import sys, malt; malt.graph('auto', 4); print(*{name.split('.')[0] for name in sys.modules})"

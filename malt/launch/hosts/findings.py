@@ -82,7 +82,7 @@ def of_host(host: str, need: Need, found: Mapping[str, Any]) -> str:
     return ""
 
 
-def of_folder(host: str, above: str, trouble: str = "") -> str:
+def of_folder(host: str, above: str, trouble: str) -> str:
     """Return why the folder of a job cannot be made in the folder `above`. `trouble`: "": the hosts share it."""
     if trouble:
         return f"host {host}: nothing can be made in {above} ({trouble}): set TMPDIR to a folder that all hosts have"

@@ -128,10 +128,8 @@ class RemoteHosts:
         self._folder, self._cut_off, self._is_watching = folder, None, True
         self._ask("watch", [str(folder), identity()])
         for host, answer in self._answers("watch", _REACH_S).items():
-            if answer["trouble"]:
+            if answer["trouble"] or answer["owner"] == SHARED:
                 return findings.of_folder(host, str(folder.parent), answer["trouble"])
-            if answer["owner"] == SHARED:
-                return findings.of_folder(host, str(folder.parent))
         return ""
 
     def clean(self) -> None:
@@ -179,7 +177,7 @@ class RemoteHosts:
 
     @contextlib.contextmanager
     def _pausable(self) -> Iterator[None]:
-        """A block in which Ctrl-Z asks the agents to wait: no job runs yet (malt/launch/signals.py)."""
+        """A block in which Ctrl-Z asks the agents to wait: no job runs yet (malt/launch/processes/signals.py)."""
         if (
             signal.getsignal(signal.SIGTSTP) is not signal.SIG_DFL
             or threading.current_thread() is not threading.main_thread()

@@ -43,7 +43,8 @@ def test_parts_of_malt_bring_what_they_need(monkeypatch):
 
 def test_the_environment_has_malt_and_no_tests():
     files = contents._files("malt")
-    assert {path.split("site-packages/")[1].split("/")[0] for path in files} >= {"malt", "dstorm", "vol"}
+    names = {path.split("site-packages/")[1].split("/")[0] for path in files}
+    assert names >= {"malt", "dstorm", "vol"} and not names & {"apps", "bench", "examples", "tests"}
     assert all("direct_url" not in path and "editable" not in path for path in files)
 
 

@@ -30,10 +30,12 @@ class Kept:
     """A keeper, and what it sends. `replaced`: of its text."""
 
     def __init__(self, folder, program="", *, words=None, replaced=("", ""), **wanted):
-        text = KEEPER.read_text().replace(*replaced)
+        text = KEEPER.read_text()
+        assert replaced[0] in text
         self.process = subprocess.Popen(
-            [sys.executable, "-I", "-c", text], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+            [sys.executable, "-I", "-c", text.replace(*replaced)],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        )  # fmt: skip
         line = {"folder": str(folder), "cwd": "/", "words": words or [sys.executable, "-c", program],
                 "environment": {"MALT_FAILURE_DIR": str(folder)}, "key": ["key", "secret"], **wanted}  # fmt: skip
         self.say(json.dumps(line))
