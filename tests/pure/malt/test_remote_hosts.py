@@ -88,6 +88,12 @@ def test_an_agent_that_was_busy_or_stopped_listens_on(monkeypatch):
     assert [watch.seconds() for _ in range(4)] == [0.5, 1.0, 2.0, 3.0]
 
 
+def test_an_agent_needs_no_malt_on_its_host():
+    words = [sys.executable, "-I", "-S", "-c", program()]  # -S: without site-packages
+    done = subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=60)
+    assert done.stdout.startswith(b'["hello", ') and done.stderr == b""
+
+
 def test_an_agent_waits_while_the_launcher_is_stopped(monkeypatch):
     text = program().decode().replace("PULSE_S, SILENCE_S = 2.0, 30.0", "PULSE_S, SILENCE_S = 0.2, 0.5")
     for command, lives in (("alive", False), ("pause", True)):
