@@ -310,7 +310,7 @@ def test_a_signal_at_any_line_of_a_join_loses_no_increments_and_doubles_none():
     form = RowFormat(N, 2, np.dtype(np.float32), 3, scaled=False)
     draw, endings = np.random.default_rng(0), []
     woken = []
-    carrier = SimpleNamespace(add=lambda load: None, wake=lambda: woken.append(1))
+    carrier = SimpleNamespace(add=lambda load: None, check=lambda: None, wake=lambda: woken.append(1))
 
     def message():
         # Where increments cancel out, rows leave that no message of the join has.
