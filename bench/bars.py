@@ -47,6 +47,7 @@ CHARTS = {
     "mllib-bytes": Chart("mllib", 0, "hottest rank, MB", unit="MB"),
     "ps2": Chart("ps2", 0, "ms", unit="ms"),
     "ps2-bytes": Chart("ps2", 2, "hottest rank", unit="MB"),
+    "qjam": Chart("qjam", 0, "speedup of an iteration", unit="x"),
 }
 """By the name of the picture."""
 

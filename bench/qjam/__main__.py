@@ -1,0 +1,65 @@
+"""Measures apps.autoencoder on 1, 2 and 4 ranks in turns, beside what Qjam's authors report; writes docs/qjam.md.
+
+python -m bench.qjam [FOLDER] [--quick] [--write docs/qjam.md]
+
+FOLDER: that of MNIST (../shared/data/mnist; where it is missing, the digits of scikit-learn). The figures are written
+beside the page as JSON, and drawn in the folder pictures.
+"""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import document
+from bench.document import Measured, say
+from bench.qjam import page
+from bench.qjam.runs import modelled, runs
+from bench.rest import Others
+
+MNIST = Path(__file__).parents[3] / "shared" / "data" / "mnist"
+CHARTS = ("qjam",)
+
+
+class Scale(NamedTuple):
+    """How much is measured."""
+
+    patches: tuple[int, ...]
+    ranks: tuple[int, ...]
+    rounds: int
+    iterations: int
+    hosts: tuple[int, ...]
+    """Of the simulation."""
+
+
+WHOLE = Scale((1000, 10_000, 50_000), (1, 2, 4), 3, 50, (1, 2, 4, 8, 16))
+QUICK = Scale((500, 2000), (1, 2), 1, 5, (1, 4))
+
+
+def measured(options: Namespace) -> Measured:
+    """All figures of the page. It starts jobs."""
+    scale, others = QUICK if options.quick else WHOLE, Others()
+    folder = options.folder or (MNIST if MNIST.is_dir() else None)
+    made = list(runs(folder, scale.patches, scale.ranks, scale.rounds, scale.iterations))
+    share = others.share()
+    alone = next(one for one, _ in made if one["patches"] == scale.patches[-1] and one["ranks"] == 1)
+    patch_s = alone["iteration_s"] / alone["patches"]
+    say(f"simulated hosts: {', '.join(map(str, scale.hosts))}")
+    pictures = "MNIST" if folder else "digits"
+    about = {**scale._asdict(), "pictures": pictures, "cores": os.cpu_count(), "patch_s": patch_s}
+    hosts = [modelled(page.QJAM_PATCHES, ranks, patch_s) for ranks in scale.hosts]
+    return {
+        "about": about, "runs": [one for one, _ in made], "error": max(error for _, error in made), "others": share,
+        "modelled": hosts,
+    }  # fmt: skip
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add what this command alone has."""
+    parser.add_argument("folder", nargs="?", type=Path, metavar="FOLDER", help="the folder of MNIST")
+
+
+if __name__ == "__main__":
+    document.command("bench.qjam", __doc__, measured, page.text, CHARTS, add_options)
