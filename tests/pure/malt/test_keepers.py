@@ -194,6 +194,16 @@ def test_a_connection_that_takes_nothing_holds_nobody_up(tmp_path, monkeypatch, 
     assert "host b: nothing has come from it for 1 s" in capsys.readouterr().err
 
 
+def test_nothing_is_said_before_the_first_line(start, monkeypatch):
+    """Ctrl-Z at once."""
+    pulse = module.Keeper._pulse
+    monkeypatch.setattr(module.Keeper, "_pulse", lambda self, first: time.sleep(0.3) or pulse(self, first))
+    keepers = start("say('failed', sys.stdin.readline()); await_end()")
+    the(keepers).pause()
+    wait_for(lambda: the(keepers).failure({1}))
+    assert the(keepers)._why == "pause\n"
+
+
 def test_a_second_signal_ends_the_wait(start, tmp_path, capsys):
     keepers = start("say('started', 7); await_end()")
     wait_for(lambda: the(keepers).starter is not None)

@@ -80,6 +80,7 @@ class Keeper:
         assert self._process.stdin and self._process.stdout
         self._input = self._process.stdin
         self._saying = threading.Lock()
+        self._saying.acquire()  # until the first line is written: none comes before it
         self._listening = threading.Thread(target=self._listen, args=(self._process.stdout,), daemon=True)
         self._listening.start()
         first = json.dumps(wanted).encode() + b"\n"  # may be longer than a pipe takes, where nobody reads it yet
@@ -140,8 +141,11 @@ class Keeper:
             self._input.close()
 
     def _say(self, line: bytes) -> None:
-        if not self._saying.acquire(timeout=_SAYS_S):
-            return  # the line before it is not taken
+        if self._saying.acquire(timeout=_SAYS_S):  # else the line before it is not taken
+            self._write(line)
+
+    def _write(self, line: bytes) -> None:
+        """Write a line, and let others write the next one."""
         try:
             with contextlib.suppress(OSError, ValueError):
                 self._input.write(line)
@@ -151,7 +155,7 @@ class Keeper:
 
     def _pulse(self, first: bytes) -> None:
         """Say the first line, and that this host lives now and then."""
-        self._say(first)
+        self._write(first)
         while self._process.poll() is None:
             time.sleep(PULSE_S)
             self._say(b"alive\n")
