@@ -47,6 +47,9 @@ CHARTS = {
     "mllib-bytes": Chart("mllib", 0, "hottest rank, MB", unit="MB"),
     "ps2": Chart("ps2", 0, "ms", unit="ms"),
     "ps2-bytes": Chart("ps2", 2, "hottest rank", unit="MB"),
+    "angel": Chart("angel", 0, "seconds"),
+    "angel-bytes": Chart("angel", 0, "hottest rank, MB", unit="MB"),
+    "angel-memory": Chart("angel", 0, "memory of training", unit="MB"),
     "qjam": Chart("qjam", 0, "speedup of an iteration", unit="x"),
 }
 """By the name of the picture."""

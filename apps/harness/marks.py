@@ -30,16 +30,19 @@ def sum_statistics(nbytes: int) -> malt.Statistics:
 
 
 class Sums:
-    """Sums of arrays over all ranks, and what they send."""
+    """Sums of arrays over all ranks, by an algorithm of malt.allreduce, and what they send."""
 
-    def __init__(self) -> None:
-        self._nbytes = 0
-        self.traffic = Counted(lambda: sum_statistics(self._nbytes))
+    def __init__(self, algorithm: str = "auto") -> None:
+        self._algorithm, self._nbytes = algorithm, 0
+        self.traffic = Counted(self._statistics)
 
     def take(self, array: Array) -> None:
         """Replace `array`, in place, by the sum of the arrays of all ranks. Collective."""
-        malt.allreduce(array, "sum")
+        malt.allreduce(array, "sum", algorithm=self._algorithm)
         self._nbytes += array.nbytes
+
+    def _statistics(self) -> malt.Statistics:
+        return sum_statistics(self._nbytes) if self._algorithm == "auto" else malt.init().statistics()
 
 
 @dataclass

@@ -15,6 +15,7 @@ BATCH: Final = ("lbfgs", "owlqn")
 """Optimizers of the whole gradient."""
 OPTIMIZERS: Final = (*BATCH, "sgd", "adam", "ftrl")
 SMOOTH: Final = sorted(set(linear.LOSSES) - {"hinge"})
+ALGORITHMS: Final = ("reduce-scatter", "tree", "star")
 ITERATIONS, PASSES = 1000, 10
 STEPS: Final = {"adam": 0.03, "ftrl": 0.6}
 """That of adam times the square root of the number of ranks, as their mean has less noise (Malladi et al., NeurIPS
@@ -36,6 +37,8 @@ def add_options(parser: Parser) -> None:
     add("--l2", type=harness.real_number(0), default=1e-4, metavar="X", help="weight of |w|^2 / 2 (%(default)s)")
     add("--no-intercept", dest="intercept", action="store_false", help="a plane through the origin")
     add("--sharded", action="store_true", help="each rank has a part of the weights (all have all)")
+    add("--allreduce", choices=("auto", *ALGORITHMS), default="auto",
+        help="how gradients are added up without --sharded; star: by the lowest rank (%(default)s)")  # fmt: skip
     add("--tolerance", dest="gradient_tolerance", type=harness.real_number(0), metavar="X",
         help="lbfgs, owlqn: end when the norm of the gradient is so much of that of zeros (1e-6)")  # fmt: skip
     add("--warm-start", type=harness.whole_number(0), default=0, metavar="K",
@@ -66,6 +69,9 @@ def settle(options: Namespace) -> None:
         ),
         f"--exchange-every needs --optimizer sgd, adam or ftrl, or --warm-start: {optimizer} exchanges once a pass": (
             options.exchange_every and is_batch and not has_sgd
+        ),
+        "--allreduce is for weights that all ranks have, not for --sharded": (
+            options.sharded and options.allreduce != "auto"
         ),
         f"--multiclass softmax needs --loss logistic, not {options.loss}": (
             options.multiclass == "softmax" and options.loss != "logistic"

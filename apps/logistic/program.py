@@ -25,7 +25,7 @@ from apps.logistic.objective import Objective
 from apps.logistic.options import BATCH, add_options, settle
 from apps.logistic.rows import Rows
 from apps.logistic.stochastic import learner
-from apps.logistic.weights import Replicated, Sharded, Weights
+from apps.logistic.weights import weights_of
 from malt.kernels import linear
 
 SUMMARY = str(__doc__).splitlines()[0]
@@ -93,7 +93,7 @@ class Trainer(harness.Trainer):
         self._problem, self._options, self._epoch = problem, options, start.epoch
         learns = not problem.is_batch or self._epoch < options.warm_start
         saved = state.get("w") if learns else state.get("point", state.get("w"))
-        self._weights: Weights = (Sharded if options.sharded else Replicated)(problem.shape, saved)
+        self._weights = weights_of(options, problem.shape, saved)
         self._objective = Objective(self._weights, options, problem.data.classes.columns)
         self._dealt = Dealt(problem.data, start.shares, options.seed, options.exchange_every, options.sharded)
         self._batch = Batch(self._weights, self._objective, self._dealt, options, state.get("first_norm", 0.0))

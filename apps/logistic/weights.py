@@ -7,6 +7,7 @@ each class.
 from __future__ import annotations
 
 import hashlib
+from argparse import Namespace
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, Final, Protocol
@@ -61,13 +62,18 @@ class Weights(Protocol):
         """Arrays that are the same on all ranks, and change with x. Collective."""
 
 
+def weights_of(options: Namespace, shape: tuple[int, ...], saved: Any = None) -> Weights:
+    """Weights of the kind that the options ask for: those of a checkpoint, or zeros. Collective."""
+    return Sharded(shape, saved) if options.sharded else Replicated(shape, saved, options.allreduce)
+
+
 class Replicated:
     """Every rank has all weights, and ranks add up whole gradients."""
 
-    def __init__(self, shape: tuple[int, ...], saved: Any = None) -> None:
+    def __init__(self, shape: tuple[int, ...], saved: Any = None, algorithm: str = "auto") -> None:
         self.w: Any = np.zeros(shape) if saved is None else saved
         self.penalized = slice(0, shape[0] - 1)
-        self._exchange = Sums()
+        self._exchange = Sums(algorithm)
         self.traffic: Sequence[Counted] = [self._exchange.traffic]
         self._sums = np.zeros(self.w.size + NUMBERS)
 

@@ -90,7 +90,7 @@ def _row(name: str, made: Reported, alone: Reported) -> list[str]:
 def _hosts(modelled: Sequence[Run]) -> list[list[str]]:
     alone = modelled[0]["iteration_s"]
     return [
-        [f"malt.map_reduce, {one['patches']:,} patches, {_many(one['ranks'], 'host')}",
+        [f"malt.map_reduce, {_many(one['ranks'], 'simulated host')}",
          f"{alone / one['iteration_s']:.2f}", f"{1e3 * one['iteration_s']:,.1f}", "-", "-"]
         for one in modelled
     ]  # fmt: skip

@@ -232,6 +232,7 @@ BAD = {
     "--step needs --optimizer sgd, adam or ftrl, or --warm-start: lbfgs searches for its steps": "--step 1",
     "--exchange-every needs --optimizer sgd, adam or ftrl, or --warm-start: lbfgs exchanges once a pass":
         "--exchange-every 5",
+    "--allreduce is for weights that all ranks have, not for --sharded": "--sharded --allreduce star",
     "--multiclass softmax needs --loss logistic, not squared": "--multiclass softmax --loss squared",
     "--multiclass ovr is for more classes than DATA has": "--multiclass ovr",
     "argument --loss: invalid choice: 'hinge'": "--loss hinge",

@@ -1,0 +1,55 @@
+"""Compares vectors through rank 0 with parts on all ranks, by SGD, L-BFGS and OWL-QN; writes docs/angel.md.
+
+python -m bench.angel [--quick] [--write docs/angel.md]
+
+The figures are written beside the page as JSON, and drawn in the folder pictures.
+"""
+
+from __future__ import annotations
+
+import tempfile
+from argparse import Namespace
+from pathlib import Path
+from typing import NamedTuple
+
+from bench import document
+from bench.angel import comparison, page, rows
+from bench.document import Measured, say
+from bench.rest import Others
+
+CHARTS = ("angel", "angel-bytes", "angel-memory")
+
+
+class Scale(NamedTuple):
+    """How much is measured."""
+
+    rows: int
+    features: int
+    ranks: tuple[int, ...]
+    rounds: int
+    hosts: int
+    """Of the simulation."""
+    modelled_epochs: int
+
+
+WHOLE = Scale(40_000, 500_000, (2, 4), 3, 8, 3)
+QUICK = Scale(20_000, 20_000, (2,), 1, 4, 2)
+
+
+def measured(options: Namespace) -> Measured:
+    """All figures of the page. It starts jobs."""
+    scale = QUICK if options.quick else WHOLE
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "rows.svm")
+        say(f"{scale.rows:,} rows of {scale.features:,} features")
+        present, others = rows.write(file, scale.rows, scale.features), Others()
+        found = list(comparison.Comparison(file, scale.ranks, scale.rounds).rows())
+        share = others.share()
+        say(f"{scale.hosts} simulated hosts")
+        modelled = comparison.modelled(file, scale.hosts, scale.modelled_epochs)
+    about = {**scale._asdict(), "present": present}
+    return {"about": about, "rows": found, "others": share, "modelled": modelled}
+
+
+if __name__ == "__main__":
+    document.command("bench.angel", __doc__, measured, page.text, CHARTS)
