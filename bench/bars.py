@@ -1,4 +1,4 @@
-"""Draws tables of docs/ as bars: docs/pictures/*.svg. What is drawn is read from the pages, which their scripts write.
+"""Draws tables of docs/ as bars or lines: docs/pictures/*.svg. What is drawn is read from the pages of their scripts.
 
 python -m bench.bars
 """
@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from html import escape
 from pathlib import Path
 from typing import NamedTuple
+
+from bench import curves
 
 DOCS = Path(__file__).parents[1] / "docs"
 
@@ -25,6 +27,8 @@ class Chart(NamedTuple):
     extent: str = ""
     """The heading of the least and the largest. Empty: the table has none."""
     unit: str = "s"
+    alone: bool = False
+    """Whether all rows are MALT's."""
 
     def draw(self, folder: Path = DOCS) -> str:
         """The chart of the page as it stands in `folder`. Local. LookupError, StopIteration: it has no such table, or
@@ -33,10 +37,31 @@ class Chart(NamedTuple):
         rows = tables((folder / f"{self.page}.md").read_text(encoding="utf-8"))[self.table]
         place = next(place for place, heading in enumerate(rows[0]) if heading.startswith(self.column))
         extents = [row[rows[0].index(self.extent)] for row in rows[1:]] if self.extent else [""] * (len(rows) - 1)
-        return picture([Bar(row[0], row[place], one) for row, one in zip(rows[1:], extents, strict=True)], self.unit)
+        return picture([Bar(row[0], row[place], one) for row, one in zip(rows[1:], extents, strict=True)], self.unit,
+                       self.alone)  # fmt: skip
 
 
-CHARTS = {
+class Lines(NamedTuple):
+    """Columns of a table of a page, each over the column on its left, whose heading is the name of the line."""
+
+    page: str
+    table: int
+    columns: tuple[int, ...]
+    """Their places, from 0."""
+    across: str
+    up: str
+
+    def draw(self, folder: Path = DOCS) -> str:
+        """The lines of the page as it stands in `folder`. Local. LookupError: it has no such table, or column."""
+        heading, *rows = tables((folder / f"{self.page}.md").read_text(encoding="utf-8"))[self.table]
+        series = {}
+        for column in self.columns:
+            points = [(number(row[column - 1]), number(row[column])) for row in rows]
+            series[heading[column - 1]] = [(x, y) for x, y in points if x is not None and y is not None]
+        return curves.picture(series, self.across, self.up)
+
+
+CHARTS: dict[str, Chart | Lines] = {
     "network": Chart("network", 0, "s to 0.98", "from, to"),
     "boosting": Chart("boosting", 0, "s", "from, to"),
     "boosting-rows": Chart("boosting", 1, "s", "from, to"),
@@ -51,6 +76,10 @@ CHARTS = {
     "angel-bytes": Chart("angel", 0, "hottest rank, MB", unit="MB"),
     "angel-memory": Chart("angel", 0, "memory of training", unit="MB"),
     "qjam": Chart("qjam", 0, "speedup of an iteration", unit="x"),
+    "malt": Chart("malt", 1, "times as fast", "from, to", unit="x", alone=True),
+    "malt-bytes": Chart("malt", 2, "times fewer", unit="x", alone=True),
+    "malt-graphs": Chart("malt", 3, "RCV1", unit="MB", alone=True),
+    "malt-failure": Lines("malt", 4, (2, 4), "seconds", "objective"),
 }
 """By the name of the picture."""
 
@@ -85,8 +114,11 @@ def tables(text: str) -> list[list[list[str]]]:
     return found
 
 
-def picture(bars: Sequence[Bar], unit: str) -> str:
-    """An SVG of a bar a row, from 0 on, with its extent as a line. A row that is no number has its words. Pure."""
+def picture(bars: Sequence[Bar], unit: str, alone: bool = False) -> str:
+    """An SVG of a bar a row, from 0 on, with its extent as a line. A row that is no number has its words. Pure.
+
+    `alone`: all rows are MALT's own.
+    """
     extents = [[one for one in map(number, bar.extent.split(", ")) if one is not None] for bar in bars]
     most = max([number(bar.value) or 0.0 for bar in bars] + [one for extent in extents for one in extent])
     scale = (_WIDTH - _LEFT - _RIGHT) / (most or 1.0)
@@ -96,7 +128,7 @@ def picture(bars: Sequence[Bar], unit: str) -> str:
         lines.append(_text(_LEFT - 8, middle, bar.name, "end"))
         end = max([scale * (value or 0.0), *(scale * one for one in extent if value is not None)])
         if value is not None:
-            whose = "ours" if bar.name.startswith(_OURS) else "peer"
+            whose = "ours" if alone or bar.name.startswith(_OURS) else "peer"
             width = scale * value
             lines.append(f'<rect class="{whose}" x="{_LEFT}" y="{middle - 9}" width="{width:.1f}" height="18"/>')
             if len(extent) == 2:

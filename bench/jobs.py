@@ -7,7 +7,7 @@ import math
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,11 +24,11 @@ def run(ranks: int, *words: object, quietly: bool = False) -> None:
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL if quietly else None)
 
 
-def report(ranks: int, module: str, *words: object) -> Report:
-    """The report of the program `module` on `ranks` ranks."""
+def report(ranks: int, module: str, *words: object, options: Sequence[str] = ()) -> Report:
+    """The report of the program `module` on `ranks` ranks. `options`: those of `malt run`."""
     with tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "report.json")
-        run(ranks, "-m", module, *words, "--json", file, quietly=True)
+        run(ranks, *options, "-m", module, *words, "--json", file, quietly=True)
         made: Report = json.loads(file.read_text())
         return made
 

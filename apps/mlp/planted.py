@@ -25,6 +25,8 @@ _FIELDS: Final = (
 )
 _WORDS, _WORD_SPREAD, _WORDS_IN_A_ROW = 5_000, 0.4, 8
 """Words of the query and the title."""
+VALUES: Final = len(_FIELDS) + _WORDS_IN_A_ROW
+"""Of a row, at most."""
 _GROUP, _ADVERTISER, _MATCH = 5, 3, 3.0
 """Some groups of age and sex like some advertisers more than either says alone: no sum of weights says so."""
 _BASE: Final = -2.5

@@ -45,7 +45,7 @@ class Task(NamedTuple):
         return linear.objective(self.problem, self.data, params)
 
 
-def rows(count: int, n_features: int, head: float, seed: int = 0) -> Examples:
+def rows(count: int, n_features: int, head: float, seed: int = 0, nonzeros: int = NONZEROS) -> Examples:
     """Sparse rows of length 1, of two classes that a plane separates but for some labels. Local.
 
     Column number j, counted from 0, is as popular as 1 / (j + head): a small head makes rows like those of text, of
@@ -53,13 +53,13 @@ def rows(count: int, n_features: int, head: float, seed: int = 0) -> Examples:
     """
     draw = np.random.default_rng(seed)
     plane = draw.standard_normal(n_features, np.float32)
-    places = draw.random((count, NONZEROS))
+    places = draw.random((count, nonzeros))
     places = n_features * places if math.isinf(head) else head * np.expm1(places * math.log1p(n_features / head))
     columns = np.minimum(places, n_features - 1).astype(np.int32)
     labels = np.where(plane[columns].sum(axis=1) > 0, 1, -1).astype(np.float32)
     labels[draw.random(count) < _FLIPPED] *= -1
-    values = np.full(columns.size, NONZEROS**-0.5, np.float32)
-    starts = np.arange(count + 1, dtype=np.int32) * NONZEROS
+    values = np.full(columns.size, nonzeros**-0.5, np.float32)
+    starts = np.arange(count + 1, dtype=np.int32) * nonzeros
     X = csr_array((values, columns.ravel(), starts), shape=(count, n_features))
     return linear.examples(X, labels)
 

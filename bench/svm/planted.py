@@ -65,14 +65,16 @@ def dataset(X: csr_array, y: np.ndarray[Any, Any]) -> malt.Dataset:
 def write(data: malt.Dataset, folder: Path) -> None:
     """Write the rows to `folder`, as arrays that ranks can map into memory."""
     X = data.X
-    for name, array in (("data", X.data), ("indices", X.indices), ("indptr", X.indptr), ("labels", data.y)):
+    arrays = {"data": X.data, "indices": X.indices, "indptr": X.indptr, "labels": data.y, "columns": X.shape[1]}
+    for name, array in arrays.items():
         np.save(folder / f"{name}.npy", array)
 
 
 def read(folder: Path) -> malt.Dataset:
     """The rows that `write` has written: read-only, in memory that the ranks of a host share."""
     *parts, labels = (np.load(folder / f"{name}.npy", "r") for name in ("data", "indices", "indptr", "labels"))
-    return dataset(csr_array(tuple(parts), shape=(len(labels), COLUMNS)), labels)
+    columns = int(np.load(folder / "columns.npy"))
+    return dataset(csr_array(tuple(parts), shape=(len(labels), columns)), labels)
 
 
 class Program(program.Program):
@@ -85,5 +87,10 @@ class Program(program.Program):
         return read(Path(options.train)), None
 
 
+def run(arguments: Sequence[str]) -> None:
+    """Run the program on every rank. Collective. BadInput, FloatingPointError: as in `harness.run`."""
+    harness.run(Program(), arguments)
+
+
 if __name__ == "__main__":
-    harness.main("bench.svm.planted", lambda arguments: harness.run(Program(), arguments))
+    harness.main("bench.svm.planted", run)

@@ -53,7 +53,7 @@ def curve(data: malt.Dataset, blocking: bool, seed: int) -> Iterator[tuple[float
     problem, width, count = task.PROBLEM, data.X.shape[1], len(data.y)
     examples = linear.examples(data.X, data.y, np.random.default_rng(seed).permutation(count))
     eta0 = linear.first_step(problem, examples, width, comm.size)
-    training = _Training(PACE_S * (SLOW if comm.rank == comm.size - 1 else 1) / EVERY)
+    training = Paced(PACE_S * (SLOW if comm.rank == comm.size - 1 else 1) / EVERY)
     generator = np.random.default_rng([seed, comm.rank])
     params: linear.Params = np.zeros(width + 1, np.float32)
     model = np.zeros_like(params)
@@ -99,7 +99,7 @@ def _dealt(count: int, by_speed: bool) -> linear.Order:
     return rows
 
 
-class _Training:
+class Paced:
     """Training that takes `pace_s` for an example: the rank sleeps for what is left of it.
 
     A sleep lasts some tenths of a millisecond too long. The next one is shorter for it.

@@ -1,0 +1,105 @@
+"""Runs the experiments of the MALT paper (EuroSys 2015) on shapes of its data, and writes docs/malt.md.
+
+python -m bench.paper [--quick] [--write docs/malt.md] [--only PART ...]
+
+The figures are written beside the page as JSON, and drawn in the folder pictures. Ranks go on without one that is
+killed: that part needs Open MPI.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench import document
+from bench.document import Measured, say
+from bench.pages import lines
+from bench.paper import failure, page, speedup, traffic, workloads
+from bench.paper.workloads import Workload
+from bench.rest import Others
+
+CHARTS = ("malt", "malt-bytes", "malt-graphs", "malt-failure")
+
+
+class Scale(NamedTuple):
+    """How much is measured."""
+
+    shapes: workloads.Scale
+    rounds: int
+    failing_rows: int
+
+
+WHOLE = Scale(workloads.WHOLE, 3, 12_000)
+QUICK = Scale(workloads.QUICK, 1, 4000)
+Made = Sequence[Workload]
+
+
+def timed(scale: Scale, made: Made, _: Path) -> dict[str, Any]:
+    """Seconds of two ranks beside those of one, in jobs."""
+    others, found = Others(), []
+    for one in made:
+        say(f"{one.name}: one rank and {speedup.RANKS}")
+        found.append(speedup.compared(one, scale.rounds))
+    return {"speedup": found, "rounds": scale.rounds, "others": others.share()}
+
+
+def counted(_: Scale, made: Made, __: Path) -> dict[str, Any]:
+    """Bytes by graph, on simulated ranks."""
+    found = []
+    for one in made:
+        say(f"{one.name}: {one.simulated} simulated ranks, by graph")
+        graphs = {graph: traffic.counted(one, graph) for graph in traffic.GRAPHS}
+        found.append({"name": one.name, "ranks": one.simulated, "graphs": graphs})
+    return {"traffic": found}
+
+
+def killed(scale: Scale, _: Made, folder: Path) -> dict[str, Any]:
+    """The objective over seconds with a failure and without one, in jobs."""
+    say(f"{failure.RANKS} ranks, of which one is killed")
+    return {"failure": failure.curves(scale.failing_rows, folder)}
+
+
+def changed(*_: Any) -> dict[str, Any]:
+    """The lines that a port changes."""
+    return {"lines": [
+        [one.title, *lines.change(lines.source(name, "serial"), lines.source(name, "parallel"))]
+        for name, one in lines.EXAMPLES.items()
+    ]}  # fmt: skip
+
+
+PARTS: dict[str, Callable[[Scale, Made, Path], dict[str, Any]]] = {
+    "speedup": timed, "traffic": counted, "failure": killed, "lines": changed,
+}  # fmt: skip
+"""What can be measured by itself."""
+_ON_ROWS = {"speedup", "traffic"}
+"""The parts that need the workloads."""
+
+
+def measured(options: Namespace) -> Measured:
+    """All figures of the page: with --only those of some parts anew, the others as they are beside the page."""
+    scale, parts = QUICK if options.quick else WHOLE, options.only or list(PARTS)
+    if options.only and not options.write:
+        sys.exit("--only needs --write: the rest is read from the JSON beside that page")
+    found = json.loads(options.write.with_suffix(".json").read_text(encoding="utf-8")) if options.only else {}
+    with tempfile.TemporaryDirectory() as folder:
+        made: Made = []
+        if _ON_ROWS & set(parts):
+            made = list(workloads.made(scale.shapes, Path(folder), say))
+            found["shapes"] = [page.shape(one) for one in made]
+        for part in parts:
+            found |= PARTS[part](scale, made, Path(folder))
+    return found
+
+
+def add_options(parser: ArgumentParser) -> None:
+    """Add --only."""
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure this anew; the rest is beside the page")
+
+
+if __name__ == "__main__":
+    document.command("bench.paper", str(__doc__), measured, page.text, CHARTS, add_options)

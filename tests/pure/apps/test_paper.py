@@ -1,0 +1,142 @@
+"""bench.paper: the shapes of the MALT paper's data, what ranks send of each model, and the page that says so."""
+
+from __future__ import annotations
+
+import json
+import math
+import subprocess
+import sys
+from xml.etree import ElementTree
+
+import numpy as np
+import pytest
+from failing_jobs import needs_openmpi
+from programs import ROOT
+
+from bench import curves
+from bench.paper import __main__ as program
+from bench.paper import failure, page, speedup, traffic, workloads
+from bench.svm import planted
+
+pytestmark = pytest.mark.serial
+PAGE = ROOT / "docs/malt.md"
+MESSAGES = {"all": 56, "halton": 24, "ring": 8, "star": 14}
+"""Of an exchange of 8 ranks."""
+EVERY = 200
+
+
+@pytest.fixture
+def posed(tmp_path):
+    """A linear SVM on these rows."""
+    return lambda data: workloads.svm("rows", data, tmp_path, EVERY)
+
+
+@pytest.fixture
+def news(monkeypatch, posed):
+    """Rows like those of RCV1."""
+    monkeypatch.setattr(planted, "ROWS", EVERY * 8)
+    return posed(planted.made())
+
+
+def test_sparse_vectors_send_less_of_rows_like_those_of_text(news):
+    rows = traffic.counted(news, "all")
+    whole = traffic.counted(news._replace(sparse=("--vector", "dense", *news.sparse[2:])), "all")
+    assert 0 < rows["sent"] < whole["sent"] / 2 and whole["sent"] == whole["dense"] == rows["dense"]
+    assert rows["measured"] == pytest.approx(whole["measured"], rel=1e-4)
+
+
+def test_sparse_graphs_send_less(news):
+    found = {graph: traffic.counted(news, graph) for graph in ("all", "halton")}
+    for graph, one in found.items():
+        assert one["messages"] == workloads.EXCHANGES * MESSAGES[graph]
+    assert found["halton"]["sent"] < found["all"]["sent"] / 2
+
+
+def test_rows_of_all_features_send_no_less(posed):
+    found = traffic.counted(posed(workloads.dense(EVERY * 8, 500)), "all")
+    assert 1 < found["sent"] / found["dense"] < 1.05
+
+
+@pytest.mark.parametrize(
+    "make, columns, features",
+    [(lambda seed: workloads.dense(300, 50, seed), 50, 50), (lambda seed: workloads.strings(300, 20, seed), 80, 20)],
+    ids=["dense", "strings"],
+)
+def test_rows_follow_the_seed_and_have_length_1(make, columns, features):
+    data, again, other = make(1), make(1), make(2)
+    assert data.X.shape == (300, columns) and data.X.nnz == 300 * features and data.X.has_sorted_indices
+    assert (data.X != again.X).nnz == 0 and (data.y == again.y).all() and (data.X != other.X).nnz
+    assert np.allclose(data.X.power(2).sum(axis=1), 1, atol=1e-5)
+    assert set(data.y) == {-1, 1} and abs(data.y.mean()) < 0.1
+
+
+def test_few_of_the_features_of_pages_occur():
+    scale = workloads.QUICK._replace(page_rows=100)
+    X = workloads.pages(scale).X
+    assert X.shape == (100, scale.page_features) and X.nnz == 100 * scale.page_length
+    present = np.unique(X.indices)
+    assert present.max() < scale.page_features and len(present) < scale.page_occurring
+    assert (np.diff(X.indices.reshape(100, -1)) >= 0).all()
+
+
+class Fast(workloads.Workload):
+    """One whose ranks need a second for an epoch, divided among them, and come 0.01 closer to 1 by it."""
+
+    def report(self, ranks, seed):
+        count = self.epochs[ranks > 1]
+        errors = [1.1 - 0.01 * epoch + 0.004 * (ranks - 1) for epoch in range(1, count + 1)]
+        rows = [{"epoch": place, "seconds": place / ranks, "examples": 100 * place, "error": error}
+                for place, error in enumerate(errors, 1)]  # fmt: skip
+        return {"epochs": rows}
+
+
+def test_the_time_of_several_ranks_is_that_to_the_end_of_one():
+    one = Fast("name", "kind", 1, 1, 1, (), (), "error", 1.005, (10, 20))
+    found = speedup.compared(one, 3)
+    assert found["target"] == pytest.approx(1.005) and found["epochs"] == [10, 10]
+    assert found["one"] == [10.0] * 3 and found["several"] == [5.0] * 3 and found["ratio"] == found["rate"] == 2
+    late = speedup.compared(one._replace(epochs=(10, 9)), 1)
+    assert late["several"] == [math.inf] and late["ratio"] == 0
+
+
+def test_lines_are_drawn_by_their_names():
+    drawn = curves.picture({"a < b": [(0.0, 1.0), (1.0, 0.5)], "c": [(0.0, 1.0), (2.0, 0.0)]}, "seconds", "loss")
+    svg = ElementTree.fromstring(drawn)
+    lines = [one.get("class") for one in svg.iter("{http://www.w3.org/2000/svg}polyline")]
+    assert lines == ["line first", "line second"] and {"a < b", "c"} <= set(svg.itertext())
+
+
+def test_the_page_is_that_of_its_figures():
+    found = json.loads(PAGE.with_suffix(".json").read_text(encoding="utf-8"))
+    assert PAGE.read_text(encoding="utf-8") == page.text(found)
+    assert found["lines"] == program.changed()["lines"], "python -m bench.paper --only lines --write docs/malt.md"
+    names = [one["name"] for one in found["shapes"]]
+    assert names == [one["name"] for one in found["speedup"]] == [one["name"] for one in found["traffic"]]
+    for one in found["traffic"]:
+        graphs = one["graphs"]
+        assert graphs["ring"]["sent"] < graphs["halton"]["sent"] < graphs["all"]["sent"]
+        if one["ranks"] == 8 and one["name"] in ("RCV1", "alpha", "DNA"):
+            shares = {name: graphs[name]["messages"] / graphs["all"]["messages"] for name in MESSAGES}
+            assert shares == {name: count / MESSAGES["all"] for name, count in MESSAGES.items()}
+        if one["name"] in ("RCV1", "webspam", "KDD12"):
+            assert graphs["all"]["sent"] < graphs["all"]["dense"] / 2
+
+
+@pytest.mark.thorough
+@needs_openmpi
+def test_a_rank_is_killed_and_the_others_reach_the_objective(tmp_path):
+    found = failure.curves(4000, tmp_path)
+    assert found["lost"]["rank"] == failure.RANKS - 1 and len(found["killed"]) == len(found["without"])
+    ends = [found[name][-1][1] for name in ("without", "killed")]
+    assert ends[1] == pytest.approx(ends[0], rel=0.05) and ends[1] < found["killed"][0][1]
+
+
+@pytest.mark.thorough
+@needs_openmpi
+def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
+    file = tmp_path / "malt.md"
+    words = [sys.executable, "-m", "bench.paper", "--quick", "--write", str(file)]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, check=True)
+    found = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
+    assert file.read_text(encoding="utf-8") == page.text(found) and page.text(found) in done.stdout
+    assert all((tmp_path / f"pictures/{name}.svg").exists() for name in program.CHARTS)
