@@ -57,7 +57,8 @@ class Lines(NamedTuple):
         series = {}
         for column in self.columns:
             points = [(number(row[column - 1]), number(row[column])) for row in rows]
-            series[heading[column - 1]] = [(x, y) for x, y in points if x is not None and y is not None]
+            name = heading[column - 1].removesuffix(", s")
+            series[name] = [(x, y) for x, y in points if x is not None and y is not None]
         return curves.picture(series, self.across, self.up)
 
 
@@ -77,7 +78,7 @@ CHARTS: dict[str, Chart | Lines] = {
     "angel-memory": Chart("angel", 0, "memory of training", unit="MB"),
     "qjam": Chart("qjam", 0, "speedup of an iteration", unit="x"),
     "malt": Chart("malt", 1, "times as fast", "from, to", unit="x", alone=True),
-    "malt-bytes": Chart("malt", 2, "times fewer", unit="x", alone=True),
+    "malt-bytes": Chart("malt", 2, "% of all", unit="%", alone=True),
     "malt-graphs": Chart("malt", 3, "RCV1", unit="MB", alone=True),
     "malt-failure": Lines("malt", 4, (2, 4), "seconds", "objective"),
 }

@@ -24,9 +24,9 @@ def picture(series: Mapping[str, Sequence[tuple[float, float]]], across: str, up
     `across`, `up`: what the axes mean.
     """
     kinds = dict(zip(series, _KINDS, strict=False))
-    drawn = charts.lines([charts.Series(kinds[name], points) for name, points in series.items()], across, up)
+    drawn = charts.lines([charts.Series(kinds[name], points) for name, points in series.items()], across, "")
     head, _, body = drawn.partition(">")
     names = [f'<text class="{kind} end" x="{_RIGHT}" y="{_TOP + _LINE * place}">{escape(name)}</text>'
-             for place, (name, kind) in enumerate(kinds.items())]  # fmt: skip
+             for place, (name, kind) in enumerate([(up, "up"), *kinds.items()])]  # fmt: skip
     svg = head.replace("<svg", '<svg xmlns="http://www.w3.org/2000/svg"', 1)
     return f"{svg}><style>{_STYLE}</style>\n{''.join(names)}{body}\n"

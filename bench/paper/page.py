@@ -54,7 +54,7 @@ exact, and the same in each run.
 
 {traffic}
 
-![How many times fewer bytes](pictures/malt-bytes.svg)
+![What rows of weights take of the bytes of all weights](pictures/malt-bytes.svg)
 
 - Few of the weights of RCV1, webspam and KDD12 are touched between two exchanges: {sparse_least:.0f} to
   {sparse_most:.0f} times fewer bytes.
@@ -193,10 +193,10 @@ def _traffic(measured: Measured) -> str:
     rows = []
     for one in measured["traffic"]:
         found = one["graphs"]["all"]
-        fewer = f"{found['dense'] / found['sent']:.2f}"
+        share = f"{100 * found['sent'] / found['dense']:.1f}"
         sizes = (_megabytes(found[key]) for key in ("dense", "sent"))
-        rows.append([one["name"], str(one["ranks"]), f"{found['messages']:,}", *sizes, fewer])
-    return table(["like", "ranks", "messages", "all weights, MB", "rows touched, MB", "times fewer"], rows)
+        rows.append([one["name"], str(one["ranks"]), f"{found['messages']:,}", *sizes, share])
+    return table(["like", "ranks", "messages", "all weights, MB", "rows touched, MB", "% of all"], rows)
 
 
 def _megabytes(nbytes: float) -> str:
