@@ -19,7 +19,7 @@ COMMANDS = sorted(
     {code for code in re.findall(r"`([^`]+)`", TEXT) if code.startswith(("python ", "malt run", "make "))}
 )
 FILES = sorted(set(re.findall(r"(?<![(\w/.])(?:apps|bench|dstorm|examples|malt|tests|vol)/[\w/]+\.py", TEXT)))
-NAMES = sorted(set(re.findall(r"\bmalt((?:\.[a-zA-Z_]+)+)(?!\w*/)", re.sub(r"\S+/\S+", "", TEXT))))
+NAMES = sorted(set(re.findall(r"\bmalt((?:\.[a-zA-Z_]+)+)(?!\w*/)", re.sub(r"\S+/\S+|\]\(\S+\)", "", TEXT))))
 
 
 def test_each_paper_has_a_table_of_rows_that_say_where_to_look():
