@@ -24,11 +24,7 @@ make faults    kill ranks of real jobs at random moments, many times: an hour
 make docs      the pages of docs/ as a site: build/docs/index.html
 make pictures  docs/pictures/*.png, of reports and of that site, by headless Chromium
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
-<<<<<<< HEAD
-make papers    the experiments of the papers, in some minutes: docs/mllib.md, ps2.md, angel.md, qjam.md
-=======
-make papers    the experiments of the papers, in some minutes: docs/malt.md, mllib.md, ps2.md, qjam.md
->>>>>>> d7edb7b (bench.paper: the experiments of the MALT paper on shapes of its data; docs/malt.md)
+make papers    the experiments of the papers, in some minutes: docs/malt.md, mllib.md, ps2.md, angel.md, qjam.md
 make env       only the environment: .venv-openmpi or .venv-mpich
 make clean     remove both environments, caches and build leftovers
 
