@@ -32,7 +32,7 @@ def graph(name: str, size: int, degree: int | None = None, seed: int = 0, hosts:
     random        regular in and out, from `seed`; contains a random ring through all ranks
     star          every rank to rank 0 and back
     hierarchical  every rank to all of its host; between two hosts the k-th rank of one to the k-th of the other, modulo
-                  their numbers of ranks; along "auto" of the hosts
+                  their numbers of ranks; all hosts are peers up to 3, else as in "auto", of about log2 of them each
     auto          "all" up to 4 ranks; else the graph of the largest spectral gap among chord, exponential, halton and
                   some random ones, each with at most ceil(log2 N) peers. On several hosts: "hierarchical"
 

@@ -28,6 +28,7 @@ from vol.graphs.graph import Graph
 from vol.graphs.hierarchy import Hosts, by_host, checked_hosts, hierarchical
 
 AUTO_ALL_RANKS = 4  # "auto" is "all" with up to this number of ranks
+ALL_HOSTS = 3  # as many hosts of "hierarchical" are all peers; of 4 each has 2, for two thirds of the bytes
 AUTO_SEEDS = 8  # the number of random graphs that "auto" tries
 AUTO_DIGITS = 3  # gaps are compared to this number of digits: a triple eigenvalue has an error of 1e-5
 
@@ -111,19 +112,19 @@ def _built(name: str, size: int, degree: int | None, seed: int, hosts: Hosts) ->
 def _auto(wanted: _Wanted) -> Phases:
     if len(set(wanted.hosts)) > 1:
         return _hierarchical(wanted)
-    return (_densest(wanted.size, wanted.seed),)
+    return (_densest(wanted.size, wanted.seed, AUTO_ALL_RANKS),)
 
 
 def _hierarchical(wanted: _Wanted) -> Phases:
-    return (hierarchical(wanted.hosts, _densest(len(by_host(wanted.hosts)), wanted.seed)),)
+    return (hierarchical(wanted.hosts, _densest(len(by_host(wanted.hosts)), wanted.seed, ALL_HOSTS)),)
 
 
-def _densest(size: int, seed: int) -> Table:
-    """Return the candidate of the largest spectral gap.
+def _densest(size: int, seed: int, most_all: int) -> Table:
+    """Return the candidate of the largest spectral gap; "all" with up to `most_all`.
 
     All candidates are regular in and out, so that averaging with in-neighbours keeps the mean over the ranks.
     """
-    if size <= AUTO_ALL_RANKS:
+    if size <= most_all:
         return Circulant(size, range(1, size))
     degree = log2_ceil(size)
     circulants = (chord_offsets, exponential_offsets, halton_offsets)

@@ -56,6 +56,8 @@ def test_edges_between_hosts():
     uneven = graph("hierarchical", 5, hosts=hosts_of(3, 2))
     assert uneven.out(0) == (1, 2, 3) and uneven.out(3) == (0, 2, 4) and uneven.out(2) == (0, 1, 3)
     assert graph("hierarchical", 4, hosts=["a", "b", "a", "b"]).out(2) == (0, 3)
+    four = hosts_of(2, 2, 2, 2)
+    assert across(four, graph("hierarchical", 8, hosts=four)) * 3 == across(four, graph("all", 8)) == 48
     many = hosts_of(*[4] * 16)
     assert across(many, graph("hierarchical", 64, hosts=many)) == 64 * 4, "4 of 16 hosts: log2"
     assert graph("hierarchical", 5, hosts=["one"] * 5) == graph("all", 5)
