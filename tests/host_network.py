@@ -45,6 +45,7 @@ class HostNetwork:
         command = ["unshare", "--pid", "--mount", "--net", "--fork", "--kill-child", "--mount-proc", str(SCRIPT)]
         environment = {**os.environ, "PATH": _PATH}
         self.names = tuple(names)
+        self._relays = []
         self._serve = subprocess.Popen(
             [*command, "serve", *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=environment, text=True,
@@ -96,6 +97,16 @@ class HostNetwork:
         """Plug in the cable of a host (up), or pull it (down)."""
         subprocess.run(self.words("link", host, state), check=True)
 
+    def rate(self, host, mbit):
+        """Hold the link of a host to so many Mbit/s, each way."""
+        subprocess.run(self.words("rate", host, mbit), check=True)
+
+    def late(self, host, delay_ms, loss_percent):
+        """Let all that a host sends and gets come so much later, with such losses, from now on."""
+        relay = subprocess.Popen(self.words("late", host, delay_ms, loss_percent), stdout=subprocess.PIPE, text=True)
+        self._relays.append(relay)
+        assert relay.stdout.readline() == "ready\n", f"{host}: the relay has ended, with {relay.wait(_READY_S)}"
+
     def left(self, host):
         """What processes and files of jobs there are on a host: command lines, and paths."""
         processes = self.shell(host, _PROCESSES)
@@ -123,5 +134,8 @@ class HostNetwork:
             self._serve.wait(_READY_S)
         finally:
             self._serve.kill()
+        for relay in self._relays:
+            relay.wait(_READY_S)
+            relay.stdout.close()
         for pipe in (self._serve.stdout, self._serve.stderr):
             pipe.close()

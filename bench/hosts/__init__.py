@@ -1,1 +1,1 @@
-"""What messages to other hosts take, beside MPI's own calls."""
+"""Exchanges and trainings on hosts made of namespaces, beside MPI's own calls."""

@@ -1,81 +1,138 @@
-"""Measures exchanges between two hosts, which it makes of namespaces, beside MPI's own calls; prints a table.
+"""Measures exchanges and trainings on hosts that it makes of namespaces, beside MPI's own calls; prints a page.
 
-    python -m bench.hosts [--mpi PYTHON ...]
+    python -m bench.hosts [--mpi PYTHON ...] [--only PART ...] [--quick] [--write docs/hosts.md]
 
-PYTHON: the interpreter of an environment, one for each MPI; by default this one. It needs root, iproute2 and sshd, and
-says so where it cannot run.
+PYTHON: the interpreter of an environment, one for each MPI; by default this one. With --write the figures lie as JSON
+beside the page, and those that are not measured anew are read from there. It needs root, iproute2 and sshd, and says so
+where it cannot run.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import statistics
+import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
+
+from bench.hosts import page, training, ways
+from bench.svm import task
 
 ROOT = Path(__file__).parents[2]
-PARTS = ("small", "stream", "landing", "held")
-_LIMIT_S = 120
+TRANSFERS, LATE = ("small", "stream", "landing", "held"), ("far_small", "far_model")
+RATE_MBIT, DELAY_MS, LOSS_PERCENT = 100, 20, 1
+_LIMIT_S = 300
+_YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+"""What `malt run` sets where ranks share the cores of a host. Here hosts share them, which it cannot see."""
+_FAMILY = "from malt.launch.mpi_library import bound_library; print(bound_library().family)"
 
-Measured = Mapping[str, Mapping[str, list[float]]]
+Lines = list[dict[str, Any]]
 
 
-def measured(python: str) -> Measured:
-    """The seconds of all parts, by part and name, with the MPI of an environment. RuntimeError: the job failed."""
+def _on_hosts(
+    python: str, names: str, ranks: int, words: Sequence[str], mbit: int = 0, delay_ms: int = 0, loss_percent: int = 0
+) -> Lines:  # fmt: skip
+    """What a program prints as JSON on so many ranks of each host. RuntimeError: the job failed.
+
+    `mbit`: of the link of each host. `delay_ms`, `loss_percent`: of the way to the last host, and back. 0: as it is.
+    """
     sys.path.insert(0, str(ROOT / "tests"))
     from host_network import HostNetwork  # with pytest, as tests use it
 
-    network = HostNetwork("ab")
+    network = HostNetwork(names)
     try:
-        words = ["-m", "malt", "run", "-n", "2", "--hosts", "a:1,b:1", "-m", "bench.hosts.transfers", *PARTS]
-        done = network.run("a", python, *words, folder=ROOT, limit_s=_LIMIT_S)
+        for name in names if mbit else "":
+            network.rate(name, mbit)
+        if delay_ms:
+            network.late(names[-1], delay_ms, loss_percent)
+        hosts = ",".join(f"{name}:{ranks}" for name in names)
+        job = ["-m", "malt", "run", "-n", str(ranks * len(names)), "--hosts", hosts, "-m", *words]
+        done = network.run(names[0], python, *job, folder=ROOT, limit_s=_LIMIT_S, environment=_YIELD)
     finally:
         network.close()
     if done.returncode:
         raise RuntimeError(done.stderr)
-    found: dict[str, Mapping[str, list[float]]] = {}
-    for line in done.stdout.splitlines():
-        if line.startswith("{"):
-            found |= json.loads(line)
+    return [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+
+
+def _trained(python: str, names: str, plan: training.Plan, **network: int) -> Lines:
+    """The runs of a plan, on two ranks of each host."""
+    return _on_hosts(python, names, 2, ("bench.hosts.training", json.dumps(plan._asdict())), **network)
+
+
+def transfers(python: str, quick: bool) -> dict[str, Any]:
+    """The seconds of exchanges, by part and name."""
+    near, late = (TRANSFERS[:1], LATE[:1]) if quick else (TRANSFERS, LATE)
+    lines = _on_hosts(python, "ab", 1, ("bench.hosts.transfers", *near))
+    lines += _on_hosts(python, "ab", 1, ("bench.hosts.transfers", *late), delay_ms=DELAY_MS)
+    return {name: times for line in lines for name, times in line.items()}
+
+
+def link(python: str, quick: bool) -> Lines:
+    """Trainings over a link of a low rate."""
+    plan = training.Plan(ways.LINK, 3, 2.0, 45)
+    if quick:
+        plan = training.Plan(ways.LINK[:3:2], 1, 0.5, 12, training.QUICK_TARGET)
+    return _trained(python, "ab", plan, mbit=RATE_MBIT)
+
+
+def far(python: str, quick: bool) -> Lines:
+    """Trainings where a round trip takes long, and packets are lost."""
+    plan = training.Plan(ways.FAR, 3, 12.0, 32)
+    if quick:
+        plan = training.Plan(ways.FAR[::2], 1, 1.0, 6, training.QUICK_TARGET)
+    return _trained(python, "ab", plan, delay_ms=DELAY_MS, loss_percent=LOSS_PERCENT)
+
+
+def graphs(python: str, quick: bool) -> dict[str, Lines]:
+    """Trainings whose bytes are compared, by the number of hosts."""
+    plan = training.Plan(ways.GRAPHS, 1, 0.0, 60)
+    if quick:
+        plan = training.Plan(ways.GRAPHS, 1, 0.0, 12, training.QUICK_TARGET)
+    return {str(len(names)): _trained(python, names, plan) for names in ("ab", "abcd")}
+
+
+PARTS: dict[str, Callable[[str, bool], Any]] = {one.__name__: one for one in (transfers, link, far, graphs)}
+
+
+def _family(python: str) -> str:
+    """The MPI of an environment, such as "openmpi"."""
+    return subprocess.run([python, "-c", _FAMILY], check=True, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+
+
+def measured(python: str, parts: Sequence[str], quick: bool) -> dict[str, Any]:
+    """What is measured with the MPI of an environment, by part."""
+    found = {}
+    for part in parts:
+        print(f"... {part}, {python}", file=sys.stderr, flush=True)
+        found[part] = PARTS[part](python, quick)
     return found
-
-
-def lines(found: Measured) -> list[str]:
-    """What was measured, as rows of a table: what, ours, MPI's, and the ratio or the slowest of a hundred."""
-    rows = []
-    for what, part, ours, theirs in (
-        ("40 B, bsp; a blocking Allreduce", "small", "bsp", "Allreduce"),
-        ("4 MB back to back, notify-ack; Put and Flush", "stream", "notify-ack", "Put + Flush"),
-    ):
-        own, other = (statistics.median(found[part][name]) for name in (ours, theirs))
-        rows.append(f"| {what} | {_time(own)} | {_time(other)} | {own / other:.2f} times |")
-    for what, part, name in (
-        ("189 KB, asp, until they are there, while the receiver computes without the GIL", "landing", "landing"),
-        ("189 KB, asp: how long scatter and gather hold the loop", "held", "asp"),
-    ):
-        times = sorted(found[part][name])
-        slow = times[int(0.99 * len(times))]
-        rows.append(f"| {what} | {_time(statistics.median(times))} | | 99 %: {_time(slow)} |")
-    return rows
-
-
-def _time(seconds: float) -> str:
-    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hosts", description=str(__doc__).splitlines()[0])
     parser.add_argument("--mpi", nargs="+", default=[sys.executable], metavar="PYTHON")
+    parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], metavar="PART", help=", ".join(PARTS))
+    parser.add_argument("--quick", action="store_true", help="a few exchanges of some of the ways, to see that it runs")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there, and JSON beside it")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests"))
     from host_network import missing
 
     if why := missing():
         sys.exit(f"bench.hosts is skipped: {why}")
+    if not task.RCV1.exists():
+        sys.exit(f"bench.hosts is skipped: it {task.NO_RCV1}")
+    beside = options.write and options.write.with_suffix(".json")
+    found: dict[str, Any] = json.loads(beside.read_text()) if beside and beside.exists() else {}
     for python in options.mpi:
-        print("\n".join([f"\n{python}\n", "| | here | MPI | |", "|---|---|---|---|", *lines(measured(python))]))
+        found[_family(python)] = found.get(_family(python), {}) | measured(python, options.only, options.quick)
+    print(page.text(found))
+    if beside:
+        beside.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        options.write.write_text(page.text(found), encoding="utf-8")
 
 
 if __name__ == "__main__":

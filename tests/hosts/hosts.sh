@@ -5,6 +5,8 @@
 #   hosts.sh serve a b [c d]       in namespaces of its own: builds them, prints "ready", and ends with its standard input
 #   hosts.sh in HOST FOLDER WORDS  inside the namespaces of serve: runs a command there, in that folder
 #   hosts.sh link HOST up|down     plugs in its cable, or pulls it
+#   hosts.sh rate HOST MBIT        holds its link to so many Mbit/s, each way
+#   hosts.sh late HOST MS LOSS-%   each way so late, with such losses, by relay.py: prints "ready", ends when it is killed
 #   hosts.sh port HOST             prints the name of its port at the switch
 set -Eeuo pipefail
 STATE=/run/malt-hosts NET=10.99.7 SELF=$(readlink -f "$0")
@@ -41,6 +43,19 @@ serve() {
     echo ready
     cat >/dev/null
 }
+rate() {  # HOST MBIT
+    local shape="tbf rate $2mbit burst 64kb latency 100ms"
+    tc qdisc replace dev "$(port "$1")" root $shape
+    inside "$1" / tc qdisc replace dev eth0 root $shape
+}
+late() {  # HOST MS LOSS-%
+    local near far=s-$1
+    near=$(port "$1")
+    (inside "$1" / ip link set eth0 gso_max_segs 1)  # what is lost is a packet, not a train of them
+    ip link set "$near" nomaster; ip link add "$far" type veth peer name "t-$1"
+    ip link set "$far" up; ip link set "t-$1" master br0 up
+    exec python3 "${SELF%/*}/relay.py" "$near" "$far" "$2" "$3"
+}
 boot() {  # NAME ADDRESS: the first process of a host
     local keep=/mnt control
     hostname "$1"; mount --make-rprivate /; mount -t tmpfs -o size=1g tmpfs /dev/shm; mount -t tmpfs tmpfs $keep
@@ -58,7 +73,7 @@ boot() {  # NAME ADDRESS: the first process of a host
     while :; do wait -n || sleep 0.2 || true; done  # and take the status of orphans
 }
 case ${1:-} in
-    serve | boot) "$@" ;;
+    serve | boot | rate | late) "$@" ;;
     in) inside "${@:2}" ;;
     link) ip link set "$(port "$2")" "$3" ;;
     port) port "$2" ;;

@@ -1,0 +1,193 @@
+"""The page of the measurements across hosts: docs/hosts.md, from the JSON beside it."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from bench.hosts import ways
+
+Measured = Mapping[str, Any]
+"""What `python -m bench.hosts` writes as JSON: by MPI and part, what was found."""
+NAMES = {"openmpi": "Open MPI", "mpich": "MPICH"}
+SLOWEST = 0.99
+PAGE = """# Across hosts
+
+Ranks of MALT on several hosts, beside MPI's own calls. The hosts are network namespaces of one machine of 2 cores, as
+in tests/hosts: each has a network, file systems and an ssh daemon of its own. So the links are real TCP, and the ranks
+share the cores. MPI cannot see that, so Open MPI is told to yield while it waits; MPICH cannot be told. It is made by
+
+    python -m bench.hosts --mpi .venv-openmpi/bin/python .venv-mpich/bin/python --write docs/hosts.md
+
+as root, or part by part (`--only`, `--mpi`): what is not measured anew is read from the JSON beside the page.
+
+{parts}"""
+
+
+def text(measured: Measured) -> str:
+    """The page in Markdown: what of it has been measured. Pure."""
+    found = [part(measured) for name, part in PARTS.items() if any(name in one for one in measured.values())]
+    return PAGE.format(parts="\n\n".join(found)) + "\n"
+
+
+def _each(measured: Measured, part: str) -> dict[str, Any]:
+    """What a part has found, by the name of the MPI."""
+    return {NAMES[mpi]: one[part] for mpi, one in sorted(measured.items(), reverse=True) if part in one}
+
+
+def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """A table in Markdown."""
+    return "\n".join(f"| {' | '.join(row)} |" for row in (titles, ["---"] * len(titles), *rows))
+
+
+# -- messages -------------------------------------------------------------------------------------------------
+
+TRANSFERS = """## Messages
+
+Two ranks on two hosts, no delay added. One run, medians:
+
+{table}
+"""
+_MESSAGES = (
+    ("40 B under bsp, scatter and gather; a blocking Allreduce", "small", "bsp", "Allreduce"),
+    ("the same, where a round trip takes 40 ms", "far_small", "bsp", "Allreduce"),
+    ("189 KB, the same", "far_model", "bsp", "Allreduce"),
+    ("4 MB back to back under notify-ack; Put and Flush", "stream", "notify-ack", "Put + Flush"),
+    ("189 KB under asp until they are there, while the receiver computes without the GIL", "landing", "landing", ""),
+    ("189 KB under asp: a scatter and a gather hold the loop, median and 99 %", "held", "asp", ""),
+)
+
+
+def transfers(measured: Measured) -> str:
+    """The section on messages."""
+    found = _each(measured, "transfers")
+    titles = ["", *(title for mpi in found for title in (mpi, "its own call"))]
+    rows = [
+        [what, *(cell for one in found.values() for cell in _pair(one[part], ours, theirs))]
+        for what, part, ours, theirs in _MESSAGES
+        if all(part in one for one in found.values())
+    ]
+    return TRANSFERS.format(table=table(titles, rows)).rstrip()
+
+
+def _pair(times: Mapping[str, Sequence[float]], ours: str, theirs: str) -> tuple[str, str]:
+    own = _time(statistics.median(times[ours]))
+    if ours == "asp":
+        own += f", {_time(sorted(times[ours])[int(SLOWEST * len(times[ours]))])}"
+    return own, _time(statistics.median(times[theirs])) if theirs else ""
+
+
+def _time(seconds: float) -> str:
+    return f"{seconds * 1e6:.0f} us" if seconds < 1e-3 else f"{seconds * 1e3:.1f} ms"
+
+
+# -- trainings ------------------------------------------------------------------------------------------------
+
+LINK = """## A link of 100 Mbit/s
+
+The model and the kernel of apps.svm on rcv1-ccat, hinge loss, l2 1e-4; 47,237 float32 are 189 KB. 2 hosts of 2 ranks,
+an exchange every 1000 examples of a rank. Seconds until the objective of rank 0's model is 0.192, 1.8 % above the
+optimum; medians of {rounds} runs in turns, each with a seed of its own. Only training is timed. The Allreduce is MPI's
+own, of the model, of which each rank takes a quarter: all else is the same. MB are what the hosts have sent by then,
+with all headers; epochs are rank 0's. Where most runs do not get there, the lowest objective is given.
+
+{table}
+
+{notes}"""
+LINK_NOTES = """\
+- An Allreduce takes 17 ms: 190 KB each way, which is what the link carries in 15. A rank of asp makes 30 to 90 epochs
+  in the time of 5, on its own rows, and merges what has come. It waits for nobody, and gets there as soon, not sooner:
+  along "hierarchical" each host sends two models an exchange, so it hears of the other host every 30 ms at best.
+- Sparse vectors send the same mean in 40 % of the bytes under bsp. Under asp the target is not reached. A rank does not
+  pass on rows that it has merged, unless its own examples have them, which may be why.
+- Changes as int8 go to all ranks: two on the other host. Four messages of a quarter are as many bytes as an Allreduce.
+  Along "hierarchical" ranks would never hear of changes of a rank that is no neighbour: a run ended at 0.227.
+- A quarter of the blocks is a third of the bytes. Such an exchange needs 5 ms of the link, and takes 9 to 22: a rank
+  computes for 3 ms to choose and round them, and four ranks share two cores. To wait takes as much processor time as
+  that: without its yield Open MPI's Allreduce took 47 ms."""
+FAR = """## 40 ms and losses
+
+The same where a packet takes 20 ms each way, and 1 % of them are lost; the rate is not held. TCP resends
+them, with cubic.
+
+{table}
+
+{notes}"""
+FAR_NOTES = """\
+Along "all" asp is twice as soon as an Allreduce with MPICH. With Open MPI it is not there in 12 s, where an Allreduce
+takes 22. Along "hierarchical" it is not there in 12 s with either: half as many models of the other host arrive. A host
+sends 0.2 to 0.6 MB/s where 1 % is lost, while its ranks train on. Other programs were at work meanwhile."""
+GRAPHS = """## Bytes by graph
+
+The same with no delay and no limit, under bsp, where bytes and objectives are the same in each run: payload bytes that
+crossed between hosts (`statistics().bytes_across`), and rank 0's epochs, until the objective is 0.192.
+
+{table}
+
+{notes}"""
+GRAPHS_NOTES = """\
+In an exchange "hierarchical" sends half of all's bytes on 2 hosts, and a third on 4: there a host has 2 others as
+peers, and a rank sends to one rank of each. With all 3 as peers it took 10.3 epochs, too, and 132.6 MB."""
+
+
+def link(measured: Measured) -> str:
+    """The section on a link of a low rate."""
+    runs = _each(measured, "link")
+    rounds = max(len(of) for one in runs.values() for of in _by_way(one).values())
+    return LINK.format(rounds=rounds, table=_compared(runs), notes=LINK_NOTES)
+
+
+def far(measured: Measured) -> str:
+    """The section on delay and losses."""
+    return FAR.format(table=_compared(_each(measured, "far")), notes=FAR_NOTES)
+
+
+def _compared(found: Mapping[str, Sequence[Measured]]) -> str:
+    """The table of ways to train, a line each."""
+    titles = ["", *(title for mpi in found for title in (f"{mpi}, s", "sooner", "MB", "epochs"))]
+    by_mpi = [_by_way(runs) for runs in found.values()]
+    rows = [[way, *(cell for runs in by_mpi for cell in _cells(runs, way))] for way in by_mpi[0]]
+    return table(titles, rows)
+
+
+def _by_way(runs: Sequence[Measured]) -> dict[str, list[Measured]]:
+    """Runs by way, in the order of the table of ways."""
+    names = [name for name in ways.WAYS if any(run["way"] == name for run in runs)]
+    return {name: [run for run in runs if run["way"] == name] for name in names}
+
+
+def seconds(runs: Sequence[Measured]) -> float:
+    """The median; infinity where most runs have not reached the target."""
+    return statistics.median(math.inf if run["seconds"] is None else run["seconds"] for run in runs)
+
+
+def _cells(by_way: Mapping[str, Sequence[Measured]], way: str) -> list[str]:
+    runs = by_way[way]
+    took, theirs = seconds(runs), seconds(by_way[ways.ALLREDUCE])
+    if took == math.inf:
+        lowest = statistics.median(run["lowest"] for run in runs)
+        return [f"not in {max(run['ended_s'] for run in runs):.1f} ({lowest:.4f})", "-", "-", "-"]
+    sooner = "" if way == ways.ALLREDUCE or theirs == math.inf else f"{theirs / took:.1f} x"
+    wire, epochs = (statistics.median(run[name] for run in runs) for name in ("wire", "epochs"))
+    return [f"{took:.2f}", sooner, f"{wire / 1e6:.1f}", f"{epochs:.1f}"]
+
+
+def graphs(measured: Measured) -> str:
+    """The section on bytes by graph. They do not depend on the MPI: those of the first one are shown."""
+    found = next(iter(_each(measured, "graphs").values()))
+    rows = []
+    for hosts, runs in found.items():
+        by_way = {run["way"]: run for run in runs}
+        everybody = by_way[ways.GRAPHS[0]]
+        for way, run in by_way.items():
+            share = "" if way == ways.GRAPHS[0] else f"1/{everybody['across'] / run['across']:.1f}"
+            where = f"{hosts} hosts of 2 ranks, {way.removeprefix('bsp, ')}"
+            rows.append([where, f"{run['across'] / 1e6:.1f}", share, f"{run['epochs']:.1f}"])
+    titles = ["", "MB across hosts", "of all's", "epochs"]
+    return GRAPHS.format(table=table(titles, rows), notes=GRAPHS_NOTES)
+
+
+PARTS = {"transfers": transfers, "link": link, "far": far, "graphs": graphs}
+"""The sections, in the order of the page."""

@@ -1,0 +1,32 @@
+"""bench.hosts: trainings on hosts that slow links join, and the page that is made of them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from host_network import LIMIT_S, ROOT, missing
+
+from bench.svm import task
+
+
+@pytest.mark.skipif(not task.RCV1.exists(), reason=task.NO_RCV1)
+@pytest.mark.parametrize("part", ["link", "far"])
+@pytest.mark.thorough(but="link")
+def test_the_quick_form_trains_and_writes_a_page(part, tmp_path):
+    if why := missing():
+        pytest.skip(why)
+    words = [sys.executable, "-m", "bench.hosts", "--quick", "--only", part, "--write", str(tmp_path / "page.md")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=4 * LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads((tmp_path / "page.json").read_text()).values()
+    runs = found[part]
+    assert len(runs) > 1 and all(run["seconds"] and run["wire"] for run in runs), runs
+    if part == "link":  # 100 Mbit/s each way, and what the switch holds
+        assert all(run["wire"] < 2 * (12.5e6 * run["seconds"] + 2e6) for run in runs), runs
+    else:
+        assert runs[0]["seconds"] > 0.04 * runs[0]["exchanges"], "an Allreduce is a round trip at least"
+    page = (tmp_path / "page.md").read_text()
+    assert page in done.stdout and all(f"| {run['way']} |" in page for run in runs)
