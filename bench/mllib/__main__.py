@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 from collections.abc import Collection, Iterator, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,7 +17,7 @@ from typing import Any, NamedTuple
 from bench import document
 from bench.document import say
 from bench.mllib import gantt, page, sizes, task, ways
-from bench.mllib.counting import RANKS, Count, count, search
+from bench.mllib.counting import RANKS, Count, count, search, shown
 from bench.mllib.task import Task
 from bench.mllib.ways import Setting, Way
 from bench.rest import Others
@@ -116,11 +115,6 @@ def as_json(one: Count) -> dict[str, object]:
     """A count, in words where it is no number."""
     return {"way": one.way.name, "steps": shown(one.steps), "bytes": one.bytes, "hottest": one.hottest,
             "seconds": one.seconds, "step": one.setting.step, "share": one.setting.share}  # fmt: skip
-
-
-def shown(steps: float) -> object:
-    """A number of steps, or why there is none."""
-    return "diverges" if math.isnan(steps) else "not reached" if math.isinf(steps) else int(steps)
 
 
 def write(found: dict[str, Any], path: Path) -> None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -12,13 +13,12 @@ from bench import traffic
 from bench.mllib.task import Task
 from bench.mllib.ways import Edges, Setting, Training, Way, send_when_it_likes
 from malt.kernels import linear
-from malt.kernels.linear import Params
 
 RANKS = 8
 LATENCY_S, BANDWIDTH = 100e-6, 125e6
 """Of the network of the paper: 1 Gbit/s."""
 _DIVERGED = 10.0
-"""So many times the objective of zeros, the training has diverged."""
+"""So many times the first objective, the training has diverged."""
 
 
 class Count(NamedTuple):
@@ -36,42 +36,57 @@ class Count(NamedTuple):
     """Virtual ones, on a network of LATENCY_S and BANDWIDTH."""
 
 
+class Goal(Protocol):
+    """What a training is to reach."""
+
+    @property
+    def target(self) -> float:
+        """The objective that ends it."""
+
+    @property
+    def at_first(self) -> float:
+        """The objective of the model that it begins with."""
+
+    def objective(self, model: Any) -> float:
+        """That of a model."""
+
+
 class Watch:
     """The objective after each step, and whether it ends the training: the same answer on all ranks of a simulation.
 
     `alone`: ranks have models of their own, and rank 0's counts.
     """
 
-    def __init__(self, task: Task, most: int, alone: bool) -> None:
-        self._task, self._most, self._alone = task, most, alone
-        self._zeros = task.objective(np.zeros(task.n_features + 1, np.float32))
+    def __init__(self, goal: Goal, most: int, alone: bool) -> None:
+        self._goal, self._most, self._alone = goal, most, alone
+        self._at_first = goal.at_first
         self.objectives: list[float] = []
 
     @property
     def _is_over(self) -> bool:
         last = self.objectives[-1] if self.objectives else math.inf
-        return last <= self._task.target or self.diverged or len(self.objectives) >= self._most
+        return last <= self._goal.target or self.diverged or len(self.objectives) >= self._most
 
     @property
     def diverged(self) -> bool:
-        """Whether the last objective is far above that of zeros, or no number."""
-        return bool(self.objectives) and not self.objectives[-1] <= _DIVERGED * self._zeros
+        """Whether the last objective is far above the first one, or no number."""
+        return bool(self.objectives) and not self.objectives[-1] <= _DIVERGED * self._at_first
 
-    def reached(self, step: int, model: Params) -> bool:
+    def reached(self, step: int, model: Any) -> bool:
         """Whether the training is over."""
         if self._alone:
             if malt.rank() == 0:
-                self.objectives.append(self._task.objective(model))
+                self.objectives.append(self._goal.objective(model))
             return self._is_over
         if step > len(self.objectives):
-            self.objectives.append(self._task.objective(model))
+            self.objectives.append(self._goal.objective(model))
         return step == len(self.objectives) and self._is_over
 
     def steps(self) -> float:
         """Steps to the objective, infinity or NaN, as in `Count`."""
         if self.diverged:
             return math.nan
-        return len(self.objectives) if self.objectives[-1] <= self._task.target else math.inf
+        return len(self.objectives) if self.objectives[-1] <= self._goal.target else math.inf
 
 
 def count(task: Task, way: Way, setting: Setting, most: int, ranks: int = RANKS, seed: int = 0) -> Count:
@@ -108,3 +123,8 @@ def search(task: Task, way: Way, most: int, ranks: int = RANKS) -> Count:
 def _rank(one: Count) -> tuple[bool, float, float]:
     """The best first; what diverged last."""
     return math.isnan(one.steps), one.steps, one.seconds
+
+
+def shown(steps: float) -> object:
+    """A number of steps, or why there is none."""
+    return "diverges" if math.isnan(steps) else "not reached" if math.isinf(steps) else int(steps)

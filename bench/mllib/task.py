@@ -41,6 +41,11 @@ class Task(NamedTuple):
     def target(self) -> float:
         return self.optimum + ABOVE
 
+    @property
+    def at_first(self) -> float:
+        """The objective of zeros."""
+        return self.objective(np.zeros(self.n_features + 1, np.float32))
+
     def objective(self, params: Params) -> float:
         return linear.objective(self.problem, self.data, params)
 

@@ -68,13 +68,19 @@ class Training(NamedTuple):
         """The rows to visit before each exchange, epoch after epoch. Endless."""
         count = len(self.mine.labels)
         length = max(1, round(self.setting.share * count))
-        left: Order = np.empty(0, np.int32)
-        while True:
-            while len(left) < length:
-                left = np.concatenate([left, linear.visiting_order(count, self.generator)])
-            part, left = left[:length], left[length:]
+        for part in parts(length, lambda: linear.visiting_order(count, self.generator)):
             malt.compute(SECONDS_A_ROW * length)
             yield part
+
+
+def parts(length: int, draw: Callable[[], Order]) -> Iterator[Order]:
+    """Parts of `length` rows of the orders that `draw` returns, one after the other. Endless."""
+    left: Order = np.empty(0, np.int32)
+    while True:
+        while len(left) < length:
+            left = np.concatenate([left, draw()])
+        part, left = left[:length], left[length:]
+        yield part
 
 
 def send_gradient(way: Way, training: Training) -> Edges:

@@ -1,0 +1,155 @@
+"""Compares who waits for whom while apps.svm and apps.mlp train, along three graphs; writes docs/modes.md.
+
+python -m bench.modes [--quick] [--write docs/modes.md] [--only PART ...]
+
+The figures are written beside the page as JSON, and drawn in the folder pictures. --quick: rows that the project has
+or makes, and small models; the same mechanism.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Collection, Mapping
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench import document, timing
+from bench.document import say
+from bench.mllib.counting import shown
+from bench.modes import machine, mlp, page, svm
+from bench.modes.training import BANDWIDTH, LATENCY_S, NETWORK, SLOW, Count, Pace, count
+from bench.modes.way import GRAPHS, RANKS, SYNCS, WAYS, Task, Way
+from bench.rest import Others
+from bench.svm import task
+
+PICTURES = ("modes-svm", "modes-mlp", "modes-bytes")
+
+
+class Scale(NamedTuple):
+    """How much is measured."""
+
+    tasks: tuple[Callable[[], Task], ...]
+    most: tuple[int, ...]
+    """Exchanges of rank 0, at most, by task."""
+    real: Callable[[], task.Task]
+    """The rows of the real jobs."""
+    ranks: tuple[int, ...]
+    """Of the real jobs."""
+    rounds: int
+    """Of the real jobs."""
+
+
+WHOLE = Scale((svm.news, mlp.digits), (120, 120), task.rcv1, (2, 4), 3)
+QUICK = Scale((svm.small, mlp.small), (150, 150), machine.embedded, (2,), 1)
+MEASURED = 7
+"""Times that the kernels are timed."""
+PACES = {"even": 1.0, "slow": SLOW}
+"""How many times as long the last rank computes."""
+Found = Mapping[str, Any]
+
+
+@cache
+def tasks(scale: Scale) -> tuple[Task, ...]:
+    """The tasks, read once."""
+    return tuple(make() for make in scale.tasks)
+
+
+def measured(scale: Scale, parts: Collection[str], before: Found) -> dict[str, Any]:
+    """All figures of the page: those of `parts` anew, the others as they were `before`. It starts jobs."""
+    found = {**before, "about": about(scale)}
+    for part in PARTS:
+        if part in parts:
+            found |= PARTS[part](scale, found)
+    return found
+
+
+def about(scale: Scale) -> dict[str, object]:
+    """The numbers in the text of the page."""
+    return {"ranks": RANKS, "slow": SLOW, "network": NETWORK, "latency_us": 1e6 * LATENCY_S, "gbit": 8e-9 * BANDWIDTH,
+            "real_ranks": scale.ranks, "rounds": scale.rounds}  # fmt: skip
+
+
+def costs(scale: Scale, _: Found) -> dict[str, Any]:
+    """Seconds that a kernel takes for a row, on one core of this machine, to two digits: the least of some times."""
+    say("seconds of a row")
+    ours = tasks(scale)
+    taken = timing.alternate({one.name: one.work for one in ours}, rounds=MEASURED)
+    return {"row_s": {one.name: float(f"{min(taken[one.name]) / one.work():.2g}") for one in ours}}
+
+
+def counts(scale: Scale, found: Found) -> dict[str, Any]:
+    """What each way takes, with even ranks and with a slow one, by simulated ranks."""
+    made: dict[str, Any] = {}
+    lanes = []
+    for one, most in zip(tasks(scale), scale.most, strict=True):
+        trained = {}
+        for name, slow in PACES.items():
+            pace = Pace(found["row_s"][one.name], slow)
+            runs = []
+            for way in WAYS:
+                taken = count(one, way, pace, most)
+                runs.append((way, taken))
+                say(f"{one.name}, {name}, {way.name}: {1e3 * taken.seconds:.1f} ms, exchanges: {shown(taken.steps)}")
+            trained[name] = [as_json(way, taken) for way, taken in runs]
+        lanes = lanes or [page.lanes(way, taken) for way, taken in runs if way in DRAWN]
+        made[one.name] = {"what": one.what, "measure": one.measure, "every": one.every, "rows": one.rows,
+                          "nbytes": one.nbytes, **trained}  # fmt: skip
+    return {"counts": made, "lanes": lanes}
+
+
+DRAWN = [Way(GRAPHS[0], sync) for sync in SYNCS if sync != "ssp:1"]
+"""What is drawn on one axis of time: of the first task, with a slow rank."""
+
+
+def real(scale: Scale, _: Found) -> dict[str, Any]:
+    """What the modes take on real ranks."""
+    say(f"jobs of {' and '.join(map(str, scale.ranks))} ranks, {scale.rounds} of each mode")
+    others = Others()
+    rows = scale.real()
+    made = [one._asdict() for one in machine.runs(rows, scale.ranks, scale.rounds)]
+    for one in made:
+        one["seconds"] = [seconds if math.isfinite(seconds) else None for seconds in one["seconds"]]
+    return {"real": {"name": rows.name, "target": rows.target, "jobs": made}, "others": others.share()}
+
+
+PARTS = {"costs": costs, "counts": counts, "jobs": real}
+"""What can be measured by itself, in this order: `counts` charges what `costs` has found."""
+
+
+def as_json(way: Way, one: Count) -> dict[str, object]:
+    """A count, in words where it is no number, without its lanes."""
+    rest = one._asdict()
+    del rest["lanes"]
+    return {"way": way.name, **rest, "steps": shown(one.steps)}
+
+
+def write(found: dict[str, Any], path: Path) -> None:
+    """Write the page, the JSON beside it, and the pictures of both."""
+    document.write(path, found, page.text, PICTURES)
+    (path.parent / "pictures" / "modes-gantt.svg").write_text(page.gantt(found), encoding="utf-8")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m bench.modes", description=__doc__.splitlines()[0])
+    parser.add_argument("--quick", action="store_true", help="rows that the project has or makes, small models")
+    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there, and JSON and pictures beside")
+    parser.add_argument("--only", nargs="+", choices=PARTS, help="measure this anew; the rest is beside the page")
+    options = parser.parse_args()
+    if options.only and not options.write:
+        parser.error("--only needs --write: the rest is read from the JSON beside that page")
+    for folder in () if options.quick else (task.RCV1, mlp.MNIST):
+        if not folder.exists():
+            parser.error(f"{folder} is not there: --quick does without")
+    before = json.loads(options.write.with_suffix(".json").read_text()) if options.only else {}
+    found = measured(QUICK if options.quick else WHOLE, options.only or PARTS, before)
+    found = json.loads(json.dumps(found))
+    print(page.text(found))
+    if options.write:
+        write(found, options.write)
+
+
+if __name__ == "__main__":
+    main()

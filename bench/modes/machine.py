@@ -1,0 +1,62 @@
+"""The modes on real ranks of this machine: apps.svm as a user runs it."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import malt
+from apps.linear import reading
+from bench import jobs
+from bench.modes.way import SYNCS
+from bench.svm import task
+
+EMBEDDED_TARGET = 0.37
+"""Of the embedded rows, 5 % above the optimum."""
+
+
+class Real(NamedTuple):
+    """A number of ranks in a mode, along the graph "all"."""
+
+    ranks: int
+    sync: str
+    seconds: list[float]
+    """To the objective, a run each; infinity: it was not reached."""
+    epochs: float
+    """Until then, the median."""
+    sent: float
+    """Bytes that all ranks have sent until then, the median."""
+    overwritten: float
+    """Of the messages that all ranks have sent until then, the share that was never merged: the median."""
+
+
+def runs(rows: task.Task, ranks: tuple[int, ...], rounds: int) -> Iterator[Real]:
+    """What each mode has taken on so many ranks, in turns: a round is a run of each, with a seed of its own."""
+    found: dict[tuple[int, str], list[jobs.Report]] = {(size, sync): [] for size in ranks for sync in SYNCS}
+    for seed in range(rounds):
+        for (size, sync), made in found.items():
+            options = ("--graph", "all", "--sync", sync, "--epochs", rows.epochs, "--seed", seed)
+            made.append(rows.report(size, *options))
+    for (size, sync), made in found.items():
+        yield _real(size, sync, rows.target, made)
+
+
+def _real(ranks: int, sync: str, target: float, made: list[jobs.Report]) -> Real:
+    seconds = [jobs.seconds_to(target, "objective", one) for one in made]
+    last = [_reached(target, one) for one in made]
+    lost = [one["overwritten"] / max(1, one["merged"] + one["overwritten"]) for one in last]
+    epochs, sent = ([one[name] for one in last] for name in ("epoch", "bytes_sent"))
+    return Real(ranks, sync, seconds, *map(statistics.median, (epochs, sent, lost)))
+
+
+def _reached(target: float, made: jobs.Report) -> dict[str, Any]:
+    """The epoch that has reached the target, or the last one."""
+    epochs: list[dict[str, Any]] = made["epochs"]
+    return next((one for one in epochs if one["objective"] <= target), epochs[-1])
+
+
+def embedded() -> task.Task:
+    """The census data that the project contains."""
+    data = malt.open_svmlight(reading.EMBEDDED / "train.svm.xz")
+    return task.Task("a9a", data, EMBEDDED_TARGET, ("apps.svm",), 1000, 5)

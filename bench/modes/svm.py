@@ -1,0 +1,113 @@
+"""A linear SVM as apps.svm trains it: each rank one example at a time, with means of models."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+
+import numpy as np
+
+import malt
+from apps.svm import learners
+from bench.mllib import task as made
+from bench.modes.way import RANKS, Averages, Learner, Way
+from bench.svm import task
+from malt.kernels import linear
+from malt.kernels.linear import Examples, Order, Params, Problem
+
+EVERY = 1000
+"""As apps.svm by default; in the paper 1,000 to 5,000."""
+SMALL_ABOVE = 0.03
+"""How far above the optimum the objective of `small` lies."""
+
+
+class Svm:
+    """Rows of two classes. A `Task`."""
+
+    name = "apps.svm"
+
+    def __init__(
+        self, what: str, data: Examples, n_features: int, problem: Problem, target: float, every: int
+    ) -> None:  # fmt: skip
+        self.what, self.every, self.target = what, every, target
+        self.measure = f"objective {target:.4g}"
+        self._data, self._problem, self._n_features = data, problem, n_features
+        self.rows, self.nbytes = len(data.labels), 4 * (n_features + 1)
+        self._ends = [rank * self.rows // RANKS for rank in range(RANKS + 1)]
+        self.at_first = self.objective(np.zeros(n_features + 1, np.float32))
+        self.eta0 = linear.first_step(problem, data, n_features, min(RANKS, linear.MAX_TRIAL_RANKS))
+        """The first step size, found as the program finds it."""
+
+    def objective(self, model: Params) -> float:
+        return linear.objective(self._problem, self._data, model)
+
+    def learner(self, way: Way) -> Learner:
+        mine = linear.part(self._data, *self._ends[malt.rank() : malt.rank() + 2])
+        if way.is_collective:
+            return _Averaging(self._problem, mine, self._n_features, self.eta0)
+        return _Exchanging(self._problem, mine, self._n_features, self.eta0, way)
+
+    def order(self, generator: np.random.Generator) -> Order:
+        return linear.visiting_order(self._ends[malt.rank() + 1] - self._ends[malt.rank()], generator)
+
+    def work(self) -> int:
+        params: Params = np.zeros(self._n_features + 1, np.float32)
+        order = linear.visiting_order(self.rows, np.random.default_rng(0))
+        linear.train(self._problem, self._data, order, params, self.eta0, 0.0)
+        return self.rows
+
+
+class _Exchanging:
+    """The program's own learner."""
+
+    def __init__(self, problem: Problem, mine: Examples, n_features: int, eta0: float, way: Way) -> None:
+        options = Namespace(graph=way.graph, sync=way.sync, average="model", vector="dense")
+        self._learner = learners.learner(problem, mine, n_features, eta0, options)
+        self.vectors = self._learner.vectors
+
+    @property
+    def model(self) -> Params:
+        return self._learner.model
+
+    def learn(self, part: Order) -> None:
+        self._learner.learn(part, due=True)
+
+    def finish(self) -> None:
+        self._learner.finish()
+
+
+class _Averaging:
+    """The same training, with a mean of all models after each epoch."""
+
+    def __init__(self, problem: Problem, mine: Examples, n_features: int, eta0: float) -> None:
+        self._problem, self._mine, self._eta0 = problem, mine, eta0
+        self._params: Params = np.zeros(n_features + 1, np.float32)
+        self.model: Params = np.zeros_like(self._params)
+        self._trained, self._blended = 0.0, 0
+        self._averages = Averages()
+        self.vectors = [self._averages]
+
+    def learn(self, part: Order) -> None:
+        self._trained = linear.train(self._problem, self._mine, part, self._params, self._eta0, self._trained)
+        self._averages.take([self._params])
+        self._blended += 1
+        linear.blend(self.model, self._params, self._blended)
+
+    def finish(self) -> None:
+        return None
+
+
+def news() -> Svm:
+    """The news stories of rcv1-ccat. OSError: they are not there."""
+    rows = task.rcv1()
+    linear.compile_kernels()
+    order = np.random.default_rng(0).permutation(len(rows.data.y))
+    examples = linear.examples(rows.data.X, rows.data.y, order)
+    what = f"rcv1-ccat, {len(order):,} news stories of {rows.width:,} features"
+    return Svm(what, examples, rows.width, rows.problem, rows.target, EVERY)
+
+
+def small() -> Svm:
+    """Rows made of a seed, as popular as words of text."""
+    rows = made.task(made.rows(8_000, 2_000, made.TEXT), 2_000)
+    what = f"{len(rows.data.labels):,} rows of {rows.n_features:,} features, made of a seed"
+    return Svm(what, rows.data, rows.n_features, rows.problem, rows.optimum + SMALL_ABOVE, 100)
