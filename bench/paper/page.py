@@ -222,5 +222,3 @@ def _failure(measured: Measured) -> str:
 def _lines(measured: Measured) -> str:
     rows = [[title, *map(str, counts)] for title, *counts in measured["lines"]]
     return table(["", "lines, serial", "parallel", "added", "changed"], rows)
-
-
