@@ -56,6 +56,8 @@ def the(keepers):
 FAILURES = {
     "say('failed', 'no space left'); await_end()": "host b: rank 1 cannot start there: no space left",
     "sys.exit(255)": "host b: the connection has ended with status 255 before rank 1 had started there",
+    "import os; os.close(1); time.sleep(0.3); sys.exit(255)":
+        "host b: the connection has ended with status 255 before rank 1 had started there",
     "await_end()": "host b: nothing has come from it for 1 s, rank 1 cannot start there",
     "say('started', 7); say('done', None); await_end()":
         "host b: rank 1 ended there without a report, and could not start or connect",

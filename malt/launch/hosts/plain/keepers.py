@@ -38,7 +38,7 @@ _UNHEARD_S = 2.0
 _ENDS_S, _POLL_S = 5.0, 0.05
 """How long a keeper may take to end."""
 _SAYS_S = 1.0
-"""How long a line waits for those before it to be taken."""
+"""How long a line waits for those before it to be taken; how long a connection may take to end after its output."""
 _PULSES = 2
 """After so many pulses without a piece of what ranks have printed no more is expected at the end."""
 _REST_S, _REST_OF_FAILED_S = 600.0, 10.0
@@ -165,6 +165,8 @@ class Keeper:
             self._take(pipe)
         for number in self._outputs.values():
             os.close(number)
+        with contextlib.suppress(subprocess.TimeoutExpired):  # its output ends a moment before its process does
+            self._process.wait(_SAYS_S)
 
     def _take(self, pipe: IO[bytes]) -> None:
         for line in pipe:
