@@ -19,11 +19,11 @@ from typing import Any, NamedTuple
 from bench import document
 from bench.document import Measured, say
 from bench.pages import lines
-from bench.paper import failure, page, speedup, traffic, workloads
+from bench.paper import failure, hosts, page, speedup, traffic, workloads
 from bench.paper.workloads import Workload
 from bench.rest import Others
 
-CHARTS = ("malt", "malt-bytes", "malt-graphs", "malt-failure")
+CHARTS = ("malt", "malt-hosts", "malt-bytes", "malt-graphs", "malt-failure")
 
 
 class Scale(NamedTuple):
@@ -46,6 +46,16 @@ def timed(scale: Scale, made: Made, _: Path) -> dict[str, Any]:
         say(f"{one.name}: one rank and {speedup.RANKS}")
         found.append(speedup.compared(one, scale.rounds))
     return {"speedup": found, "rounds": scale.rounds, "others": others.share()}
+
+
+def spread(_: Scale, made: Made, __: Path) -> dict[str, Any]:
+    """Virtual seconds of ranks on hosts of their own."""
+    found = []
+    for one in made:
+        if one.name in hosts.LINEAR:
+            say(f"{one.name}: up to {hosts.RANKS[-1]} simulated hosts")
+            found.append(hosts.compared(one))
+    return {"hosts": found}
 
 
 def counted(_: Scale, made: Made, __: Path) -> dict[str, Any]:
@@ -73,10 +83,10 @@ def changed(*_: Any) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[Scale, Made, Path], dict[str, Any]]] = {
-    "speedup": timed, "traffic": counted, "failure": killed, "lines": changed,
+    "speedup": timed, "hosts": spread, "traffic": counted, "failure": killed, "lines": changed,
 }  # fmt: skip
 """What can be measured by itself."""
-_ON_ROWS = {"speedup", "traffic"}
+_ON_ROWS = {"speedup", "hosts", "traffic"}
 """The parts that need the workloads."""
 
 

@@ -15,7 +15,7 @@ from programs import ROOT
 
 from bench import curves
 from bench.paper import __main__ as program
-from bench.paper import failure, page, speedup, traffic, workloads
+from bench.paper import failure, hosts, page, speedup, traffic, workloads
 from bench.svm import planted
 
 pytestmark = pytest.mark.serial
@@ -97,6 +97,29 @@ def test_the_time_of_several_ranks_is_that_to_the_end_of_one():
     assert found["one"] == [10.0] * 3 and found["several"] == [5.0] * 3 and found["ratio"] == found["rate"] == 2
     late = speedup.compared(one._replace(epochs=(10, 9)), 1)
     assert late["several"] == [math.inf] and late["ratio"] == 0
+
+
+class Alone(workloads.Workload):
+    """One whose single rank takes a millisecond for a row, and ends at an objective that two epochs reach."""
+
+    def report(self, ranks, seed):
+        assert ranks == 1
+        rows = [{"epoch": place, "seconds": self.rows * place * 1e-3, "examples": self.rows * place, "objective": end}
+                for place, end in ((1, 0.9), (2, 0.5))]  # fmt: skip
+        return {"epochs": rows}
+
+
+@pytest.mark.parametrize("merge_s", [0, 0.2])
+def test_ranks_on_hosts_of_their_own_compute_and_merge_in_virtual_time(posed, monkeypatch, merge_s):
+    monkeypatch.setattr(hosts, "RANKS", (2, 4))
+    monkeypatch.setattr(hosts, "EVERY", EVERY)
+    monkeypatch.setattr(hosts, "addition_s", lambda _: merge_s)
+    one = Alone(*posed(workloads.dense(EVERY * 8, 50)))._replace(close=1.1)
+    found = hosts.compared(one)
+    assert found["row_s"] == pytest.approx(1e-3) and found["one"] == pytest.approx([2 * one.rows * 1e-3, 2])
+    for ranks, (seconds, epochs) in zip(hosts.RANKS, found["graphs"]["all"], strict=True):
+        merged = EVERY * 1e-3 + (ranks - 1) * merge_s
+        assert seconds == pytest.approx(epochs * one.rows / ranks / EVERY * merged, rel=0.01)
 
 
 def test_lines_are_drawn_by_their_names():

@@ -1,0 +1,44 @@
+"""The program of a workload on simulated ranks: its report, the same in each run."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import malt
+from apps.mf import program as mf
+from apps.mlp import program as mlp
+from apps.svm import program as svm
+from bench import jobs
+from bench.paper.workloads import Workload
+from bench.svm import planted
+
+PROGRAMS: Mapping[str, Callable[[Sequence[str]], None]] = {
+    "apps.svm": svm.run, "bench.svm.planted": planted.run, "apps.mf": mf.run, "apps.mlp": mlp.run,
+}  # fmt: skip
+
+
+def report(
+    workload: Workload, ranks: int, words: Sequence[object], network: malt.Network | None = None,
+    begin: Callable[[], object] = lambda: None,
+) -> jobs.Report:  # fmt: skip
+    """The report of the workload's program with the further options `words`. Its seconds are virtual. Local.
+
+    Each rank calls `begin` first. Without a network nothing takes time.
+    """
+    module, *options = map(str, (*workload.words, *words))
+    with tempfile.TemporaryDirectory() as folder, contextlib.redirect_stdout(io.StringIO()):
+        file = Path(folder, "report.json")
+        options += ["--json", str(file)]
+
+        def live(_: int) -> None:
+            begin()
+            PROGRAMS[module](options)
+
+        malt.simulate(live, ranks, network=network)
+        made: jobs.Report = json.loads(file.read_text(encoding="utf-8"))
+    return made
