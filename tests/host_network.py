@@ -97,9 +97,9 @@ class HostNetwork:
         """Plug in the cable of a host (up), or pull it (down)."""
         subprocess.run(self.words("link", host, state), check=True)
 
-    def rate(self, host, mbit):
-        """Hold the link of a host to so many Mbit/s, each way."""
-        subprocess.run(self.words("rate", host, mbit), check=True)
+    def rate(self, host, mbit, burst_kb=64):
+        """Hold the link of a host to so many Mbit/s, each way, but for so many KB after a rest."""
+        subprocess.run(self.words("rate", host, mbit, burst_kb), check=True)
 
     def late(self, host, delay_ms, loss_percent):
         """Let all that a host sends and gets come so much later, with such losses, from now on."""

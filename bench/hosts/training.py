@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import sys
-import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -76,7 +75,7 @@ class Run:
     def __init__(self, way: Way, rows: Rows, plan: Plan, seed: int) -> None:
         self._way, self._plan, self._rows = way, plan, rows
         self._learner = ways.learner(way, rows.mine, rows.width, rows.eta0)
-        self._parts = _parts(len(rows.mine.labels), np.random.default_rng([seed, malt.rank()]))
+        self._parts = parts(len(rows.mine.labels), np.random.default_rng([seed, malt.rank()]))
         self._marks: list[Mark] = []
         keeps = KEPT if malt.rank() == 0 else 0
         self._models = np.empty((keeps, rows.width + 1), np.float32)
@@ -90,10 +89,10 @@ class Run:
         plan, waits, apart_s = self._plan, self._way.waits, self._plan.limit_s / KEPT
         self._sent = self._wire()
         malt.barrier()
-        start, next_s = time.perf_counter(), 0.0
+        start, next_s = malt.clock(), 0.0
         for number, part in enumerate(self._parts, 1):
             self._learner.learn(part, True)
-            now = time.perf_counter() - start
+            now = malt.clock() - start
             if now >= next_s and len(self._marks) < KEPT:
                 self._note(now, number)
                 next_s = 0.0 if waits else now + apart_s
@@ -137,7 +136,7 @@ class Run:
         }
 
 
-def _parts(count: int, generator: np.random.Generator) -> Iterator[Order]:
+def parts(count: int, generator: np.random.Generator) -> Iterator[Order]:
     """The rows before each exchange, epoch after epoch. Endless."""
     left: Order = np.empty(0, np.int32)
     while True:

@@ -92,6 +92,7 @@ def count(task: Task, way: Way, setting: Setting, most: int, ranks: int = RANKS,
     """What the training takes, on `ranks` simulated ranks that have an equal part of the rows each."""
     watch = Watch(task, most, way.train is send_when_it_likes)
     network = malt.Network(LATENCY_S, BANDWIDTH)
+    network.buffers = False
     ends = [rank * len(task.data.labels) // ranks for rank in range(ranks + 1)]
 
     def on_rank(rank: int) -> Edges:

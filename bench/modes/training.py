@@ -138,9 +138,10 @@ class Race:
 
 def count(task: Task, way: Way, pace: Pace, most: int, seed: int = 0) -> Count:
     """What the training takes, on `RANKS` simulated ranks. `most`: exchanges of rank 0, at most."""
-    race = Race(task, way, pace, most)
+    race, network = Race(task, way, pace, most), malt.Network(LATENCY_S, BANDWIDTH)
+    network.buffers = False
     try:
-        malt.simulate(lambda rank: race.run(rank, seed), RANKS, seed, malt.Network(LATENCY_S, BANDWIDTH))
+        malt.simulate(lambda rank: race.run(rank, seed), RANKS, seed, network)
     except FloatingPointError:
         return Count(math.nan)
     return race.count

@@ -53,7 +53,7 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 _WITH_VALUE = (
     "-n", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--grace", "--output", "--filter", "--metrics",
-    "--trace", "--ranks", "--loss",
+    "--trace", "--ranks", "--slots", "--loss",
 )  # fmt: skip
 """The options of `malt run` and `malt plan` that take the next word."""
 
@@ -128,7 +128,7 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "malt plan [--ranks N,N...] [--loss X] [--json] [-m] PROGRAM ARGS..."
+    parser.usage = "malt plan [--ranks N,N...] [--slots K] [--loss X] [--json] [-m] PROGRAM ARGS..."
     parser.description = (
         "Run a program that has a malt.Replica on one rank, and predict the seconds and bytes of an epoch on more "
         "ranks and on fast and slow networks, by graph, sync and interval; of a program on apps.harness the time to a "
@@ -136,6 +136,8 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--ranks", type=_ranks, default=RANKS, metavar="N,N...",
                         help=f"for how many ranks ({','.join(map(str, RANKS))})")  # fmt: skip
+    parser.add_argument("--slots", type=_number_of("ranks of a host", 1), default=1, metavar="K",
+                        help="how many ranks a host has (1); with several, also the graph hierarchical")  # fmt: skip
     parser.add_argument("--loss", type=float, metavar="X", help="the loss to reach (2 %% above that of one rank)")
     parser.add_argument("--json", action="store_true", help="print the measurements and all predictions as JSON")
     parser.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")

@@ -5,7 +5,7 @@
 #   hosts.sh serve a b [c d]       in namespaces of its own: builds them, prints "ready", and ends with its standard input
 #   hosts.sh in HOST FOLDER WORDS  inside the namespaces of serve: runs a command there, in that folder
 #   hosts.sh link HOST up|down     plugs in its cable, or pulls it
-#   hosts.sh rate HOST MBIT        holds its link to so many Mbit/s, each way
+#   hosts.sh rate HOST MBIT [KB]   holds its link to so many Mbit/s, each way, but for so many KB after a rest (64)
 #   hosts.sh late HOST MS LOSS-%   each way so late, with such losses, by relay.py: prints "ready", ends when it is killed
 #   hosts.sh port HOST             prints the name of its port at the switch
 set -Eeuo pipefail
@@ -43,8 +43,8 @@ serve() {
     echo ready
     cat >/dev/null
 }
-rate() {  # HOST MBIT
-    local shape="tbf rate $2mbit burst 64kb latency 100ms"
+rate() {  # HOST MBIT [KB]
+    local shape="tbf rate $2mbit burst ${3:-64}kb latency 100ms"
     tc qdisc replace dev "$(port "$1")" root $shape
     inside "$1" / tc qdisc replace dev eth0 root $shape
 }

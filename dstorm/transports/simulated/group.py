@@ -21,9 +21,10 @@ from random import Random
 from typing import Any, TypeVar
 
 from dstorm.errors import MismatchedCalls
-from dstorm.transport import Bytes
+from dstorm.transport import Bytes, Transport
 from dstorm.transports.simulated.schedule import Schedule
 from dstorm.transports.simulated.timeline import Timeline
+from dstorm.transports.transfer import Rounds
 
 Result = TypeVar("Result")
 
@@ -155,6 +156,10 @@ class Group:
     def poll(self, rank: int, polls: int, until: float) -> None:
         """Let others run between two polls of a wait of `rank`, for longer after more `polls`."""
         self.switch(rank, min(TICK_S * 2.0 ** min(polls, 30), LONGEST_PAUSE_S))
+
+    def carrier(self, transport: Transport, deadline_s: float) -> Rounds | None:
+        """What sends to other hosts while the rank of `transport` computes: nothing, as all are on one. Local."""
+        return None
 
     def done(self, rank: int) -> None:
         """Note that the function of `rank` has returned; what follows is the end of its session. Local."""

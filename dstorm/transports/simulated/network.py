@@ -39,6 +39,9 @@ class Network:
     reach its link. A rank whose call waits until a message is complete learns so after another latency_s. Inside a host
     a message is a copy in memory, at 10 GB/s, made by the sender.
 
+    Under asp and ssp a scatter hands its messages to other hosts over, and returns: they leave while its rank goes on,
+    and what has not begun to leave when the next one comes is joined with it, as between real hosts.
+
     A collective call takes, after the last rank has come, the latency of its rounds, and the most bytes that one link
     carries for it. A barrier of a vector has two rounds. Most others, as malt.barrier, compare what ranks pass first.
 
@@ -61,6 +64,9 @@ class Network:
         self.payload_scale = 1.0
         """How many bytes each byte of a longer message than SMALL_NBYTES counts for: a small array stands for a large
         one."""
+        self.buffers = True
+        """Whether ranks have outgoing buffers. Without, a scatter under asp and ssp waits until its messages are there,
+        as where MPI's thread level is below MULTIPLE."""
 
     def hosts_of(self, size: int) -> tuple[str, ...]:
         """The name of the host of each of `size` ranks. ValueError: `hosts` has another number of names."""

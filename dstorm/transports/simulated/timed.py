@@ -2,20 +2,24 @@
 
 The rank that runs is the one whose clock is lowest, so whatever it reads has happened by then. A Put leaves at once,
 and arrives whole when its last byte is through the links. A flush returns when the Puts are there and their
-acknowledgement is back. A rank that waits sleeps until a message arrives.
+acknowledgement is back. A rank that waits sleeps until a message arrives. Under asp and ssp messages to other hosts
+leave while their sender goes on, as the transfer thread of a real rank sends them (carrier.py).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, Final, TypeVar
 
-from dstorm.transport import Bytes
+from dstorm.transport import Bytes, Transport
+from dstorm.transports.simulated.carrier import TimedRounds
 from dstorm.transports.simulated.group import TICK_S, Collective, Group
 from dstorm.transports.simulated.network import MEMORY_BANDWIDTH, Links, Network, NetworkTotals
 from dstorm.transports.simulated.timeline import Timeline
+from dstorm.transports.transfer import Rounds
 
 Result = TypeVar("Result")
 
@@ -30,6 +34,44 @@ _LOOKS_AT_A_MESSAGE: Final = 100
 """The most looks that the merge of a message takes."""
 
 
+class _Puts:
+    """The Puts that a rank, or its transfer thread, has started, and the flush that waits for them."""
+
+    def __init__(self, known: Callable[[float], object]) -> None:
+        self.known = known
+        """Called with the seconds after which the acknowledgement of a flush is back, once its Puts are there."""
+        self._awaited: Collection[int] = ()
+        """The peers of the flush that waits."""
+        self._missing: set[int] = set()
+        """Those of them to which a Put was under way all the time."""
+        self._under_way: dict[int, int] = {}
+        """By peer, how many Puts have not arrived."""
+        self._known_at: dict[int, float] = {}
+        """By peer, when it is known that those that have arrived are there."""
+
+    def start(self, peer: int) -> None:
+        """One more is under way."""
+        self._under_way[peer] = self._under_way.get(peer, 0) + 1
+
+    def arrive(self, peer: int, now: float, latency_s: float) -> None:
+        """One has arrived."""
+        self._under_way[peer] -= 1
+        self._known_at[peer] = now + latency_s
+        if peer in self._missing and not self._under_way[peer]:
+            self._missing.discard(peer)
+            if not self._missing:
+                self.known(self.left_s(self._awaited, now))
+
+    def flush(self, peers: Collection[int]) -> bool:
+        """Wait for those to `peers`: `known` is called. Return whether there are any under way."""
+        self._awaited, self._missing = peers, {peer for peer in peers if self._under_way.get(peer)}
+        return bool(self._missing)
+
+    def left_s(self, peers: Collection[int], now: float) -> float:
+        """Seconds until it is known that those to `peers`, which have arrived, are there."""
+        return max((self._known_at.get(peer, 0.0) for peer in peers), default=0.0) - now
+
+
 class TimedGroup(Group):
     """A `Group` whose ranks are on the hosts of `network`. No rank fails."""
 
@@ -40,12 +82,12 @@ class TimedGroup(Group):
         self._timeline = self._schedule = Timeline(size, self.random)
         self._copying_s = [0.0] * size
         """By rank, seconds of copies inside its host since its last flush."""
-        self._under_way: list[dict[int, int]] = [{} for _ in range(size)]
-        """By origin and peer, how many Puts have not arrived."""
-        self._known_at: list[dict[int, float]] = [{} for _ in range(size)]
-        """By origin and peer, when the origin knows that those that have arrived are there."""
-        self._flushing: list[Collection[int]] = [()] * size
-        """By origin, the peers of the flush that it waits in."""
+        self._own = [_Puts(partial(self._timeline.add, rank)) for rank in range(size)]
+        """By rank, the Puts that it has started itself."""
+        self._carried = [_Puts(lambda left_s: None) for _ in range(size)]
+        """By rank, those of its transfer thread."""
+        self._carrying: tuple[_Puts, set[int]] | None = None
+        """While a transfer thread starts Puts: these, and the peers that it flushes."""
         self._is_polling = [False] * size
         """By rank, whether it sleeps until a message arrives."""
         self._looks = [0] * size
@@ -154,45 +196,34 @@ class TimedGroup(Group):
             return
         if threading.get_ident() != self._thread:
             source = source.copy()  # a thread that the rank has started does not wait in the flush
-        under_way = self._under_way[origin]
-        under_way[peer] = under_way.get(peer, 0) + 1
+        puts = self._own[origin] if self._carrying is None else self._carrying[0]
+        puts.start(peer)
         first = self._links.leave(origin, nbytes, self.now)
-        self._timeline.at(first, partial(self._enter, origin, peer, nbytes, source, target))
+        self._timeline.at(first, partial(self._enter, puts, peer, nbytes, source, target))
 
-    def _enter(self, origin: int, peer: int, nbytes: float, source: Bytes, target: Bytes) -> None:
+    def _enter(self, puts: _Puts, peer: int, nbytes: float, source: Bytes, target: Bytes) -> None:
         last = self._links.enter(peer, nbytes, self.now)
-        self._timeline.at(last, partial(self._arrive, origin, peer, source, target))
+        self._timeline.at(last, partial(self._arrive, puts, peer, source, target))
 
-    def _arrive(self, origin: int, peer: int, source: Bytes, target: Bytes) -> None:
+    def _arrive(self, puts: _Puts, peer: int, source: Bytes, target: Bytes) -> None:
         target[:] = source
         self._wake(peer)
-        self._under_way[origin][peer] -= 1
-        self._known_at[origin][peer] = self.now + self._network.latency_s
-        flushed = self._flushing[origin]
-        if peer in flushed and self._are_there(origin, flushed):
-            self._timeline.add(origin, self._left_s(origin, flushed))
+        puts.arrive(peer, self.now, self._network.latency_s)
 
     def deliver(self, origin: int, peers: Collection[int]) -> None:
         """Return when all Puts of `origin` to `peers` are there, and it knows that. One-sided."""
+        if self._carrying is not None:
+            self._carrying[1].update(peers)
+            return
         if self.size > 1 and threading.get_ident() != self._thread:
             return
         copying_s, self._copying_s[origin] = self._copying_s[origin], 0.0
         self._sleep(origin, copying_s)
-        if not self._are_there(origin, peers):
-            self._flushing[origin] = peers
+        puts = self._own[origin]
+        if puts.flush(peers):
             self._until_due(origin)
-            self._flushing[origin] = ()
         else:
-            self._sleep(origin, self._left_s(origin, peers), waits=True)
-
-    def _are_there(self, origin: int, peers: Collection[int]) -> bool:
-        under_way = self._under_way[origin]
-        return not any(under_way.get(peer) for peer in peers)
-
-    def _left_s(self, origin: int, peers: Collection[int]) -> float:
-        """Seconds until `origin` knows that its Puts to `peers`, which have arrived, are there."""
-        known_at = self._known_at[origin]
-        return max((known_at.get(peer, 0.0) for peer in peers), default=0.0) - self.now
+            self._sleep(origin, puts.left_s(peers, self.now), waits=True)
 
     def read(self, rank: int, peer: int, destination: Bytes, copy: Callable[[slice], object]) -> None:
         """As `Group.read`, in one piece: it is read when the request has come to `peer`."""
@@ -212,6 +243,43 @@ class TimedGroup(Group):
 
         self._timeline.at(self.now + self._network.latency_s, answer)
         self._until_due(rank)
+
+    # -- transfer threads -------------------------------------------------------------------------------------
+
+    def carrier(self, transport: Transport, deadline_s: float) -> Rounds | None:
+        """As `Group.carrier`: one, where there are several hosts and `Network.buffers` says so."""
+        has_any = self._network.buffers and len(set(self.hosts)) > 1
+        return TimedRounds(transport, deadline_s, self) if has_any else None
+
+    def at(self, time: float, event: Callable[[], object]) -> None:
+        """As `Simulation.at`."""
+        self._timeline.at(time, event)
+
+    @contextmanager
+    def carrying(self, rank: int) -> Iterator[set[int]]:
+        """As `Simulation.carrying`."""
+        peers: set[int] = set()
+        self._carrying = self._carried[rank], peers
+        try:
+            yield peers
+        finally:
+            self._carrying = None
+
+    def when_there(self, rank: int, peers: Collection[int], event: Callable[[], object]) -> None:
+        """As `Simulation.when_there`."""
+        puts = self._carried[rank]
+
+        def known(left_s: float) -> None:
+            self._timeline.at(self.now + max(0.0, left_s), event)
+
+        puts.known = known
+        if not puts.flush(peers):
+            known(puts.left_s(peers, self.now))
+
+    def moved(self, rank: int) -> None:
+        """As `Simulation.moved`."""
+        if self._is_polling[rank]:
+            self._timeline.add(rank)
 
 
 def _lengths(kind: str, things: Sequence[Any]) -> list[list[int]]:

@@ -24,6 +24,8 @@ from dstorm.wait import Wait
 
 _view = lru_cache(maxsize=4)(View)
 """The view of all ranks of a group. It never changes, so they share it."""
+_DEADLINE_S = 300.0
+"""Until `set_deadline`."""
 
 
 class SimulatedWindow:
@@ -93,10 +95,9 @@ class SimulatedTransport:
 
     waiting: Wait | None = None
     trace: Trace | None = None
-    carrier: Carrier | None = None
     may_send_ahead = False
 
-    def __init__(self, group: Group, rank: int) -> None:
+    def __init__(self, group: Group, rank: int, deadline_s: float = _DEADLINE_S) -> None:
         self._group = group
         self.rank = rank
         self.size = group.size
@@ -106,6 +107,8 @@ class SimulatedTransport:
         self.duties: list[Callable[[], object]] = []
         self.library = "in process"
         self._calls = Calls()
+        self._rounds = group.carrier(self, deadline_s)
+        self.carrier: Carrier | None = self._rounds
 
     def connect(self, peers: Sequence[int]) -> None:
         """Nothing: the ranks of one process need no connections. Local."""
@@ -160,7 +163,8 @@ class SimulatedTransport:
         return self._calls.calling(what, self.trace)
 
     def set_deadline(self, deadline_s: float) -> None:
-        pass
+        if self._rounds is not None:
+            self._rounds.waiting.deadline_s = deadline_s
 
     def attend(self) -> None:
         for duty in tuple(self.duties):

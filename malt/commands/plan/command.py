@@ -10,27 +10,38 @@ from typing import Any
 
 from malt.commands.plan import losses
 from malt.commands.plan.measuring import Measured, measured
-from malt.commands.plan.prediction import GRAPHS, INTERVALS, MOST_SIMULATED, NETWORKS, SYNCS, Choice, Prediction
+from malt.commands.plan.prediction import (
+    BY_HOST,
+    GRAPHS,
+    INTERVALS,
+    MOST_SIMULATED,
+    NETWORKS,
+    SYNCS,
+    Choice,
+    Prediction,
+)
 from malt.launch.mpi_library import LaunchError
 
-_COLUMN = 10
+_COLUMN, _GRAPH = 10, 14
 
 
 class Plan:
-    """The predictions for a program, by network, number of ranks and choice."""
+    """The predictions for a program, by network, number of ranks and choice. `slots`: how many ranks a host has."""
 
     def __init__(
-        self, program: str, found: Measured, ranks: Sequence[int], trained: losses.Losses | None
+        self, program: str, found: Measured, ranks: Sequence[int], slots: int, trained: losses.Losses | None
     ) -> None:  # fmt: skip
         self._name, self._program, self._ranks, self._trained = program, found, ranks, trained
+        self._slots = slots
         intervals = INTERVALS if trained is None else losses.INTERVALS
-        self._choices = [Choice(graph, sync, times) for graph in GRAPHS for sync in SYNCS for times in intervals]
+        graphs = (*GRAPHS, BY_HOST) if slots > 1 else GRAPHS
+        self._choices = [Choice(graph, sync, times) for graph in graphs for sync in SYNCS for times in intervals]
 
     def rows(self) -> list[dict[str, Any]]:
         """A row for each network, number of ranks and choice."""
         return [
             self._row(predicted, choice, ranks)
-            for predicted in [Prediction(self._program, name) for name in NETWORKS]
+            for predicted in [Prediction(self._program, name, self._slots) for name in NETWORKS]
             for choice in self._choices
             for ranks in self._ranks
         ]
@@ -44,7 +55,7 @@ class Plan:
             "extrapolated": epoch.is_extrapolated,
         }  # fmt: skip
         if self._trained is not None:
-            epochs = self._trained.epochs(choice, ranks)
+            epochs = self._trained.epochs(choice, ranks, predicted.name)
             reached = epochs < math.inf
             row["epochs_to_loss"] = epochs if reached else None
             row["seconds_to_loss"] = epochs * epoch.seconds if reached else None
@@ -58,7 +69,10 @@ class Plan:
             "compute_s": program.compute_s, "bytes_a_message": program.nbytes, "exchanges_an_epoch": program.exchanges,
             "every": program.every, "seconds_an_epoch": program.compute_s * program.exchanges,
         }  # fmt: skip
-        return {"program": self._name, "one_rank": one, "loss": loss, "best": bests(rows, program.every), "rows": rows}
+        return {
+            "program": self._name, "one_rank": one, "slots": self._slots, "loss": loss,
+            "best": bests(rows, program.every), "rows": rows,
+        }  # fmt: skip
 
 
 def bests(rows: Sequence[dict[str, Any]], every: int) -> list[dict[str, Any]]:
@@ -78,7 +92,9 @@ def _time(row: dict[str, Any]) -> float | None:
     return time
 
 
-def main(program: Sequence[str], is_module: bool, ranks: Sequence[int], loss: float | None, as_json: bool) -> int:
+def main(
+    program: Sequence[str], is_module: bool, ranks: Sequence[int], slots: int, loss: float | None, as_json: bool
+) -> int:  # fmt: skip
     """Measure the program, and print the plan. Returns 0. Local. LaunchError: it cannot be measured."""
     if not program:
         raise LaunchError("no PROGRAM to plan for (see malt plan --help)")
@@ -87,11 +103,11 @@ def main(program: Sequence[str], is_module: bool, ranks: Sequence[int], loss: fl
     trained = None
     if found.loss:
         target = min(found.losses) * (1 + losses.WITHIN) if loss is None else loss
-        trained = losses.Losses(name, arguments, found, target)
+        trained = losses.Losses(name, arguments, found, target, slots)
     elif loss is not None:
         raise LaunchError(f"--loss {loss:g}: {name} is no program on the harness, whose report has losses")
     print(f"malt plan: simulating up to {min(max(ranks), MOST_SIMULATED)} ranks", file=sys.stderr, flush=True)
-    facts = Plan(name, found, ranks, trained).facts()
+    facts = Plan(name, found, ranks, slots, trained).facts()
     print(json.dumps(facts) if as_json else table(facts))
     return 0
 
@@ -104,6 +120,8 @@ def table(facts: dict[str, Any]) -> str:
         f"{facts['program']} on one rank: {one['seconds_an_epoch']:.3g} s an epoch, {one['exchanges_an_epoch']:.4g} "
         f"exchanges of {one['bytes_a_message']:,.0f} bytes, one every {one['every']}, {one['compute_s']:.3g} s apart"
     ]
+    if facts["slots"] > 1:
+        lines.append(f"{facts['slots']} ranks on each host")
     for network in dict.fromkeys(row["network"] for row in facts["rows"]):
         rows = [row for row in facts["rows"] if row["network"] == network]
         latency_s, bandwidth = NETWORKS[network]
@@ -114,17 +132,19 @@ def table(facts: dict[str, Any]) -> str:
 
 def _lines(rows: Sequence[dict[str, Any]], best: Sequence[dict[str, Any]]) -> list[str]:
     ranks = list(dict.fromkeys(row["ranks"] for row in rows))
-    lines = [f"{'graph':12}{'sync':6}{'every':>8}" + "".join(f"{f'{count} ranks':>{_COLUMN + 2}}" for count in ranks)]
+    head = "".join(f"{f'{count} ranks':>{_COLUMN + 2}}" for count in ranks)
+    lines = [f"{'graph':{_GRAPH}}{'sync':6}{'every':>8}{head}"]
     for graph, sync, every in dict.fromkeys((row["graph"], row["sync"], row["every"]) for row in rows):
         mine = [row for row in rows if (row["graph"], row["sync"], row["every"]) == (graph, sync, every)]
-        lines.append(f"{graph:12}{sync:6}{every:8}" + "".join(f"{_cell(row, best):>{_COLUMN + 2}}" for row in mine))
+        cells = "".join(f"{_cell(row, best):>{_COLUMN + 2}}" for row in mine)
+        lines.append(f"{graph:{_GRAPH}}{sync:6}{every:8}{cells}")
     if not best:
         return [*lines, "best: none of them reaches the loss"]
     [one] = best
     return [
         *lines,
         f"best: {one['ranks']} ranks, graph {one['graph']}, sync {one['sync']}, every {one['every']}: "
-        f"{_time(one):.3g} s; an epoch sends {one['bytes_an_epoch'] / 1e6:,.3g} MB, and exchanges take "
+        f"{_time(one):.3g} s; an epoch sends {one['bytes_an_epoch'] / 1e6:,.3g} MB between hosts, and exchanges take "
         f"{one['exchange_share']:.0%} of its time",
     ]
 

@@ -14,7 +14,7 @@ from typing import Final
 
 from dstorm import Network
 from malt.commands.plan.measuring import Measured
-from malt.commands.plan.prediction import MOST_SIMULATED, NETWORKS, Choice
+from malt.commands.plan.prediction import MOST_SIMULATED, NETWORKS, Choice, hosts_of
 from malt.launch.mpi_library import LaunchError
 from malt.session.session import world
 from malt.session.simulation import compute, simulate
@@ -23,6 +23,12 @@ INTERVALS: Final = (1, 4)
 """How many times the interval of the program. Wider ones are not trained."""
 WITHIN: Final = 0.02
 """How far above the last loss of one rank the loss is that is to be reached, as a part of it."""
+_ANY: Final = "10 GbE"
+"""The network on which ranks train that wait for each other: what they learn is the same on each."""
+
+
+_TRIED: Final = 16
+"""From so many ranks on a fourth of them is tried first."""
 
 
 class Charge:
@@ -42,33 +48,44 @@ class Charge:
 
 
 class Losses:
-    """The epochs that a program takes to reach `target`, by choice and number of ranks."""
+    """The epochs that a program takes to reach `target`, by choice, number of ranks and network.
 
-    def __init__(self, program: str, arguments: Sequence[str], measured: Measured, target: float) -> None:
-        self._program, self._arguments, self._measured = program, arguments, measured
+    `slots`: how many ranks a host has.
+    """
+
+    def __init__(
+        self, program: str, arguments: Sequence[str], measured: Measured, target: float, slots: int = 1
+    ) -> None:  # fmt: skip
+        self._program, self._arguments, self._measured, self._slots = program, arguments, measured, slots
         self.target = target
-        self._known: dict[tuple[Choice, int], float] = {}
+        self._known: dict[tuple[Choice, int, str], float] = {}
 
-    def epochs(self, choice: Choice, ranks: int) -> float:
-        """Epochs to the target; infinity: it is not reached. With more ranks than are simulated: extrapolated."""
-        key = choice, ranks
+    def epochs(self, choice: Choice, ranks: int, network: str) -> float:
+        """Epochs to the target; infinity: it is not reached. With more ranks than are simulated: extrapolated.
+
+        What a fourth of the ranks does not reach is not tried.
+        """
+        key = choice, ranks, network if choice.sync == "asp" else _ANY
         if key not in self._known:
-            self._known[key] = (
-                self._trained(choice, ranks) if ranks <= MOST_SIMULATED else self._extrapolated(choice, ranks)
-            )
+            if ranks > MOST_SIMULATED:
+                self._known[key] = self._extrapolated(*key)
+            elif ranks >= _TRIED and self.epochs(choice, ranks // 4, network) == math.inf:
+                self._known[key] = math.inf
+            else:
+                self._known[key] = self._trained(*key)
         return self._known[key]
 
-    def _extrapolated(self, choice: Choice, ranks: int) -> float:
+    def _extrapolated(self, choice: Choice, ranks: int, network: str) -> float:
         """They grow by the same factor with each fourfold number of ranks, and never fall."""
-        few, many = (self.epochs(choice, size) for size in (MOST_SIMULATED // 4, MOST_SIMULATED))
+        few, many = (self.epochs(choice, size, network) for size in (MOST_SIMULATED // 4, MOST_SIMULATED))
         if math.inf in (few, many):
             return math.inf
         growth = max(1.0, many / few)
         return many * math.pow(growth, math.log(ranks / MOST_SIMULATED, 4))
 
-    def _trained(self, choice: Choice, ranks: int) -> float:
+    def _trained(self, choice: Choice, ranks: int, name: str) -> float:
         module = importlib.import_module(f"{self._program}.program")
-        network = Network(*NETWORKS["10 GbE"])
+        network = Network(*NETWORKS[name], hosts_of(ranks, self._slots))
         every = self._measured.every * choice.interval
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "report")

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from dstorm import Network, SimulatedTransport, TimedGroup
+from dstorm.errors import TransferFailed
 from dstorm.transports.simulated.network import MEMORY_BANDWIDTH
 from dstorm.transports.simulated.timeline import Timeline
 
@@ -102,6 +103,57 @@ def test_a_read_asks_and_is_answered():
         return taken_s, int(found.min())
 
     assert group.run(live)[0] == (2 * LATENCY_S + MESSAGE_S, 1)
+
+
+def fails():
+    raise ValueError("MPI_ERR_RMA_SYNC")
+
+
+def test_an_error_of_an_errand_comes_out_where_its_rank_waits():
+    group = TimedGroup(2, 0, network())
+
+    def live(rank):
+        transport = SimulatedTransport(group, rank)
+        if rank == 0:
+            transport.carrier.later(fails, [1])
+            with pytest.raises(TransferFailed):
+                transport.barrier()
+        transport.carrier = None
+        transport.barrier()
+        return transport.clock()
+
+    assert group.run(live)[0] == 2 * LATENCY_S
+
+
+def test_errands_are_made_while_their_rank_computes_and_a_barrier_waits_for_them():
+    group = TimedGroup(2, 0, network())
+
+    def live(rank):
+        transport = SimulatedTransport(group, rank)
+        window = transport.window(NBYTES)
+        start = transport.clock()
+        if rank == 0:
+
+            def errand():
+                window.put(np.ones(NBYTES, np.uint8), 1, 0)
+                window.flush([1])
+
+            transport.carrier.later(errand, [1])
+            transport.compute(1.0)
+        transport.barrier()
+        return transport.clock() - start, int(window.memory.max())
+
+    assert group.run(live)[1] == (MESSAGE_S + 2 * LATENCY_S + 2 * LATENCY_S, 1)
+
+
+@pytest.mark.parametrize("hosts, buffers", [("aa", True), ("ab", False)])
+def test_there_is_a_transfer_thread_where_there_are_buffers_and_other_hosts(hosts, buffers):
+    links = network(hosts=list(hosts))
+    links.buffers = buffers
+    group = TimedGroup(2, 0, links)
+    assert SimulatedTransport(group, 0).carrier is None
+    links.buffers = True
+    assert (SimulatedTransport(group, 0).carrier is None) == (hosts == "aa")
 
 
 @pytest.mark.parametrize("call, seconds", [

@@ -9,66 +9,88 @@ import pytest
 from malt.commands.plan.command import bests, table
 from malt.commands.plan.losses import Losses
 from malt.commands.plan.measuring import Measured, is_on_harness
-from malt.commands.plan.prediction import Choice, Prediction, peers
+from malt.commands.plan.prediction import Choice, Prediction, across
 
 pytestmark = pytest.mark.serial
 WAN, LATENCY_S, BANDWIDTH = "WAN 100 Mbit/s", 20e-3, 12.5e6
 PROGRAM = Measured(0.5, 1e6, exchanges=32, every=10, merge_s=0.001)
 
 
+ALL, RING = (Choice(graph, "bsp", 1) for graph in ("all", "ring"))
+
+
 def test_an_exchange_takes_its_messages_latencies_and_merges():
-    """A message of a megabyte is simulated by one of 4096 bytes that counts for more."""
+    """A message of a megabyte is simulated by one of 8192 bytes that counts for more."""
     found = Prediction(PROGRAM, WAN)
     message_s = (1e6 + 2 * 64) / BANDWIDTH
-    assert found.exchange_s("ring", "asp", 4) == pytest.approx(6 * LATENCY_S + message_s + 0.001, rel=0.02)
+    assert found.exchange_s(RING, 4) == pytest.approx(6 * LATENCY_S + message_s + 0.001, rel=0.02)
     least_s = 6 * LATENCY_S + 3 * message_s + 0.003
-    assert least_s < found.exchange_s("all", "asp", 4) < least_s + 2 * message_s  # ranks send to the same peer at once
+    assert least_s < found.exchange_s(ALL, 4) < least_s + 2 * message_s  # ranks send to the same peer at once
+
+
+def test_under_asp_messages_leave_while_ranks_compute():
+    found = Prediction(PROGRAM, WAN)
+    assert found.exchange_s(Choice("ring", "asp", 1), 4) == pytest.approx(0.001)
+    assert found.exchange_s(Choice("all", "asp", 4), 4) == pytest.approx(0.003)
+    busy = Prediction(PROGRAM._replace(compute_s=0.01), WAN)
+    assert 0 <= busy.exchange_s(Choice("ring", "asp", 1), 4) < 0.001  # a message takes 0.2 s: few are merged
+    epoch = busy.epoch(Choice("ring", "asp", 1), 4)
+    assert epoch.nbytes == pytest.approx(4 * BANDWIDTH * epoch.seconds)  # the rest is superseded
 
 
 def test_a_rank_merges_before_it_sends_again():
     slow, fast = (Prediction(PROGRAM._replace(merge_s=merge_s), WAN) for merge_s in (0.5, 0.0))
-    assert slow.exchange_s("ring", "asp", 4) - fast.exchange_s("ring", "asp", 4) == pytest.approx(0.5, rel=0.1)
+    assert slow.exchange_s(RING, 4) - fast.exchange_s(RING, 4) == pytest.approx(0.5, rel=0.1)
 
 
 def test_an_epoch_has_as_many_exchanges_as_the_rows_of_a_rank_need():
     found = Prediction(PROGRAM, WAN)
-    epoch = found.epoch(Choice("ring", "asp", 4), 4)
+    epoch = found.epoch(RING._replace(interval=4), 4)
     assert epoch.nbytes == 32 / 4 * 1e6 and not epoch.is_extrapolated
-    assert epoch.seconds == pytest.approx(32 / 4 * 0.5 + 32 / 4 / 4 * found.exchange_s("ring", "asp", 4))
+    assert epoch.seconds == pytest.approx(32 / 4 * 0.5 + 32 / 4 / 4 * found.exchange_s(RING, 4))
     assert epoch.exchange_share == pytest.approx(1 - 4 / epoch.seconds)
+
+
+def test_ranks_of_a_host_share_its_link():
+    found = {graph: Prediction(PROGRAM, WAN, slots=2).epoch(Choice(graph, "bsp", 1), 4)
+             for graph in ("all", "hierarchical", "ring")}  # fmt: skip
+    assert [found[graph].nbytes for graph in found] == [8 * 2 * 4e6, 8 * 4e6, 8 * 2e6]  # 8 exchanges of each rank
+    assert found["all"].seconds > found["hierarchical"].seconds > found["ring"].seconds
+    assert Prediction(PROGRAM, WAN, slots=4).epoch(ALL, 4).nbytes == 0
+    assert [across(name, 8, 4) for name in ("all", "ring", "hierarchical", "one-peer")] == [4, 1 / 4, 1, 7 / 12]
 
 
 def test_more_ranks_are_extrapolated_by_the_peers_of_a_rank():
     found = Prediction(PROGRAM, WAN)
-    found._known = {("all", "bsp", 16): 1.5, ("all", "bsp", 64): 6.3}
-    found._known |= {("ring", "bsp", 16): 2.0, ("ring", "bsp", 64): 2.1}
-    found._known |= {("all", "asp", 16): 2.0, ("all", "asp", 64): 1.9}
-    assert found.exchange_s("all", "asp", 256) == 1.9
-    assert found.exchange_s("all", "bsp", 256) == pytest.approx(0.1 * 255)
-    assert found.exchange_s("ring", "bsp", 1024) == 2.1
-    assert found.epoch(Choice("ring", "bsp", 1), 1024).is_extrapolated
-    assert [peers(name, 1024) for name in ("all", "exponential", "one-peer", "ring")] == [1023, 10, 1, 1]
+    found._known = {("all", "bsp", 1, 16): 1.5, ("all", "bsp", 1, 64): 6.3}
+    found._known |= {("ring", "bsp", 1, 16): 2.0, ("ring", "bsp", 1, 64): 2.1}
+    found._known |= {("all", "asp", 4, 16): 2.0, ("all", "asp", 4, 64): 1.9}
+    assert found.exchange_s(Choice("all", "asp", 4), 256) == 1.9
+    assert found.exchange_s(ALL._replace(interval=4), 256) == pytest.approx(0.1 * 255)
+    assert found.exchange_s(RING, 1024) == 2.1
+    assert found.epoch(RING, 1024).is_extrapolated
+    assert [across(name, 1024) for name in ("all", "exponential", "one-peer", "ring")] == [1023, 10, 1, 1]
 
 
 def test_epochs_to_a_loss_grow_as_between_the_last_numbers_that_were_simulated():
-    found, choice = Losses("apps.svm", (), PROGRAM, 0.1), Choice("ring", "bsp", 1)
-    found._known = {(choice, 16): 5.0, (choice, 64): 10.0}
-    assert found.epochs(choice, 1024) == 40.0
-    found._known = {(choice, 16): 5.0, (choice, 64): math.inf}
-    assert found.epochs(choice, 256) == math.inf
-    found._known = {(choice, 16): math.inf, (choice, 64): 5.0}
-    assert found.epochs(choice, 256) == math.inf
-    found._known = {(choice, 16): 10.0, (choice, 64): 5.0}
-    assert found.epochs(choice, 256) == 5.0
+    found = Losses("apps.svm", (), PROGRAM, 0.1)
+    found._known = {(RING, 16, "10 GbE"): 5.0, (RING, 64, "10 GbE"): 10.0}
+    assert found.epochs(RING, 1024, WAN) == 40.0  # where ranks wait they learn the same on each network
+    found._known = {(RING, 16, "10 GbE"): 5.0, (RING, 64, "10 GbE"): math.inf}
+    assert found.epochs(RING, 256, WAN) == math.inf
+    found._known = {(RING, 16, "10 GbE"): math.inf, (RING, 64, "10 GbE"): 5.0}
+    assert found.epochs(RING, 256, WAN) == math.inf
+    found._known = {(RING, 16, "10 GbE"): 10.0, (RING, 64, "10 GbE"): 5.0}
+    assert found.epochs(RING, 256, WAN) == 5.0
 
 
 def test_a_program_on_the_harness_trains_on_simulated_ranks():
     assert is_on_harness("apps.svm") and not is_on_harness("apps.harness") and not is_on_harness("no.such")
     program = Measured(1e-4, 496, 32.5, 1000, 1e-6, (0.37, 0.36), "objective")
     words = ["--epochs", "3"]
-    near, far = (Losses("apps.svm", words, program, target) for target in (0.38, 0.2))
-    assert near.epochs(Choice("all", "bsp", 1), 2) <= 3
-    assert far.epochs(Choice("ring", "asp", 4), 2) == math.inf
+    near, far = (Losses("apps.svm", words, program, target, slots=2) for target in (0.38, 0.2))
+    assert near.epochs(Choice("hierarchical", "bsp", 1), 4, WAN) <= 3
+    assert far.epochs(Choice("ring", "asp", 4), 2, WAN) == math.inf
 
 
 def row(network="10 GbE", ranks=2, every=10, seconds=1.0, **more):
@@ -88,7 +110,9 @@ def test_the_best_is_that_of_least_time():
 def test_the_table_marks_the_best_and_what_is_extrapolated():
     rows = [row(), row(ranks=256, seconds=0.5)]
     one = {"seconds_an_epoch": 2.0, "exchanges_an_epoch": 4, "bytes_a_message": 1e6, "every": 10, "compute_s": 0.5}
-    lines = table({"program": "p", "one_rank": one, "loss": None, "best": rows[1:], "rows": rows}).splitlines()
+    facts = {"program": "p", "one_rank": one, "slots": 2, "loss": None, "best": rows[1:], "rows": rows}
+    lines = table(facts).splitlines()
     assert lines[0] == "p on one rank: 2 s an epoch, 4 exchanges of 1,000,000 bytes, one every 10, 0.5 s apart"
-    assert lines[4].split() == ["ring", "asp", "10", "1", "*~0.5"]
-    assert lines[5].startswith("best: 256 ranks, graph ring, sync asp, every 10: 0.5 s; an epoch sends 1 MB")
+    assert lines[1] == "2 ranks on each host"
+    assert lines[5].split() == ["ring", "asp", "10", "1", "*~0.5"]
+    assert lines[6].startswith("best: 256 ranks, graph ring, sync asp, every 10: 0.5 s; an epoch sends 1 MB between")

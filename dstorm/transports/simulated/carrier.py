@@ -1,0 +1,81 @@
+"""The transfer thread of a simulated rank on a network: rounds in virtual time, while the rank computes.
+
+It has no thread and no turn of its own. A round is two events: its Puts start, and they are there. The stages of a
+message, and what becomes of those that wait, are those of real ranks (dstorm/queues/sending/outgoing.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+
+from dstorm.transport import Load, Transport
+from dstorm.transports.transfer import Rounds
+
+
+class Simulation(Protocol):
+    """What the rounds of simulated ranks need of their group."""
+
+    @property
+    def now(self) -> float:
+        """The virtual time in seconds."""
+
+    def at(self, time: float, event: Callable[[], object]) -> None:
+        """Call `event` at `time`. Local."""
+
+    def carrying(self, rank: int) -> AbstractContextManager[set[int]]:
+        """Let the Puts in the block be those of the transfer thread of `rank`. Local.
+
+        A flush in it does not wait. It adds its peers to the set.
+        """
+
+    def when_there(self, rank: int, peers: Collection[int], event: Callable[[], object]) -> None:
+        """Call `event` once the Puts of the transfer thread of `rank` to `peers` are known to be there. Local."""
+
+    def moved(self, rank: int) -> None:
+        """Some of what the transfer thread of `rank` carries has arrived: a wait for that looks again. Local."""
+
+
+class TimedRounds(Rounds):
+    """The rounds of the rank of `transport`, which is in `simulation`. All methods are Local but `drain`."""
+
+    def __init__(self, transport: Transport, deadline_s: float, simulation: Simulation) -> None:
+        super().__init__(transport, deadline_s)
+        self._simulation, self._is_awake = simulation, False
+        self._started: Sequence[Load] = ()
+        """The loads of the round under way."""
+        self._running = 0
+        """How many errands, the oldest, are made in it."""
+
+    def wake(self) -> None:
+        """As `Carrier.wake`: a round begins once this rank computes or waits."""
+        if not self._is_awake:
+            self._is_awake = True
+            self._simulation.at(self._simulation.now, self._begin)
+
+    def _begin(self) -> None:
+        try:
+            with self._simulation.carrying(self._rank) as peers:
+                self._started = [load for load in self._loads if load.start()]
+                self._running = len(self._errands)
+                for errand in self._errands:
+                    errand.run()
+                for load in self._started:
+                    load.flush()
+        except Exception as error:  # as in the transfer thread: `check` raises it
+            self._error = error
+            self._simulation.moved(self._rank)
+            return
+        self._is_awake = bool(self._started) or self._running > 0
+        if self._is_awake:
+            self._simulation.when_there(self._rank, peers, self._end)
+
+    def _end(self) -> None:
+        for load in self._started:
+            load.finish()
+        for _ in range(self._running):
+            self._errands.popleft().is_done = True
+        self.moved_at = self._simulation.now
+        self._simulation.moved(self._rank)
+        self._begin()
