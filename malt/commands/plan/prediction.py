@@ -117,7 +117,7 @@ class Prediction:
                 compute(program.merge_s * v.gather().count)
             return clock() - start
 
-        return max(simulate(live, ranks, network=network)) / _EXCHANGES - apart_s
+        return max(0.0, max(simulate(live, ranks, network=network)) / _EXCHANGES - apart_s)
 
 
 def hosts_of(ranks: int, slots: int) -> list[str]:
