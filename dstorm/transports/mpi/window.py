@@ -18,6 +18,7 @@ from mpi4py import MPI
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import progress
 from dstorm.transports.mapped import MappedMemory, SpanningWindow
+from dstorm.transports.mpi.rows import ranges
 from dstorm.transports.watchdog import Watchdog
 
 
@@ -67,10 +68,13 @@ class _FarMemory:
             self._win.Get((destination, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
             return self.flush([peer])
         width = destination.shape[1]
-        rows = MPI.BYTE.Create_hindexed_block(width, (offset + places * width).tolist()).Commit()
-        self._win.Get((destination, nbytes, MPI.BYTE), peer, (0, 1, rows))
+        starts, counts, wanted = ranges(places, width)
+        read = np.empty((int(counts.sum()), width), np.uint8)
+        kind = MPI.BYTE.Create_hindexed((counts * width).tolist(), (offset + starts * width).tolist()).Commit()
+        self._win.Get((read, read.nbytes, MPI.BYTE), peer, (0, 1, kind))
         self.flush([peer])
-        rows.Free()
+        kind.Free()
+        np.take(read, wanted, axis=0, out=destination)
 
 
 class MpiWindow(SpanningWindow):
