@@ -33,7 +33,8 @@ _PORT_RANGES = (
 )  # fmt: skip
 _PACKAGE = str(Path(__file__).parents[2])
 """The folder of malt."""
-HELLO_S, _REACH_S, _CLEAN_S, _PAUSES_S = 9.0, 5.0, 8.0, 1.0
+HELLO_S, _REACH_S, _CLEAN_S, _PAUSES_S = 9.0, 5.0, 10.0, 1.0
+"""How long the answers may take. _CLEAN_S counts from the last line of an agent on."""
 _FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where the folder of a job is made if the hosts share TMPDIR, or some have no such folder."""
 
@@ -56,6 +57,8 @@ class RemoteHosts:
         self._folder = Path()
         self._cut_off: str | None = None
         self._is_watching = False
+        self._unheard: list[str] = []
+        """The hosts that have not answered at the end of the job before: their agents end by themselves."""
         self._python = python
         self.shell = shell = remote_shell(environ, family)
         """The words to which a host and a command are added to run it there."""
@@ -125,6 +128,7 @@ class RemoteHosts:
 
     def _watch(self, folder: Path) -> str:
         """Have `folder` made and watched on each host; return why it cannot be, or "". LaunchError: no answer."""
+        self._connect_anew()
         self._folder, self._cut_off, self._is_watching = folder, None, True
         self._ask("watch", [str(folder), identity()])
         for host, answer in self._answers("watch", _REACH_S).items():
@@ -132,12 +136,23 @@ class RemoteHosts:
                 return findings.of_folder(host, str(folder.parent), answer["trouble"])
         return ""
 
+    def _connect_anew(self) -> None:
+        """Start agents on the hosts that have not answered at the end of the job before. LaunchError: no answer."""
+        for place, one in enumerate(self._connections):
+            if one.host in self._unheard:
+                one.close()
+                made = self._connections[place] = Connection(one.host, self.shell, self._python)
+                self._answer(made, "hello", Stopwatch(), HELLO_S)
+                made.ask("reached")
+        self._unheard = []
+
     def clean(self) -> None:
         """End what is left of the job there, and take the last reports. Says which hosts do not answer."""
         if not self._is_watching:
             return
         self._is_watching = False
-        for host in self._clean():
+        self._unheard = self._clean()
+        for host in self._unheard:
             say(f"malt run: host {host} does not answer: within {agent.SILENCE_S:.0f} s it ends by itself what is "
                 "left of the job there\n")  # fmt: skip
 
@@ -205,11 +220,12 @@ class RemoteHosts:
 
     def _clean(self) -> list[str]:
         """End what is left of the job there. Returns the hosts that do not answer: they end it by themselves."""
+        limits_s = {one: max(0.0, _CLEAN_S - one.silence.seconds()) for one in self._connections}
         self._ask("clean")
         waited, silent = Stopwatch(), []
         for one in self._connections:
             try:
-                one.answer("clean", waited, _CLEAN_S)
+                one.answer("clean", waited, limits_s[one])
             except Silent:
                 silent.append(one.host)
         self._take_reports()
@@ -221,13 +237,15 @@ class RemoteHosts:
 
     def _answers(self, command: str, limit_s: float) -> dict[str, dict[str, Any]]:
         """The answers by host, within `limit_s`. LaunchError: one has none."""
-        found, waited = {}, Stopwatch()
-        for one in self._connections:
-            try:
-                found[one.host] = one.answer(command, waited, limit_s)
-            except Silent:
-                raise Unreachable(findings.of_shell(one.host, *one.ended(), self._python)) from None
-        return found
+        waited = Stopwatch()
+        return {one.host: self._answer(one, command, waited, limit_s) for one in self._connections}
+
+    def _answer(self, one: Connection, command: str, waited: Stopwatch, limit_s: float) -> dict[str, Any]:
+        try:
+            found: dict[str, Any] = one.answer(command, waited, limit_s)
+            return found
+        except Silent:
+            raise Unreachable(findings.of_shell(one.host, *one.ended(), self._python)) from None
 
     def _take_reports(self) -> None:
         for one in self._connections:

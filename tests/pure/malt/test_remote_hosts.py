@@ -62,6 +62,27 @@ def test_a_folder_that_hosts_share_is_made_elsewhere(hosts, monkeypatch, tmp_pat
         assert folder.parent == tmp_path
 
 
+def test_an_agent_that_has_ended_is_started_anew_for_the_next_job(hosts, capsys):
+    before = hosts.processes()
+    with hosts.folder():
+        os.killpg(before[0], signal.SIGKILL)
+    assert "malt run: host b does not answer" in capsys.readouterr().err
+    with hosts.folder() as folder:
+        assert hosts.processes()[0] != before[0] and hosts.processes()[1] == before[1]
+        assert hosts.cut_off() is None and folder.is_dir()
+    assert capsys.readouterr().err == ""
+
+
+def test_a_host_that_has_been_silent_for_long_is_not_waited_for_at_the_end(hosts, capsys, monkeypatch):
+    with hosts.folder():
+        os.killpg(hosts.processes()[0], signal.SIGSTOP)
+        monkeypatch.setattr(hosts._connections[0].silence, "seconds", lambda: agent.SILENCE_S)
+        began = time.monotonic()
+    assert time.monotonic() - began < 5
+    os.killpg(hosts.processes()[0], signal.SIGKILL)
+    assert capsys.readouterr().err.count("malt run: host b does not answer") == 1
+
+
 def test_a_folder_that_cannot_be_made_is_made_elsewhere_or_named(hosts, monkeypatch, tmp_path):
     own = tmp_path / "own"
     own.mkdir()
