@@ -15,6 +15,8 @@ from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.plain.keepers import Keepers
 from malt.launch.hosts.remote import RemoteHosts
 from malt.launch.hosts.variables import travelling
+from malt.launch.machine import open_files
+from malt.launch.mpi_library import LaunchError
 from malt.launch.processes.departure import Departure
 from malt.launch.processes.signals import Signals
 from malt.launch.processes.supervisor import Supervised
@@ -35,6 +37,9 @@ _LAST = "_"
 GRACE_S = 10.0
 """How long ranks may take to leave after a signal to the launcher."""
 
+_FILES_AWAY, _FILES_OF_HOST = 3, 4
+"""Files that are open here for each rank on another host, beside its pipes, and for each such host, where each is
+started by itself."""
 _KILLING = {
     getattr(signal, name)
     for name in ("SIGILL", "SIGTRAP", "SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGPIPE", "SIGALRM",
@@ -58,9 +63,10 @@ def run(
 ) -> End:  # fmt: skip
     """Run `line` to its end and return how it ended. After a failure print the traceback of the first failed rank.
 
-    `remote`: the other hosts of the job, on which nothing is left at the return.
+    `remote`: the other hosts of the job, on which nothing is left at the return. LaunchError: it cannot be started.
     """
     remote = remote or RemoteHosts()
+    _allow_files(line)
     # With --survive other hosts are left to themselves: a part without the launcher may go on.
     with Signals() as signals, remote.folder(is_watched=not line.fault_tolerant_ranks) as folder:
         state = JobState(folder, line.fault_tolerant_ranks, line.is_spread) if line.fault_tolerant_ranks else None
@@ -94,6 +100,15 @@ def run(
         _say_why(status, folder, state, signals.first, b"" if is_printed else banners)
         say(keepers.last_words)
     return End(status, signals.first is not None, keepers.are_left)
+
+
+def _allow_files(line: Line) -> None:
+    """Let this process open the pipes to which ranks print, and their connections. LaunchError: the limit is lower."""
+    away = line.away or ()
+    count = 2 * line.ranks + sum(_FILES_AWAY * len(ranks) + _FILES_OF_HOST for _, ranks in away) + open_files.OTHERS
+    if (limit := open_files.allow(count)) is not None:
+        raise LaunchError(f"{line.ranks} ranks need {count} open files here, and the limit is {limit}: raise it "
+                          f"(ulimit -n {count}), or start fewer ranks")  # fmt: skip
 
 
 def _server(folder: Path, line: Line, state: JobState | None) -> tuple[ControlServer | None, str]:

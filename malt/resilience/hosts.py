@@ -25,6 +25,7 @@ from dstorm.transports.links.endpoints import Endpoint, Exchange
 from dstorm.transports.links.links import Links
 from dstorm.transports.shm import SharedMemory
 from dstorm.transports.tcp import Arena, LinkedTransport, SeveralHosts, host_name
+from malt.launch.machine import open_files
 from malt.resilience.party import Party
 from malt.runner import leaving, reporting
 from malt.runner.program import JOB_DIR
@@ -44,8 +45,8 @@ def transport(
     Ranks may fail once it has returned. `session`: a name that no other session has. `suspect_after_s`: the heartbeat
     timeout, as for malt.init.
 
-    RuntimeError: it does not work with this MPI. DeadlinePassed: ranks are missing, or cannot be reached. MemoryError:
-    a host has too little free shared memory.
+    RuntimeError: it does not work with this MPI, or the limit of open files is too low. DeadlinePassed: ranks are
+    missing, or cannot be reached. MemoryError: a host has too little free shared memory.
     """
     if ranks.has_mpi and not ranks.library.startswith("Open MPI"):
         raise RuntimeError("survive=True is for ranks of one host with this MPI: run them on one, or without it")
@@ -58,6 +59,7 @@ def transport(
     near = {rank: Process(*reports[rank][1]) for rank in place.local_peers}
     monitor = ProcessMonitor(near, place.clock, suspect_after_s)
     endpoints = {rank: Endpoint(*reports[rank][2]) for rank in range(place.size) if rank not in place.local_ranks}
+    _allow_files(2 * len(endpoints))
     out, into = exchange.connect(endpoints, min(deadline_s, _START_S))
     arbiter = Arbiter(ranks.rank, ranks.size, partial(_ended, near, ranks.members))
     links = Links(memory.memory, out, into, arbiter, leave, suspect_after_s, endpoints.keys() - out.keys())
@@ -68,6 +70,16 @@ def transport(
     made.barrier("malt.init")
     _path(session, place).unlink(missing_ok=True)  # all live ranks have mapped it
     return made, monitor
+
+
+def _allow_files(count: int) -> None:
+    """Let this process open so many connections. RuntimeError: the limit is lower."""
+    count += open_files.OTHERS
+    if (limit := open_files.allow(count)) is not None:
+        raise RuntimeError(
+            f"the connections to ranks of other hosts need {count} open files, and the limit on {os.uname().nodename} "
+            f"is {limit}: raise it there (ulimit -n {count}), or start fewer ranks"
+        )
 
 
 def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) -> list[Any]:

@@ -18,6 +18,7 @@ import subprocess
 import sys
 import termios
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -85,14 +86,17 @@ class StandardInput:
 def _copy(opened: Callable[[], int], stopped: int, note_typed: Callable[[], None]) -> None:
     """Copy standard input to the file opened(), until either ends, or the other end of the pipe `stopped` is closed."""
     signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTTIN])  # a read in the background fails, and does not stop us
+    ready = select.poll()  # select takes no number above 1023, and each rank has two pipes
+    for number in (0, stopped):
+        ready.register(number, select.POLLIN)
     with contextlib.suppress(BrokenPipeError):
         into = opened()
         try:
-            while stopped not in select.select([0, stopped], [], [])[0]:
+            while all(number != stopped for number, _ in ready.poll()):
                 try:
                     some = os.read(0, _MOST_NBYTES)
                 except OSError:
-                    select.select([stopped], [], [], _AGAIN_S)
+                    time.sleep(_AGAIN_S)
                     continue
                 if not some:
                     break
