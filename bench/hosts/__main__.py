@@ -17,15 +17,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.hosts import page, training, ways
+from bench.hosts import failures, page, programs, starts, training, ways
+from bench.hosts.trials import YIELD
 from bench.svm import task
 
 ROOT = Path(__file__).parents[2]
 TRANSFERS, LATE = ("small", "stream", "landing", "held"), ("far_small", "far_model")
 RATE_MBIT, DELAY_MS, LOSS_PERCENT = 100, 20, 1
 _LIMIT_S = 300
-_YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
-"""What `malt run` sets where ranks share the cores of a host. Here hosts share them, which it cannot see."""
 _FAMILY = "from malt.launch.mpi_library import bound_library; print(bound_library().family)"
 
 Lines = list[dict[str, Any]]
@@ -49,7 +48,7 @@ def _on_hosts(
             network.late(names[-1], delay_ms, loss_percent)
         hosts = ",".join(f"{name}:{ranks}" for name in names)
         job = ["-m", "malt", "run", "-n", str(ranks * len(names)), "--hosts", hosts, "-m", *words]
-        done = network.run(names[0], python, *job, folder=ROOT, limit_s=_LIMIT_S, environment=_YIELD)
+        done = network.run(names[0], python, *job, folder=ROOT, limit_s=_LIMIT_S, environment=YIELD)
     finally:
         network.close()
     if done.returncode:
@@ -94,7 +93,9 @@ def graphs(python: str, quick: bool) -> dict[str, Lines]:
     return {str(len(names)): _trained(python, names, plan) for names in ("ab", "abcd")}
 
 
-PARTS: dict[str, Callable[[str, bool], Any]] = {one.__name__: one for one in (transfers, link, far, graphs)}
+_MEASURED = transfers, link, far, graphs, programs.programs, starts.starts, failures.failures, failures.survival
+PARTS: dict[str, Callable[[str, bool], Any]] = {one.__name__: one for one in _MEASURED}
+WITHOUT_DATA = {"transfers", "starts", "failures", "survival"}
 
 
 def _family(python: str) -> str:
@@ -123,7 +124,7 @@ def main() -> None:
 
     if why := missing():
         sys.exit(f"bench.hosts is skipped: {why}")
-    if not task.RCV1.exists():
+    if not (task.RCV1.exists() or {*options.only} <= WITHOUT_DATA):
         sys.exit(f"bench.hosts is skipped: it {task.NO_RCV1}")
     beside = options.write and options.write.with_suffix(".json")
     found: dict[str, Any] = json.loads(beside.read_text()) if beside and beside.exists() else {}

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from bench.hosts import ways
+from bench.hosts import outcomes, ways
 
 Measured = Mapping[str, Any]
 """What `python -m bench.hosts` writes as JSON: by MPI and part, what was found."""
@@ -189,5 +189,10 @@ def graphs(measured: Measured) -> str:
     return GRAPHS.format(table=table(titles, rows), notes=GRAPHS_NOTES)
 
 
+def _outcome(name: str, section: Callable[[dict[str, Any]], str]) -> Callable[[Measured], str]:
+    return lambda measured: section(_each(measured, name))
+
+
 PARTS = {"transfers": transfers, "link": link, "far": far, "graphs": graphs}
 """The sections, in the order of the page."""
+PARTS |= {name: _outcome(name, section) for name, section in outcomes.SECTIONS.items()}

@@ -1,0 +1,26 @@
+"""bench.hosts: starts and failures of jobs on hosts, what is left of them, and the page that is made of it."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+from host_network import LIMIT_S, ROOT, missing
+
+
+@pytest.mark.thorough
+def test_the_quick_form_finds_that_jobs_end_and_go_on_as_promised(tmp_path):
+    if why := missing():
+        pytest.skip(why)
+    parts = ["starts", "failures", "survival"]
+    words = [sys.executable, "-m", "bench.hosts", "--quick", "--only", *parts, "--write", str(tmp_path / "page.md")]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=2 * LIMIT_S)
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads((tmp_path / "page.json").read_text()).values()
+    runs = [(part, name, run) for part in parts for name, each in found[part].items() for run in each]
+    assert len(runs) == 4
+    for run in runs:
+        assert run[2]["expected"] and run[2]["clean_s"] is not None, run
+    assert "| 1 of 1 |" in (tmp_path / "page.md").read_text()

@@ -1,0 +1,41 @@
+"""bench.hosts.outcomes: what the page says of jobs that hung, left something or did not go on; and of pauses."""
+
+from __future__ import annotations
+
+import pytest
+
+from bench.hosts import outcomes, trials
+
+pytestmark = pytest.mark.serial
+
+
+def run(expected=True, seconds=2.0, **left):
+    return {"ending": "raises", "status": 1, "seconds": seconds, "ended_s": seconds, "pause_s": 0.5,
+            "expected": expected, "left": {}, "clean_s": 0.0} | left  # fmt: skip
+
+
+def test_a_start_that_hangs_is_counted():
+    found = {"Open MPI": {"2 hosts of 2 ranks": [run(), run(False, 120.0, status=None)]}}
+    page = outcomes.starts(found)
+    assert "2 starts" in page and "1 hung" in page
+    assert "| 2 hosts of 2 ranks: a rank raises | 1 of 2 | 61.0, 120.0 s | nothing |" in page
+    assert "none hung" in outcomes.starts({"Open MPI": {"2 hosts of 2 ranks": [run()]}})
+
+
+def test_what_is_left_is_named():
+    late = run(left={"b": ["/tmp/malt-x"]}, clean_s=7.2)
+    found = {"MPICH": {"a rank is killed": [run(), late], "a link goes down": [late, run(clean_s=None)]}}
+    page = outcomes.failures(found)
+    assert "| a rank is killed | 2 of 2 | 2.0, 2.0 s | on b nothing after 7 s more |" in page
+    assert "| a link goes down | 2 of 2 | 2.0, 2.0 s | in 1 runs something stays |" in page
+
+
+def test_pauses_of_runs_that_went_on_are_shown():
+    found = {"Open MPI": {"a rank is killed": [run(), run(False, pause_s=99.0)]}}
+    assert "| a rank is killed | 1 of 2 | 0.5, 0.5 s | 2.0, 2.0 s | nothing |" in outcomes.survival(found)
+
+
+def test_a_pause_is_from_the_failure_to_the_next_exchange():
+    ends = [{"pauses": [[0.0, 4.0], [11.0, 13.5]]}, {"pauses": [[10.5, 12.0]]}]
+    assert trials.pause_s(ends, 10.0) == 3.5  # the one before it does not count
+    assert trials.pause_s(ends, 14.0) == 0.0
