@@ -69,6 +69,9 @@ class Window(Protocol):
 class Load(Protocol):
     """What a carrier carries to other hosts, stage by stage. One thread at a time calls the first three methods."""
 
+    due_at: float
+    """When `start` is to be called, though nobody wakes the carrier; infinity: never."""
+
     def start(self) -> bool:
         """Start the Puts of the next stage; return whether there are any. One-sided."""
 
@@ -271,6 +274,9 @@ class Transport(Protocol):
 
         `until`: when the wait ends, by `clock`, if what it awaits does not come. A simulated rank sleeps no longer.
         """
+
+    def progress(self) -> None:
+        """Let Puts of other hosts come in, where that takes calls of this rank, and yield the core once. Local."""
 
     def close(self) -> None:
         """Free what the transport holds. Collective, after all windows are freed."""

@@ -46,14 +46,37 @@ class LinkWindow(SimulatedWindow):
     @_rank.setter
     def _rank(self, rank): ...
 
+    def put(self, source, peer, offset):
+        target = self._parts[peer][offset : offset + source.nbytes]
+        self._group.send(self._home, peer, source.reshape(-1), target)
+        self._group.maybe_switch(self._rank)
+
     def flush(self, peers):
+        """Complete the Puts that the rank or its carrier has started, and no later ones."""
+        pending = self._group.pending[self._home]
+        started = {id(piece): piece for piece in pending if piece[0] in peers}
+        self._group.maybe_switch(self._rank)
         if any(self._hosts[peer] != self._hosts[self._home] for peer in peers):
             self._group.switch(self._rank, ROUND_TRIP_S)
-        super().flush(peers)
+        arriving = [piece for piece in pending if id(piece) in started]
+        pending[:] = [piece for piece in pending if id(piece) not in started]
+        while arriving:
+            self._group._deliver_one(arriving)
+        self._group.maybe_switch(self._rank)
+
+
+class LateWindow(LinkWindow):
+    """A window whose Puts arrive when they are flushed, and no sooner: MPI does not promise more."""
+
+    def put(self, source, peer, offset):
+        super().put(source, peer, offset)
+        self._group._sending.discard(self._home)
 
 
 class LinkTransport(SimulatedTransport):
     """A rank of a CarriedGroup. `carried`: whether a carrier sends to other hosts."""
+
+    kind = LinkWindow
 
     def __init__(self, group, rank, hosts, carried):
         super().__init__(group, rank)
@@ -62,13 +85,15 @@ class LinkTransport(SimulatedTransport):
             self.carrier = Rounds(self, 5.0)
 
     def window(self, nbytes):
-        return LinkWindow(self._group, self.rank, nbytes, self.hosts)
+        return self.kind(self._group, self.rank, nbytes, self.hosts)
 
 
-def run_carried(function, hosts="ab", seed=0, carried=True):
-    """function(transport) on a rank for each letter of `hosts`; what it returned, by rank."""
+def run_carried(function, hosts="ab", seed=0, carried=True, kind=LinkWindow):
+    """function(transport) on a rank for each letter of `hosts`; what it returned, by rank. `kind`: of their windows."""
     group = CarriedGroup(len(hosts), seed)
     transports = [LinkTransport(group, rank, hosts, carried) for rank in range(len(hosts))]
+    for transport in transports:
+        transport.kind = kind
 
     def live(place):
         if place < len(hosts):

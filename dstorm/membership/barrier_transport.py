@@ -41,6 +41,9 @@ class BarrierTransport:
         """As `Transport.heard_at`. Local."""
         return self._barrier.heard_at(rank)
 
+    def progress(self) -> None:
+        """As `Transport.progress`. Local."""
+
     @property
     def waiting(self) -> Wait | None:
         """As `Transport.waiting`. Local."""

@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dstorm import interruption
 from dstorm.queues import headstart
+from dstorm.queues.inedge import InEdge
 from dstorm.queues.queues import Queues
-from dstorm.queues.receiver import InEdge
 
 _LOOKS_AT_ONCE = 20
 """Looks of a merge in lockstep for a message: less than a microsecond, which is no wait."""

@@ -12,6 +12,7 @@ from dstorm import interruption
 from dstorm.errors import ClosedError
 from dstorm.queues.closing import Closing
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.deferred import deferred
 from dstorm.queues.layout import Layout
 from dstorm.queues.receiver import Inbox, Message
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
@@ -43,10 +44,11 @@ class Queues(Closing):
             raise
         self.transport = transport
         self.waiting = Waiting(transport, deadline_s, self.notice)
-        self.outbox = Outbox(transport, self._window, layout, consistency, self.waiting)
+        self._deferred = deferred(self._window, transport, layout, consistency)
+        self.outbox = Outbox(transport, self._window, layout, consistency, self.waiting, self._deferred)
         self.has_buffer = self.outbox.outgoing is not None
         """Whether some messages wait in an outgoing buffer before they leave."""
-        self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting)
+        self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting, self._deferred)
         self.step = 0
         """The step of the last send."""
         if consistency.lockstep and transport.view.can_change:
@@ -71,9 +73,10 @@ class Queues(Closing):
         Returns the payload bytes sent, and a share of `mass`: mass / (messages + 1). That much went with each message,
         and that much is left to this rank. `what`: the call, for errors.
 
-        On return the arrays of the messages may change. The data is in the memory of peers of this host. Under asp and
-        ssp that for other hosts may be in the outgoing buffer, where `join` decides what becomes of messages to the
-        same peer that have not begun to leave. It is in their memory when a collective call of the transport returns.
+        On return the arrays of the messages may change. The data is in the memory of peers of this host. That for other
+        hosts may be on its way, or, under asp and ssp, in the outgoing buffer, where `join` decides what becomes of
+        messages to the same peer that have not begun to leave. It is in their memory when a collective call of the
+        transport returns.
         Peers that have closed are skipped. It waits only where the consistency requires acknowledgements.
         DeadlinePassed; PeerLost: an awaited rank has failed. Nothing was sent then.
         """
@@ -188,10 +191,16 @@ class Queues(Closing):
             self.transport.duties.remove(self._make_way)
         peers, far = self.outbox.edges.keys() | self.inbox.edges.keys(), self._far
         if far and (carrier := self.transport.carrier) is not None:
-            carrier.later(lambda: self._leave_to(far), far)
+            carrier.later(lambda: self._leave_later(far), far)
         self.outbox.leave_later(self.step)
         self._leave_to(peers - far)
         self.transport.closed()
+
+    def _leave_later(self, far: Collection[int]) -> None:
+        """As `_leave_to`, by the carrier."""
+        if self._deferred is not None:
+            self._deferred.close()  # a header that says less must not arrive later
+        self._leave_to(far)
 
     def _leave_to(self, peers: Collection[int]) -> None:
         """Publish to `peers` that this rank has closed. One-sided."""
@@ -212,6 +221,7 @@ class Queues(Closing):
         if not self.closed:
             raise ClosedError("queues are freed only after all ranks have closed them")
         with self.turn.lock:
-            if (outgoing := self.outbox.outgoing) is not None:
-                outgoing.carrier.remove(outgoing)
+            for load in (self.outbox.outgoing, self._deferred):
+                if load is not None and self.transport.carrier is not None:
+                    self.transport.carrier.remove(load)
             self._window.free()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -11,11 +10,12 @@ import numpy as np
 from dstorm import header
 from dstorm.header import DONE, WHOLE, WRITING, Header, Watched
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.deferred import Deferred
 from dstorm.queues.headstart import HeadStart
+from dstorm.queues.inedge import InEdge
 from dstorm.queues.layout import Layout
 from dstorm.queues.ring import ReceiveRing, SlotState
-from dstorm.queues.statistics import LagCounter
-from dstorm.queues.waiting import Awaited, Waiting
+from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Transport, Window
 
 _TORN_RETRIES = 16
@@ -35,37 +35,14 @@ class Message(NamedTuple):
     """A view, valid until the next `receive` or `look`."""
 
 
-@dataclass(eq=False)
-class InEdge(Awaited):
-    """The edge from one peer to this rank, and its queue in this rank's memory."""
-
-    ring: ReceiveRing
-    slots: list[int]
-    """Offsets of the headers of the slots."""
-    headers: list[Watched]
-    """The headers of the slots."""
-    payloads: list[Bytes]
-    """Views of the slots behind their headers."""
-    cells: list[Watched]
-    """The headers of the slots, and the progress header."""
-    acknowledge: header.Write
-    """What writes the acknowledgement in the peer's memory."""
-    done: bool = False
-    """Whether the peer has closed its end."""
-    acknowledged: int = 0
-    """The newest message that was acknowledged."""
-    copies: list[Bytes] = field(default_factory=list)
-    """Buffers for copied payloads."""
-    lag: LagCounter = field(default_factory=LagCounter)
-
-
 class Inbox:
     """The in-edges of one rank. All methods are Local where they do not say otherwise."""
 
     def __init__(
-        self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting
+        self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting,
+        deferred: Deferred | None = None,
     ) -> None:  # fmt: skip
-        self._transport, self._window, self._waiting = transport, window, waiting
+        self._transport, self._window, self._waiting, self._deferred = transport, window, waiting, deferred
         self._consistency = consistency
         rank = transport.rank
         self.edges = {peer: self._edge(layout, rank, peer) for peer in layout.into(rank)}
@@ -104,6 +81,8 @@ class Inbox:
         if self._head_start is not None:
             self._head_start.limit(step)
         if awaited:
+            if self._deferred is not None:
+                self._deferred.before_wait()
 
             def missing() -> list[InEdge]:
                 """The edges whose peers are behind."""
@@ -130,9 +109,14 @@ class Inbox:
             found = [self._take_step(edge) for edge in self.edges.values()] if self._step else []
             taken = [message for message in found if message is not None]
         else:
-            taken = []
+            taken, deferred = [], self._deferred if self._consistency.in_flight else None
+            if deferred is not None:
+                deferred.before_look()
+                self._sync()
             for edge in self.edges.values():
                 taken += self._take_newest(edge) if newest else self._take_all(edge)
+            if not taken and deferred is not None:
+                self._transport.progress()  # a loop of the user's may look for messages, and do nothing else
         self._handed = taken
         return taken
 
@@ -178,6 +162,8 @@ class Inbox:
         """As `Queues.acknowledge`. One-sided."""
         fresh = [edge for edge in self.edges.values() if edge.ring.taken > edge.acknowledged]
         self._sync()  # the messages have been read before their slots are given back
+        if self._deferred is not None:
+            fresh = self._deferred.acknowledge(fresh, self._step)
         for edge in fresh:
             edge.acknowledge(edge.ring.taken, self._step, WHOLE)
             edge.acknowledged = edge.ring.taken

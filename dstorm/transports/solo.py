@@ -117,7 +117,7 @@ class SoloTransport:
         return False
 
     attend = connect = set_deadline = _nothing
-    count_step = heartbeat = opened = closed = depart = close = _nothing
+    count_step = heartbeat = opened = closed = depart = progress = close = _nothing
     clock = staticmethod(time.perf_counter)
 
     def pause(self, polls: int, until: float = math.inf) -> None:

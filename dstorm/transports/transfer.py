@@ -8,6 +8,7 @@ level MULTIPLE; below that there is no such thread, and scatters wait.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
@@ -150,10 +151,15 @@ class TransferThread(Rounds):
     def _run(self) -> None:
         with contextlib.suppress(Exception):  # `check` raises it where the user sees it
             while not self._is_stopping:
-                self._awake.wait()
+                self._awake.wait(self._nap_s())
                 self._awake.clear()
                 while self.round():
                     pass
+
+    def _nap_s(self) -> float | None:
+        """How long the thread sleeps where nobody wakes it; None: for ever."""
+        due_at = min((load.due_at for load in self._loads), default=math.inf)
+        return None if due_at == math.inf else max(0.0, due_at - self._clock())
 
     def stop(self) -> None:
         """Return once the thread makes no more calls. Local."""

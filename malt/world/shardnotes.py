@@ -49,13 +49,18 @@ class ShardNotes:
         self._check({rank: one["_shards"] for rank, one in reports.items()})
         return checked, reports
 
+    @property
+    def are_due(self) -> bool:
+        """Whether `compare` will exchange notes. The same on all ranks."""
+        return self._barriers < MOST
+
     def compare(self, transport: Transport) -> None:
         """Compare the notes that all ranks have made and not compared yet. Collective.
 
         After MOST calls it does nothing. ValueError, the same on all ranks: two ranks were given different arrays. It
         is raised once.
         """
-        if self._barriers < MOST:
+        if self.are_due:
             self._barriers += 1
             self._check(agreement.exchange(transport, self._notes[self._compared :], shared=True))
 

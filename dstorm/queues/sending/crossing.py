@@ -6,7 +6,10 @@ its header, as MPI promises no order of Puts. Where the window keeps order, all 
 the mark that asp and ssp need.
 
 A message starts when all that was put to its peer before is complete. Else a receiver might see its step first, take it
-that the peer has no message for an earlier step, and go on without it.
+that the peer has no message for an earlier step, and go on without it. The last flush of a scatter is left to the next
+one, where the transport has a carrier (dstorm/queues/deferred.py).
+
+Ranks begin with the rank after their own. Else all would send to the lowest rank first.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import numpy as np
 
 from dstorm import header
 from dstorm.header import COMPACT_NBYTES, WHOLE, WRITING, Header
+from dstorm.queues.deferred import Deferred
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
 from dstorm.transport import Put, Window
 
@@ -53,15 +57,16 @@ class Crossing:
     """The edges from this rank to ranks of other hosts, without an outgoing buffer. Its constructor is Local.
 
     `marks`: whether slots are marked before they are written to; only where the window keeps order. `put_payload`:
-    starts to write the payload of an edge's message.
+    starts to write the payload of an edge's message. `deferred`: who makes the last flush of a scatter later; None:
+    nobody.
     """
 
     def __init__(
         self, window: Window, edges: Collection[OutEdge], capacity: int, marks: bool,
-        put_payload: Callable[[OutEdge], None],
+        put_payload: Callable[[OutEdge], None], deferred: Deferred | None = None,
     ) -> None:  # fmt: skip
         self.edges = {edge.peer: edge for edge in edges}
-        self._window, self._put_payload = window, put_payload
+        self._window, self._put_payload, self._deferred = window, put_payload, deferred
         places = [(edge.peer, slot, offset) for edge in edges for slot, offset in enumerate(edge.slots)]
         self._compact: dict[tuple[int, int], CompactWriter] = {}
         if not window.keeps_order:
@@ -77,13 +82,21 @@ class Crossing:
     def send_ahead(self, edges: Sequence[OutEdge]) -> None:
         """Write payloads into slots that are free, while a scatter must not publish them yet. One-sided."""
         long = [edge for edge in edges if edge.peer in self.edges and not self._is_compact(edge)]
-        for edge in long:
-            self._put_payload(edge)
-        self._flush(long)
+        if long:
+            self.take()
+            try:
+                for edge in long:
+                    self._put_payload(edge)
+                self._flush(long)
+            finally:
+                self.release()
         self._ahead = {edge.peer for edge in long}
 
     def start(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
         """Start to write the messages of `edges`: their Puts up to the first flush. One-sided."""
+        deferred = self._deferred
+        if deferred is not None and deferred.has_sent and not (edges and all(map(self._may_overlap, edges))):
+            deferred.settle()
         for edge in edges:
             if self._is_compact(edge):
                 writer = self._compact[edge.peer, edge.slot]
@@ -110,11 +123,38 @@ class Crossing:
             for edge in self.edges.values():
                 if edge not in edges:
                     edge.progress(edge.ring.sent, step, WHOLE)
-        self._flush(list(self.edges.values()))
+        if self._deferred is None:
+            self._flush(list(self.edges.values()))
+        else:
+            self._deferred.started(self.edges)
+            self._deferred.pay()
+
+    def take(self) -> None:
+        """Keep others from the edges until `release`: `start` and `finish` are called in between. TransferFailed."""
+        if self._deferred is not None:
+            self._deferred.take()
+
+    def release(self) -> None:
+        """End what `take` began. Local."""
+        if self._deferred is not None:
+            self._deferred.give()
+
+    def _may_overlap(self, edge: OutEdge) -> bool:
+        """Whether the payload of an edge's message may be put while the message before is not complete.
+
+        Its flush comes before its header. Until then nobody sees it, but it must have a slot of its own.
+        """
+        return edge.ring.depth > 1 and not self._is_compact(edge) and edge.peer not in self._ahead
 
     def _is_compact(self, edge: OutEdge) -> bool:
         return bool(self._compact) and edge.message.nbytes <= COMPACT_NBYTES
 
     def _flush(self, edges: Sequence[OutEdge]) -> None:
-        if edges:
-            self._window.flush([edge.peer for edge in edges])
+        """Return when the Puts to the peers of `edges` are complete, and with `deferred` all that were left before."""
+        if not edges:
+            return
+        peers = [edge.peer for edge in edges]
+        if self._deferred is not None:
+            self._deferred.started(peers)
+            return self._deferred.settle()
+        self._window.flush(peers)

@@ -15,6 +15,7 @@ was handed over before it, however much another thread scatters meanwhile.
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
@@ -147,6 +148,8 @@ class Outgoing:
     edges: Iterable[OutEdge]
     carrier: Carrier
     waiting: Waiting
+    due_at: float = math.inf
+    """As `Load.due_at`."""
     tracks: dict[int, Track] = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _moving: list[int] = field(default_factory=list)

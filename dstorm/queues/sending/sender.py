@@ -16,6 +16,7 @@ from dstorm import header
 from dstorm.errors import TransferFailed
 from dstorm.header import DONE, WHOLE, WRITING, Watched
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.deferred import Deferred
 from dstorm.queues.layout import Layout
 from dstorm.queues.ring import SendRing
 from dstorm.queues.sending.crossing import Crossing
@@ -29,9 +30,10 @@ class Outbox:
     """The out-edges of one rank. All methods are One-sided where they do not say otherwise."""
 
     def __init__(
-        self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting
+        self, transport: Transport, window: Window, layout: Layout, consistency: Consistency, waiting: Waiting,
+        deferred: Deferred | None = None,
     ) -> None:  # fmt: skip
-        self._transport, self._window, self._waiting = transport, window, waiting
+        self._transport, self._window, self._waiting, self._deferred = transport, window, waiting, deferred
         self._acknowledged = consistency.acknowledges
         self._in_flight = consistency.unacknowledged(layout.depth)
         rank = transport.rank
@@ -62,7 +64,7 @@ class Outbox:
         if carrier is None or self._acknowledged:
             return None
         here = transport.hosts[transport.rank]
-        far = [edge for peer, edge in self.edges.items() if transport.hosts[peer] != here]
+        far = self._in_turn(edge for peer, edge in self.edges.items() if transport.hosts[peer] != here)
         for edge in far:
             edge.is_far = True
         return Outgoing(self._window, far, carrier, self._waiting) if far else None
@@ -72,8 +74,13 @@ class Outbox:
         hosts, here = self._transport.hosts, self._transport.hosts[self._transport.rank]
         far: list[OutEdge] = []
         if self._acknowledged or self._window.keeps_order:
-            far = [edge for peer, edge in self._at_once.items() if hosts[peer] != here]
-        return Crossing(self._window, far, capacity, not self._acknowledged, self._put_payload)
+            far = self._in_turn(edge for peer, edge in self._at_once.items() if hosts[peer] != here)
+        return Crossing(self._window, far, capacity, not self._acknowledged, self._put_payload, self._deferred)
+
+    def _in_turn(self, edges: Iterable[OutEdge]) -> list[OutEdge]:
+        """`edges` from the rank after this one on."""
+        rank, size = self._transport.rank, self._transport.size
+        return sorted(edges, key=lambda edge: (edge.peer - rank) % size)
 
     def _header(self, peer: int, offset: int) -> header.Write:
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
@@ -95,16 +102,25 @@ class Outbox:
             far, edges = [edge for edge in edges if edge.is_far], [edge for edge in edges if not edge.is_far]
             self._post(self.outgoing, far, step, weight, share, join)
         if self._crossing.edges:
-            apart = self._crossing.edges
-            across = [edge for edge in edges if edge.peer in apart]
-            edges = [edge for edge in edges if edge.peer not in apart]
-            self._crossing.start(across, step, weight, share)
-        if self._near:
+            self._send_across(edges, step, weight, share)
+        elif self._near:
             self._send_near(edges, step, weight, share)
-        if self._crossing.edges:
-            self._crossing.finish(across, step, weight, share)
         self._transport.count_step()
         return nbytes, share
+
+    def _send_across(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
+        """Send to other hosts and to peers of this one, and the step to all of both."""
+        crossing, sending = self._crossing, set(edges)
+        across = [edge for edge in crossing.edges.values() if edge in sending]
+        crossing.take()
+        try:
+            crossing.start(across, step, weight, share)
+            if self._near:
+                near = [edge for edge in edges if edge.peer not in crossing.edges]
+                self._send_near(near, step, weight, share)
+            crossing.finish(across, step, weight, share)
+        finally:
+            crossing.release()
 
     def _send_near(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
         """Send to peers that share the stages, and the step to all of them."""
@@ -175,8 +191,10 @@ class Outbox:
                 """The edges whose peers must acknowledge more before this rank may send. Local."""
                 return [edge for edge in edges if not self._may_send(edge)]
 
-            if self._crossing.edges:
-                self._crossing.send_ahead([edge for edge in missing() if edge.ring.may_send(edge.ring.depth)])
+            if self._crossing.edges and (behind := missing()):
+                if self._deferred is not None:
+                    self._deferred.pay_now()  # a peer may wait for it
+                self._crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
             edges = [edge for edge in edges if not edge.done]

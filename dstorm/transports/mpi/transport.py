@@ -35,6 +35,8 @@ _BROADCAST_NBYTES = 1 << 30
 _REDUCE_NBYTES = 1 << 23
 """Bytes that are reduced at once, so that buffers stay small."""
 _COMBINE = {"mean": MPI.SUM, "sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
+_LENGTH_NBYTES, _BLOCK_NBYTES = 8, 512
+"""What each rank sends first in an allgather over several hosts: the length of its data, and as much of them."""
 _LEAST_BLOCK = 256
 """The fewest elements that one rank reduces, where a piece has as many. Fewer are not worth a message."""
 
@@ -57,7 +59,9 @@ class MpiTransport(BarrierTransport):
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
         self._has_barrier = False
         self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
+        self._spans_hosts = False
         self.hosts = self._find_hosts()
+        self._spans_hosts = progress.spans_hosts(self.hosts)
         mine = self.hosts[self.rank]
         self.view = View(self.size)
         self.duties: list[Callable[[], object]] = []
@@ -154,13 +158,29 @@ class MpiTransport(BarrierTransport):
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
+        if self._spans_hosts:
+            return self._allgather_across(data)
         lengths = np.empty(self.size, np.int64)
         with self._last_barrier("MPI_Allgatherv"):
             self._comm.Allgather(np.array([len(data)], np.int64), lengths)
             everything = np.empty(int(lengths.sum()), np.uint8)
             self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
-        ends = np.cumsum(lengths)
-        return [everything[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]
+        return _parts(everything, lengths)
+
+    def _allgather_across(self, data: bytes) -> list[bytes]:
+        """As `allgather`, in one call of MPI where all `data` are short: to other hosts each takes a while."""
+        block, blocks = np.zeros(_BLOCK_NBYTES, np.uint8), np.empty((self.size, _BLOCK_NBYTES), np.uint8)
+        block[:_LENGTH_NBYTES].view(np.int64)[0] = len(data)
+        first = data[: _BLOCK_NBYTES - _LENGTH_NBYTES]
+        block[_LENGTH_NBYTES : _LENGTH_NBYTES + len(first)] = np.frombuffer(first, np.uint8)
+        with self._last_barrier("MPI_Allgather"):
+            self._comm.Allgather(block, blocks)
+            lengths = blocks[:, :_LENGTH_NBYTES].copy().view(np.int64).reshape(-1)
+            if lengths.max() <= _BLOCK_NBYTES - _LENGTH_NBYTES:
+                return [one[_LENGTH_NBYTES:][:length].tobytes() for one, length in zip(blocks, lengths, strict=True)]
+            everything = np.empty(int(lengths.sum()), np.uint8)
+            self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
+        return _parts(everything, lengths)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
         """As `Transport.alltoall`. Collective."""
@@ -285,12 +305,20 @@ class MpiTransport(BarrierTransport):
 
     def pause(self, polls: int, until: float = math.inf) -> None:
         """As `Transport.pause`. Local."""
+        self._call_mpi()
+        self.attend()
+        yield_core(polls)
+
+    def progress(self) -> None:
+        """As `Transport.progress`. Local."""
+        self._call_mpi()
+        yield_core(0)
+
+    def _call_mpi(self) -> None:
         # What is awaited may come over a network, and only while MPI is called. A flush of the transfer thread calls
         # it; with MPICH another call would wait for that.
         if self._poll is not None and not (self._transfer is not None and self._transfer.is_under_way):
             self._poll()
-        self.attend()
-        yield_core(polls)
 
     def close(self) -> None:
         """Free the communicator. Collective, after all windows are freed."""
@@ -302,3 +330,9 @@ class MpiTransport(BarrierTransport):
         self._watchdog.stop()
         self._host.Free()
         self._comm.Free()
+
+
+def _parts(everything: Bytes, lengths: NDArray[np.int64]) -> list[bytes]:
+    """The bytes of each rank, which lie one after the other in `everything`."""
+    ends = np.cumsum(lengths)
+    return [everything[end - length : end].tobytes() for length, end in zip(lengths, ends, strict=True)]

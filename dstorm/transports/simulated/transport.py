@@ -215,5 +215,8 @@ class SimulatedTransport:
         """Advance this rank's clock by `seconds`, while others run. Local."""
         self._group.compute(self.rank, seconds)
 
+    def progress(self) -> None:
+        pass
+
     def close(self) -> None:
         pass

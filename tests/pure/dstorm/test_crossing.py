@@ -164,7 +164,7 @@ def test_modes_keep_their_promises_across_hosts(sync, depth, seed, length, reque
 def test_a_message_that_overtakes_another_is_caught(monkeypatch):
     plant(monkeypatch, Crossing, "finish", ("self._flush(list(self.edges.values()))", "pass"))
     with pytest.raises((AssertionError, RuntimeError)):
-        for seed in range(10):
+        for seed in range(100):
             run(exchange(8), "abc", seed, shape=ring)
 
 

@@ -1,0 +1,288 @@
+"""Flushes to other hosts that are left for later: fewer round trips; nothing stays behind or is overtaken."""
+
+from __future__ import annotations
+
+import threading
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from carried import ROUND_TRIP_S, LateWindow, LinkWindow, run_carried
+from mutation import plant
+from schedules import complete, send
+
+from dstorm import DeadlinePassed, Group, Queues, SimulatedTransport, parse
+from dstorm.queues.deferred import DELAY_S, Deferred
+from dstorm.queues.sending.crossing import COMPACT_NBYTES, Crossing
+from dstorm.transports.transfer import TransferThread
+
+pytestmark = pytest.mark.serial
+
+SHORT, LONG = 40, COMPACT_NBYTES + 1
+
+
+def run(live, hosts="ab", seed=0, sync="bsp", depth=2, kind=LinkWindow, carried=True):
+    """live(rank, queues, transport) on all ranks; results by rank."""
+
+    def start(transport):
+        queues = Queues(transport, complete(len(hosts), depth, LONG), parse(sync), 2.0)
+        return live(transport.rank, queues, transport)
+
+    return run_carried(start, hosts, seed, carried, kind)
+
+
+def payload(rank, step, nbytes=SHORT):
+    return np.full(nbytes, (rank * 50 + step) % 251, np.uint8)
+
+
+def gathered(queues, peers, step):
+    """The steps of the messages of a gather, by sender."""
+    found = queues.receive(lambda: peers, newest=False)
+    for one in found:
+        assert set(one.payload.tolist()) == {(one.sender * 50 + one.step) % 251}
+    queues.acknowledge()
+    return [(one.sender, one.step) for one in found]
+
+
+def exchanges(steps, nbytes=SHORT):
+    """As many exchanges with all others; the seconds that they took."""
+
+    def live(rank, queues, transport):
+        peers, before = queues.layout.out(rank), transport.clock()
+        for step in range(1, steps + 1):
+            send(queues, peers, step, payload(rank, step, nbytes))
+            assert gathered(queues, peers, step) == [(peer, step) for peer in peers]
+        took_s = transport.clock() - before
+        transport.barrier()
+        return took_s
+
+    return live
+
+
+@pytest.mark.parametrize("nbytes", [SHORT, LONG])
+@pytest.mark.parametrize("hosts", ["ab", "aabb"])
+def test_an_exchange_takes_a_round_trip_less(hosts, nbytes):
+    """Here a header comes with its flush at the latest, which the carrier makes."""
+    trips = 1 if nbytes == SHORT else 2
+    assert max(run(exchanges(20, nbytes), hosts)) < (trips + 0.5) * 20 * ROUND_TRIP_S
+    assert min(run(exchanges(20, nbytes), hosts, carried=False)) > (trips + 1) * 19 * ROUND_TRIP_S
+
+
+@pytest.mark.parametrize("nbytes", [SHORT, LONG])
+def test_a_message_to_a_receiver_that_takes_it_at_once_takes_one_round_trip(nbytes):
+    def live(rank, queues, transport):
+        before, taken = transport.clock(), 0
+        for step in range(1, 21) if rank == 0 else ():
+            send(queues, [1], step, payload(0, step, nbytes))
+        while rank == 1 and taken < 20:
+            taken += len(gathered(queues, [0], taken))
+            transport.pause(9)
+        return transport.clock() - before
+
+    assert max(run(live, sync="notify-ack")) < 25 * ROUND_TRIP_S
+
+
+@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("depth", [1, 2])
+@pytest.mark.parametrize("sync", ["bsp", "notify-ack"])
+@pytest.mark.parametrize("kind", [LinkWindow, LateWindow])
+def test_all_messages_come_in_order_where_no_put_arrives_by_itself(kind, sync, depth, seed):
+    def live(rank, queues, transport):
+        peers = queues.layout.out(rank)
+        steps = {peer: [] for peer in peers}
+        for step in range(1, 9):
+            nbytes = (SHORT, LONG)[step % 3 == seed % 3]
+            send(queues, peers, step, payload(rank, step, nbytes))
+            transport.pause((13, 16, 5, 20)[(rank + step) % 4])
+            for sender, sent in gathered(queues, peers, step):
+                steps[sender].append(sent)
+        transport.barrier()
+        while sync == "notify-ack" and any(len(one) < 8 for one in steps.values()):
+            for sender, sent in gathered(queues, peers, 9):
+                steps[sender].append(sent)
+        transport.barrier()
+        assert queues.statistics().overwritten == 0
+        return list(steps.values())
+
+    for found in run(live, "aabb", seed, sync, depth, kind):
+        assert found == [[*range(1, 9)]] * 3
+
+
+def last_message(rank, queues, transport):
+    """Rank 0 scatters once, and makes no call then; the seconds until rank 1 has the message."""
+    before = transport.clock()
+    if rank == 0:
+        send(queues, [1], 1, payload(0, 1))
+        transport._group.switch(0, 1.0)
+        return 0.0
+    while not gathered(queues, [0], 1) and transport.clock() - before < 0.9:
+        transport.pause(9)
+    return transport.clock() - before
+
+
+def test_what_is_left_leaves_though_its_rank_makes_no_call():
+    assert run(last_message, sync="notify-ack", kind=LateWindow)[1] < 2 * DELAY_S + 1.5 * ROUND_TRIP_S
+
+
+def test_that_takes_the_carrier(monkeypatch):
+    monkeypatch.setattr(Deferred, "start", lambda self: False)
+    assert run(last_message, sync="notify-ack", kind=LateWindow)[1] > 0.9 * 1.0
+
+
+def test_a_gather_looks_when_its_own_messages_are_there(monkeypatch):
+    """Else two ranks might wait for each other in their next scatter."""
+
+    def live(rank, queues, transport):
+        for step in range(1, 9):
+            send(queues, [1 - rank], step, payload(rank, step))
+            gathered(queues, [1 - rank], step)
+
+    for seed in range(5):
+        run(live, "ab", seed, "notify-ack", kind=LateWindow)
+    monkeypatch.setattr(Deferred, "before_look", lambda self: None)
+    with pytest.raises(DeadlinePassed):
+        for seed in range(5):
+            run(live, "ab", seed, "notify-ack", kind=LateWindow)
+
+
+def test_acknowledgements_that_wait_leave_though_no_scatter_follows():
+    def live(rank, queues, transport):
+        before = transport.clock()
+        for step in range(1, 4):
+            if step < 3 or rank == 0:
+                send(queues, [1 - rank], step, payload(rank, step))
+            if step == 3 and rank == 1:
+                transport._group.switch(1, 1.0)
+            elif step < 3:
+                gathered(queues, [1 - rank], step)
+        if rank == 0:
+            while queues.outbox.edges[1].ring.taken < 2:
+                transport.pause(9)
+                queues.outbox._may_send(queues.outbox.edges[1])
+        return transport.clock() - before
+
+    assert run(live)[0] < 5 * ROUND_TRIP_S
+
+
+def overtaken(seed):
+    def live(rank, queues, transport):
+        peers = queues.layout.out(rank)
+        for step in range(1, 9):
+            to = peers if (rank + step) % 3 else []
+            send(queues, to, step, payload(rank, step))
+            expected = [(peer, step) for peer in peers if (peer + step) % 3]
+            assert gathered(queues, peers, step) == expected
+        transport.barrier()
+
+    run(live, "abc", seed)
+
+
+MUTANTS = [
+    (Crossing, "start", "if deferred is not None and", "if False and"),
+    (Deferred, "settle", "self._window.flush(sorted(self._left))", "0"),
+    (Deferred, "started", "self._left |= frozenset(peers)", "0"),
+]
+
+
+@pytest.mark.parametrize("mutant", MUTANTS, ids=lambda one: f"{one[1]}: {one[2]}")
+def test_a_message_that_overtakes_another_is_caught(mutant, monkeypatch):
+    for seed in range(10):
+        overtaken(seed)
+    owner, name, healthy, sick = mutant
+    plant(monkeypatch, owner, name, (healthy, sick))
+    with pytest.raises((AssertionError, RuntimeError, DeadlinePassed)):
+        for seed in range(20):
+            overtaken(seed)
+
+
+def closing(seed):
+    """An acknowledgement is on its way when its rank closes. That it has closed comes last."""
+
+    def live(rank, queues, transport):
+        if rank == 0:
+            for step in (1, 2):
+                send(queues, [1], step, payload(0, step))
+        else:
+            for _ in (1, 2):
+                while not gathered(queues, [0], 1):
+                    transport.pause(9)
+            queues.close()
+        transport._group.switch(rank, 1.0)
+        if rank == 0:
+            queues.outbox._note_acknowledgement(queues.outbox.edges[1])
+            assert queues.outbox.edges[1].done
+            queues.close()
+        transport.barrier()
+        queues.free()
+
+    run(live, "ab", seed, "notify-ack", kind=LateWindow)
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_an_old_acknowledgement_does_not_hide_that_its_rank_has_closed(seed):
+    closing(seed)
+
+
+def acknowledging(owes):
+    """What defers, without a carrier; what it puts and flushes; what makes an edge of which messages were taken."""
+    log = []
+    window = SimpleNamespace(flush=lambda peers: log.append(list(peers)))
+    carrier = SimpleNamespace(add=lambda load: None, wake=lambda: None, check=lambda: None)
+
+    def edge(peer, taken):
+        ring = SimpleNamespace(taken=taken)
+        return SimpleNamespace(peer=peer, ring=ring, acknowledge=lambda number, *_: log.append((peer, number)))
+
+    return Deferred(window, SimulatedTransport(Group(1), 0), carrier, [1, 2], owes), log, edge
+
+
+def test_a_second_acknowledgement_waits_until_the_first_is_there():
+    deferred, log, edge = acknowledging(owes=False)
+    near = edge(3, 1)
+    assert deferred.acknowledge([edge(1, 1), near], 1) == [near]
+    deferred.acknowledge([edge(1, 2)], 2)
+    assert log == [(1, 1), [1], (1, 2)]
+    deferred.close()
+    assert log[3:] == [[1]]
+
+
+def test_the_newest_acknowledgement_goes_with_the_next_messages_and_none_after_a_close():
+    deferred, log, edge = acknowledging(owes=True)
+    deferred.acknowledge([edge(1, 1)], 1)
+    deferred.acknowledge([edge(1, 2)], 2)
+    assert log == []
+    deferred.pay()
+    assert log == [(1, 2)]
+    deferred.acknowledge([edge(1, 3)], 3)
+    deferred.close()
+    deferred.pay()
+    assert log == [(1, 2), [1]]
+
+
+def test_ranks_begin_with_the_rank_after_their_own():
+    def order(rank, queues, transport):
+        outgoing = queues.outbox.outgoing
+        return list(queues.outbox._crossing.edges if outgoing is None else outgoing.tracks)
+
+    for sync in ("bsp", "asp"):
+        assert run(order, "abcd", sync=sync) == [[1, 2, 3], [2, 3, 0], [3, 0, 1], [0, 1, 2]]
+
+
+def test_the_thread_looks_again_by_itself_when_a_load_is_due():
+    thread, done = TransferThread(SimulatedTransport(Group(1), 0), 5.0), threading.Event()
+
+    class Later:
+        due_at = 0.0
+
+        def start(self):
+            if self.due_at:
+                self.due_at = float("inf")
+                done.set()
+            else:
+                self.due_at = 1e-9
+            return False
+
+    thread.add(Later())
+    thread.wake()
+    assert done.wait(10)
+    thread.stop()

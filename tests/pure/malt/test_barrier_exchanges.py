@@ -1,0 +1,45 @@
+"""How many exchanges malt.barrier takes: each is a round trip between hosts."""
+
+from __future__ import annotations
+
+import pytest
+
+import malt
+from dstorm import SimulatedTransport
+from malt.world.shardnotes import MOST
+
+pytestmark = pytest.mark.serial
+
+
+def test_a_barrier_is_one_exchange(monkeypatch):
+    calls = []
+
+    def counted(name):
+        plain = getattr(SimulatedTransport, name)
+
+        def count(self, *args, **kwargs):
+            if self.rank == 0:
+                calls.append(name)
+            return plain(self, *args, **kwargs)
+
+        monkeypatch.setattr(SimulatedTransport, name, count)
+
+    def live(rank):
+        malt.barrier()
+        if rank == 0:
+            counted("barrier")
+            counted("allgather")
+        malt.barrier()
+        first = tuple(calls)
+        for _ in range(MOST):
+            malt.barrier()
+        last = tuple(calls[-2:])
+        calls.clear()
+        sharded = malt.sharded(3)
+        calls.clear()
+        malt.barrier()
+        sharded.close()
+        return first, last, calls[:1]
+
+    first, last, sharded = malt.simulate(live, 2)[0]
+    assert first == ("allgather",) and last == ("barrier", "barrier") and sharded == ["barrier"]
