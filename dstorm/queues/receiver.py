@@ -81,7 +81,7 @@ class Inbox:
         if self._head_start is not None:
             self._head_start.limit(step)
         if awaited:
-            if self._deferred is not None:
+            if self._deferred is not None and timeout_s is None:
                 self._deferred.before_wait()
 
             def missing() -> list[InEdge]:
