@@ -162,4 +162,4 @@ def rebuilt(report: list[Any], place: str) -> Exception:
 
 def _place(transport: Transport, rank: int) -> str:
     """The host of `rank`, in words. "": there is only one host, so all ranks see the same files."""
-    return f" on host {transport.hosts[rank]}" if len(set(transport.hosts)) > 1 else ""
+    return f" on host {transport.hosts[rank].partition('/')[0]}" if len(set(transport.hosts)) > 1 else ""

@@ -15,6 +15,8 @@ from pathlib import Path
 OWN = "malt"
 _PACKAGES = "dstorm", "vol", OWN
 
+DATA_NBYTES = 64 << 20
+"""The most bytes of data in a package of the program that are copied with it."""
 _EXTRAS = {"kernels": "apps"}
 """The extra of malt that its package needs, where it has not the same name."""
 
@@ -46,7 +48,7 @@ def of(starts: Iterable[Path], text: str, folder: Path, mpi: str) -> Contents:
             if path in found.program:
                 continue
             found.program[path] = file
-            text = file.read_text(encoding="utf-8", errors="replace")
+            text = file.read_text(encoding="utf-8", errors="replace") if file.suffix == ".py" else ""
         for name in imported(text):
             own = _own(folder, name.split(".")[0])
             waiting += own
@@ -122,14 +124,22 @@ def _by_module() -> Mapping[str, Sequence[str]]:
 
 
 def _own(folder: Path, name: str) -> list[Path]:
-    """The files of a module of the program, or of its package; [] where the name is of none."""
+    """The files of a module of the program, or of its package; [] where the name is of none.
+
+    A package brings data that lies in it, where that is little.
+    """
     if (folder / f"{name}.py").is_file():
         return [folder / f"{name}.py"]
     package = folder / name
     if name in (*_PACKAGES, "") or not (package / "__init__.py").is_file():
         return []
-    files = package.rglob("*.py")
-    return sorted(file for file in files if not any(part[0] == "." for part in file.relative_to(package).parts))
+    files = [
+        file for file in package.rglob("*")
+        if not any(part[0] == "." or part == "__pycache__" for part in file.relative_to(package).parts)
+        and file.is_file()
+    ]  # fmt: skip
+    brings_data = sum(file.stat().st_size for file in files if file.suffix != ".py") <= DATA_NBYTES
+    return sorted(file for file in files if brings_data or file.suffix == ".py")
 
 
 def _files(name: str) -> dict[str, Path]:

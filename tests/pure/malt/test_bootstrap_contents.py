@@ -29,6 +29,14 @@ def test_modules_of_the_program_are_found_by_its_imports(tmp_path, monkeypatch):
         (tmp_path / f"{name}.py").write_text(text)
     found = contents.of([tmp_path / "train.py"], "", tmp_path, "an MPI that is not there")
     assert sorted(found.program) == ["beside.py", "own/__init__.py", "own/deep.py", "own/other.py", "train.py"]
+    (tmp_path / "own" / "data").mkdir()
+    for name in ("data/rows.xz", ".hidden"):
+        (tmp_path / "own" / name).write_bytes(b"\xff import torch")
+    (tmp_path / "rows.csv").write_text("")
+    beside = contents.of([tmp_path / "train.py"], "", tmp_path, "").program.keys() - found.program.keys()
+    assert beside == {"own/data/rows.xz"}  # what lies in a package, and is little
+    monkeypatch.setattr(contents, "DATA_NBYTES", 10)
+    assert contents.of([tmp_path / "train.py"], "", tmp_path, "").program.keys() == found.program.keys()
     assert {"malt", "numpy", "scipy", "mpi4py"} <= found.environment.keys()
     assert not {"torch", "pytest", "an-mpi-that-is-not-there"} & found.environment.keys()
 
