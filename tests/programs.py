@@ -56,7 +56,7 @@ class Died(BaseException):
 
 @contextlib.contextmanager
 def dying_after(epoch):
-    """A block in which ranks of this process die, as soon as the lowest has saved a checkpoint at the end of `epoch`."""
+    """A block in which ranks of this process die, once the lowest has saved a checkpoint at the end of `epoch`."""
     save = checkpoints.Checkpoints.save
 
     def save_and_die(self, at, *rest, **named):

@@ -60,7 +60,7 @@ are the same rows at the same pace. -: not reached in {hosts_epochs} epochs.
   are many, its messages short, and the mean of models that have seen few rows each is good: few epochs are added.
 - RCV1 is small here, {news_rows:,} rows: 20 ranks have {news_each:,} each, which is an exchange an epoch. What more
   ranks gain in an epoch they lose in epochs. And it is sent whole: {peers} messages of 189 KB take {sent_ms:.1f} ms,
-  the {hosts_every:,} rows before them {rows_ms:.1f} ms.
+  the {hosts_every:,} rows before them {rows_ms:.1f} ms. Under asp most of them are superseded before they leave.
 - So the paper's gain on 10 ranks, which two cores cannot show, is there where rows are many. `malt plan` shows for a
   program of yours how many epochs are added, and how long an exchange takes beside its rows.
 
