@@ -22,6 +22,7 @@ from malt.launch.environment import outside
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
+from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
@@ -94,6 +95,9 @@ def _run(chosen: argparse.Namespace, program: list[str]) -> int:
     environ = outside(os.environ)
     survive = chosen.survive or survive_of(environ)
     environ.pop(SURVIVE, None)
+    if chosen.rejoin and survive is None:
+        raise LaunchError("--rejoin needs --survive, or --survive=best-effort: else a rank that fails ends the job")
+    environ.pop(REJOIN, None)
     words = ("-m", *program) if chosen.module else tuple(program)
     view = chosen.view and _can_draw()
     display = Display(chosen.label or view, chosen.output, _shown(chosen.filter, chosen.n), view)
@@ -105,7 +109,7 @@ def _run(chosen: argparse.Namespace, program: list[str]) -> int:
         environ.pop(TRACE, None)
     check_program(words)
     where = placement(chosen.hosts, chosen.hostfile, chosen.n, environ)
-    wanted = Job(chosen.n, words, where, survive, display, metrics, trace)
+    wanted = Job(chosen.n, words, where, survive, display, metrics, trace, chosen.rejoin)
     library = _library(chosen.mpi)
     mpiexec, machine = find_mpiexec(library, environ), this_machine()
 

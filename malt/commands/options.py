@@ -60,9 +60,9 @@ _WITH_VALUE = (
 
 def _add_run(run: argparse.ArgumentParser) -> None:
     run.usage = (
-        "malt run -n N [--survive[=best-effort]] [--restarts K] [--grace SECONDS] [--mpi NAME] [--hosts H1,H2:SLOTS] "
-        "[--hostfile FILE] [--bootstrap] [--need FILE] [--label] [--view] [--filter RANKS] [--output DIR] "
-        "[--metrics FILE.jsonl|DIR] [--trace DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
+        "malt run -n N [--survive[=best-effort]] [--rejoin] [--restarts K] [--grace SECONDS] [--mpi NAME] "
+        "[--hosts H1,H2:SLOTS] [--hostfile FILE] [--bootstrap] [--need FILE] [--label] [--view] [--filter RANKS] "
+        "[--output DIR] [--metrics FILE.jsonl|DIR] [--trace DIR] [--dry-run] [-m] PROGRAM ARGS... (or -c CODE ARGS...)"
     )
     run.description = "Run a Python program on N ranks, with the mpiexec that belongs to this Python's MPI."
     run.add_argument("-n", type=_number_of("ranks", 1), required=True, metavar="N", help="how many ranks")
@@ -79,6 +79,8 @@ def _add_run(run: argparse.ArgumentParser) -> None:
                      help="refuse to start where a host lacks this file; may come again")  # fmt: skip
     run.add_argument("--survive", nargs="?", const="1", choices=("1", BEST_EFFORT), metavar="best-effort",
         help="where a rank dies the others go on; best-effort: also on an MPI that promises nothing")  # fmt: skip
+    run.add_argument("--rejoin", action="store_true",
+                     help="with --survive: start a rank that died again, at most every 5 s")  # fmt: skip
     run.add_argument("--label", action="store_true", help="begin each line of output with the rank that prints it: [2]")
     run.add_argument("--filter", metavar="RANKS", help="show the output of these ranks alone: 0,2-3")
     run.add_argument("--view", action=argparse.BooleanOptionalAction, default=False,

@@ -14,6 +14,7 @@ from importlib.machinery import ModuleSpec
 from pathlib import Path
 
 from malt.launch.hosts.allocation import Host
+from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.hosts.variables import travelling
 from malt.launch.machine import network
 from malt.launch.machine.cores import usable_cores
@@ -88,6 +89,8 @@ class Job:
     """The value of MALT_METRICS. None: that of the environment, if it is there."""
     trace: str | None = None
     """The folder of the trace. None: there is none."""
+    rejoin: bool = False
+    """Whether ranks that fail are started again."""
 
 
 @dataclass(frozen=True)
@@ -214,7 +217,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
     settings = _threads(max(1, machine.cores // per_machine), environ) | HEAP
     options = ["-n", str(job.ranks)]
     is_spread = any(not is_here(host.name) for host in placed)
-    if job.survive == BEST_EFFORT and is_spread:
+    if job.rejoin or (job.survive == BEST_EFFORT and is_spread):
         return _plain(job, placed, settings, environ)
     if job.survive:
         options += _surviving(job.survive, library)
@@ -245,11 +248,14 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
 
 
 def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], environ: Mapping[str, str]) -> Line:
-    """The line that starts the ranks of this host as plain processes. An mpiexec would end all where a host fails."""
-    named = {SURVIVE: job.survive, METRICS: job.metrics, TRACE: job.trace}
+    """The line that starts the ranks of this host as plain processes.
+
+    An mpiexec would end all where a host fails, and starts no rank again. LaunchError: `survive` refuses these hosts.
+    """
+    named = {SURVIVE: job.survive, METRICS: job.metrics, TRACE: job.trace, REJOIN: "1" if job.rejoin else None}
     ours = {**settings, **{name: value for name, value in named.items() if value is not None}}
     left, here, away = list(range(job.ranks)), list[int](), dict[str, tuple[int, ...]]()
-    for host in placed:
+    for host in placed or (Host("localhost", job.ranks),):
         ranks, left = left[: host.slots], left[host.slots :]
         if is_here(host.name):
             here += ranks
@@ -258,7 +264,11 @@ def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], enviro
     words = [sys.executable, STARTER, ",".join(map(str, here)) or "-", str(job.ranks), *job.program]
     added = {name: value for name, value in ours.items() if name not in environ}
     names = tuple(host.name for host in placed)
-    return Line(added, words, job.ranks, False, job.display, job.ranks, True, job.program, names, tuple(away.items()))
+    if away and job.survive != BEST_EFFORT:
+        raise LaunchError(f"--survive: {SEVERAL_HOSTS}")
+    return Line(
+        added, words, job.ranks, False, job.display, job.ranks, bool(away), job.program, names, tuple(away.items())
+    )  # fmt: skip
 
 
 def _labelling(library: Library) -> list[str]:

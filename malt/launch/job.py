@@ -157,7 +157,8 @@ def _status_of_part(state: JobState, keepers: Keepers) -> int | None:
     if keepers.is_over or keepers.have_failed(state.heard()):
         return 1
     status = state.status()
-    if status is None and not state.is_any_here() and keepers.is_cut_off():
+    keepers.stop_starting()
+    if status is None and not state.is_any_here() and keepers.is_cut_off(state.members()):
         keepers.leave()
         return 1
     return status

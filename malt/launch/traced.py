@@ -24,7 +24,8 @@ def facts(job: Job, library: Library, machine: Machine, environ: Mapping[str, st
 
     return {
         "program": list(job.program), "ranks": job.ranks, "hosts": [str(host) for host in job.hosts],
-        "survive": job.survive or "no", "mpi": str(library), "malt": __version__,
+        "survive": job.survive or "no", "rejoin": "yes" if job.rejoin else "no", "mpi": str(library),
+        "malt": __version__,
         "python": platform.python_version(), "machine": f"{platform.node()}, {platform.machine()}",
         "cores": machine.cores, "folder": os.getcwd(), "began": time.strftime("%Y-%m-%d %H:%M:%S"),
         "environment": {name: value for name, value in sorted(environ.items()) if name.startswith(_TOLD)},

@@ -26,7 +26,7 @@ from malt.launch.mpi_library import LaunchError
 from malt.resilience import hosts, party
 from malt.resilience.party import Party
 from malt.resilience.rendezvous import Rendezvous
-from malt.runner import exits
+from malt.runner import exits, reporting
 from malt.runner.leaving import HOST_COUNTS, is_leaving
 from malt.runner.program import JOB_DIR
 from malt.runner.reporting import is_connected, report_to
@@ -138,7 +138,7 @@ def _transport(
         _check_that_none_has_failed()
         made = hosts.transport(session, ranks, deadline_s, suspect_after_s)
     if folder:
-        report_to(folder, f"ready-{os.getpid()}", "")
+        report_to(folder, f"ready-{reporting.rank()}", "")
     return made
 
 

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, NoReturn
 
 from malt.runner.leaving import flush, is_leaving, skip_mpi_finalize
 from malt.runner.program import JOB_DIR, status_of
-from malt.runner.reporting import report_to, report_traceback
+from malt.runner.reporting import is_plain, report_to, report_traceback
 
 _abort: Callable[[int], None] | None = None
 _rank = 0
@@ -85,6 +85,8 @@ def leave(status: int) -> None:
     """Kill this process: MPI would take an exit for the end of the job. The launcher needs its status if all fail."""
     if folder := os.environ.get(JOB_DIR):
         report_to(folder, f"left-{_rank}", str(status))
+    if is_plain():
+        os._exit(status or 1)
     os.kill(os.getpid(), signal.SIGKILL)
 
 

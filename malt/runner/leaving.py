@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import FrameType
 from typing import NoReturn
 
@@ -42,8 +42,8 @@ _folder: str | None = None
 """The folder of the job. None: it is on another host, or there is no launcher."""
 _notified = 0
 """The signal by which a launcher on another host has asked this rank to leave, or 0."""
-_ended: set[int] = set()
-"""The ranks whose processes have ended on the launcher's host, where this one runs on another."""
+_ended: dict[int, int] = {}
+"""The ranks whose processes have ended on the launcher's host, where this one runs on another: their incarnations."""
 _published: dict[str, str] = {}
 """What ranks have published, where the launcher is on another host."""
 _is_alone = False
@@ -84,15 +84,17 @@ def listen(connection: int) -> None:
 
     Returns after a request to leave, or when the launcher has closed the connection.
 
-    A line is the number of a signal, which asks this process to leave, or "ended" and a rank: the launcher has seen the
-    end of that rank's process on its own host. Or it is "published", a name and a text, of a rank anywhere.
+    A line is the number of a signal, which asks this process to leave, or "ended", a rank and its incarnation: the
+    launcher has seen the end of that rank's process on its own host. Or it is "published", a name and a text, of a rank
+    anywhere.
     """
     global _notified, _is_alone
     with contextlib.suppress(OSError, ValueError), open(connection, "rb", closefd=False) as lines:
         for line in lines:
             what, _, rest = line.rstrip().partition(b" ")
             if what == b"ended":
-                _ended.add(int(rest))
+                rank, incarnation = map(int, rest.split())
+                _ended[rank] = max(incarnation, _ended.get(rank, 0))
             elif what == b"published":
                 name, _, text = rest.decode().partition(" ")
                 _published[name] = text
@@ -113,9 +115,13 @@ def is_disconnected() -> bool:
     return _is_alone
 
 
-def ended_elsewhere() -> frozenset[int]:
-    """The ranks that have ended on the host of the launcher, as far as it has told this rank. Local."""
-    return frozenset(tuple(_ended))
+def ended_elsewhere(incarnations: Mapping[int, int] | None = None) -> frozenset[int]:
+    """The ranks that have ended on the host of the launcher, as far as it has told this rank. Local.
+
+    `incarnations`: those of the ranks that are meant, 0 where there is none. Earlier ones have ended, too.
+    """
+    meant = incarnations or {}
+    return frozenset(rank for rank, ended in tuple(_ended.items()) if ended >= meant.get(rank, 0))
 
 
 def is_leaving() -> bool:
@@ -243,8 +249,8 @@ class _MpiRefusal:
     def find_spec(name: str, path: object = None, target: object = None) -> None:
         if name == "mpi4py.MPI" and os.getpid() == _process:
             raise ImportError(
-                "MPI cannot be used with --survive=best-effort on several hosts, where ranks are no processes of one "
-                "MPI job: use malt.rank(), malt.size() and malt's collectives"
+                "MPI cannot be used with --survive=best-effort on several hosts, nor with --rejoin: ranks are no "
+                "processes of one MPI job there: use malt.rank(), malt.size() and malt's collectives"
             )
 
 

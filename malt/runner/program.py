@@ -205,9 +205,10 @@ def _run(code: CodeType, module: ModuleType) -> None:
 def _take_input() -> None:
     """Make the job's input the standard input of rank 0, and /dev/null that of the other ranks.
 
-    See malt/launch/streams/standard_input.py.
+    See malt/launch/streams/standard_input.py. Where rank 0 is started again, nobody writes any more.
     """
-    given = os.path.join(_folder or "", leaving.INPUT) if reporting.rank() == "0" else os.devnull
+    is_reader = reporting.rank() == "0" and not reporting.incarnation()
+    given = os.path.join(_folder or "", leaving.INPUT) if is_reader else os.devnull
     if reporting.rank() != "?" and os.path.exists(given):
         source = os.open(given, os.O_RDONLY)
         os.dup2(source, 0)
@@ -256,7 +257,7 @@ def _end_job(status: int) -> NoReturn:
     reporting.report(f"left-{reporting.rank()}" if goes_on else f"status-{status}", str(status))
     leaving.flush()
     time.sleep(_DRAIN_S)
-    if alone:
+    if alone and not reporting.is_plain():
         os.kill(_process, signal.SIGKILL)  # MPI would take an exit for the end of the job
     mpi = sys.modules.get("mpi4py.MPI")
     if mpi is None or not mpi.Is_initialized():

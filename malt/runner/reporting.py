@@ -41,6 +41,13 @@ CALL = "MALT_CALL"
 RANK, SIZE = "MALT_RANK", "MALT_SIZE"
 """The variables of a rank that is a plain process: its number, and how many there are."""
 
+REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
+"""The variable of a job whose failed ranks are started again (malt/launch/hosts/plain/starter.py); and that of such a
+rank, which says how often it was."""
+
+AGAIN = "again-{}"
+"""The report of a rank on another host that was started again: its incarnation. It comes first."""
+
 _RANKS = ("PMIX_RANK", "OMPI_COMM_WORLD_RANK", "PMI_RANK", RANK, "SLURM_PROCID")
 _CONNECT_S = 5.0
 _SEND_S, _NAP_S = 2.0, 0.01
@@ -80,6 +87,8 @@ def start(folder: str | None, endpoint: Sequence[str]) -> str | None:
     _folder = None if is_elsewhere else folder
     if is_elsewhere and _key:
         _connect(*endpoint[1:])
+        if incarnation():
+            report(AGAIN.format(rank()), str(incarnation()))
     return _folder
 
 
@@ -157,6 +166,11 @@ def rank() -> str:
 def is_plain() -> bool:
     """Whether this process is a rank of a job of plain processes: no mpiexec has started it. Local."""
     return RANK in os.environ and next(name for name in _RANKS if name in os.environ) == RANK
+
+
+def incarnation() -> int:
+    """How often this rank was started again after it had failed (malt run --rejoin). Local."""
+    return int(os.environ.get(INCARNATION) or 0) if is_plain() else 0
 
 
 def folder() -> str | None:

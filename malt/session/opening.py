@@ -60,8 +60,10 @@ def opened(
 def _of_plain_processes(comm: Any, deadline_s: float, suspect_after_s: float | None) -> World:
     """A new world of all ranks of a job of plain processes. Collective."""
     if comm is not None:
-        raise ValueError("malt.init takes no comm here: with --survive=best-effort on several hosts ranks are no "
-                         "processes of one MPI job, and malt.rank() and malt.size() are the job's")  # fmt: skip
+        raise ValueError(
+            "malt.init takes no comm here: with --survive=best-effort on several hosts, and with "
+            "--rejoin, ranks are no processes of one MPI job: malt.rank() and malt.size() are the job's"
+        )
     rank = int(reporting.rank())
     children.claim(os.environ, rank)
     exits.end_job_on_failure(exits.leave, rank)

@@ -61,7 +61,7 @@ def _opened(folder: str, world: World) -> Log | None:
 
         rank = int(reporting.rank()) if reporting.rank() != "?" else 0
         try:
-            _log = Log(log_of(folder, rank), rank, ranks)
+            _log = Log(log_of(folder, rank, reporting.incarnation()), rank, ranks)
         except OSError as error:
             print(f"malt: rank {rank} is not traced: {error.filename or folder}: {error.strerror}", file=sys.stderr)
             return None

@@ -132,8 +132,41 @@ def test_once_it_is_closed_nothing_is_written(open_control_server, caller, tmp_p
 
 def test_a_thread_that_does_not_end_in_time_writes_nothing(open_control_server, tmp_path):
     open_control_server.close()
-    open_control_server._write("left-2", "")
+    with socket.socket() as late:
+        open_control_server._listen(2, late)
     assert files(tmp_path) == []
+
+
+def test_of_a_rank_that_was_started_again_the_former_incarnation_reports_nothing_more(open_control_server, tmp_path):
+    (tmp_path / "out-2").touch()
+    with connected(open_control_server) as former:
+        former.sendall(line("left-2", "3") + line("ready-2"))
+        wait_for("ready-2", tmp_path)
+        with connected(open_control_server) as present:
+            present.sendall(line("again-1", "7") + line("again-2", "no number") + line("again-2", "1"))
+            wait_for("again-2", tmp_path)
+            former.sendall(line("finished-2"))
+            former.shutdown(socket.SHUT_WR)
+            assert former.recv(1) == b""
+            assert files(tmp_path) == ["again-2", "elsewhere-2", "out-2"]
+            present.sendall(line("ready-2"))
+            wait_for("ready-2", tmp_path)
+        wait_for("ended-2", tmp_path)
+    assert (tmp_path / "again-2").read_text() == "1" and "left-2" not in files(tmp_path)
+
+
+def test_a_rank_is_told_which_incarnations_have_ended(open_control_server, caller, tmp_path, monkeypatch):
+    wait_for("elsewhere-2", tmp_path)
+    for seen in ({0: 0}, {0: 0, 1: 0}, {0: 2, 1: 0}):
+        open_control_server.report_ended(seen)
+    while caller.recv(64, socket.MSG_PEEK) != b"ended 0 0\nended 1 0\nended 0 2\n":
+        time.sleep(0.001)
+    monkeypatch.setattr(leaving, "_ended", {})
+    monkeypatch.setattr(leaving, "_is_alone", False)
+    open_control_server.close()
+    leaving.listen(caller.fileno())
+    assert leaving.ended_elsewhere() == leaving.ended_elsewhere({0: 2, 1: 0}) == {0, 1}
+    assert leaving.ended_elsewhere({0: 3, 1: 1}) == set()
 
 
 def test_a_caller_without_the_key_is_refused(open_control_server, tmp_path):

@@ -2,6 +2,7 @@
 
 Files in the folder of the job:
 
+ending           no failed rank is started again any more (malt/launch/hosts/plain/starter.py)
 signal-<n>       the launcher sends signal n; without this file a rank was signalled by others, and does not leave
 notified         the launcher has sent it to all ranks that had started; no rank leaves before, as a rank that gets the
                  signal later would miss it
@@ -23,6 +24,7 @@ from pathlib import Path
 
 from dstorm.membership.processes import Process, has_ended
 from dstorm.transports import shm_space
+from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.control import ControlServer
 from malt.runner import leaving
 from malt.watch.ranks import ranks_with, started
@@ -48,6 +50,7 @@ class Departure:
     def notify(self, number: int) -> None:
         """Send signal `number` to all ranks that run Python by now and were not notified yet. Local."""
         if not self._notified:
+            (self.folder / ENDING).touch()
             (self.folder / f"signal-{number}").touch()
         here = started(self.folder)
         fresh = here.keys() - self._notified - ranks_with(self.folder, "finished")

@@ -1,8 +1,9 @@
 """The control server: it receives the reports of ranks on other hosts, which cannot see the folder of the job.
 
 Each rank has one connection. It sends lines of JSON, [name, text], and each line becomes the file that a rank on this
-host would write (malt/launch/reports/job_state.py). The connection closes when the process ends, however it ends. The
-control server writes two more files:
+host would write (malt/launch/reports/job_state.py). The connection closes when the process ends, however it ends. What
+a rank still sends over an earlier connection when it has another one counts no more: it was started again. The control
+server writes two more files:
 
 elsewhere-<rank>  the rank, on another host, has connected
 ended-<rank>      its process has ended
@@ -16,17 +17,20 @@ import os
 import re
 import socket
 import threading
-from collections.abc import Iterable, Iterator, Set
+from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
 from dstorm.transports.links.endpoints import interfaces
 from dstorm.transports.links.server import AuthenticatedServer
+from malt.launch.hosts.plain.starter import begin_anew
 from malt.runner import reporting
 
 _PUBLISHED = re.compile(r"[0-9a-f]{8}-\d+-published-\d+")
 """What a rank publishes to all others (malt/resilience/hosts.py)."""
-_NAME = re.compile(rf"(finished|left|status|ready|lost|calls|begun|shown)-\d+|rank-\d+\.txt|{_PUBLISHED.pattern}")
+_NAME = re.compile(rf"(again|finished|left|status|ready|lost|calls|begun|shown)-\d+|rank-\d+\.txt|{_PUBLISHED.pattern}")
+_AGAIN = reporting.AGAIN.format("")
 _LONGEST_NBYTES = 1 << 20
 _CLOSE_S = 5.0
 """How long `close` waits for reports that have arrived to be written."""
@@ -46,7 +50,10 @@ class ControlServer:
         self.port, self.addresses = self._server.port, addresses
         self._writing = threading.Lock()
         self._closing = self._closed = False
-        self._ended: set[int] = set()
+        self._ended: dict[int, int] = {}
+        """The incarnations of ranks of this host whose processes have ended."""
+        self._callers: dict[int, socket.socket] = {}
+        """The last connection of each rank."""
         self._published: dict[str, bytes] = {}
         self._server.start(self._listen)
 
@@ -58,16 +65,18 @@ class ControlServer:
         """Ask all connected ranks to leave, by the signal `number`. Local."""
         self._server.send(b"%d\n" % number)
 
-    def report_ended(self, ranks: Set[int]) -> None:
-        """Tell all ranks, also those that connect later, that the processes of `ranks` have ended for certain. Local.
+    def report_ended(self, incarnations: Mapping[int, int]) -> None:
+        """Tell all ranks, also those that connect later, which processes have ended for certain. Local.
 
-        Otherwise they could not tell a rank that has ended from one that they have lost.
+        `incarnations`: of the ranks that have ended. Otherwise they could not tell a rank that has ended from one that
+        they have lost.
         """
-        if fresh := ranks - self._ended:
+        fresh = {rank: ended for rank, ended in incarnations.items() if self._ended.get(rank, -1) < ended}
+        if fresh:
             self._ended |= fresh
             self._server.send(_ends(fresh))
 
-    def tell(self, ended: Set[int]) -> None:
+    def tell(self, ended: Mapping[int, int]) -> None:
         """As `report_ended`, and `pass_on`. Local."""
         self.report_ended(ended)
         self.pass_on()
@@ -90,22 +99,30 @@ class ControlServer:
             self._closed = True
 
     def _listen(self, rank: int, caller: socket.socket) -> None:
-        self._write(f"elsewhere-{rank}", "")
+        with self._writing:
+            self._callers[rank] = caller
+        write = partial(self._write, rank, caller)
+        write(f"elsewhere-{rank}", "")
         with contextlib.suppress(OSError), caller.makefile("rb") as lines:
             caller.send(_ends(self._ended) + b"".join(tuple(self._published.values())))
             for name, text in _reports(lines):
-                self._write(name, text)
+                write(name, text)
         if not self._closing:
-            self._write(f"ended-{rank}", "")
+            write(f"ended-{rank}", "")
 
-    def _write(self, name: str, text: str) -> None:
-        with self._writing, contextlib.suppress(OSError):  # a full disk
-            if not self._closed:
+    def _write(self, rank: int, caller: socket.socket, name: str, text: str) -> None:
+        """Write a report of `rank` that has come from `caller`, unless the rank has another connection by now."""
+        with self._writing, contextlib.suppress(OSError, ValueError):  # a full disk; no number
+            if self._closed or self._callers[rank] is not caller:
+                return
+            if name == reporting.AGAIN.format(rank):
+                begin_anew(self._folder, rank, int(text))
+            elif not name.startswith(_AGAIN):
                 reporting.write(self._folder / name, text)
 
 
-def _ends(ranks: Set[int]) -> bytes:
-    return b"".join(b"ended %d\n" % rank for rank in sorted(ranks))
+def _ends(incarnations: Mapping[int, int]) -> bytes:
+    return b"".join(b"ended %d %d\n" % pair for pair in sorted(incarnations.items()))
 
 
 def _reports(lines: BinaryIO) -> Iterator[tuple[str, str]]:

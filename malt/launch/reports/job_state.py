@@ -16,10 +16,15 @@ calls-<process>     it calls MPI_Init
 begun-<rank>        MPI_Init has returned
 memory-<process>    the files in /dev/shm that it has mapped
 *-came-<rank>       it has come to the session (malt/resilience/rendezvous.py)
-ready-<process>     the session has begun for it
+ready-<rank>        the session has begun for it
 left-<rank>         it has failed, with a status, or departed before the others, with 0; they go on
-lost-<rank>         the others have marked it failed
+lost-<rank>         the others have marked it failed: that incarnation, or the first where it is empty
 failed-<rank>       the launcher has seen that it has failed (for malt/watch/ranks.py)
+
+Where failed ranks are started again (malt run --rejoin):
+
+again-<rank>        its incarnation. What it has reported before is removed (malt/launch/hosts/plain/starter.py)
+ending              the launcher has decided that the job ends: no rank is started again
 
 Ranks on other hosts report over a connection (malt/launch/reports/control.py). If they cannot connect, the launcher
 knows nothing of them until mpiexec ends.
@@ -39,6 +44,7 @@ from typing import Final
 from dstorm.membership import processes as system
 from dstorm.membership.processes import SUSPECT_AFTER_S, Process, ProcessMonitor
 from dstorm.transports import shm_space
+from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.streams.display import say
 from malt.watch.ranks import ranks_with
 
@@ -56,7 +62,7 @@ _ALL_STOPPED_S = 5.0
 """How long all ranks that are left may be stopped. After it the launcher ends them, as no rank can."""
 
 _NOTE = re.compile(
-    r"(?:.+-(?=came-))?(status|started|calls|begun|memory|came|ready|left|finished|lost|elsewhere|ended)-(\d+)"
+    r"(?:.+-(?=came-))?(status|started|calls|begun|memory|came|ready|left|finished|lost|elsewhere|ended|again)-(\d+)"
 )
 
 
@@ -93,10 +99,17 @@ class JobState:
     def __init__(self, folder: Path, ranks: int, is_spread: bool = False) -> None:
         self._notes, self._all, self._is_spread = _Notes(folder), set(range(ranks)), is_spread
         self._folder = folder
-        self.report_ended: Callable[[Set[int]], object] = bool
-        """Called with the ranks whose processes were seen to end on this host."""
+        self.report_ended: Callable[[Mapping[int, int]], object] = bool
+        """Called with the ranks whose processes were seen to end on this host, and their incarnations."""
+        self._incarnations: dict[int, int] = {}
+        """How often ranks were started again."""
+        self._members, self._joining = self._all, set[int]()
+        """The ranks that may run in the session or before it; and those that were started again, and have not come to
+        it so far."""
+        self._has_begun = False
+        """Whether a session has begun."""
         self._status: int | None = None
-        self._watched: tuple[Set[int], float] | None = None
+        self._watched: tuple[Mapping[int, Process], float] | None = None
         """The ranks that are ended if they are stopped for so many seconds. None: none are."""
         self._monitor = ProcessMonitor({}, time.monotonic)
         self._checked_at, self._waited_s = time.monotonic(), 0.0
@@ -117,11 +130,18 @@ class JobState:
         """
         if self._status is None:
             self._status = self._found()
+            if self._status is not None:
+                with contextlib.suppress(OSError):  # a full disk
+                    (self._folder / ENDING).touch()
         return self._status
 
+    def members(self) -> Set[int]:
+        """Return the ranks that may run, at the last `status`, without those that have not come back so far. Local."""
+        return self._members
+
     def is_any_here(self) -> bool:
-        """Whether a rank runs on this host, as far as is known. Local."""
-        return any(not system.has_ended(one) for one in self._processes().values())
+        """Whether a rank runs on this host, as far as is known, without those that have not come back. Local."""
+        return any(not system.has_ended(one) for rank, one in self._processes().items() if rank not in self._joining)
 
     def heard(self) -> set[int]:
         """Return the ranks that have reported anything so far. Local."""
@@ -139,7 +159,7 @@ class JobState:
 
     def report_early_failures(self) -> None:
         """Print which ranks failed too early for the others to go on, if the job failed for that reason. Local."""
-        if self._notes.ranks("ready") or self._notes.ranks("left") == self._all:
+        if self._has_begun or self._notes.ranks("left") == self._all:
             return
         finished = self._notes.ranks("finished")
         _publish(self._failed_early - finished, "died before the session began")
@@ -179,15 +199,17 @@ class JobState:
     def _found(self) -> int | None:
         # A rank reports status-, then finished-, then closes its connection, and ends last. They are read in the
         # reverse order: a rank that is seen to have ended has reported everything by then.
+        self._note_restarts()
         processes = self._processes()
         ended_here = {rank for rank, process in processes.items() if system.has_ended(process)}
-        self.report_ended(ended_here)
+        self._report_ended_here(processes.keys(), ended_here)
         ended = ended_here | self._notes.ranks("ended")
         finished = self._notes.ranks("finished")
         statuses = self._notes.ranks("status")
         if statuses:
             return min(statuses)
-        has_begun = bool(self._notes.ranks("ready"))
+        ready = self._notes.ranks("ready")
+        has_begun = self._has_begun = self._has_begun or bool(ready)
         self._watch(processes, ended | finished, not has_begun)
         elsewhere = self._notes.ranks("elsewhere")
         failed = ended - finished
@@ -197,9 +219,33 @@ class JobState:
         living = known - failed - (finished if self._is_in_mpi() else set())
         if known and not has_begun and self._are_missing_too_long(expected - living, known):
             return 1
-        if finished | failed | self._notes.ranks("lost") != self._all:
+        running = self._all - finished - failed - self._lost()
+        self._joining = {rank for rank in running - ready if rank in self._incarnations}
+        self._members = running - self._joining
+        if self._members:  # else nobody is left whom a rank that was started again could join
             return None
         return 0 if finished else self._failed_with()
+
+    def _note_restarts(self) -> None:
+        """Forget what ranks that were started again have reported before."""
+        self._notes.reread("again")
+        for rank, text in dict(self._notes.texts("again")).items():
+            if self._incarnations.get(rank) != (incarnation := _number(text)):
+                self._incarnations[rank] = incarnation
+                self._notes.forget(rank)
+                self._failed -= {rank}
+
+    def _report_ended_here(self, here: Set[int], ended: Set[int]) -> None:
+        """Report the incarnations of ranks of this host that have ended: of a rank that runs, the one before."""
+        found = {rank: self._incarnations.get(rank, 0) - (rank not in ended) for rank in here}
+        self.report_ended({rank: incarnation for rank, incarnation in found.items() if incarnation >= 0})
+
+    def _lost(self) -> set[int]:
+        """The ranks that others have marked failed, in their present incarnations."""
+        if self._incarnations:
+            self._notes.reread("lost")
+        lost = self._notes.texts("lost")
+        return {rank for rank, text in lost.items() if _number(text) == self._incarnations.get(rank, 0)}
 
     def _processes(self) -> dict[int, Process]:
         texts = self._notes.texts("started")
@@ -229,8 +275,8 @@ class JobState:
         if len(self._all) == 1 or patience_s is None:  # nobody waits for a single rank: it may stay stopped
             self._watched = None
             return
-        if self._watched != (processes.keys(), patience_s):
-            self._watched = processes.keys(), patience_s
+        if self._watched != (processes, patience_s):
+            self._watched = processes, patience_s
             self._monitor = ProcessMonitor(processes, time.monotonic, patience_s)
         self._monitor.find_failed()
 
@@ -274,12 +320,22 @@ class _Notes:
         """Read the files of this kind again at the next call: they may have been written more than once."""
         self._seen = {name for name in self._seen if not name.startswith(f"{kind}-")}
 
+    def forget(self, rank: int) -> None:
+        """Read the files of `rank` again, and only those that are there: it was started again."""
+        for texts in self._texts.values():
+            texts.pop(rank, None)
+        self._seen = {name for name in self._seen if (found := _NOTE.fullmatch(name)) is None or int(found[2]) != rank}
+
     def _see(self, name: str) -> None:
         found = _NOTE.fullmatch(name)
         if found is not None:
             with contextlib.suppress(OSError):
                 self._texts[found[1]][int(found[2])] = (self._folder / name).read_text(encoding="utf-8")
                 self._seen.add(name)
+
+
+def _number(text: str) -> int:
+    return int(text) if text.isdecimal() else 0
 
 
 def _publish(ranks: Set[int], what: str) -> None:

@@ -66,9 +66,10 @@ def _why(found: Summary, peer: int) -> str:
     computes = found.spent[:, ACTIVITIES.index("compute")]
     mine, others = computes[found.ranks.index(peer)], np.delete(computes, found.ranks.index(peer))
     is_asp = all("sync asp" in vector for vector in found.vectors)
-    if len(others) and mine > _SLOW * np.median(others):
+    usual = float(np.median(others)) if len(others) else 0.0
+    if mine > _SLOW * usual > 0:
         return (
-            f"Rank {peer} computes {mine / np.median(others):.1f} times as long as the others: give it fewer rows "
+            f"Rank {peer} computes {mine / usual:.1f} times as long as the others: give it fewer rows "
             "by malt.shard(n, by_speed=True)"
         ) + ("." if is_asp else ', or let ranks run ahead by sync="ssp:4" or "asp".')
     if is_asp:

@@ -2,6 +2,7 @@
 
 job.json         what ran, where and how: the launcher, before the ranks start, and again at the end
 rank-0.trace     the events of a rank (layout.py): that rank, from malt.init on
+rank-0.1.trace   those of its first new start, where it had failed (malt run --rejoin)
 metrics.jsonl    each malt.report, as by --metrics: all ranks
 report.html      malt report
 trace.json       all ranks for Perfetto (perfetto.py): malt report
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -20,18 +22,18 @@ TRACE = "MALT_TRACE"
 VERSION = 1
 """Of job.json."""
 JOB, METRICS, TIMELINE, REPORT = "job.json", "metrics.jsonl", "trace.json", "report.html"
-_LOGS = "rank-*.trace"
+_LOG = re.compile(r"rank-(\d+)(?:\.(\d+))?\.trace")
 
 
-def log_of(folder: str | Path, rank: int) -> str:
+def log_of(folder: str | Path, rank: int, incarnation: int = 0) -> str:
     """The file of a rank's events."""
-    return os.path.join(folder, f"rank-{rank}.trace")
+    return os.path.join(folder, f"rank-{rank}{f'.{incarnation}' if incarnation else ''}.trace")
 
 
 def logs(folder: Path) -> list[Path]:
-    """The files of events that there are, by rank. Local."""
-    found = [path for path in folder.glob(_LOGS) if path.stem.removeprefix("rank-").isdecimal()]
-    return sorted(found, key=lambda path: int(path.stem.removeprefix("rank-")))
+    """The files of events that there are, by rank and incarnation. Local."""
+    found = {path: match for path in folder.iterdir() if (match := _LOG.fullmatch(path.name)) is not None}
+    return sorted(found, key=lambda path: (int(found[path][1]), int(found[path][2] or 0)))
 
 
 def prepare(folder: Path, facts: Mapping[str, Any]) -> None:

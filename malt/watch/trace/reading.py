@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -100,7 +102,23 @@ def read(folder: str | Path) -> Trace:
     for rank, _ in ranks:
         rank.records["start"] -= began
         rank.wall += began
-    return Trace(folder, job, [rank for rank, _ in ranks], size, _metrics(folder, ranks[0][0].wall))
+    incarnations = groupby((rank for rank, _ in ranks), lambda rank: rank.rank)
+    return Trace(folder, job, [_joined([*of]) for _, of in incarnations], size, _metrics(folder, ranks[0][0].wall))
+
+
+def _joined(incarnations: Sequence[RankTrace]) -> RankTrace:
+    """The events of a rank in all its incarnations: it may have been started again."""
+    first, names = incarnations[0], list[str]()
+    if len(incarnations) == 1:
+        return first
+    for one in incarnations:
+        one.records["name"] += len(names)
+        names += one.names
+    records = np.concatenate([one.records for one in incarnations])
+    records = records[np.argsort(records["start"], kind="stable")]
+    totals = sum((one.totals for one in incarnations[1:]), first.totals)
+    dropped, error_s = sum(one.dropped for one in incarnations), max(one.error_s for one in incarnations)
+    return RankTrace(first.rank, records, names, totals, dropped, error_s, first.wall)
 
 
 def _job(folder: Path) -> dict[str, Any]:

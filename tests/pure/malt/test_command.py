@@ -96,6 +96,21 @@ def test_hosts_start_by_themselves_where_ranks_may_fail(library):
     assert spread.away == (("b", (0, 3, 4)), ("c", (2,)))
 
 
+@pytest.mark.parametrize("library", [OPENMPI5, MPICH, INTEL], ids=str)
+def test_ranks_that_are_started_again_are_plain_processes(library):
+    def made(survive, at=""):
+        job = Job(3, ("x.py",), hosts(at) if at else (), survive, rejoin=True)
+        return compose(job, library, "/opt/bin/mpiexec", Machine(cores=8), {})
+
+    for here in (made("1"), made("best-effort"), made("1", "localhost:3")):
+        assert here.arguments[1].endswith("starter.py") and here.arguments[2:] == ["0,1,2", "3", "x.py"]
+        assert here.settings["MALT_REJOIN"] == "1" and here.fault_tolerant_ranks == 3
+        assert here.away == () and not here.is_spread
+    assert made("best-effort", "localhost:1,b:2").away == (("b", (1, 2)),)
+    with pytest.raises(LaunchError, match=r"^--survive: .* --survive=best-effort$"):
+        made("1", "localhost:1,b:2")
+
+
 @pytest.mark.parametrize("library", [OPENMPI4, MPICH, INTEL], ids=str)
 def test_an_mpi_that_ends_the_job_is_refused(library):
     with pytest.raises(LaunchError, match="--survive needs Open MPI 5 or newer, this is .*best-effort"):

@@ -14,6 +14,7 @@ import pytest
 
 from dstorm.membership.processes import this_process
 from dstorm.transports import shm_space
+from malt.launch.hosts.plain.starter import begin_anew
 from malt.launch.reports import job_state
 from malt.launch.reports.job_state import JobState, failed_with, report_ends_inside_mpi
 
@@ -393,7 +394,7 @@ def test_status_0_of_mpiexec_is_checked(names, is_spread, status, line, tmp_path
 
 
 def test_ranks_elsewhere_end_well_or_fail(tmp_path, ended):
-    reports = {"started": {0: here()}, "ready": [100], "elsewhere": [1, 2], "finished": [0, 1]}
+    reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1, 2], "finished": [0, 1]}
     called(tmp_path, **reports)
     assert JobState(tmp_path, 3, is_spread=True).status() is None
     (tmp_path / "ended-1").write_text("")
@@ -403,7 +404,7 @@ def test_ranks_elsewhere_end_well_or_fail(tmp_path, ended):
 
 
 def test_a_stopped_rank_elsewhere_is_not_waited_for(tmp_path):
-    reports = {"started": {0: here()}, "ready": [100], "elsewhere": [1], "finished": [0]}
+    reports = {"started": {0: here()}, "ready": [0], "elsewhere": [1], "finished": [0]}
     assert called(tmp_path, **reports) is None
     (tmp_path / "lost-1").write_text("")
     assert JobState(tmp_path, 2, is_spread=True).status() == 0
@@ -467,3 +468,64 @@ def test_ranks_that_ended_inside_mpi(inside, mpiexec, status, line, tmp_path, ca
     assert report_ends_inside_mpi(tmp_path, mpiexec) == (status, "os._exit" in line)
     reports = capsys.readouterr().err
     assert reports.startswith(line) and reports.count("\n") == bool(line)
+
+
+def test_a_rank_that_was_started_again_has_not_ended(tmp_path, ended):
+    state = JobState(tmp_path, 3)
+    for rank, process in enumerate((here(), here(), ended)):
+        (tmp_path / f"started-{rank}").write_text(process)
+    (tmp_path / "finished-0").touch()
+    assert state.status() is None and state.members() == {1} and (tmp_path / "failed-2").exists()
+    begin_anew(tmp_path, 2, 1)
+    (tmp_path / "started-2").write_text(here())
+    assert state.status() is None and state.members() == {1}  # it is on its way
+    (tmp_path / "ready-2").touch()
+    (tmp_path / "finished-1").touch()
+    assert state.status() is None and state.members() == {2} and not (tmp_path / "ending").exists()
+    begin_anew(tmp_path, 2, 2)  # and nobody is left whom it could join
+    (tmp_path / "started-2").write_text(here())
+    assert state.status() == 0 and (tmp_path / "ending").exists()
+
+
+@pytest.mark.parametrize("is_ready", [False, True])
+def test_a_job_of_ranks_that_all_failed_ends_although_some_were_started_again(is_ready, tmp_path, ended):
+    state = JobState(tmp_path, 2)
+    assert called(tmp_path, started={0: here(), 1: ended}) is None
+    begin_anew(tmp_path, 1, 1)
+    (tmp_path / "started-1").write_text(here())
+    assert state.status() is None
+    if is_ready:
+        (tmp_path / "ready-1").touch()
+    (tmp_path / "started-0").unlink()
+    (tmp_path / "started-0").write_text(ended)
+    state = JobState(tmp_path, 2)
+    assert state.status() == (None if is_ready else 1)
+
+
+def test_of_a_rank_that_was_started_again_the_present_incarnation_is_lost(tmp_path):
+    for name in ("elsewhere-0", "elsewhere-1", "finished-0"):
+        (tmp_path / name).touch()
+    state = JobState(tmp_path, 2, is_spread=True)
+    begin_anew(tmp_path, 1, 1)
+    (tmp_path / "ready-1").touch()
+    assert state.status() is None
+    for text, status in (("", None), ("0", None), ("1", 0)):
+        (tmp_path / "lost-1").write_text(text)
+        assert state.status() == status
+
+
+def test_ranks_elsewhere_are_told_which_incarnations_have_ended_here(tmp_path, ended):
+    told = []
+    state = JobState(tmp_path, 2)
+    state.report_ended = told.append
+    (tmp_path / "started-0").write_text(here())
+    for life, seen in enumerate(({}, {0: 0}, {0: 1})):
+        if life:
+            begin_anew(tmp_path, 0, life)
+            (tmp_path / "started-0").write_text(here())
+        state.status()
+        assert told[-1] == seen
+    begin_anew(tmp_path, 0, 3)
+    (tmp_path / "started-0").write_text(ended)
+    state.status()
+    assert told[-1] == {0: 3}

@@ -158,6 +158,28 @@ def test_ranks_that_fail_have_started(folder):
     assert keeper.NONE_ENDED_WELL == starter.NONE_ENDED_WELL and kept.ended("end") == 0 and not folder.exists()
 
 
+def test_the_starter_is_told_of_the_launcher_and_what_it_says_is_passed_on(folder):
+    program = f"""import os, time
+print("for nobody\\nmalt: rank 1 failed\\nmalt: rank 1 is given up", flush=True)
+while not os.path.exists("{folder}/adrift"):
+    time.sleep(0.01)
+print("malt: adrift", flush=True)
+while os.path.exists("{folder}/adrift"):
+    time.sleep(0.01)
+while not os.path.exists("{folder}/ending"):
+    time.sleep(0.01)
+print("malt: ending", flush=True)
+time.sleep(60)"""
+    kept = Kept(folder, program, replaced=QUICK)
+    said = [kept.heard("said") for _ in range(3)]
+    kept.say("alive")
+    kept.say("ending")
+    said.append(kept.heard("said"))
+    assert said == ["malt: rank 1 failed", "malt: rank 1 is given up", "malt: adrift", "malt: ending"]
+    assert (keeper.ENDING, keeper.ADRIFT) == (starter.ENDING, starter.ADRIFT)
+    assert kept.ended("end") == 0 and not folder.exists()
+
+
 def test_a_keeper_that_was_not_spoken_to_goes_on(folder):
     program = f"import time\ntime.sleep(2)\nopen('{folder}/printed-0-1', 'w').write('said')\ntime.sleep(60)"
     kept = Kept(folder, program, replaced=QUICK)

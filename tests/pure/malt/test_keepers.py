@@ -86,16 +86,16 @@ def test_a_host_whose_ranks_have_reported_has_not_failed(start, monkeypatch):
 def test_a_slow_start_is_no_silence(start, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     keepers = start("time.sleep(0.5); " + SITS)
-    wait_for(lambda: keepers.is_cut_off() or the(keepers).starter is not None)
+    wait_for(lambda: keepers.is_cut_off({1}) or the(keepers).starter is not None)
     assert the(keepers).starter == 7
-    wait_for(keepers.is_cut_off)
+    wait_for(lambda: keepers.is_cut_off({1}))
 
 
 def test_a_launcher_without_ranks_is_more_patient(start, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     keepers = start(SITS, size=1)
     wait_for(lambda: the(keepers).silent_s() > 0.3)
-    assert not keepers.is_cut_off()
+    assert not keepers.is_cut_off({1})
 
 
 def test_a_stop_of_the_launcher_is_no_silence(start, monkeypatch):
@@ -106,9 +106,9 @@ def test_a_stop_of_the_launcher_is_no_silence(start, monkeypatch):
     monkeypatch.setattr(the(keepers), "_say", said.append)
     suspend = keepers.pausing(suspended.append)
     suspend(signal.SIGSTOP)
-    wait_for(keepers.is_cut_off)
+    wait_for(lambda: keepers.is_cut_off({1}))
     suspend(signal.SIGCONT)
-    assert suspended == [signal.SIGSTOP, signal.SIGCONT] and not keepers.is_cut_off()
+    assert suspended == [signal.SIGSTOP, signal.SIGCONT] and not keepers.is_cut_off({1})
     assert said[0] == b"pause\n" and set(said[1:]) == {b"alive\n"}
 
 
@@ -119,12 +119,12 @@ def test_output_that_cannot_be_printed_is_no_silence(start, tmp_path, monkeypatc
     keepers = start("say('started', 7); say('printed', [1, 1, 'x' * 200_000]); await_end()")
     wait_for(lambda: the(keepers).is_printing)
     time.sleep(0.3)
-    assert not keepers.is_cut_off()
+    assert not keepers.is_cut_off({1})
     left = 200_000
     while left:
         with contextlib.suppress(BlockingIOError):
             left -= len(os.read(pipe, left))
-    wait_for(keepers.is_cut_off)
+    wait_for(lambda: keepers.is_cut_off({1}))
     os.close(pipe)
 
 
@@ -222,3 +222,31 @@ def test_a_host_that_prints_no_more_is_not_waited_for(start):
     began = time.monotonic()
     keepers.collect(0, bool)
     assert time.monotonic() - began < 5
+
+
+def test_it_is_cut_off_where_it_hears_none_of_those_that_may_go_on(tmp_path, monkeypatch):
+    """Ranks of the host that it hears, which were started again, can join nobody there."""
+    monkeypatch.setattr(module, "SILENT_S", 0.1)
+    (tmp_path / reporting.KEY).write_text("0f" * 32)
+    text = FAKE.format(
+        "say('started', 7); heard = json.loads(taken)['words'][2] == '1'\n"
+        "while heard: say('alive', None); time.sleep(0.02)\nawait_end()"
+    ).replace("sys.stdin.readline()", "taken = sys.stdin.readline()")
+    keepers = Keepers({"b": (1,), "c": (2,)}, 3, ["x.py"], {}, tmp_path, [sys.executable, "-c", text])
+    with contextlib.ExitStack() as ends:
+        ends.callback(keepers.end)
+        wait_for(lambda: keepers.unreached() == {2} and all(one.starter for one in keepers._keepers))
+        assert not keepers.is_cut_off({0, 1, 2}) and keepers.is_cut_off({2})
+
+
+def test_no_rank_is_started_again_once_the_job_ends_and_what_a_starter_says_is_printed(start, tmp_path, capsys):
+    keepers = start(
+        "say('started', 7)\nfor line in sys.stdin:\n    say('said', line.strip())\n    line == 'end\\n' and sys.exit()"
+    )
+    keepers.stop_starting()
+    (tmp_path / "ending").touch()
+    for _ in range(2):
+        keepers.stop_starting()
+    keepers.end()
+    said = [line for line in capsys.readouterr().err.splitlines() if line != "alive"]
+    assert said == ["ending", "end"]

@@ -397,3 +397,21 @@ def test_calls_of_two_threads_at_once_are_both_noted(tmp_path):
 def note(log, what):
     with log.call(what):
         log.waited(what, 1.0, 2.0, [(0, 0.5)])
+
+
+def test_a_rank_that_was_started_again_is_one_rank_with_all_its_events(tmp_path):
+    """Each incarnation has a file, with names of its own."""
+    for rank, incarnation, names, began in ((1, 10, "b", 9.0), (1, 0, "ab", 1.0), (0, 0, "c", 1.0), (1, 2, "ca", 5.0)):
+        log = Log(files.log_of(tmp_path, rank, incarnation), rank, 2)
+        log.begin(began)
+        for place, name in enumerate(names):
+            log.waited(name, began + place, began + place + 0.5, [(1 - rank, 0.5)])
+    (tmp_path / "rank-1.old.trace").touch()
+    other, joined = read(tmp_path).ranks
+    waits = joined.of(Kind.WAIT)
+    assert [joined.names[number] for number in waits["name"]] == ["a", "b", "c", "a", "b"]
+    assert waits["start"].tolist() == [0.0, 1.0, 4.0, 5.0, 8.0] and joined.totals[0, 4] == 2.5
+    assert (other.rank, joined.rank, len(other.of(Kind.WAIT))) == (0, 1, 1)
+    summary_of(tmp_path)
+    files.prepare(tmp_path, {})
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["job.json", "rank-1.old.trace"]

@@ -6,6 +6,7 @@ lines of JSON, [what, value]:
 
 started   the number of the starter's process, which leads that session
 folder    that of the job here, where it is not the one that was wanted: its place is missing, or full
+said      a line of the starter: a rank is started again, say
 printed   rank, 1 or 2 for stdout or stderr, and a piece of what the rank has printed, as Latin-1
 alive     every second
 done      all that the ranks have printed is sent, and the starter has ended
@@ -13,12 +14,14 @@ failed    why no rank can start here, and what to do. Nothing is left of the job
 
 Lines on standard input:
 
+ending    no failed rank is to be started again
 end       kill what is left, remove the folder of the job, and end
 pause     the launcher is stopped (Ctrl-Z), and will say nothing until the next line
 
 Where the connection ends instead, it waits for the end of the starter: the ranks may be those that go on. Where nothing
 comes for SILENCE_S, it goes on, and so does the launcher if it is heard again; once the starter has ended, the keeper
-ends, too. What ranks print is in the folder of the job. It stays where one of them has ended well, and is else removed.
+ends, too. As long as the launcher is not heard, a file says so to the starter (ADRIFT). What ranks print is in the
+folder of the job. It stays where one of them has ended well, and is else removed.
 """
 
 from __future__ import annotations
@@ -54,6 +57,12 @@ NONE_ENDED_WELL = 3
 _HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM
 
 
+ENDING, ADRIFT = "ending", "adrift"
+"""Files in the folder of the job for the starter: no rank is started again; the launcher is not heard."""
+_SAID = b"malt: "
+"""The beginning of a line of the starter that is for the user."""
+
+
 class CannotStart(Exception):
     """No rank can start on this host: why, and what to do, in a line."""
 
@@ -70,7 +79,7 @@ class Keeper:
         self._mark = f"{self._folder}@{os.uname().nodename}:{os.getpid()}"
         self._read: dict[str, int] = {}
         self._unsent = b""
-        self._is_paused = False
+        self._is_paused = self._is_adrift = False
         self._starter: subprocess.Popen[bytes] | None = None
         self._errors = os.path.join(self._folder, f"starter-{os.uname().nodename}")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED)}
@@ -101,7 +110,10 @@ class Keeper:
             has_ended = self._run(self._starter)
         if has_ended:
             return
-        if self._starter.wait() != 0:
+        self._note_adrift(True)
+        status = self._starter.wait()
+        self._note_adrift(False)
+        if status != 0:
             self.end()
         elif self._is_ours:  # what the ranks have printed stays
             with contextlib.suppress(OSError):
@@ -133,12 +145,31 @@ class Keeper:
                 *lines, taken = (taken + data).split(b"\n")
                 for line in lines:
                     self._is_paused = line == b"pause"
+                    if line == b"ending":
+                        self._touch(ENDING)
                 if b"end" in lines:
                     self.end()
                     return True
-            elif status is not None and not self._is_paused and time.monotonic() - heard > SILENCE_S:
+            is_adrift = not self._is_paused and time.monotonic() - heard > SILENCE_S
+            if is_adrift and status is not None:
                 return False
+            self._note_adrift(is_adrift)
             self._flush()
+
+    def _note_adrift(self, is_adrift: bool) -> None:
+        """Say to the starter whether the launcher is not heard any more."""
+        if is_adrift == self._is_adrift:
+            return
+        self._is_adrift = is_adrift
+        if is_adrift:
+            self._touch(ADRIFT)
+        else:
+            with contextlib.suppress(OSError):
+                os.unlink(os.path.join(self._folder, ADRIFT))
+
+    def _touch(self, name: str) -> None:
+        with contextlib.suppress(OSError):  # a full disk, or it is there
+            os.close(_created(os.path.join(self._folder, name)))
 
     def end(self) -> None:
         """Kill what is left, and remove the folder."""
@@ -172,7 +203,7 @@ class Keeper:
 
     def _pass_on(self) -> bool:
         """Send the next pieces of what ranks have printed; return whether there were any."""
-        is_any, paths = False, glob.glob(os.path.join(self._folder, "printed-*"))
+        is_any, paths = self._pass_on_said(), glob.glob(os.path.join(self._folder, "printed-*"))
         nbytes = min(_PIECE_NBYTES, _PIECES_NBYTES // max(1, len(paths)) + 1)
         for path in paths:
             if (found := _PRINTED.fullmatch(path)) is not None:
@@ -185,6 +216,18 @@ class Keeper:
                     self._read[path] = self._read.get(path, 0) + len(piece)
                     self._send("printed", [int(found[1]), int(found[2]), piece.decode("latin-1")])
         return is_any
+
+    def _pass_on_said(self) -> bool:
+        """Send the next line of the starter that is for the user; return whether there was any."""
+        with contextlib.suppress(OSError), open(self._errors, "rb") as file:
+            file.seek(self._read.get(self._errors, 0))
+            line = file.readline(_PIECE_NBYTES)
+            if line.endswith(b"\n"):
+                self._read[self._errors] = file.tell()
+                if line.startswith(_SAID):
+                    self._send("said", line.decode(errors="replace").rstrip())
+                return True
+        return False
 
     def _last_error(self) -> str:
         """The last line that the starter itself has printed."""

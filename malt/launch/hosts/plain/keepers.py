@@ -22,7 +22,7 @@ from typing import IO
 
 from malt.launch.command import STARTER
 from malt.launch.hosts.plain.keeper import PULSE_S
-from malt.launch.hosts.plain.starter import AWAY, OVER
+from malt.launch.hosts.plain.starter import AWAY, ENDING, OVER
 from malt.launch.streams.display import say
 from malt.runner import reporting
 from malt.runner.program import PIPES
@@ -122,6 +122,10 @@ class Keeper:
         self._heard_at = time.monotonic()
         self._say(b"alive\n")
 
+    def stop_starting(self) -> None:
+        """Tell it that no failed rank is to be started again."""
+        self._say(b"ending\n")
+
     def request_end(self) -> None:
         """Ask it to kill and remove what is left there."""
         self._say(b"end\n")
@@ -183,6 +187,8 @@ class Keeper:
                     self.starter = value
                 elif what == "folder":
                     self.place = str(value)
+                elif what == "said":
+                    say(f"{value}\n")
                 elif what == "failed":
                     self._why = str(value)
                 elif what == "done":
@@ -216,7 +222,7 @@ class Keepers:
         self._silent_s = SILENT_S if has_own else SILENT_ALONE_S
         self._left: list[Keeper] = []
         """Those that are given up."""
-        self._has_failed = False
+        self._has_failed = self._is_ending = False
         self.is_over = False
         """Whether `leave` was called."""
         self.last_words = ""
@@ -253,10 +259,18 @@ class Keepers:
             say(f"malt run: {why}\n")
         return self._has_failed
 
-    def is_cut_off(self) -> bool:
-        """Whether this host has lost some others, and on those that it still hears no rank runs."""
+    def stop_starting(self) -> None:
+        """Have no failed rank started again any more, once the job ends (ENDING)."""
+        if self._keepers and not self._is_ending and (self._folder / ENDING).exists():
+            self._is_ending = True
+            for one in self._keepers:
+                one.stop_starting()
+
+    def is_cut_off(self, members: Collection[int]) -> bool:
+        """Whether this host has lost some others, and on those that it still hears none of the ranks `members` runs."""
         silent = [one for one in self._keepers if self._is_silent(one)]
-        return bool(silent) and all(one.is_done.is_set() for one in self._keepers if one not in silent)
+        heard = [one for one in self._keepers if one not in silent]
+        return bool(silent) and all(one.is_done.is_set() or not {*one.ranks} & {*members} for one in heard)
 
     @property
     def are_left(self) -> bool:

@@ -3,17 +3,23 @@
     python malt/launch/hosts/plain/starter.py RANKS SIZE PROGRAM...     RANKS: numbers with commas, or - for none
 
 It takes the place of mpiexec where ranks are to outlive everything but themselves (--survive=best-effort on several
-hosts). No process of one host waits for one of another: if a host, a daemon or a connection fails, nothing ends here.
-What ranks are told: MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the folder of the job. How they find each other is in
-malt/resilience/hosts.py.
+hosts), and where failed ranks are started again (--rejoin). No process of one host waits for one of another: if a host,
+a daemon or a connection fails, nothing ends here. What ranks are told: MALT_RANK, MALT_SIZE and MALT_HOST_SIZE, and the
+folder of the job. How they find each other is in malt/resilience/hosts.py.
 
 On the launcher's host it ends once all ranks of the job have ended, as files in the folder of the job say. On another,
 where a keeper has started it (malt/launch/hosts/plain/keeper.py), it ends once those of its host have, which print into
 files. Its status is 0 there where one of them has ended well, else NONE_ENDED_WELL; another where it cannot start them.
+
+With MALT_REJOIN a rank that has failed is started again, with MALT_INCARNATION: 1, 2... It is not once the launcher has
+written ENDING; nor, where the launcher is not heard, once no rank of this host runs; nor after FAILURES at its start in
+a row. A line on stderr says so. What the rank has reported before is removed then, and again-<rank> holds its
+incarnation: so it counts as a rank that has not started yet.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -23,15 +29,70 @@ from types import FrameType
 
 RANK, SIZE, HOST_SIZE = "MALT_RANK", "MALT_SIZE", "MALT_HOST_SIZE"
 """The variables of a rank: its number, the number of ranks of the job, and that of ranks on its host."""
+REJOIN, INCARNATION = "MALT_REJOIN", "MALT_INCARNATION"
+"""The variable of a job whose failed ranks are started again; and that of such a rank, which says how often it was."""
 PRINTED = "printed-{}-{}"
 """The files in the folder of the job to which ranks on other hosts print: rank, and 1 or 2 for stdout or stderr."""
 AWAY = "MALT_IS_AWAY"
 """The variable that is set where a keeper has started it."""
 OVER = "over"
 """The file in the folder of the job by which the launcher ends the wait for ranks of hosts that it has lost."""
+ENDING, ADRIFT = "ending", "adrift"
+"""The files there which say that no rank is started again: the job ends; the launcher is not heard any more."""
+AGAIN = "again-{}"
+"""The file there with the incarnation of a rank, if it was started again."""
 NONE_ENDED_WELL = 3
 """The status of a starter on another host of whose ranks none has ended well."""
+AGAIN_S = 5.0
+"""The least time between two starts of a rank. One that fails earlier has failed at its start."""
+FAILURES = 3
+"""A rank that has failed so often at its start, in a row, is not started again."""
+_REPORTS = (
+    "started-{}", "begun-{}", "ready-{}", "left-{}", "finished-{}", "ended-{}", "lost-{}", "failed-{}", "closing-{}",
+    "stopped-{}", "shown-{}", "ask-{}", "rank-{}.txt",
+)  # fmt: skip
+"""What a rank has reported, and what others have of it."""
 _POLL_S = 0.02
+
+
+class Restarts:
+    """When a rank is started again. Pure: times are arguments, in seconds. `now`: when it was started first."""
+
+    def __init__(self, now: float) -> None:
+        self.incarnation = 0
+        """How often it was started again."""
+        self._started_at, self._failures = now, 0
+        self._is_noted = False
+
+    def note_failure(self, now: float) -> None:
+        """Note that it has failed, if that was not noted since its last start."""
+        if not self._is_noted:
+            self._is_noted = True
+            self._failures = self._failures + 1 if now - self._started_at < AGAIN_S else 0
+
+    def is_given_up(self) -> bool:
+        """Whether it has failed too often at its start."""
+        return self._failures >= FAILURES
+
+    def is_due(self, now: float) -> bool:
+        """Whether it is time to start it again."""
+        return now - self._started_at >= AGAIN_S
+
+    def begin(self, now: float) -> None:
+        """Note that it is started again."""
+        self.incarnation += 1
+        self._started_at, self._is_noted = now, False
+
+
+def begin_anew(folder: str | os.PathLike[str], rank: int, incarnation: int) -> None:
+    """Remove what a rank has reported, and write down that another incarnation begins. OSError. Local."""
+    for name in _REPORTS:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(os.path.join(folder, name.format(rank)))
+    path = os.path.join(folder, AGAIN.format(rank))
+    with open(f"{path}.{os.getpid()}", "w") as file:
+        file.write(str(incarnation))
+    os.replace(file.name, path)
 
 
 def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple[list[str], dict[str, str]]]:
@@ -42,58 +103,148 @@ def commands(ranks: list[int], size: int, program: list[str]) -> dict[int, tuple
     return {rank: (words, {RANK: str(rank), **counts}) for rank in ranks}
 
 
-def start(
-    ranks: list[int], size: int, program: list[str], folder: str, is_away: bool
-) -> dict[int, subprocess.Popen[bytes]]:  # fmt: skip
-    """Start the ranks of this host. Rank 0 reads the input of this process, unless a keeper has started it.
+class Ranks:
+    """The ranks of this host, started. Rank 0 reads the input of this process, unless a keeper has started it.
+
+    `is_away`: whether it has. `rejoin`: whether ranks that fail are started again.
 
     SystemExit: one cannot be started; those before it are killed.
     """
-    started = {}
-    environ = {name: value for name, value in os.environ.items() if name != AWAY}
-    for rank, (words, variables) in commands(ranks, size, program).items():
-        given = None if rank == 0 and not is_away else subprocess.DEVNULL
+
+    def __init__(
+        self, ranks: list[int], size: int, program: list[str], folder: str, is_away: bool, rejoin: bool = False
+    ) -> None:  # fmt: skip
+        self._folder, self._is_away, self._rejoin = folder, is_away, rejoin
+        self._commands = commands(ranks, size, program)
+        self._processes: dict[int, subprocess.Popen[bytes]] = {}
+        self._restarts: dict[int, Restarts] = {}
+        self._given_up: set[int] = set()
+        for rank in ranks:
+            try:
+                self._start(rank)
+            except OSError as error:
+                self.kill()
+                sys.exit(f"rank {rank}: {error.strerror}: {error.filename}")
+            self._restarts[rank] = Restarts(time.monotonic())
+
+    def tend(self, now: float) -> bool:
+        """Start those again whose time has come. Returns whether a rank runs, or is to be started again."""
+        is_any, goes_on = False, self._rejoin and not self._is_ending()
+        for rank, process in self._processes.items():
+            if process.poll() is None:
+                is_any = True
+            elif process.returncode and goes_on and rank not in self._given_up:
+                is_any = self._tend_failed(rank, process.returncode, now) or is_any
+        return is_any
+
+    def kill(self) -> None:
+        """Kill those that run."""
+        for process in self._processes.values():
+            process.kill()
+
+    def have_all_failed(self) -> bool:
+        """Whether none has ended well, of those that have ended."""
+        return all(process.returncode for process in self._processes.values())
+
+    def _tend_failed(self, rank: int, status: int, now: float) -> bool:
+        """Start a failed rank again, if it is time to. Returns whether it runs, or is to be started later."""
+        restarts, how = self._restarts[rank], _how(status)
+        restarts.note_failure(now)
+        if restarts.is_given_up():
+            self._given_up.add(rank)
+            _say(f"rank {rank} failed {FAILURES} times in a row within {AGAIN_S:.0f} s of its start, at last "
+                 f"{how}: it is not started again")  # fmt: skip
+            return False
+        if restarts.is_due(now):
+            restarts.begin(now)
+            times = restarts.incarnation
+            try:
+                begin_anew(self._folder, rank, times)
+                self._start(rank, times)
+                _say(f"rank {rank} failed ({how}), started again ({_ordinal(times)} time)")
+            except OSError as error:  # no memory for it now, say
+                _say(f"rank {rank} failed ({how}), and cannot be started again now: {error.strerror}")
+        return True
+
+    def _start(self, rank: int, incarnation: int = 0) -> None:
+        """Start a rank. OSError: it cannot be."""
+        words, variables = self._commands[rank]
+        given = None if rank == 0 and not self._is_away and not incarnation else subprocess.DEVNULL
+        environ = {name: value for name, value in os.environ.items() if name != AWAY} | variables
+        environ |= {INCARNATION: str(incarnation)} if incarnation else {}
+        prints = [_file(self._folder, rank, number, incarnation) for number in (1, 2)] if self._is_away else []
         try:
-            prints = [_file(folder, rank, number) for number in (1, 2)] if is_away else [None, None]
-            started[rank] = subprocess.Popen(
-                words, env=environ | variables, stdin=given, stdout=prints[0], stderr=prints[1]
+            self._processes[rank] = subprocess.Popen(
+                words, env=environ, stdin=given, stdout=prints[0] if prints else None,
+                stderr=prints[1] if prints else None,
             )  # fmt: skip
-        except OSError as error:
-            for process in started.values():
-                process.kill()
-            sys.exit(f"rank {rank}: {error.strerror}: {error.filename}")
-        for number in prints:
-            if number is not None:
+        finally:
+            for number in prints:
                 os.close(number)
-    return started
+
+    def _is_ending(self) -> bool:
+        """Whether no rank is started again."""
+        if self._is_written(ENDING) or (not self._is_away and self._is_written(OVER)):
+            return True
+        return self._is_written(ADRIFT) and all(one.poll() is not None for one in self._processes.values())
+
+    def _is_written(self, name: str) -> bool:
+        return os.path.exists(os.path.join(self._folder, name))
 
 
-def _file(folder: str, rank: int, number: int) -> int:
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_APPEND
+def _how(status: int) -> str:
+    """How a process has ended, by its status, or minus the signal that has killed it."""
+    if status > 0:
+        return f"status {status}"
+    with contextlib.suppress(ValueError):
+        return f"killed by {signal.Signals(-status).name}"
+    return f"killed by signal {-status}"
+
+
+def _ordinal(number: int) -> str:
+    return f"{number}{'th' if number % 100 in (11, 12, 13) else {1: 'st', 2: 'nd', 3: 'rd'}.get(number % 10, 'th')}"
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError):  # nobody reads
+        os.write(2, f"malt: {text}\n".encode())
+
+
+def _file(folder: str, rank: int, number: int, incarnation: int = 0) -> int:
+    flags = os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_APPEND | (0 if incarnation else os.O_EXCL)
     return os.open(os.path.join(folder, PRINTED.format(rank, number)), flags, 0o600)
 
 
 def main() -> None:
     """Start the ranks of this host, and wait."""
     numbers, size, *program = sys.argv[1:]
-    ranks = [int(number) for number in numbers.split(",")] if numbers != "-" else []
-    folder, is_away = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ
-    started = start(ranks, int(size), program, folder, is_away)
+    given = [int(number) for number in numbers.split(",")] if numbers != "-" else []
+    folder, is_away, rejoin = os.environ["MALT_FAILURE_DIR"], AWAY in os.environ, REJOIN in os.environ
+    ended_by = 0
 
-    def end(number: int, frame: FrameType | None) -> None:
-        for process in started.values():
-            process.kill()
-        os._exit(128 + number)
+    def note(number: int, frame: FrameType | None) -> None:
+        nonlocal ended_by
+        ended_by = number
 
-    signal.signal(signal.SIGTERM, end)
-    elsewhere = set() if is_away else set(range(int(size))) - set(ranks)
-    while any(process.poll() is None for process in started.values()) or (
-        not os.path.exists(os.path.join(folder, OVER))
-        and any(not os.path.exists(os.path.join(folder, f"ended-{rank}")) for rank in elsewhere)
-    ):
+    signal.signal(signal.SIGTERM, note)
+    ranks = Ranks(given, int(size), program, folder, is_away, rejoin)
+    elsewhere = set() if is_away else set(range(int(size))) - set(given)
+    while ranks.tend(time.monotonic()) or _is_waiting(folder, elsewhere, rejoin):
+        if ended_by:
+            ranks.kill()
+            os._exit(128 + ended_by)
         time.sleep(_POLL_S)
-    if is_away and all(process.returncode for process in started.values()):
+    if is_away and ranks.have_all_failed():
         sys.exit(NONE_ENDED_WELL)
+
+
+def _is_waiting(folder: str, elsewhere: set[int], rejoin: bool) -> bool:
+    """Whether ranks of other hosts run, or may be started again."""
+    if not elsewhere or os.path.exists(os.path.join(folder, OVER)):
+        return False
+    if rejoin:
+        return not os.path.exists(os.path.join(folder, ENDING))
+    return any(not os.path.exists(os.path.join(folder, f"ended-{rank}")) for rank in elsewhere)
 
 
 if __name__ == "__main__":
