@@ -248,10 +248,7 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
 
 
 def _plain(job: Job, placed: Sequence[Host], settings: Mapping[str, str], environ: Mapping[str, str]) -> Line:
-    """The line that starts the ranks of this host as plain processes.
-
-    An mpiexec would end all where a host fails, and starts no rank again. LaunchError: `survive` refuses these hosts.
-    """
+    """The line that starts the ranks of this host as plain processes. An mpiexec would end all where a host fails."""
     named = {SURVIVE: job.survive, METRICS: job.metrics, TRACE: job.trace, REJOIN: "1" if job.rejoin else None}
     ours = {**settings, **{name: value for name, value in named.items() if value is not None}}
     left, here, away = list(range(job.ranks)), list[int](), dict[str, tuple[int, ...]]()

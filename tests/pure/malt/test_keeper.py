@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import io
 import json
 import os
 import signal
@@ -13,11 +14,13 @@ import sys
 import termios
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from processes import is_alive, wait_for
 
 from malt.launch.command import STARTER
+from malt.launch.hosts.agent import watch
 from malt.launch.hosts.plain import keeper, starter
 
 pytestmark = pytest.mark.serial
@@ -250,3 +253,46 @@ def test_a_starter_that_stays_although_it_is_killed_is_given_up(folder, monkeypa
     assert not folder.exists()
     monkeypatch.undo()
     assert made._starter.wait(10) == -signal.SIGKILL
+
+
+@pytest.fixture
+def in_exec(monkeypatch):
+    """in_exec(module, process, times): its variables cannot be read so many times. Returns how often they were."""
+
+    def begin(module, process, times):
+        reads = []
+
+        def opened(path, *mode):
+            if path == f"/proc/{process}/environ":
+                reads.append(path)
+                if len(reads) <= times:
+                    return io.BytesIO()
+            return open(path, *mode)
+
+        monkeypatch.setattr(module, "open", opened, raising=False)
+        return reads
+
+    return begin
+
+
+FINDERS = {
+    keeper: lambda mark: keeper.Keeper._processes(SimpleNamespace(_mark=mark)),
+    watch: lambda mark: watch.Watch._processes(SimpleNamespace(_folder=mark)),
+}
+
+
+@pytest.mark.parametrize("module", FINDERS, ids=["keeper", "agent"])
+def test_a_process_in_the_midst_of_exec_is_found(module, in_exec, monkeypatch):
+    monkeypatch.setattr(module, "_EXEC_S", 0.001)
+    with subprocess.Popen(["sleep", "60"], env={keeper._MARK: "of this job"}) as child:
+        try:
+            reads = in_exec(module, child.pid, 3)
+            assert set(FINDERS[module]("of this job")) == {child.pid} and len(reads) == 4
+            reads = in_exec(module, child.pid, 1000)  # it has no variables
+            assert set(FINDERS[module]("of this job")) == set() and 1 < len(reads) < 20
+            child.kill()
+            os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+            reads = in_exec(module, child.pid, 1000)  # a zombie
+            assert set(FINDERS[module]("of this job")) == set() and len(reads) == 1
+        finally:
+            child.kill()

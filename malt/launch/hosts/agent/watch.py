@@ -19,6 +19,10 @@ REPORT = re.compile(r"(finished|status|closed)-\d+|rank-\d+\.txt")
 OWN, OF_LAUNCHER, SHARED = "own", "of the launcher", "shared"
 """Whose the folder of a job is: the agent's; the launcher's, on one host with the agent; that of another host."""
 _POLL_S, _KILLED_S = 0.1, 5.0
+_TRIES, _EXEC_S = 6, 0.01
+"""How often the variables of a process are read that has none, and the time between: it may be in the midst of exec."""
+_KERNEL_THREAD = 0x00200000
+"""The flag of a thread of the kernel, in proc_pid_stat(5)."""
 _DAEMONS = "prted", "orted", "hydra_pmi_proxy", "hydra_bstrap_proxy"
 
 
@@ -85,12 +89,10 @@ class Watch:
     def _processes(self) -> set[int]:
         """The processes of the job that run: those with its folder in their environment or command line."""
         mark, found = os.fsencode(self._folder), set[int]()
-        for word in os.listdir("/proc"):
+        for word, environ in _environments().items():
             with contextlib.suppress(OSError, ValueError, IndexError):
-                if not word.isdecimal() or int(word) == os.getpid() or stat(word)[0] in "ZX":
+                if int(word) == os.getpid() or stat(word)[0] in "ZX":
                     continue
-                with open(f"/proc/{word}/environ", "rb") as file:
-                    environ = file.read()
                 with open(f"/proc/{word}/cmdline", "rb") as file:
                     line = file.read()
                 if mark in environ or (mark in line and _name(word) in _DAEMONS):
@@ -99,6 +101,26 @@ class Watch:
                     if _name(parent) in _DAEMONS:
                         found.add(int(parent))
         return found
+
+
+def _environments() -> dict[str, bytes]:
+    """The variables of the processes, by number. Those of a process in the midst of exec are read once it is over."""
+    found, left = dict[str, bytes](), [word for word in os.listdir("/proc") if word.isdecimal()]
+    for attempt in range(_TRIES):
+        if attempt and left:
+            time.sleep(_EXEC_S)
+        left = [word for word in left if _is_unread(word, found)]
+    return found | dict.fromkeys(left, b"")
+
+
+def _is_unread(word: str, found: dict[str, bytes]) -> bool:
+    """Add the variables of a process to `found`. Returns whether it has none although it runs a program."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{word}/environ", "rb") as file:
+            found[word] = file.read()
+        fields = stat(word) if not found[word] else []
+        return bool(fields) and fields[0] not in "ZX" and not int(fields[6]) & _KERNEL_THREAD
+    return False
 
 
 def _name(process: str) -> str:

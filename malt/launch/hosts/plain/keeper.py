@@ -50,17 +50,15 @@ _FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where the folder of the job is made if it cannot be made where the launcher has it."""
 _NOT_PASSED = "PYTHON", "LD_", "OMPI_", "PRTE_", "PMIX_", "MPI4PY_"
 """The beginnings of variables that ranks get from the launcher alone."""
+_TRIES, _EXEC_S, _KERNEL_THREAD = 6, 0.01, 0x00200000
+"""As in malt/launch/hosts/agent/watch.py."""
 _MARK = "MALT_KEEPER"
 """The variable by which the keeper finds what its starter has started, children of ranks included."""
 NONE_ENDED_WELL = 3
 """The status of a starter that has started all its ranks, of which none has ended well."""
 _HAS_STARTED = 0, NONE_ENDED_WELL, 128 + signal.SIGTERM
-
-
 ENDING, ADRIFT = "ending", "adrift"
 """Files in the folder of the job for the starter: no rank is started again; the launcher is not heard."""
-_SAID = b"malt: "
-"""The beginning of a line of the starter that is for the user."""
 
 
 class CannotStart(Exception):
@@ -79,7 +77,7 @@ class Keeper:
         self._mark = f"{self._folder}@{os.uname().nodename}:{os.getpid()}"
         self._read: dict[str, int] = {}
         self._unsent = b""
-        self._is_paused = self._is_adrift = False
+        self._is_paused = False
         self._starter: subprocess.Popen[bytes] | None = None
         self._errors = os.path.join(self._folder, f"starter-{os.uname().nodename}")
         kept = {name: value for name, value in os.environ.items() if not name.startswith(_NOT_PASSED)}
@@ -110,9 +108,9 @@ class Keeper:
             has_ended = self._run(self._starter)
         if has_ended:
             return
-        self._note_adrift(True)
+        self._tell(ADRIFT, True)
         status = self._starter.wait()
-        self._note_adrift(False)
+        self._tell(ADRIFT, False)
         if status != 0:
             self.end()
         elif self._is_ours:  # what the ranks have printed stays
@@ -146,30 +144,21 @@ class Keeper:
                 for line in lines:
                     self._is_paused = line == b"pause"
                     if line == b"ending":
-                        self._touch(ENDING)
+                        self._tell(ENDING, True)
                 if b"end" in lines:
                     self.end()
                     return True
             is_adrift = not self._is_paused and time.monotonic() - heard > SILENCE_S
             if is_adrift and status is not None:
                 return False
-            self._note_adrift(is_adrift)
+            self._tell(ADRIFT, is_adrift)
             self._flush()
 
-    def _note_adrift(self, is_adrift: bool) -> None:
-        """Say to the starter whether the launcher is not heard any more."""
-        if is_adrift == self._is_adrift:
-            return
-        self._is_adrift = is_adrift
-        if is_adrift:
-            self._touch(ADRIFT)
-        else:
-            with contextlib.suppress(OSError):
-                os.unlink(os.path.join(self._folder, ADRIFT))
-
-    def _touch(self, name: str) -> None:
-        with contextlib.suppress(OSError):  # a full disk, or it is there
-            os.close(_created(os.path.join(self._folder, name)))
+    def _tell(self, name: str, is_so: bool) -> None:
+        """Tell the starter by the file `name` in the folder of the job, or by its absence."""
+        path = os.path.join(self._folder, name)
+        with contextlib.suppress(OSError):  # it is so already
+            os.close(_created(path)) if is_so else os.unlink(path)
 
     def end(self) -> None:
         """Kill what is left, and remove the folder."""
@@ -194,11 +183,13 @@ class Keeper:
 
     def _processes(self) -> list[int]:
         """What the starter has started, and its children, by the variables that they have. What is dead has none."""
-        found = []
-        for word in filter(str.isdecimal, os.listdir("/proc")):
-            with contextlib.suppress(OSError), open(f"/proc/{word}/environ", "rb") as file:
-                if os.fsencode(f"{_MARK}={self._mark}") in file.read().split(b"\0"):
-                    found.append(int(word))
+        found, left = list[int](), [word for word in os.listdir("/proc") if word.isdecimal()]
+        for _ in range(_TRIES):
+            marked = {word: _has_mark(word, os.fsencode(f"{_MARK}={self._mark}")) for word in left}
+            found += [int(word) for word in left if marked[word]]
+            if not (left := [word for word in left if marked[word] is None]):
+                break
+            time.sleep(_EXEC_S)
         return found
 
     def _pass_on(self) -> bool:
@@ -224,7 +215,7 @@ class Keeper:
             line = file.readline(_PIECE_NBYTES)
             if line.endswith(b"\n"):
                 self._read[self._errors] = file.tell()
-                if line.startswith(_SAID):
+                if line.startswith(b"malt: "):
                     self._send("said", line.decode(errors="replace").rstrip())
                 return True
         return False
@@ -245,6 +236,18 @@ class Keeper:
         with contextlib.suppress(BlockingIOError):
             while self._unsent:
                 self._unsent = self._unsent[os.write(1, self._unsent[:_PIECE_NBYTES]) :]
+
+
+def _has_mark(word: str, mark: bytes) -> bool | None:
+    """Whether a process has the variable `mark`. None: it has no variables so far, as in the midst of exec."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{word}/environ", "rb") as file:
+            if environ := file.read():
+                return mark in environ.split(b"\0")
+        with open(f"/proc/{word}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        return False if fields[0] in (b"Z", b"X") or int(fields[6]) & _KERNEL_THREAD else None
+    return False
 
 
 def _folder(wanted: str, name: str, key: str) -> tuple[str, bool]:
