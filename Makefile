@@ -4,6 +4,9 @@ MPI ?= openmpi
 PYTHON ?= python3
 ARGS ?=
 
+# Every rank of every job imports MALT: where no bytecode is kept, each compiles it anew, which takes longer than the job.
+unexport PYTHONDONTWRITEBYTECODE
+
 ifeq ($(filter $(MPI),openmpi mpich),)
   $(error MPI is openmpi or mpich, not '$(MPI)')
 endif
