@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import re
 import subprocess
 import sys
@@ -20,7 +21,8 @@ LAYERS = ["dstorm", "vol", "malt", "apps"]
 MODULES = [file for layer in LAYERS for file in sorted((ROOT / layer).rglob("*.py"))]
 
 
-def imported(file: Path) -> set[str]:
+@functools.cache
+def imported(file: Path) -> frozenset[str]:
     names = set()
     for node in ast.walk(ast.parse(file.read_text())):
         if isinstance(node, ast.Import):
@@ -28,14 +30,21 @@ def imported(file: Path) -> set[str]:
         elif isinstance(node, ast.ImportFrom) and node.level == 0:
             names |= {node.module or "", *(f"{node.module}.{alias.name}" for alias in node.names)}
         assert not (isinstance(node, ast.ImportFrom) and node.level), f"{file}: a relative import"
-    return names
+    return frozenset(names)
 
 
-@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_imports_point_down(file):
-    layer = LAYERS.index(file.relative_to(ROOT).parts[0])
-    above = [name for name in imported(file) if name.split(".")[0] in LAYERS[layer + 1 :]]
-    assert not above
+def where(names_of) -> dict[str, list[str]]:
+    """What the function finds in each module, without those in which it finds nothing. One test for all is quick."""
+    found = {str(file.relative_to(ROOT)): names_of(file) for file in MODULES}
+    return {file: names for file, names in found.items() if names}
+
+
+def test_imports_point_down():
+    def above(file: Path) -> list[str]:
+        layer = LAYERS.index(file.relative_to(ROOT).parts[0])
+        return [name for name in imported(file) if name.split(".")[0] in LAYERS[layer + 1 :]]
+
+    assert where(above) == {}
 
 
 def rooms() -> dict[str, tuple[int, int]]:
@@ -52,19 +61,20 @@ def rooms() -> dict[str, tuple[int, int]]:
 ROOMS = rooms()
 
 
-@pytest.mark.parametrize("file", MODULES, ids=lambda file: str(file.relative_to(ROOT)))
-def test_imports_within_a_layer_point_left(file):
+def test_imports_within_a_layer_point_left():
     def room(name: str) -> str:
         return ".".join(name.split(".")[:2])
 
-    own = room(".".join(file.relative_to(ROOT).with_suffix("").parts))
-    if file.name == "__init__.py" or own not in ROOMS:
-        assert file.name in ("__init__.py", "__main__.py"), f"DESIGN.md has no place for {own}"
-        return
-    layer = own.split(".")[0]
-    others = {room(name) for name in imported(file) if name.startswith(f"{layer}.")} & set(ROOMS) - {own}
-    assert [one for one in others if ROOMS[one][0] > ROOMS[own][0]] == []
-    assert [one for one in others if ROOMS[one][0] == ROOMS[own][0] and ROOMS[one][1] != ROOMS[own][1]] == []
+    def not_to_the_left(file: Path) -> list[str]:
+        own = room(".".join(file.relative_to(ROOT).with_suffix("").parts))
+        if file.name == "__init__.py" or own not in ROOMS:
+            assert file.name in ("__init__.py", "__main__.py"), f"DESIGN.md has no place for {own}"
+            return []
+        column, place = ROOMS[own]
+        others = {room(name) for name in imported(file) if name.split(".")[0] == own.split(".")[0]} & set(ROOMS) - {own}
+        return [one for one in others if ROOMS[one][0] > column or (ROOMS[one][0] == column and ROOMS[one][1] != place)]
+
+    assert where(not_to_the_left) == {}
 
 
 KERNELS = [
@@ -98,9 +108,8 @@ def internals(text: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("file", [file for file in MODULES if "apps" in file.parts], ids=lambda file: file.name)
-def test_programs_use_what_is_public(file):
-    assert internals(file.read_text()) == []
+def test_programs_use_what_is_public():
+    assert where(lambda file: internals(file.read_text()) if file.relative_to(ROOT).parts[0] == "apps" else []) == {}
 
 
 @pytest.mark.parametrize("text", [
@@ -151,10 +160,13 @@ def test_the_design_lists_the_modules_that_there_are():
     assert listed == modules
 
 
-@pytest.mark.parametrize("name", [name for name, is_pure in DESCRIBED.items() if is_pure])
-def test_what_decides_is_pure(name):
-    roots = {one.split(".")[0] for one in imported(ROOT / name)}
-    assert not roots & {"mpi4py", "time", "threading", "os", "socket"}
+def test_what_decides_is_pure():
+    impure = {"mpi4py", "time", "threading", "os", "socket"}
+
+    def roots(name: str) -> set[str]:
+        return {one.split(".")[0] for one in imported(ROOT / name)} & impure
+
+    assert {name: roots(name) for name, is_pure in DESCRIBED.items() if is_pure and roots(name)} == {}
 
 
 def test_files_that_modules_name_are_there():

@@ -12,15 +12,15 @@ from dstorm.queues import receiver, ring
 from dstorm.queues.ring import ReceiveRing, SendRing, SlotState
 from dstorm.queues.sending.sender import Outbox
 
-SCENARIOS = [
+SCENARIOS = [  # those of few schedules first
     dict(messages=2, depth=1, newest=False),
     dict(messages=2, depth=1, newest=True),
-    dict(messages=3, depth=2, newest=False),
-    dict(messages=3, depth=2, newest=True),
-    dict(messages=2, depth=1, newest=False, cut_headers=True),
     dict(messages=2, depth=1, newest=True, mapped=True),
+    dict(messages=2, depth=1, newest=False, cut_headers=True),
     dict(messages=2, depth=1, newest=False, cut_headers=True, mapped=True),
     dict(messages=3, depth=1, newest=True, mapped=True, zeroed=True),
+    dict(messages=3, depth=2, newest=False),
+    dict(messages=3, depth=2, newest=True),
 ]
 
 
@@ -137,16 +137,11 @@ ON_BOTH_WAYS = [(mutant, mapped) for mutant in MUTANTS for mapped in (False, Tru
 )
 def test_some_schedule_catches(mutant, mapped, monkeypatch):
     mutant(monkeypatch)
-    caught = 0
-    for scenario in SCENARIOS:
-        if scenario.get("mapped", mapped) != mapped:
-            continue
-        orders = {} if scenario["messages"] < 3 and not scenario.get("cut_headers") else {"orders": first_order}
-        try:
-            explore(**{**scenario, "mapped": mapped}, **orders)
-        except Violation:
-            caught += 1
-    assert caught
+    with pytest.raises(Violation):
+        for scenario in SCENARIOS:
+            if scenario.get("mapped", mapped) == mapped:
+                orders = {} if scenario["messages"] < 3 and not scenario.get("cut_headers") else {"orders": first_order}
+                explore(**{**scenario, "mapped": mapped}, **orders)
 
 
 def test_sender_may_not_pass_what_is_in_flight():
