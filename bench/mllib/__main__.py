@@ -32,14 +32,16 @@ class Scale(NamedTuple):
     features: int
     rare_features: int
     most: int
-    """Steps of SendGradient, and of Petuum, at most. Others take a tenth of it."""
+    """Steps of SendGradient at most. Those of models take a tenth of it."""
+    most_batches: int
+    """Steps of Petuum at most."""
     every: int
     """Of the step sizes of a grid, every so many."""
     sizes: tuple[int, ...]
 
 
-WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1, (10**4, 10**5, 10**6, 10**7))
-QUICK = Scale(20_000, 2000, 20_000, 300, 4, (10**3, 10**4))
+WHOLE = Scale(40_000, 20_000, 20_000, 1000, 1000, 1, (10**4, 10**5, 10**6, 10**7))
+QUICK = Scale(20_000, 2000, 20_000, 300, 30, 4, (10**3, 10**4))
 
 
 def measured(scale: Scale, parts: Collection[str], before: Mapping[str, Any]) -> dict[str, Any]:
@@ -96,7 +98,7 @@ def counted(text: Task, scale: Scale, some: tuple[Way, ...], ranks: int) -> Iter
     """The best count of each way."""
     for way in some:
         say(f"{way.name}, {ranks} ranks")
-        most = scale.most if way in (ways.MLLIB, ways.PETUUM) else scale.most // 10
+        most = {ways.MLLIB: scale.most, ways.PETUUM: scale.most_batches}.get(way, scale.most // 10)
         yield search(text, way._replace(steps=way.steps[:: scale.every]), most, ranks)
 
 

@@ -124,7 +124,7 @@ def test_bad_input_is_one_line(rows, tmp_path, options, message):
 
 
 @pytest.mark.thorough(but="1")
-@pytest.mark.parametrize("ranks", [1, 4])
+@pytest.mark.parametrize("ranks", [1, 3])
 def test_the_embedded_data(job_environment, tmp_path, capsys, ranks):
     """As a job, twice: the same bits. The bound is that of scikit-learn's starts from ten seeds."""
     job = as_job("apps.kmeans", job_environment)

@@ -139,12 +139,10 @@ def documentation():
     return [[numbers[word] for word in bag if word in numbers] for bag in bags], names
 
 
-def corpora(kind):
+def corpora():
     """Documents to train and to test on, and the number of topics."""
     from apps.lda.corpus import corpus
 
-    if kind == "planted":
-        return *planted(3, documents=1000, words=1000, topics=50, length=100, tested=100), 50
     bags, names = documentation()
     parts = [bag for number, bag in enumerate(bags) if number % 10], bags[::10]
     return *(
@@ -156,11 +154,10 @@ def corpora(kind):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("kind", ["planted", "documentation"])
-def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environment, tmp_path, kind):
+def test_held_out_documents_are_predicted_as_well_as_by_scikit_learn(job_environment, tmp_path):
     """On one rank and on four."""
     decomposition = pytest.importorskip("sklearn.decomposition")
-    train, test, topics = corpora(kind)
+    train, test, topics = corpora()
     uci(train, tmp_path / "train")
     uci(test, tmp_path / "test")
     X = np.zeros((len(train.starts) - 1, train.vocabulary))
