@@ -21,8 +21,8 @@ CUT_S = 15.0
 """Longer than any keepalive."""
 LAUNCHER_S = 15.0
 """How long `malt run` may take to end where its side is the smaller part."""
-ENDED_S, FAR_S = 10.0, 45.0
-"""How long a job may take to end after a failure; and after one of which the others hear by silence alone."""
+ENDED_S = 10.0
+"""How long a job may take to end after a failure."""
 CLEAN_S = 60.0
 """How long what is left elsewhere may take to end by itself."""
 OTHERS = re.compile(r"may go on on host b, and print to (\S+) there; to end them: ssh b kill -- -\d+$", re.M)
@@ -40,8 +40,6 @@ class Case(NamedTuple):
     """What is done CUT_S later."""
     survivors: Sequence[int] = (0, 1, 2)
     """Those that go on where they may."""
-    limit_s: float = ENDED_S
-    """How long the job may take to end where they may not."""
     is_lost: bool = False
     """Whether b is not there any more: nobody cleans it."""
     ending: str = "well"
@@ -69,7 +67,7 @@ ENDS = {
     "a rank raises": Case(bool, ending="raises"),
     "a rank is killed": Case(_kill_rank),
     "a host is lost, its daemons killed": Case(_lose_host, is_lost=True),
-    "a link goes down": Case(_cut, limit_s=FAR_S),
+    "a link goes down": Case(_cut),
 }
 """Without --survive."""
 GOES_ON = {
@@ -123,7 +121,7 @@ def _ends(network: Any, python: str, case: Case) -> Found:
     job.await_said("begun", 4)
     since = _struck(network, job, case)
     status, ended = job.end()
-    is_expected = status not in (0, None) and ended - since < case.limit_s
+    is_expected = status not in (0, None) and ended - since < ENDED_S
     return _concluded(network, job, is_expected, case, {"ended_s": ended - since, "status": status})
 
 

@@ -32,8 +32,8 @@ then, on all hosts that are there.
 
 {table}
 
-Where nothing is heard of a host that has not said goodbye, `malt run` waits 30 s for it, and what it has started there
-for the launcher."""
+Where a link goes down, neither the host nor its network answers: `malt run` ends the job after 6 s of that. What it has
+started there waits 30 s for the launcher, and then ends by itself."""
 SURVIVAL = """## Failures that ranks outlive
 
 The same with `--survive=best-effort`. No rank uses MPI there. Seconds from the failure until the others have exchanged

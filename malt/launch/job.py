@@ -85,7 +85,7 @@ def run(
         observer.start()
         ending = Ending(folder, line.ranks, remote) if remote else None
         failure, is_ending = _ends(folder, state, ending, keepers)
-        status = job.wait(failure, is_ending)
+        status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
         keepers.collect(status, lambda: signals.times > 1)
         banners = output.close(observer.close())
         if control_server is not None:

@@ -14,6 +14,7 @@ from typing import IO, Any
 
 from malt.launch.hosts.agent.agent import PULSE_S
 from malt.launch.hosts.agent.stopwatch import Stopwatch
+from malt.launch.hosts.probe import Probe
 
 _MODULES = ("stopwatch", "closing", "traces", "watch")
 """What the agent imports, in an order in which each finds what it imports itself."""
@@ -47,6 +48,8 @@ class Connection:
         self.host = host
         self.silence = Stopwatch()
         """Since something was heard of the agent."""
+        self.probe = Probe()
+        """Asks whether the network of the host answers, once its addresses are known."""
         self.paused = threading.Event()
         """Set where the agent has answered to `pause`."""
         self.reports: queue.SimpleQueue[tuple[str, str]] = queue.SimpleQueue()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from pathlib import Path
 
-from malt.launch.hosts.agent.agent import SILENCE_S
 from malt.launch.hosts.agent.closing import has_closed
 from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.remote import RemoteHosts
@@ -24,8 +23,8 @@ class Ending:
         self._folder, self._all, self._remote = folder, set(range(ranks)), remote
         self._traces = Traces(str(folder))
         self._finished_at: float | None = None
-        self.is_forced = False
-        """Whether mpiexec has not ended by itself."""
+        self.is_forced = self.is_cut_off = False
+        """Whether mpiexec has not ended by itself; and whether it cannot, as a host is cut off."""
 
     def status(self) -> int | None:
         """Return the status of the job, or None while it runs or mpiexec may still report it. Local."""
@@ -33,9 +32,13 @@ class Ending:
         silent = self._remote.cut_off()
         failed = failed_with(self._folder)
         if failed is not None:
+            self.is_cut_off = silent is not None
             return failed
         if silent is not None:
-            self._force(f"nothing was heard of host {silent} for {SILENCE_S:.0f} s, by a link that is down, say")
+            if not self.is_cut_off:
+                silence_s = self._remote.silence_s()
+                self._force(f"nothing was heard of host {silent} for {silence_s:.0f} s, by a link that is down, say")
+            self.is_cut_off = True
             return 1
         if self._finished_at is None and self._have_ended():
             self._finished_at = time.monotonic()

@@ -21,6 +21,7 @@ from malt.launch.hosts.agent.stopwatch import Stopwatch
 from malt.launch.hosts.agent.watch import REPORT, SHARED, identity
 from malt.launch.hosts.connection import Connection, Silent
 from malt.launch.hosts.findings import Need
+from malt.launch.hosts.probe import Probe
 from malt.launch.hosts.shell import remote_shell
 from malt.launch.hosts.variables import travelling
 from malt.launch.mpi_library import PROBE, PROBE_TIMEOUT_S, LaunchError, Library
@@ -35,6 +36,8 @@ _PACKAGE = str(Path(__file__).parents[2])
 """The folder of malt."""
 HELLO_S, _REACH_S, _CLEAN_S, _PAUSES_S = 9.0, 5.0, 10.0, 1.0
 """How long the answers may take. _CLEAN_S counts from the last line of an agent on."""
+_ASK_S, CUT_OFF_S = 3.0, 6.0
+"""When a host that says nothing is asked whether its network answers; and after which time it is cut off if not."""
 _FOLDERS = ("/tmp", "/var/tmp", "/dev/shm")
 """Where the folder of a job is made if the hosts share TMPDIR, or some have no such folder."""
 
@@ -95,7 +98,10 @@ class RemoteHosts:
             for one in self._connections:
                 one.ask("reach", {host: where for host, where in endpoints.items() if host != one.host})
             others = {host: where for host, where in endpoints.items() if where != endpoint}
-            unreached: dict[str, Any] = {os.uname().nodename: agent.unreached(others)}
+            reached = agent.reached(others)
+            unreached: dict[str, Any] = {os.uname().nodename: sorted(others.keys() - reached.keys())}
+            for one in self._connections:
+                one.probe = Probe(reached.get(one.host, ()), endpoints[one.host][1])
             unreached |= self._answers("reach", _REACH_S)
         finally:
             agent.close(server)
@@ -142,6 +148,7 @@ class RemoteHosts:
             if one.host in self._unheard:
                 one.close()
                 made = self._connections[place] = Connection(one.host, self.shell, self._python)
+                made.probe = one.probe
                 self._answer(made, "hello", Stopwatch(), HELLO_S)
                 made.ask("reached")
         self._unheard = []
@@ -161,11 +168,18 @@ class RemoteHosts:
         return [one.process for one in self._connections]
 
     def cut_off(self) -> str | None:
-        """Return a host that has not been heard of for too long, or None. Writes down what ranks have reported."""
+        """Return a host that has not been heard of for too long, or None. Writes down what ranks have reported.
+
+        It is CUT_OFF_S where its network does not answer either, and else agent.SILENCE_S: its processes may be busy.
+        """
         self._take_reports()
-        silent = (one.host for one in self._connections if one.silence.seconds() > agent.SILENCE_S)
-        self._cut_off = self._cut_off or next(silent, None)
+        silent = [one.host for one in self._connections if _is_cut_off(one)]
+        self._cut_off = self._cut_off or next(iter(silent), None)
         return self._cut_off
+
+    def silence_s(self) -> float:
+        """Return for how many seconds the host that is cut off was not heard of, at most. Local."""
+        return max(one.silence.seconds() for one in self._connections if one.host == self._cut_off)
 
     def pausing(self, suspend: Callable[[int], None]) -> Callable[[int], None]:
         """Return suspend(number), before which the agents are asked to wait while this process is stopped."""
@@ -220,7 +234,10 @@ class RemoteHosts:
 
     def _clean(self) -> list[str]:
         """End what is left of the job there. Returns the hosts that do not answer: they end it by themselves."""
-        limits_s = {one: max(0.0, _CLEAN_S - one.silence.seconds()) for one in self._connections}
+        limits_s = {
+            one: 0.0 if one.host == self._cut_off else max(0.0, _CLEAN_S - one.silence.seconds())
+            for one in self._connections
+        }
         self._ask("clean")
         waited, silent = Stopwatch(), []
         for one in self._connections:
@@ -254,6 +271,14 @@ class RemoteHosts:
                     name, text = one.reports.get_nowait()
                     if REPORT.fullmatch(name):
                         reporting.write(self._folder / name, text)
+
+
+def _is_cut_off(one: Connection) -> bool:
+    silent_s = one.silence.seconds()
+    if silent_s < _ASK_S:
+        one.probe.forget()
+        return False
+    return (one.probe.ask() and silent_s > CUT_OFF_S) or silent_s > agent.SILENCE_S
 
 
 def _raise_first(complaints: Iterable[str]) -> None:

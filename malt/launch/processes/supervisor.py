@@ -39,6 +39,8 @@ _POLL_S = 0.05
 """The interval of the checks for a failed rank."""
 FAILED_S = 2.0
 """How long mpiexec may take to end the job by itself after a rank has failed."""
+_STUCK_S = 1.0
+"""How long mpiexec may take to end where it cannot reach a host: it would ask that host for ever."""
 
 
 class Supervised:
@@ -63,13 +65,17 @@ class Supervised:
         self._input.start()
         signals.suspend = self._suspend
 
-    def wait(self, failure: Callable[[], int | None], is_ending: Callable[[], bool] = bool) -> int:
+    def wait(
+        self, failure: Callable[[], int | None], is_ending: Callable[[], bool] = bool,
+        is_stuck: Callable[[], bool] = bool,
+    ) -> int:  # fmt: skip
         """Wait for the end of the job. Returns its status, or 128 + the number of the signal that ended it. Local.
 
         failure(): the status of a failed rank, or None. It is the status of the job, whatever mpiexec ends with.
-        is_ending(): whether ranks still run to their end. It is called when failure() returns 0.
+        is_ending(): whether ranks still run to their end. It is called when failure() returns 0. is_stuck(): whether
+        mpiexec cannot end the job, as it cannot reach a host.
         """
-        status = self._wait(failure, is_ending)
+        status = self._wait(failure, is_ending, is_stuck)
         if status < 0:
             self.kill_leftovers()
         self._input.close()
@@ -92,10 +98,12 @@ class Supervised:
             names = ", ".join(map(str, left))
             say(f"malt run: killed, but not ended yet: process {names}\n")
 
-    def _wait(self, failure: Callable[[], int | None], is_ending: Callable[[], bool]) -> int:
+    def _wait(
+        self, failure: Callable[[], int | None], is_ending: Callable[[], bool], is_stuck: Callable[[], bool]
+    ) -> int:  # fmt: skip
         """Wait for mpiexec, and end it when it is time to. Returns its status, or -n after signal n."""
         failed_s = 0.0
-        while not self._is_time_to_kill() and failed_s <= FAILED_S:
+        while not self._is_time_to_kill() and failed_s <= (0.0 if is_stuck() else FAILED_S):
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return self._process.wait(_POLL_S)
             status = failure()
@@ -107,7 +115,7 @@ class Supervised:
         for end in (self._process.kill if has_ended else self._process.terminate, self._process.kill):
             end()
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return self._process.wait(END_S)
+                return self._process.wait(_STUCK_S if is_stuck() else END_S)
         return -signal.SIGKILL  # mpiexec waits for a disk or a file server
 
     def _is_time_to_kill(self) -> bool:

@@ -89,12 +89,19 @@ def close(server: socket.socket) -> None:
 
 def unreached(endpoints: Mapping[str, Any]) -> list[str]:
     """The names in `endpoints` to which no connection can be made, in order."""
-    reached: set[str] = set()
+    return sorted(set(endpoints) - reached(endpoints).keys())
+
+
+def reached(endpoints: Mapping[str, Any]) -> dict[str, list[str]]:
+    """The addresses in `endpoints` to which a connection can be made, by name."""
+    found: dict[str, list[str]] = {}
+    finding = threading.Lock()
 
     def connect(name: str, address: str, port: int) -> None:
         with contextlib.suppress(OSError):
             socket.create_connection((address, port), _CONNECT_S).close()
-            reached.add(name)
+            with finding:
+                found.setdefault(name, []).append(address)
 
     tries = [
         threading.Thread(target=connect, args=(name, address, port), daemon=True)
@@ -105,7 +112,7 @@ def unreached(endpoints: Mapping[str, Any]) -> list[str]:
         one.start()
     for one in tries:
         one.join()
-    return sorted(set(endpoints) - reached)
+    return found
 
 
 def checked(wanted: Mapping[str, Any]) -> dict[str, Any]:

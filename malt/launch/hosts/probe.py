@@ -1,0 +1,75 @@
+"""Whether the network of a host answers while its agent says nothing: else its link is down, or the host is.
+
+A host answers a connection to a port where nobody listens by refusing it. Its kernel does, so a host whose processes
+are busy or stopped answers, too.
+"""
+
+from __future__ import annotations
+
+import errno
+import select
+import socket
+import threading
+from collections.abc import Sequence
+
+from malt.launch.hosts.agent.stopwatch import Stopwatch
+
+ANSWER_S = 3.0
+"""How long an answer may take: TCP asks again after 1 and 3 s. While this process is stopped no time passes."""
+_STEP_MS = 100
+_PENDING = errno.EINPROGRESS, errno.EAGAIN
+_ANSWERS = 0, errno.ECONNREFUSED
+
+
+class Probe:
+    """Questions to a host at `addresses`, each of which it has answered before, and `port`. They are asked in a thread.
+
+    Without an address none is asked.
+    """
+
+    def __init__(self, addresses: Sequence[str] = (), port: int = 0, answer_s: float = ANSWER_S) -> None:
+        self._addresses, self._port, self._answer_s = tuple(addresses), port, answer_s
+        self._thread: threading.Thread | None = None
+        self._is_unanswered, self._silence = False, 0
+
+    def ask(self) -> bool:
+        """Ask again, where no question is under way. Returns whether the last one has had no answer. Local."""
+        if self._addresses and (self._thread is None or not self._thread.is_alive()):
+            self._thread = threading.Thread(target=self._ask, args=[self._silence], name="malt probe", daemon=True)
+            self._thread.start()
+        return self._is_unanswered
+
+    def forget(self) -> None:
+        """Take the host as one that answers, as it was heard of. A question that is under way counts no more. Local."""
+        self._is_unanswered, self._thread = False, None
+        self._silence += 1
+
+    def _ask(self, silence: int) -> None:
+        is_unanswered = not answers(self._addresses, self._port, self._answer_s)
+        if silence == self._silence:
+            self._is_unanswered = is_unanswered
+
+
+def answers(addresses: Sequence[str], port: int, patience_s: float) -> bool:
+    """Whether a host answers at one of `addresses` within `patience_s`: it takes a connection, or refuses it. Local."""
+    pending, ready = dict[int, socket.socket](), select.poll()
+    try:
+        for address in addresses:
+            made = socket.socket(socket.AF_INET, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
+            pending[made.fileno()] = made
+            if (status := made.connect_ex((address, port))) in _ANSWERS:
+                return True
+            if status in _PENDING:
+                ready.register(made, select.POLLOUT)
+        waited = Stopwatch()
+        while waited.seconds() < patience_s:
+            for number, _ in ready.poll(_STEP_MS):
+                if pending[number].getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) in _ANSWERS:
+                    return True
+                ready.unregister(number)
+        return False
+    except OSError:  # too many files are open: nothing is known
+        return True
+    finally:
+        for made in pending.values():
+            made.close()
