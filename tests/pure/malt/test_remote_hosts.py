@@ -27,6 +27,7 @@ from malt.launch.hosts.allocation import Host, is_of_mpijob
 from malt.launch.hosts.connection import program
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.findings import Need
+from malt.launch.hosts.probe import answers
 from malt.launch.hosts.remote import RemoteHosts, Unreachable
 from malt.launch.hosts.shell import remote_shell
 from malt.launch.hosts.variables import travelling
@@ -183,17 +184,19 @@ def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):
 def test_once_hosts_have_tried_their_connections_nothing_listens(hosts, monkeypatch):
     found = {}
 
-    def unreached(endpoints):
+    def reached(endpoints):
         found.update({host: [["127.0.0.1"], port] for host, (_, port) in endpoints.items()})
-        assert tries(found) == []
-        return []
+        assert tries(found) == {"b": ["127.0.0.1"], "c": ["127.0.0.1"]}
+        return tries(found)
 
-    tries = agent.unreached
-    monkeypatch.setattr(agent, "unreached", unreached)
+    tries = agent.reached
+    monkeypatch.setattr(agent, "reached", reached)
     for name in ("of_host", "of_network"):
         monkeypatch.setattr(findings, name, lambda *arguments: "")
     hosts.check(NEED, {})
-    wait_for(lambda: tries(found) == ["b", "c"], 5)
+    wait_for(lambda: tries(found) == {}, 5)
+    asked = [one.probe for one in hosts._connections]  # they answer all the same
+    assert all(answers(one._addresses, one._port, 5) and one._addresses == ("127.0.0.1",) for one in asked)
 
 
 SLEEPS = "#!/bin/sh\necho $$ >> {}\nsleep 20\n"
