@@ -10,9 +10,9 @@ import pytest
 TWO_HOSTS = """
 set -e
 hostname here
-unshare --net --uts sh -c 'hostname there; echo $$ > there.part; mv there.part there; exec sleep 60' > /dev/null 2>&1 &
+unshare --net --uts sh -c 'hostname there; echo $$ > there.part; mv there.part there; exec sleep 300' > /dev/null 2>&1 &
 trap "kill $!" EXIT
-for i in 1 2 3 4 5 6 7 8 9 10; do test -s there || sleep 0.1; done
+for i in $(seq 300); do test -s there || sleep 0.1; done
 there="nsenter --target $(cat there) --net --uts"
 ip link add veth0 type veth peer name veth1 netns $(cat there)
 ip address add 10.77.0.1/24 dev veth0
@@ -23,7 +23,7 @@ $there ip link set veth1 up
 $there ip link set lo up
 printf '#!/bin/sh\\nshift\\nexec %s sh -c "$*"\\n' "$there" > agent
 chmod +x agent
-timeout 40 "$@"
+timeout 150 "$@"
 """
 """Runs its arguments on a host called here, from which ./agent reaches another, called there."""
 
@@ -37,7 +37,7 @@ def need_namespaces(folder):
     missing = [tool for tool in ("unshare", "nsenter", "ip", "timeout") if shutil.which(tool) is None]
     if missing:
         pytest.skip(f"Open MPI needs two network namespaces to use TCP on one machine; no {', '.join(missing)} here")
-    done = subprocess.run([*NAMESPACES, "true"], cwd=folder, capture_output=True, text=True, timeout=30)
+    done = subprocess.run([*NAMESPACES, "true"], cwd=folder, capture_output=True, text=True, timeout=100)
     (folder / "there").unlink(missing_ok=True)
     if done.returncode != 0:
         pytest.skip(f"Open MPI needs two network namespaces to use TCP on one machine: {done.stderr.strip()}")

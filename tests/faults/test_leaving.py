@@ -59,7 +59,7 @@ def test_the_launchers_signal_comes_once_and_what_is_open_is_closed(name, error,
     assert (tmp_path / "kept").read_text() == f"{error} nothing " and rank.poll() is None
     assert (tmp_path / "at-0.txt").read_text() == f"rank 0 was in {tmp_path / 'program.py'}, line 6"
     rank.terminate()
-    rank.communicate(timeout=5)
+    rank.communicate(timeout=100)
     assert rank.returncode == -signal.SIGTERM
 
 
@@ -86,7 +86,7 @@ def test_no_rank_leaves_before_all_are_notified(run, tmp_path):
 def test_a_signal_of_others_does_as_by_default(run, tmp_path):
     """That holds also if the launcher has sent another signal."""
     rank = run("try: os.kill(os.getpid(), 2)\nexcept KeyboardInterrupt: os.kill(os.getpid(), 15)", "signal-1")
-    rank.communicate(timeout=5)
+    rank.communicate(timeout=100)
     assert rank.returncode == -signal.SIGTERM and not (tmp_path / "stopped-0").exists()
 
 
@@ -99,13 +99,13 @@ def test_a_rank_that_misses_one_notified_before_it_leaves_too(run, tmp_path):
 
 def test_handlers_of_the_program_win(run, tmp_path):
     rank = run("signal.signal(2, lambda *_: print('mine'))\nos.kill(os.getpid(), 2)", "signal-2")
-    assert rank.communicate(timeout=5)[0] == "mine\n"
+    assert rank.communicate(timeout=100)[0] == "mine\n"
     assert rank.returncode == 0 and (tmp_path / "finished-0").exists()
 
 
 def test_a_child_is_no_rank(run, tmp_path):
     text = "if os.fork() == 0: os.kill(os.getpid(), 15)\nprint(os.waitstatus_to_exitcode(os.wait()[1]))"
-    assert run(text, "signal-15").communicate(timeout=5)[0] == "-15\n"
+    assert run(text, "signal-15").communicate(timeout=100)[0] == "-15\n"
 
 
 INSIDE = """
@@ -126,5 +126,5 @@ def test_on_several_hosts_it_stays_inside_mpi(run, tmp_path):
     assert (tmp_path / "kept").read_text() == "kept"
     wait_for((tmp_path / "probed").exists)
     rank.terminate()
-    rank.communicate(timeout=5)
+    rank.communicate(timeout=100)
     assert rank.returncode == -signal.SIGTERM

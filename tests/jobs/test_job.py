@@ -197,7 +197,7 @@ def test_after_a_second_signal_the_launcher_does_not_wait(tmp_path, malt_environ
     time.sleep(0.5)
     assert launcher.poll() is None
     launcher.terminate()
-    out, err = launcher.communicate(timeout=5)
+    out, err = launcher.communicate(timeout=8)
     assert (launcher.returncode, out, err) == (143, "", "malt run: ended by SIGTERM\n")
     assert not is_alive(int((tmp_path / "1.pid").read_text()))
 
@@ -216,14 +216,14 @@ def test_a_second_signal_during_the_clean_up_leaves_nothing(tmp_path, malt_envir
     folder = launcher.stdout.readline().strip()
     assert os.path.isdir(folder)
     launcher.terminate()
-    launcher.communicate(timeout=5)
+    launcher.communicate(timeout=200)
     assert launcher.returncode == 143 and not os.path.exists(folder)
 
 
 def test_the_status_is_known_where_sigchld_is_ignored(tmp_path, malt_environment):
     hook = "import signal; signal.signal(signal.SIGCHLD, signal.SIG_IGN); import sys"
     launcher = supervise(tmp_path, malt_environment, "exit 5", hook)
-    launcher.communicate(timeout=5)
+    launcher.communicate(timeout=200)
     assert launcher.returncode == 5
 
 

@@ -48,15 +48,15 @@ def taken(launcher):
 
 
 def test_no_report_waits_for_a_launcher_that_is_cut_off(launcher, monkeypatch):
-    monkeypatch.setattr(reporting, "_SEND_S", 1.0)
+    monkeypatch.setattr(reporting, "_SEND_S", 2.0)
     began = time.monotonic()
     fill()
     for rank in (0, 1):
         reporting.report_to(None, f"lost-{rank}", "")
-    assert time.monotonic() - began < 1
+    assert time.monotonic() - began < 2
     for name in ("rank-2.txt", "left-2", "finished-2"):  # the first alone waits
         reporting.report_to(None, name, "3")
-    assert time.monotonic() - began < 1.9
+    assert time.monotonic() - began < 3.8
     names = [name for name, _ in taken(launcher) if name != "begun-2"]
     assert names[-5:] == ["lost-0", "lost-1", "rank-2.txt", "left-2", "finished-2"]
     assert set(names[:-5]) == {"shown-2"}
