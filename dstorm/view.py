@@ -95,7 +95,7 @@ class View:
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
         """The edges of `edges` whose peers are alive."""
         failed = self.failed
-        return [edge for edge in edges if edge.peer not in failed]
+        return [edge for edge in edges if edge.peer not in failed] if failed else list(edges)
 
     def reachable(self, neighbours: Neighbours) -> Neighbours:
         """A function that returns the ranks that a rank must be able to reach, ascending.

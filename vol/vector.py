@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -53,8 +54,8 @@ class Vector(Shared):
         view = transport.view
         self._topology = Topology(graph, view, self._rank, self._mend)
         layout = Layout(
-            into=view.reachable(graph.sources),
-            out=view.reachable(graph.targets),
+            into=cache(view.reachable(graph.sources)),  # it is asked several times for each edge
+            out=cache(view.reachable(graph.targets)),
             depth=depth,
             capacity=slot_nbytes,
         )

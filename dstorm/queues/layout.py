@@ -14,8 +14,10 @@ ranks.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 from dstorm import header
 
@@ -35,12 +37,12 @@ class Layout:
     behind_nbytes: Callable[[int], int] = lambda rank: 0
     """Bytes behind the queues of a rank."""
 
-    @property
+    @cached_property
     def slot_nbytes(self) -> int:
         """Size of a slot: a header and a payload, rounded up to whole cache lines."""
         return header.NBYTES + -(-self.capacity // header.NBYTES) * header.NBYTES
 
-    @property
+    @cached_property
     def queue_nbytes(self) -> int:
         """Size of a queue: a progress header and `depth` slots."""
         return header.NBYTES + self.depth * self.slot_nbytes
@@ -55,7 +57,7 @@ class Layout:
 
     def progress(self, sender: int, receiver: int) -> int:
         """Offset of the sender's progress header in the receiver's window."""
-        place = self.into(receiver).index(sender)
+        place = bisect_left(self.into(receiver), sender)
         return len(self.out(receiver)) * header.NBYTES + place * self.queue_nbytes
 
     def slots(self, sender: int, receiver: int) -> list[int]:
@@ -65,4 +67,4 @@ class Layout:
 
     def acknowledgement(self, sender: int, receiver: int) -> int:
         """Offset of the receiver's acknowledgement in the *sender's* window."""
-        return self.out(sender).index(receiver) * header.NBYTES
+        return bisect_left(self.out(sender), receiver) * header.NBYTES

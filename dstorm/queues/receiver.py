@@ -86,8 +86,9 @@ class Inbox:
 
             def missing() -> list[InEdge]:
                 """The edges whose peers are behind."""
+                self._sync()
                 edges = [self.edges[peer] for peer in sources()]
-                return [edge for edge in edges if not self._has_reached(edge, awaited)]
+                return [edge for edge in edges if not self._is_seen_at(edge, awaited)]
 
             self._waiting.until_none("gather", missing, timeout_s)
 
@@ -203,6 +204,12 @@ class Inbox:
         if edge.step >= step or edge.done:
             return True
         self._sync()
+        return self._is_seen_at(edge, step)
+
+    def _is_seen_at(self, edge: InEdge, step: int) -> bool:
+        """As `_has_reached`, after a sync."""
+        if edge.step >= step or edge.done:
+            return True
         for cell in edge.cells:
             seen = cell.read()
             if seen is not None and (seen.step > edge.step or seen.state == DONE):

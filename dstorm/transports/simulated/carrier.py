@@ -33,6 +33,9 @@ class Simulation(Protocol):
     def when_there(self, rank: int, peers: Collection[int], event: Callable[[], object]) -> None:
         """Call `event` once the Puts of the transfer thread of `rank` to `peers` are known to be there. Local."""
 
+    def undisturbed(self, rank: int) -> AbstractContextManager[None]:
+        """Let messages that come for `rank` wake none of its waits in the block, only `moved`. Local."""
+
     def moved(self, rank: int) -> None:
         """Some of what the transfer thread of `rank` carries has arrived: a wait for that looks again. Local."""
 
@@ -53,6 +56,11 @@ class TimedRounds(Rounds):
         if not self._is_awake:
             self._is_awake = True
             self._simulation.at(self._simulation.now, self._begin)
+
+    def drain(self, what: str, timeout_s: float | None = None) -> None:
+        """As `Carrier.drain`. What it waits for is told by `moved`. One-sided. DeadlinePassed, TransferFailed."""
+        with self._simulation.undisturbed(self._rank):
+            super().drain(what, timeout_s)
 
     def _begin(self) -> None:
         try:

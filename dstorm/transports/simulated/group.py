@@ -11,9 +11,10 @@ does not grow with the number of ranks.
 
 from __future__ import annotations
 
+import gc
 import threading
-from collections.abc import Callable, Collection, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from contextvars import copy_context
 from functools import partial
 from itertools import pairwise
@@ -34,6 +35,8 @@ LONGEST_PAUSE_S = 0.01
 """Virtual time between two polls of a wait that has lasted long."""
 _SWITCH_ODDS = 0.25
 """Probability that the turn changes where it may."""
+_YOUNG_OBJECTS = 100_000
+"""After so many new objects Python's garbage collector looks at them."""
 
 
 class _Stopped(BaseException):
@@ -129,14 +132,15 @@ class Group:
         running = self._schedule.next() or 0
         self._thread = threading.get_ident()
         try:
-            if self.size == 1:
-                copy_context().run(live, running)
-            else:
-                self._start(live)
-                following: int | None = running
-                while following is not None:
-                    running = following
-                    following = self._greenlets[running].switch()
+            with _fewer_collections():
+                if self.size == 1:
+                    copy_context().run(live, running)
+                else:
+                    self._start(live)
+                    following: int | None = running
+                    while following is not None:
+                        running = following
+                        following = self._greenlets[running].switch()
             if self._waiting:
                 running = min(self._waiting)
                 raise self._never_made()
@@ -315,6 +319,17 @@ class Group:
     def _deliver_one(self, pieces: list[tuple[int, Bytes, Bytes]]) -> None:
         _, source, target = pieces.pop(self.random.randrange(len(pieces)))
         target[:] = source
+
+
+@contextmanager
+def _fewer_collections() -> Iterator[None]:
+    """Collect garbage less often. The queues of many ranks are objects that stay, and each collection visits them."""
+    usual, *older = gc.get_threshold()
+    gc.set_threshold(max(usual, _YOUNG_OBJECTS) if usual else 0, *older)
+    try:
+        yield
+    finally:
+        gc.set_threshold(usual, *older)
 
 
 def _root(error: BaseException) -> BaseException:

@@ -9,6 +9,7 @@ leave while their sender goes on, as the transfer thread of a real rank sends th
 from __future__ import annotations
 
 import threading
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
@@ -18,7 +19,7 @@ from dstorm.transport import Bytes, Transport
 from dstorm.transports.simulated.carrier import TimedRounds
 from dstorm.transports.simulated.group import TICK_S, Collective, Group
 from dstorm.transports.simulated.network import MEMORY_BANDWIDTH, Links, Network, NetworkTotals
-from dstorm.transports.simulated.timeline import Timeline
+from dstorm.transports.simulated.timeline import Lane, Timeline
 from dstorm.transports.transfer import Rounds
 
 Result = TypeVar("Result")
@@ -80,6 +81,9 @@ class TimedGroup(Group):
         self._links = Links(network, size, self.random)
         self._network, self.hosts = network, self._links.hosts
         self._timeline = self._schedule = Timeline(size, self.random)
+        self._leaving: dict[str, Lane] = {host: deque() for host in self.hosts}
+        self._entering: dict[str, Lane] = {host: deque() for host in self.hosts}
+        """By host, the messages on their way to the links of their receivers, and those on its own link."""
         self._copying_s = [0.0] * size
         """By rank, seconds of copies inside its host since its last flush."""
         self._own = [_Puts(partial(self._timeline.add, rank)) for rank in range(size)]
@@ -90,6 +94,8 @@ class TimedGroup(Group):
         """While a transfer thread starts Puts: these, and the peers that it flushes."""
         self._is_polling = [False] * size
         """By rank, whether it sleeps until a message arrives."""
+        self._is_undisturbed = [False] * size
+        """By rank, whether messages do not wake it."""
         self._looks = [0] * size
         """By rank, how often it has looked for messages since it last computed, sent or got one."""
         self._waited_s = [0.0] * size
@@ -155,7 +161,7 @@ class TimedGroup(Group):
     def _wake(self, rank: int) -> None:
         """A message has arrived."""
         self._looks[rank] = min(self._looks[rank], _MOST_LOOKS - _LOOKS_AT_A_MESSAGE)
-        if self._is_polling[rank]:
+        if self._is_polling[rank] and not self._is_undisturbed[rank]:
             self._timeline.add(rank)
 
     # -- collective calls -------------------------------------------------------------------------------------
@@ -199,11 +205,15 @@ class TimedGroup(Group):
         puts = self._own[origin] if self._carrying is None else self._carrying[0]
         puts.start(peer)
         first = self._links.leave(origin, nbytes, self.now)
-        self._timeline.at(first, partial(self._enter, puts, peer, nbytes, source, target))
+        enter = partial(self._enter, puts, peer, nbytes, source, target)
+        if self._network.jitter_s:  # one may overtake another
+            self._timeline.at(first, enter)
+        else:
+            self._timeline.follow(self._leaving[self.hosts[origin]], first, enter)
 
     def _enter(self, puts: _Puts, peer: int, nbytes: float, source: Bytes, target: Bytes) -> None:
         last = self._links.enter(peer, nbytes, self.now)
-        self._timeline.at(last, partial(self._arrive, puts, peer, source, target))
+        self._timeline.follow(self._entering[self.hosts[peer]], last, partial(self._arrive, puts, peer, source, target))
 
     def _arrive(self, puts: _Puts, peer: int, source: Bytes, target: Bytes) -> None:
         target[:] = source
@@ -275,6 +285,15 @@ class TimedGroup(Group):
         puts.known = known
         if not puts.flush(peers):
             known(puts.left_s(peers, self.now))
+
+    @contextmanager
+    def undisturbed(self, rank: int) -> Iterator[None]:
+        """As `Simulation.undisturbed`."""
+        self._is_undisturbed[rank] = True
+        try:
+            yield
+        finally:
+            self._is_undisturbed[rank] = False
 
     def moved(self, rank: int) -> None:
         """As `Simulation.moved`."""
