@@ -47,7 +47,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if chosen.command == "graph":
             return graph.main(chosen.name, chosen.n, chosen.degree, chosen.seed, chosen.hosts, chosen.json, chosen.plot)
         if chosen.command == "plan":
-            return plan.main(program, chosen.module, chosen.ranks, chosen.slots, chosen.loss, chosen.json)
+            return plan.main(
+                program, chosen.module, chosen.ranks, chosen.slots, chosen.loss, chosen.json, chosen.latency,
+                chosen.bandwidth,
+            )  # fmt: skip
         if chosen.command == "completion":
             print(completion.script(parser, chosen.shell), end="")
             return 0

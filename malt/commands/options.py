@@ -53,7 +53,7 @@ def split(words: list[str]) -> tuple[list[str], list[str]]:
 
 _WITH_VALUE = (
     "-n", "--mpi", "--hosts", "--hostfile", "--need", "--restarts", "--grace", "--output", "--filter", "--metrics",
-    "--trace", "--ranks", "--slots", "--loss",
+    "--trace", "--ranks", "--slots", "--loss", "--latency", "--bandwidth",
 )  # fmt: skip
 """The options of `malt run` and `malt plan` that take the next word."""
 
@@ -130,7 +130,10 @@ def _add_report(parser: argparse.ArgumentParser) -> None:
 
 
 def _add_plan(parser: argparse.ArgumentParser) -> None:
-    parser.usage = "malt plan [--ranks N,N...] [--slots K] [--loss X] [--json] [-m] PROGRAM ARGS..."
+    parser.usage = (
+        "malt plan [--ranks N,N...] [--slots K] [--latency SECONDS --bandwidth BYTES_A_SECOND] [--loss X] [--json] "
+        "[-m] PROGRAM ARGS..."
+    )
     parser.description = (
         "Run a program that has a malt.Replica on one rank, and predict the seconds and bytes of an epoch on more "
         "ranks and on fast and slow networks, by graph, sync and interval; of a program on apps.harness the time to a "
@@ -140,7 +143,18 @@ def _add_plan(parser: argparse.ArgumentParser) -> None:
                         help=f"for how many ranks ({','.join(map(str, RANKS))})")  # fmt: skip
     parser.add_argument("--slots", type=_number_of("ranks of a host", 1), default=1, metavar="K",
                         help="how many ranks a host has (1); with several, also the graph hierarchical")  # fmt: skip
-    parser.add_argument("--loss", type=float, metavar="X", help="the loss to reach (2 %% above that of one rank)")
+    parser.add_argument("--latency", type=_between("a latency", "seconds", 0.0, _LONGEST_S), metavar="SECONDS",
+                        help="of a network of your own, from host to host: half a round trip")  # fmt: skip
+    parser.add_argument(
+        "--bandwidth", type=_between("a bandwidth", "bytes a second", _SLOWEST, _FASTEST), metavar="BYTES_A_SECOND",
+        help="what a link of that network carries: 12.5e6 are 100 Mbit/s; malt doctor --hosts A,B measures both",
+    )  # fmt: skip
+    parser.add_argument(
+        "--loss",
+        type=_between("a loss", "", -math.inf, math.inf),
+        metavar="X",
+        help="the loss to reach (2 %% above that of one rank)",
+    )
     parser.add_argument("--json", action="store_true", help="print the measurements and all predictions as JSON")
     parser.add_argument("-m", action="store_true", dest="module", help="PROGRAM is a module, as for python -m")
 
@@ -158,6 +172,27 @@ def _number_of(things: str, least: int) -> Callable[[str], int]:
         if not (word.isdecimal() and int(word) >= least):
             raise argparse.ArgumentTypeError(f"the number of {things} is {least} or more, not {word!r}")
         return int(word)
+
+    return parse
+
+
+_LONGEST_S, _SLOWEST, _FASTEST = 10.0, 1e3, 1e13
+"""What a network of the user's own may be: its latency, and its bandwidth. Others are in milliseconds, or in Mbit/s."""
+
+
+def _between(what: str, unit: str, least: float, most: float) -> Callable[[str], float]:
+    """A type for argparse: a finite number, from `least` to `most`."""
+
+    def parse(word: str) -> float:
+        try:
+            number = float(word)
+        except ValueError:
+            number = math.nan
+        if not (math.isfinite(number) and least <= number <= most):
+            bounds = "" if math.isinf(most) else f" from {least:g} to {most:g}"
+            kind = f"a number of {unit}" if unit else "a finite number"
+            raise argparse.ArgumentTypeError(f"{what} is {kind}{bounds}, not {word!r}")
+        return number
 
     return parse
 

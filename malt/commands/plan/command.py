@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from malt.commands.plan import losses
@@ -16,6 +16,7 @@ from malt.commands.plan.prediction import (
     INTERVALS,
     MOST_SIMULATED,
     NETWORKS,
+    OWN,
     SYNCS,
     Choice,
     Prediction,
@@ -29,10 +30,11 @@ class Plan:
     """The predictions for a program, by network, number of ranks and choice. `slots`: how many ranks a host has."""
 
     def __init__(
-        self, program: str, found: Measured, ranks: Sequence[int], slots: int, trained: losses.Losses | None
+        self, program: str, found: Measured, ranks: Sequence[int], slots: int, trained: losses.Losses | None,
+        networks: Mapping[str, tuple[float, float]] = NETWORKS,
     ) -> None:  # fmt: skip
         self._name, self._program, self._ranks, self._trained = program, found, ranks, trained
-        self._slots = slots
+        self._slots, self._networks = slots, networks
         intervals = INTERVALS if trained is None else losses.INTERVALS
         graphs = (*GRAPHS, BY_HOST) if slots > 1 else GRAPHS
         self._choices = [Choice(graph, sync, times) for graph in graphs for sync in SYNCS for times in intervals]
@@ -41,7 +43,7 @@ class Plan:
         """A row for each network, number of ranks and choice."""
         return [
             self._row(predicted, choice, ranks)
-            for predicted in [Prediction(self._program, name, self._slots) for name in NETWORKS]
+            for predicted in [Prediction(self._program, name, self._slots, self._networks) for name in self._networks]
             for choice in self._choices
             for ranks in self._ranks
         ]
@@ -71,14 +73,14 @@ class Plan:
         }  # fmt: skip
         return {
             "program": self._name, "one_rank": one, "slots": self._slots, "loss": loss,
-            "best": bests(rows, program.every), "rows": rows,
+            "networks": self._networks, "best": bests(rows, program.every), "rows": rows,
         }  # fmt: skip
 
 
 def bests(rows: Sequence[dict[str, Any]], every: int) -> list[dict[str, Any]]:
     """For each network the row of the least time: to the loss, or of an epoch at `every`, the program's interval."""
     found = []
-    for name in NETWORKS:
+    for name in dict.fromkeys(row["network"] for row in rows):
         mine = [row for row in rows if row["network"] == name and _time(row) is not None]
         if "seconds_to_loss" not in rows[0]:
             mine = [row for row in mine if row["every"] == every]
@@ -93,23 +95,38 @@ def _time(row: dict[str, Any]) -> float | None:
 
 
 def main(
-    program: Sequence[str], is_module: bool, ranks: Sequence[int], slots: int, loss: float | None, as_json: bool
+    program: Sequence[str], is_module: bool, ranks: Sequence[int], slots: int, loss: float | None, as_json: bool,
+    latency_s: float | None = None, bandwidth: float | None = None,
 ) -> int:  # fmt: skip
-    """Measure the program, and print the plan. Returns 0. Local. LaunchError: it cannot be measured."""
+    """Measure the program, and print the plan. Returns 0. Local. LaunchError: it cannot be measured.
+
+    `latency_s`, `bandwidth`: of a network of the user's own, for which alone it plans.
+    """
     if not program:
         raise LaunchError("no PROGRAM to plan for (see malt plan --help)")
+    networks = _networks(latency_s, bandwidth)
     name, *arguments = program
     found = measured(name, arguments, is_module)
     trained = None
     if found.loss:
         target = min(found.losses) * (1 + losses.WITHIN) if loss is None else loss
-        trained = losses.Losses(name, arguments, found, target, slots)
+        trained = losses.Losses(name, arguments, found, target, slots, networks)
     elif loss is not None:
         raise LaunchError(f"--loss {loss:g}: {name} is no program on the harness, whose report has losses")
     print(f"malt plan: simulating up to {min(max(ranks), MOST_SIMULATED)} ranks", file=sys.stderr, flush=True)
-    facts = Plan(name, found, ranks, slots, trained).facts()
+    facts = Plan(name, found, ranks, slots, trained, networks).facts()
     print(json.dumps(facts) if as_json else table(facts))
     return 0
+
+
+def _networks(latency_s: float | None, bandwidth: float | None) -> Mapping[str, tuple[float, float]]:
+    """The networks to plan for. LaunchError: one of the two is missing."""
+    if latency_s is None and bandwidth is None:
+        return NETWORKS
+    if latency_s is None or bandwidth is None:
+        missing = "--latency SECONDS" if latency_s is None else "--bandwidth BYTES_A_SECOND"
+        raise LaunchError(f"a network of your own needs {missing}, too (malt doctor --hosts A,B measures both)")
+    return {OWN: (latency_s, bandwidth)}
 
 
 def table(facts: dict[str, Any]) -> str:
@@ -124,7 +141,7 @@ def table(facts: dict[str, Any]) -> str:
         lines.append(f"{facts['slots']} ranks on each host")
     for network in dict.fromkeys(row["network"] for row in facts["rows"]):
         rows = [row for row in facts["rows"] if row["network"] == network]
-        latency_s, bandwidth = NETWORKS[network]
+        latency_s, bandwidth = facts["networks"][network]
         lines += ["", f"{network} ({latency_s * 1e6:g} us, {bandwidth / 1e6:,.0f} MB/s): {what}; ~ is extrapolated"]
         lines += _lines(rows, [row for row in facts["best"] if row["network"] == network])
     return "\n".join(lines)

@@ -8,7 +8,7 @@ import io
 import json
 import math
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
@@ -23,8 +23,8 @@ INTERVALS: Final = (1, 4)
 """How many times the interval of the program. Wider ones are not trained."""
 WITHIN: Final = 0.02
 """How far above the last loss of one rank the loss is that is to be reached, as a part of it."""
-_ANY: Final = "10 GbE"
-"""The network on which ranks train that wait for each other: what they learn is the same on each."""
+_ANY: Final = "any"
+"""Stands for the network of ranks that wait for each other: what they learn is the same on each."""
 
 
 _TRIED: Final = 16
@@ -48,15 +48,17 @@ class Charge:
 
 
 class Losses:
-    """The epochs that a program takes to reach `target`, by choice, number of ranks and network.
+    """The epochs that a program takes to reach `target`, by choice, number of ranks and which of `networks`.
 
     `slots`: how many ranks a host has.
     """
 
     def __init__(
-        self, program: str, arguments: Sequence[str], measured: Measured, target: float, slots: int = 1
+        self, program: str, arguments: Sequence[str], measured: Measured, target: float, slots: int = 1,
+        networks: Mapping[str, tuple[float, float]] = NETWORKS,
     ) -> None:  # fmt: skip
         self._program, self._arguments, self._measured, self._slots = program, arguments, measured, slots
+        self._networks = {**networks, _ANY: next(iter(networks.values()))}
         self.target = target
         self._known: dict[tuple[Choice, int, str], float] = {}
 
@@ -85,7 +87,7 @@ class Losses:
 
     def _trained(self, choice: Choice, ranks: int, name: str) -> float:
         module = importlib.import_module(f"{self._program}.program")
-        network = Network(*NETWORKS[name], hosts_of(ranks, self._slots))
+        network = Network(*self._networks[name], hosts_of(ranks, self._slots))
         every = self._measured.every * choice.interval
         with tempfile.TemporaryDirectory() as folder:
             file = Path(folder, "report")

@@ -23,6 +23,8 @@ NETWORKS: Final[Mapping[str, tuple[float, float]]] = {
     "WAN 100 Mbit/s": (20e-3, 12.5e6),
 }
 """By name, the latency in seconds and the bytes a second of a link."""
+OWN: Final = "yours"
+"""The name of a network that the user describes."""
 GRAPHS: Final = ("all", "exponential", "one-peer", "ring")
 BY_HOST: Final = "hierarchical"
 """The graph that is tried besides where hosts have several ranks."""
@@ -60,19 +62,22 @@ class Epoch:
 
 
 class Prediction:
-    """The epochs of a measured program on one network. `slots`: how many ranks a host has."""
+    """The epochs of a measured program on one of `networks`. `slots`: how many ranks a host has."""
 
-    def __init__(self, program: Measured, name: str, slots: int = 1) -> None:
+    def __init__(
+        self, program: Measured, name: str, slots: int = 1, networks: Mapping[str, tuple[float, float]] = NETWORKS
+    ) -> None:  # fmt: skip
         self._program, self.name, self._slots = program, name, slots
+        self._latency_s, self._bandwidth = networks[name]
         self._known: dict[tuple[str, str, int, int], float] = {}
 
     def epoch(self, choice: Choice, ranks: int) -> Epoch:
         """An epoch on so many ranks, each of which has as many rows."""
-        program, (_, bandwidth) = self._program, NETWORKS[self.name]
+        program = self._program
         exchanges = program.exchanges / ranks / choice.interval
         apart_s, exchange_s = program.compute_s * choice.interval, self.exchange_s(choice, ranks)
         sent = ranks * across(choice.graph, ranks, self._slots) * program.nbytes
-        most = math.ceil(ranks / self._slots) * bandwidth * (apart_s + exchange_s)
+        most = math.ceil(ranks / self._slots) * self._bandwidth * (apart_s + exchange_s)
         total_s = exchanges * (apart_s + exchange_s)
         share = exchange_s / (apart_s + exchange_s) if total_s else 0.0
         return Epoch(total_s, exchanges * min(sent, most), share, ranks > MOST_SIMULATED)
@@ -101,8 +106,7 @@ class Prediction:
     def _simulated(self, choice: Choice, ranks: int) -> float:
         program = self._program
         nbytes = int(min(max(program.nbytes, 4), _MOST_NBYTES))
-        latency_s, bandwidth = NETWORKS[self.name]
-        network = Network(latency_s, bandwidth, hosts_of(ranks, self._slots))
+        network = Network(self._latency_s, self._bandwidth, hosts_of(ranks, self._slots))
         network.payload_scale = max(1.0, program.nbytes / nbytes)
         apart_s = program.compute_s * choice.interval
 

@@ -6,10 +6,11 @@ import math
 
 import pytest
 
+from malt.commands.command_line import main
 from malt.commands.plan.command import bests, table
 from malt.commands.plan.losses import Losses
 from malt.commands.plan.measuring import Measured, is_on_harness
-from malt.commands.plan.prediction import Choice, Prediction, across
+from malt.commands.plan.prediction import OWN, Choice, Prediction, across
 
 pytestmark = pytest.mark.serial
 WAN, LATENCY_S, BANDWIDTH = "WAN 100 Mbit/s", 20e-3, 12.5e6
@@ -26,6 +27,32 @@ def test_an_exchange_takes_its_messages_latencies_and_merges():
     assert found.exchange_s(RING, 4) == pytest.approx(3 * LATENCY_S + message_s + 0.001, rel=0.02)
     least_s = 3 * LATENCY_S + 3e6 / BANDWIDTH + 0.003
     assert least_s < found.exchange_s(ALL, 4) < least_s + 2 * message_s  # ranks send to the same peer at once
+
+
+def test_a_network_of_the_users_own_is_one_of_its_numbers():
+    own, known = Prediction(PROGRAM, OWN, networks={OWN: (LATENCY_S, BANDWIDTH)}), Prediction(PROGRAM, WAN)
+    assert own.exchange_s(RING, 4) == known.exchange_s(RING, 4)
+    assert Prediction(PROGRAM, OWN, networks={OWN: (LATENCY_S, BANDWIDTH / 2)}).exchange_s(RING, 4) > own.exchange_s(
+        RING, 4
+    )
+
+
+@pytest.mark.parametrize("words, why", [
+    (["--latency", "0.02"], "a network of your own needs --bandwidth BYTES_A_SECOND, too"),
+    (["--bandwidth", "12.5e6"], "a network of your own needs --latency SECONDS, too"),
+    (["--latency", "20", "--bandwidth", "1e6"], "a latency is a number of seconds from 0 to 10, not '20'"),
+    (["--latency", "-1", "--bandwidth", "1e6"], "a latency is a number of seconds from 0 to 10, not '-1'"),
+    (["--latency", "0", "--bandwidth", "100"], "a number of bytes a second from 1000 to 1e+13, not '100'"),
+    (["--latency", "0", "--bandwidth", "fast"], "a number of bytes a second from 1000 to 1e+13, not 'fast'"),
+    (["--loss", "nan"], "a loss is a finite number, not 'nan'"),
+])  # fmt: skip
+def test_what_is_no_network_is_refused_in_one_line(words, why, capsys):
+    try:
+        status = main(["plan", *words, "loop.py"])
+    except SystemExit as ended:
+        status = ended.code
+    out, err = capsys.readouterr()
+    assert (status, out, err.count("\n")) == (2, "", 1) and err.startswith("malt plan: ") and why in err
 
 
 def test_under_asp_messages_leave_while_ranks_compute():
@@ -74,13 +101,13 @@ def test_more_ranks_are_extrapolated_by_the_peers_of_a_rank():
 
 def test_epochs_to_a_loss_grow_as_between_the_last_numbers_that_were_simulated():
     found = Losses("apps.svm", (), PROGRAM, 0.1)
-    found._known = {(RING, 16, "10 GbE"): 5.0, (RING, 64, "10 GbE"): 10.0}
+    found._known = {(RING, 16, "any"): 5.0, (RING, 64, "any"): 10.0}
     assert found.epochs(RING, 1024, WAN) == 40.0  # where ranks wait they learn the same on each network
-    found._known = {(RING, 16, "10 GbE"): 5.0, (RING, 64, "10 GbE"): math.inf}
+    found._known = {(RING, 16, "any"): 5.0, (RING, 64, "any"): math.inf}
     assert found.epochs(RING, 256, WAN) == math.inf
-    found._known = {(RING, 16, "10 GbE"): math.inf, (RING, 64, "10 GbE"): 5.0}
+    found._known = {(RING, 16, "any"): math.inf, (RING, 64, "any"): 5.0}
     assert found.epochs(RING, 256, WAN) == math.inf
-    found._known = {(RING, 16, "10 GbE"): 10.0, (RING, 64, "10 GbE"): 5.0}
+    found._known = {(RING, 16, "any"): 10.0, (RING, 64, "any"): 5.0}
     assert found.epochs(RING, 256, WAN) == 5.0
 
 
@@ -111,6 +138,7 @@ def test_the_table_marks_the_best_and_what_is_extrapolated():
     rows = [row(), row(ranks=256, seconds=0.5)]
     one = {"seconds_an_epoch": 2.0, "exchanges_an_epoch": 4, "bytes_a_message": 1e6, "every": 10, "compute_s": 0.5}
     facts = {"program": "p", "one_rank": one, "slots": 2, "loss": None, "best": rows[1:], "rows": rows}
+    facts["networks"] = {"10 GbE": (25e-6, 1.25e9)}
     lines = table(facts).splitlines()
     assert lines[0] == "p on one rank: 2 s an epoch, 4 exchanges of 1,000,000 bytes, one every 10, 0.5 s apart"
     assert lines[1] == "2 ranks on each host"
