@@ -40,13 +40,14 @@ class Plan:
         self._choices = [Choice(graph, sync, times) for graph in graphs for sync in SYNCS for times in intervals]
 
     def rows(self) -> list[dict[str, Any]]:
-        """A row for each network, number of ranks and choice."""
-        return [
-            self._row(predicted, choice, ranks)
-            for predicted in [Prediction(self._program, name, self._slots, self._networks) for name in self._networks]
-            for choice in self._choices
-            for ranks in self._ranks
-        ]
+        """A row for each network, number of ranks and choice. It says on stderr which network it is at."""
+        rows = []
+        for name in self._networks:
+            most = min(max(self._ranks), MOST_SIMULATED)
+            print(f"malt plan: simulating up to {most} ranks, {name}", file=sys.stderr, flush=True)
+            predicted = Prediction(self._program, name, self._slots, self._networks)
+            rows += [self._row(predicted, choice, ranks) for choice in self._choices for ranks in self._ranks]
+        return rows
 
     def _row(self, predicted: Prediction, choice: Choice, ranks: int) -> dict[str, Any]:
         epoch = predicted.epoch(choice, ranks)
@@ -113,7 +114,6 @@ def main(
         trained = losses.Losses(name, arguments, found, target, slots, networks)
     elif loss is not None:
         raise LaunchError(f"--loss {loss:g}: {name} is no program on the harness, whose report has losses")
-    print(f"malt plan: simulating up to {min(max(ranks), MOST_SIMULATED)} ranks", file=sys.stderr, flush=True)
     facts = Plan(name, found, ranks, slots, trained, networks).facts()
     print(json.dumps(facts) if as_json else table(facts))
     return 0
