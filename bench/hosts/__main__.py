@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from bench.hosts import failures, page, programs, starts, training, ways
+from bench.hosts import failures, page, planning, programs, starts, training, ways
 from bench.hosts.trials import YIELD
 from bench.svm import task
 
@@ -93,7 +93,28 @@ def graphs(python: str, quick: bool) -> dict[str, Lines]:
     return {str(len(names)): _trained(python, names, plan) for names in ("ab", "abcd")}
 
 
-_MEASURED = transfers, link, far, graphs, programs.programs, starts.starts, failures.failures, failures.survival
+def planned(python: str, quick: bool) -> Lines:
+    """Trainings over links of several rates, and what simulated ranks predict of them."""
+    plan = planning.QUICK if quick else planning.PLAN
+    words = "bench.hosts.planned", json.dumps(plan._asdict())
+    found = []
+    for mbit in planning.MBIT:
+        print(f"... {mbit} Mbit/s", file=sys.stderr, flush=True)
+        found += planning.compared(_on_hosts(python, "ab", 2, words, mbit=mbit), mbit, plan)
+    return found
+
+
+_MEASURED = (
+    transfers,
+    link,
+    far,
+    graphs,
+    planned,
+    programs.programs,
+    starts.starts,
+    failures.failures,
+    failures.survival,
+)
 PARTS: dict[str, Callable[[str, bool], Any]] = {one.__name__: one for one in _MEASURED}
 WITHOUT_DATA = {"transfers", "starts", "failures", "survival"}
 

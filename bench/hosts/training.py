@@ -47,6 +47,8 @@ class Plan(NamedTuple):
     """One in which ranks wait for each other ends after so many exchanges of each rank."""
     target: float = TARGET
     """The objective to reach."""
+    compute_s: float = 0.0
+    """What simulated ranks take for the examples before an exchange. Real ones take what they take."""
 
 
 class Rows(NamedTuple):
@@ -91,6 +93,7 @@ class Run:
         malt.barrier()
         start, next_s = malt.clock(), 0.0
         for number, part in enumerate(self._parts, 1):
+            malt.compute(plan.compute_s)
             self._learner.learn(part, True)
             now = malt.clock() - start
             if now >= next_s and len(self._marks) < KEPT:

@@ -87,10 +87,11 @@ WAYS = {
     "bsp, all, int8, a quarter, outer Nesterov": Way(**_ROUNDED, top=0.25, outer=_OUTER),
     "bsp, all": Way(sync="bsp"),
     "bsp, hierarchical": Way(**_NEAR, sync="bsp"),
+    "bsp, ring": Way(graph="ring", sync="bsp"),
 }
 LINK = tuple(WAYS)[:9]
 """Those that are compared over a link of a low rate."""
 FAR = LINK[:3]
 """Those that are compared where a round trip takes long and packets are lost."""
-GRAPHS = tuple(WAYS)[9:]
+GRAPHS = tuple(WAYS)[9:11]
 """Those whose bytes are compared. Under bsp they are the same in each run."""

@@ -1,0 +1,61 @@
+"""Seconds to an objective as malt.simulate predicts them, and as hosts take them that links of low rates join."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import malt
+from bench.hosts import planned
+from bench.hosts.training import Plan, rows
+from malt.kernels import linear
+
+MBIT = (10, 30, 100)
+"""The rates that links are held to."""
+PLAN = Plan(("bsp, all", "bsp, hierarchical", "bsp, ring"), 1, 0.0, 25, 0.1945)
+QUICK = PLAN._replace(exchanges=4, target=0.5)
+HOSTS = ("a", "a", "b", "b")
+BEST = 3
+"""How many of the best choices are compared by their order."""
+
+
+def predicted(facts: Mapping[str, Any], plan: Plan) -> list[dict[str, Any]]:
+    """The results of the plan on simulated ranks of a network whose link, and whose compute, were measured."""
+    network = malt.Network(facts["latency_s"], facts["bandwidth"], list(HOSTS))
+    linear.compile_kernels()
+
+    def live(rank: int) -> list[dict[str, Any]]:
+        return list(planned.results(rows(), plan._replace(compute_s=facts["compute_s"])))
+
+    return malt.simulate(live, len(HOSTS), network=network)[0]
+
+
+def compared(lines: Sequence[Mapping[str, Any]], mbit: int, plan: Plan) -> list[dict[str, Any]]:
+    """What was measured at a rate, beside what is predicted. `lines`: what bench.hosts.planned has printed."""
+    facts, *results = lines
+    found = []
+    for expected, result in zip(predicted(facts, plan), results, strict=True):
+        seconds = {"predicted": expected["seconds"], "measured": result["seconds"]}
+        exchanges = {"predicted_exchanges": expected["exchanges"], "exchanges": result["exchanges"]}
+        found.append({"mbit": mbit, "way": result["way"], "seed": result["seed"], **seconds, **exchanges, **facts})
+    return found
+
+
+def error(row: Mapping[str, Any]) -> float:
+    """By which part the prediction is off; infinity where one of the two does not reach the target."""
+    if not (row["predicted"] and row["measured"]):
+        return float("inf")
+    return abs(float(row["predicted"]) / float(row["measured"]) - 1)
+
+
+def best(rows: Sequence[Mapping[str, Any]], kind: str) -> list[tuple[int, str]]:
+    """The rate and the way of the least seconds, in their order: "predicted" or "measured"."""
+    ordered = sorted(rows, key=lambda row: float(row[kind] or "inf"))
+    return [(row["mbit"], row["way"]) for row in ordered[:BEST]]
+
+
+def summary(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float, bool]:
+    """The median error, the largest, and whether the best are predicted in their order."""
+    errors = [error(row) for row in rows]
+    return statistics.median(errors), max(errors), best(rows, "predicted") == best(rows, "measured")

@@ -1,0 +1,47 @@
+"""bench.hosts.planning: how far predictions are off, and in which order they put the best."""
+
+from __future__ import annotations
+
+import socket
+import threading
+
+import pytest
+
+from bench.hosts import page, planned, planning
+
+pytestmark = pytest.mark.serial
+
+
+def row(mbit, graph, predicted, measured):
+    return {"mbit": mbit, "way": f"bsp, {graph}", "predicted": predicted, "measured": measured, "latency_s": 1e-3,
+            "bandwidth": 8e6, "compute_s": 2e-3}  # fmt: skip
+
+
+ROWS = [row(10, "all", 10.0, 12.5), row(100, "all", 4.0, 4.0), row(100, "ring", 1.0, 2.0), row(30, "ring", 3.0, 3.0)]
+
+
+def test_the_errors_and_the_order_of_the_best():
+    assert [planning.error(one) for one in ROWS] == pytest.approx([0.2, 0.0, 0.5, 0.0])
+    assert planning.summary(ROWS) == (pytest.approx(0.1), pytest.approx(0.5), True)
+    assert planning.best(ROWS, "measured") == [(100, "bsp, ring"), (30, "bsp, ring"), (100, "bsp, all")]
+    swapped = [*ROWS[:2], row(100, "ring", 1.0, 3.5), ROWS[3]]
+    assert planning.summary(swapped)[2] is False
+    assert planning.error(row(10, "all", 1.0, None)) == planning.error(row(10, "all", None, 1.0)) == float("inf")
+
+
+def test_the_page_has_them():
+    text = page.planned({"openmpi": {"planned": ROWS}})
+    assert "| 10 Mbit/s, all | Open MPI | 8.00 | 1.00 | 2.00 | 10.00 | 12.50 | 20% |" in text
+    assert "- Open MPI: the median error is 10%, the largest 50%. The three best are ring at 100, ring at 30" in text
+    swapped = [*ROWS[:2], row(100, "ring", 1.0, 3.5), ROWS[3]]
+    assert "ring at 30, ring at 100, all at 100; predicted ring at 100" in page.planned({"mpich": {"planned": swapped}})
+
+
+def test_a_connection_has_a_latency_and_a_bandwidth():
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        serving = threading.Thread(target=lambda: planned._serve(listening.accept()[0]), daemon=True)
+        serving.start()
+        with socket.create_connection(listening.getsockname(), 10) as connection:
+            latency_s, bandwidth = planned._timed(connection)
+        serving.join(10)
+    assert 0 < latency_s < 1 and bandwidth > 1e6
