@@ -75,7 +75,8 @@ def write(
 
 def write_compact(buffer: memoryview, message: Header) -> None:
     """Write the header of a compact message at the start of `buffer`, which holds its payload behind. Local."""
-    fields = message._replace(state=COMPACT)
+    number, step, _, encoding, nbytes, weight, share = message
+    fields = tuple.__new__(Header, (number, step, COMPACT, encoding, nbytes, weight, share))
     _WORDS.pack_into(buffer, 0, *fields, _compact_check(fields, buffer, 0))
 
 
@@ -121,7 +122,7 @@ def _checked(buffer: memoryview, offset: int) -> tuple[int, Header | None]:
     found, check = tuple.__new__(Header, fields[:-1]), fields[-1]  # in half the time of Header(...)
     if found.state == COMPACT:
         is_whole = 0 <= found.nbytes <= COMPACT_NBYTES and check == _compact_check(found, buffer, offset)
-        return check, found._replace(state=WHOLE) if is_whole else None
+        return check, tuple.__new__(Header, (*fields[:2], WHOLE, *fields[3:-1])) if is_whole else None
     if check == hash(found):
         return check, found
     # Memory starts as zeros, so a header that was never written has no hash.

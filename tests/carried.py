@@ -84,6 +84,9 @@ class LinkTransport(SimulatedTransport):
         if carried:
             self.carrier = Rounds(self, 5.0)
 
+    def progress(self):
+        self._group.maybe_switch(self._group.current)
+
     def window(self, nbytes):
         return self.kind(self._group, self.rank, nbytes, self.hosts)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from dstorm import Message, OutgoingMessage, Transport
-from dstorm.queues import compiled
+from dstorm.queues import compiled, direct
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.outgoing import Join, supersede
 from vol.graphs.graph import Graph
@@ -52,9 +52,10 @@ class DenseVector(Vector):
         self._averages_to_copy = 0
         self.adopt(array)
         if not self._check_finite:
-            self._compiled = compiled.calls(self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins)
-        if self._compiled is not None and not consistency.lockstep:
-            self._before = Before(self._compiled.before)
+            calls = self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins
+            self._at_once = compiled.calls(*calls) or direct.calls(*calls)
+        if self._at_once is not None and not consistency.lockstep:
+            self._before = Before(self._at_once.before)
 
     def adopt(self, array: Array) -> None:
         """Make `array` the replica, without a copy. Local.
@@ -69,13 +70,13 @@ class DenseVector(Vector):
         }
         for outgoing in self._messages.values():
             self._queues.prepare(outgoing)
-        if self._compiled is not None:
-            self._compiled = self._compiled.adopted(self._flat)
+        if self._at_once is not None:
+            self._at_once = self._at_once.adopted(self._flat)
 
     # -- private ----------------------------------------------------------------------------------------------
 
     def _mend(self, before: Neighbours) -> None:
-        self._compiled = None
+        self._at_once = None
 
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         if rows is not None:

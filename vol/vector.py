@@ -11,8 +11,10 @@ from typing import Any
 import numpy as np
 
 from dstorm import Layout, Message, PeerLost, Queues, Statistics, Transport
+from dstorm.queues import direct
 from dstorm.queues.compiled import CompiledCalls
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.direct import DirectCalls
 from vol import arguments
 from vol.graphs.graph import Graph
 from vol.merge import AVG, BUILT_IN, PUSH_SUM, SUM, TRAINED, GatherFunction, UserFunction
@@ -49,8 +51,8 @@ class Vector(Shared):
         self._gathered_at = 0
         self._function: GatherFunction | UserFunction | None = None
         """The function of the last gather, which needs no second check."""
-        self._compiled: CompiledCalls | None = None
-        """What does a usual scatter or gather in one compiled call, until the neighbours change."""
+        self._at_once: CompiledCalls | DirectCalls | None = None
+        """What does a usual scatter or gather in one call, until the neighbours change."""
         view = transport.view
         self._topology = Topology(graph, view, self._rank, self._mend)
         layout = Layout(
@@ -58,6 +60,7 @@ class Vector(Shared):
             out=cache(view.reachable(graph.targets)),
             depth=depth,
             capacity=slot_nbytes,
+            carries=direct.carries(consistency, transport.hosts, slot_nbytes),
         )
         self._peers = layout.out(self._rank)
         """All ranks to which this one may ever send."""
@@ -124,8 +127,8 @@ class Vector(Shared):
                 weight = _checked_weight(self.name, weight)
             step = self._step + 1
             self._topology.follow()
-            if self._compiled is not None and rows is None and to is None:
-                done = self._compiled.send(step, weight, self._mass)
+            if self._at_once is not None and rows is None and to is None:
+                done = self._at_once.send(step, weight, self._mass)
                 if done is not None:
                     sent, self._mass = done
                     self._step, self._weight = step, weight
@@ -183,10 +186,10 @@ class Vector(Shared):
             if function is TRAINED and self._consistency.acknowledges:
                 function = AVG
             is_simple = function is AVG or (lockstep and function is SUM)
-            if is_simple and timeout_s is None and self._compiled is not None:
-                found = self._compiled.merge(function is AVG)
+            if is_simple and timeout_s is None and self._at_once is not None:
+                found = self._at_once.merge(function is AVG)
                 if not isinstance(found, tuple):
-                    found = self._compiled.merge_later(found, self._sources, function is AVG)
+                    found = self._at_once.merge_later(found, self._sources, function is AVG)
                 if found is not None:
                     self._gathered_at = self._step
                     self._mass = 1.0

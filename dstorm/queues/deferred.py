@@ -43,7 +43,7 @@ class Deferred:
     def __init__(
         self, window: Window, transport: Transport, carrier: Carrier, peers: Iterable[int], owes: bool
     ) -> None:  # fmt: skip
-        self.peers, self._owes = frozenset(peers), owes
+        self.peers, self.owes = frozenset(peers), owes
         self._window, self._carrier = window, carrier
         self._clock, self._pause = transport.clock, transport.pause
         self._using = threading.Lock()
@@ -78,8 +78,13 @@ class Deferred:
             polls += 1
             self._carrier.check()
 
+    def try_take(self) -> bool:
+        """Take it, unless the carrier uses it; return whether that was done. Local. TransferFailed."""
+        self._carrier.check()
+        return self._using.acquire(False)
+
     def give(self) -> None:
-        """End what `take` began. Local."""
+        """End what `take` or `try_take` began. Local."""
         self._using.release()
 
     def started(self, peers: Iterable[int], sent: bool = True) -> None:
@@ -124,9 +129,14 @@ class Deferred:
             edge.acknowledged = edge.ring.taken
         if far:
             self._watch()
-            if not self._owes:
+            if not self.owes:
                 self.pay_now()
         return [edge for edge in edges if edge.peer not in self.peers]
+
+    def carried(self, peers: Iterable[int]) -> None:
+        """Note that messages to `peers` carry the acknowledgements that wait for them. Local."""
+        for peer in peers:
+            self._owed.pop(peer, None)
 
     def pay(self) -> None:
         """Start to put the acknowledgements that wait. One-sided."""

@@ -44,11 +44,12 @@ class Queues(Closing):
             raise
         self.transport = transport
         self.waiting = Waiting(transport, deadline_s, self.notice)
-        self._deferred = deferred(self._window, transport, layout, consistency)
-        self.outbox = Outbox(transport, self._window, layout, consistency, self.waiting, self._deferred)
+        self.deferred = deferred(self._window, transport, layout, consistency)
+        """What leaves flushes to other hosts for later; None: nothing does."""
+        self.outbox = Outbox(transport, self._window, layout, consistency, self.waiting, self.deferred)
         self.has_buffer = self.outbox.outgoing is not None
         """Whether some messages wait in an outgoing buffer before they leave."""
-        self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting, self._deferred)
+        self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting, self.deferred)
         self.step = 0
         """The step of the last send."""
         if consistency.lockstep and transport.view.can_change:
@@ -198,8 +199,8 @@ class Queues(Closing):
 
     def _leave_later(self, far: Collection[int]) -> None:
         """As `_leave_to`, by the carrier."""
-        if self._deferred is not None:
-            self._deferred.close()  # a header that says less must not arrive later
+        if self.deferred is not None:
+            self.deferred.close()  # a header that says less must not arrive later
         self._leave_to(far)
 
     def _leave_to(self, peers: Collection[int]) -> None:
@@ -221,7 +222,7 @@ class Queues(Closing):
         if not self.closed:
             raise ClosedError("queues are freed only after all ranks have closed them")
         with self.turn.lock:
-            for load in (self.outbox.outgoing, self._deferred):
+            for load in (self.outbox.outgoing, self.deferred):
                 if load is not None and self.transport.carrier is not None:
                     self.transport.carrier.remove(load)
             self._window.free()

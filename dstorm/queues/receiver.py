@@ -21,6 +21,10 @@ from dstorm.transport import Bytes, Transport, Window
 _TORN_RETRIES = 16
 """How often a gather tries to copy a torn message before it leaves it to the next gather. A sender that never pauses
 must not hold a receiver up."""
+_MOST_PIECES = 64
+"""The most calls by which a gather that finds nothing lets pieces of messages come in."""
+_IDLE_S = 1e-5
+"""A call that takes less has moved no bytes."""
 
 
 class Message(NamedTuple):
@@ -117,9 +121,24 @@ class Inbox:
             for edge in self.edges.values():
                 taken += self._take_newest(edge) if newest else self._take_all(edge)
             if not taken and deferred is not None:
-                self._transport.progress()  # a loop of the user's may look for messages, and do nothing else
+                self._let_come_in()
         self._handed = taken
         return taken
+
+    def _let_come_in(self) -> None:
+        """Let Puts of other hosts come in. Local. A loop of the user's may look for messages, and do nothing else.
+
+        Some MPI libraries take a small piece of a long message in each call: more calls follow while pieces come.
+        """
+        transport, polls = self._transport, 0
+        end = transport.clock()
+        while polls < _MOST_PIECES:
+            start = end
+            transport.progress()
+            end = transport.clock()
+            if end - start < _IDLE_S:
+                break
+            polls += 1
 
     def refuse(self, message: Message) -> None:
         """As `Queues.refuse`."""

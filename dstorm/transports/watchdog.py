@@ -2,15 +2,30 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 
 _LAST_RESORT_S = 5.0
 """How long the job may take to end before this process exits by itself: ending the job may hang, too."""
+
+
+class _Watching:
+    """A block of code in which a call is watched: in a third of the time of a generator."""
+
+    __slots__ = ("_calls", "_what")
+
+    def __init__(self, calls: dict[int, tuple[str, float]], what: str) -> None:
+        self._calls, self._what = calls, what
+
+    def __enter__(self) -> None:
+        self._calls[id(self)] = self._what, time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        del self._calls[id(self)]
 
 
 class Watchdog:
@@ -26,15 +41,9 @@ class Watchdog:
         self._thread = threading.Thread(target=self._watch, name="malt watchdog", daemon=True)
         self._thread.start()
 
-    @contextlib.contextmanager
-    def watching(self, what: str) -> Iterator[None]:
+    def watching(self, what: str) -> AbstractContextManager[None]:
         """Watch the call `what` while the block runs. Local. Several threads may be in such blocks."""
-        call = (what, time.monotonic())
-        self._calls[id(call)] = call
-        try:
-            yield
-        finally:
-            del self._calls[id(call)]
+        return _Watching(self._calls, what)
 
     def stop(self) -> None:
         """End the thread. Local."""

@@ -14,7 +14,7 @@ from functools import partial
 
 from dstorm import header
 from dstorm.errors import TransferFailed
-from dstorm.header import DONE, WHOLE, WRITING, Watched
+from dstorm.header import DONE, WHOLE, WRITING, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.deferred import Deferred
 from dstorm.queues.layout import Layout
@@ -41,8 +41,9 @@ class Outbox:
         self.outgoing = self._buffer()
         self._at_once = {peer: edge for peer, edge in self.edges.items() if not edge.is_far}
         """The edges that are written while a scatter waits."""
-        self._crossing = self._make_crossing(layout.capacity)
-        self._near = {peer: edge for peer, edge in self._at_once.items() if peer not in self._crossing.edges}
+        self.crossing = self._make_crossing(layout.capacity)
+        """Those to other hosts among them that need fewer stages."""
+        self._near = {peer: edge for peer, edge in self._at_once.items() if peer not in self.crossing.edges}
         """Those that are written in stages which all of them share."""
         self._flush_all = window.prepared_flush(list(self._near))
 
@@ -53,6 +54,7 @@ class Outbox:
             SendRing(layout.depth),
             slots,
             Watched(self._window.memory.data, layout.acknowledgement(rank, peer)),
+            [Watched(self._window.memory.data, offset) for offset in layout.carried(rank, peer)],
             [self._header(peer, slot) for slot in slots],
             self._header(peer, layout.progress(rank, peer)),
             heard_at=self._transport.clock(),
@@ -101,7 +103,7 @@ class Outbox:
         if self.outgoing is not None:
             far, edges = [edge for edge in edges if edge.is_far], [edge for edge in edges if not edge.is_far]
             self._post(self.outgoing, far, step, weight, share, join)
-        if self._crossing.edges:
+        if self.crossing.edges:
             self._send_across(edges, step, weight, share)
         elif self._near:
             self._send_near(edges, step, weight, share)
@@ -110,7 +112,7 @@ class Outbox:
 
     def _send_across(self, edges: Sequence[OutEdge], step: int, weight: float, share: float) -> None:
         """Send to other hosts and to peers of this one, and the step to all of both."""
-        crossing, sending = self._crossing, set(edges)
+        crossing, sending = self.crossing, set(edges)
         across = [edge for edge in crossing.edges.values() if edge in sending]
         crossing.take()
         try:
@@ -180,8 +182,8 @@ class Outbox:
         edges = []
         for message in messages:
             edge = self.edges[message.peer]
-            if edge.acknowledgement.read() is not edge.heard:
-                self._note_acknowledgement(edge)
+            if edge.carried or edge.acknowledgement.read() is not edge.heard:
+                self.note_acknowledgement(edge)
             if not edge.done:
                 edge.message, edge.slot = message, edge.ring.next_slot
                 edges.append(edge)
@@ -191,10 +193,10 @@ class Outbox:
                 """The edges whose peers must acknowledge more before this rank may send. Local."""
                 return [edge for edge in edges if not self._may_send(edge)]
 
-            if self._crossing.edges and (behind := missing()):
+            if self.crossing.edges and (behind := missing()):
                 if self._deferred is not None:
                     self._deferred.pay_now()  # a peer may wait for it
-                self._crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
+                self.crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
             edges = [edge for edge in edges if not edge.done]
@@ -217,16 +219,23 @@ class Outbox:
     def _may_send(self, edge: OutEdge) -> bool:
         if not edge.ring.may_send(self._in_flight):
             self._window.sync()
-            self._note_acknowledgement(edge)
+            self.note_acknowledgement(edge)
         return edge.done or edge.ring.may_send(self._in_flight)
 
-    def _note_acknowledgement(self, edge: OutEdge) -> None:
+    def note_acknowledgement(self, edge: OutEdge) -> None:
+        """Note what the peer has acknowledged by now. Local."""
+        for cell in edge.carried:
+            seen = cell.read()
+            if seen is not None and seen.number > edge.ring.taken:
+                self._note(edge, seen)
         seen = edge.acknowledgement.read()
-        if seen is None or seen is edge.heard:
-            return
-        edge.heard = seen
+        if seen is not None and seen is not edge.heard:
+            edge.heard = seen
+            edge.done = edge.done or seen.state == DONE
+            self._note(edge, seen)
+
+    def _note(self, edge: OutEdge, seen: Header) -> None:
         edge.ring.acknowledged(seen.number)
-        edge.done = edge.done or seen.state == DONE
         if seen.step > edge.step or edge.done:
             edge.step = seen.step
             edge.heard_at = self._transport.clock()

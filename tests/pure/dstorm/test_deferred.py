@@ -209,7 +209,7 @@ def closing(seed):
             queues.close()
         transport._group.switch(rank, 1.0)
         if rank == 0:
-            queues.outbox._note_acknowledgement(queues.outbox.edges[1])
+            queues.outbox.note_acknowledgement(queues.outbox.edges[1])
             assert queues.outbox.edges[1].done
             queues.close()
         transport.barrier()
@@ -262,7 +262,7 @@ def test_the_newest_acknowledgement_goes_with_the_next_messages_and_none_after_a
 def test_ranks_begin_with_the_rank_after_their_own():
     def order(rank, queues, transport):
         outgoing = queues.outbox.outgoing
-        return list(queues.outbox._crossing.edges if outgoing is None else outgoing.tracks)
+        return list(queues.outbox.crossing.edges if outgoing is None else outgoing.tracks)
 
     for sync in ("bsp", "asp"):
         assert run(order, "abcd", sync=sync) == [[1, 2, 3], [2, 3, 0], [3, 0, 1], [0, 1, 2]]

@@ -162,14 +162,14 @@ def test_a_signal_within_a_call_is_raised_after_it(sync, monkeypatch):
     _, (v, other) = group(2, 5, "f4", sync)
     other.scatter()
     for name, one, act in (("_scatter", v, v.scatter), ("_gather", other, other.gather)):
-        call = getattr(one._compiled, name)
+        call = getattr(one._at_once, name)
 
         def interrupted(*args, call=call):
             done = call(*args)
             assert interruption.defers(sys._getframe(), KeyboardInterrupt())
             return done
 
-        monkeypatch.setattr(one._compiled, name, interrupted)
+        monkeypatch.setattr(one._at_once, name, interrupted)
         with pytest.raises(KeyboardInterrupt):
             act()
     assert (v.statistics().sent, other.statistics().gathered) == (1, 1)
@@ -187,12 +187,12 @@ def test_a_merge_of_a_message_that_is_overwritten_meanwhile_is_undone(kernels, l
     end = edge.slots[1] + header.NBYTES
     v.adopt(v._queues.window.memory[end - v.array.nbytes : end].view(np.float32))
     expected = (v.array + other.array) / 2
-    for one in (v._average_in_place(malt.AVG, malt.AVG.blend, None), v._compiled and v._compiled.merge(True)):
+    for one in (v._average_in_place(malt.AVG, malt.AVG.blend, None), v._at_once and v._at_once.merge(True)):
         assert one is None
         np.testing.assert_array_equal((v.array + other.array) / 2, expected)
     assert v.gather().steps == (2,)
     np.testing.assert_array_equal(v.array, expected)
-    assert edge.ring.torn_retries == (8 if v._compiled else 2)
+    assert edge.ring.torn_retries == (8 if v._at_once else 2)
 
 
 def test_an_average_that_a_signal_interrupts_is_undone(monkeypatch):
@@ -220,5 +220,5 @@ def test_they_end_with_the_first_failure(monkeypatch):
     for rank in (0, 1):
         (v, other)[rank]._transport.view.change(failed=[2])
     assert v.scatter() == other.scatter() == v.array.nbytes
-    assert v._compiled is None
+    assert v._at_once is None
     assert v.gather().senders == (1,) and other.gather().senders == (0,)
