@@ -13,7 +13,7 @@ from apps.harness.agreement import (
 from apps.harness.checkpoints import fingerprint
 from apps.harness.errors import BadInput, user_errors
 from apps.harness.job import main, run
-from apps.harness.marks import Counted, Mark, Sums, sum_statistics
+from apps.harness.marks import Counted, Mark, Sums, moved, sum_statistics
 from apps.harness.memory import Need
 from apps.harness.options import (
     Parser,
@@ -56,6 +56,7 @@ __all__ = [
     "fingerprint",
     "main",
     "memory",
+    "moved",
     "of_lowest",
     "on_lowest_rank",
     "positive_number",

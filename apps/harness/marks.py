@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,6 +27,17 @@ def sum_statistics(nbytes: int) -> malt.Statistics:
     hosts, size = malt.hosts(), malt.size()
     far = sum(host != hosts[malt.rank()] for host in hosts)
     return malt.Statistics(bytes_sent=2 * nbytes * (size - 1) // size, bytes_across=2 * nbytes * far // size)
+
+
+def moved(vector: Any) -> Counted:
+    """The traffic of a sharded vector: what this rank pulls counts as sent, since its owners do not count it. Local."""
+
+    def statistics() -> malt.Statistics:
+        """Those of the vector, with the bytes read among the bytes sent."""
+        found: malt.Statistics = vector.statistics()
+        return replace(found, bytes_sent=found.bytes_sent + found.bytes_read)
+
+    return Counted(statistics)
 
 
 class Sums:

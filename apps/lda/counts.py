@@ -47,10 +47,9 @@ class Counts:
 
     def _statistics(self) -> malt.Statistics:
         """The bytes that this rank has read of others, which is what they have sent."""
-        rows, changes, hosts = self._rows.statistics(), self._changes.statistics(), malt.hosts()
-        far = [edge.bytes_read for peer, edge in rows.peers.items() if hosts[peer] != hosts[malt.rank()]]
+        rows, changes = self._rows.statistics(), self._changes.statistics()
         return malt.Statistics(
-            bytes_sent=rows.bytes_read + changes.bytes_sent, bytes_across=sum(far) + changes.bytes_across
+            bytes_sent=rows.bytes_read + changes.bytes_sent, bytes_across=rows.bytes_across + changes.bytes_across
         )  # fmt: skip
 
     def close(self) -> None:

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 import malt
-from apps.harness import Array, Counted, Sums
+from apps.harness import Array, Counted, Sums, moved, sum_statistics
 from apps.logistic.rows import Block
 
 NUMBERS: Final = 3
@@ -121,11 +121,12 @@ class Sharded:
         self._gradient = self.w.derive()
         mine = self.w.range
         self.penalized = slice(0, max(min(mine.stop, shape[0] - 1) - mine.start, 0))
-        self.traffic: Sequence[Counted] = [Counted(self.w.statistics), Counted(self._gradient.statistics)]
+        self._numbers = 0
+        self.traffic: Sequence[Counted] = [moved(self.w), moved(self._gradient), Counted(self._sums)]
 
     def another(self, saved: Any = None) -> Any:
         made = self.w.derive() if saved is None else saved
-        self.traffic = [*self.traffic, Counted(made.statistics)]
+        self.traffic = [*self.traffic, moved(made)]
         return made
 
     def zeros(self) -> Any:
@@ -153,8 +154,13 @@ class Sharded:
         totals = np.array(numbers, np.float64)
         totals[0] += part
         malt.allreduce(totals, "sum")
+        self._numbers += totals.nbytes
         malt.barrier()
         return self._gradient, totals
+
+    def _sums(self) -> malt.Statistics:
+        """The traffic of the numbers that ranks add up beside gradients."""
+        return sum_statistics(self._numbers)
 
     def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
         x.zip(step, *others)

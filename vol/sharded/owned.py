@@ -13,7 +13,7 @@ import numpy as np
 
 from dstorm import EdgeStatistics, Queues, Statistics, Transport
 from dstorm.queues.consistency import FLOW
-from dstorm.queues.statistics import total
+from dstorm.queues.statistics import located, total
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes
 from vol.sharded.layout import Numbers, ShardLayout
@@ -237,7 +237,8 @@ class OwnedVector(Operand, Shared):
             for rank, owner in owners.items()
             if rank != self._rank
         }
-        whole = total(peers, queues.waited_s)
+        hosts = self._transport.hosts
+        whole = total(located(peers, hosts, self._rank, pulls=True), queues.waited_s)
         sent, across = whole.bytes_sent + self._scalars.bytes_sent, whole.bytes_across + self._scalars.bytes_across
         return replace(whole, bytes_sent=sent, bytes_across=across)
 

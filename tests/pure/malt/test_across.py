@@ -7,7 +7,7 @@ import pytest
 from traces import traced
 
 import malt
-from apps.harness import Sums
+from apps.harness import Sums, moved
 from apps.harness.marks import Mark, mark
 from apps.harness.report import TRAFFIC, Report
 from malt.watch.trace import summary
@@ -32,6 +32,8 @@ def exchanging(rank: int) -> dict[str, malt.Statistics]:
         for visit in blocks.round():
             blocks.array[visit.rows] += 1
     sharded.push(np.ones(20, np.float32))
+    malt.barrier()
+    sharded.pull()
     sharded.norm()
     malt.allreduce(np.zeros(100), algorithm="tree")
     sums.take(np.zeros(30))
@@ -41,6 +43,8 @@ def exchanging(rank: int) -> dict[str, malt.Statistics]:
     assert shown.across == sum(one.bytes_across for one in (*found.values(), malt.init().statistics()))
     marked = mark(0, 0.0, [dense, sums.traffic])
     assert marked.bytes_across == found["dense"].bytes_across + sums.traffic.statistics().bytes_across > 0
+    pulled = moved(sharded).statistics()
+    assert pulled.bytes_sent == found["sharded"].bytes_sent + found["sharded"].bytes_read > pulled.bytes_read > 0
     return found | {"allreduce": malt.init().statistics(), "sums": sums.traffic.statistics()}
 
 
@@ -54,7 +58,8 @@ def test_bytes_across_are_those_sent_to_ranks_of_other_hosts():
     for rank, one in enumerate(found):
         for name, totals in one.items():
             for peer, edge in totals.peers.items():
-                assert edge.bytes_across == (edge.bytes_sent if HOSTS[peer] != HOSTS[rank] else 0), name
+                moved = edge.bytes_sent + (edge.bytes_read if name == "sharded" else 0)
+                assert edge.bytes_across == (moved if HOSTS[peer] != HOSTS[rank] else 0), name
             scalars = totals.bytes_sent - sum(edge.bytes_sent for edge in totals.peers.values())
             far = sum(host != HOSTS[rank] for host in HOSTS)
             rest = totals.bytes_across - sum(edge.bytes_across for edge in totals.peers.values())
@@ -65,7 +70,7 @@ def test_bytes_across_are_those_sent_to_ranks_of_other_hosts():
         away = [peer for peer in dense.out(rank) if HOSTS[peer] != HOSTS[rank]]
         assert one["dense"].bytes_across == 4 * 40 * len(away)
     for name in found[0]:
-        sent = sum(one[name].bytes_sent for one in found)
+        sent = sum(one[name].bytes_sent + one[name].bytes_read for one in found)
         assert 0 < sum(one[name].bytes_across for one in found) < sent
     assert sum(one["dense"].bytes_across for one in found) == 4 * 40 * 6
 
