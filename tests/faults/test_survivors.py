@@ -209,11 +209,9 @@ harness.main("apps." + name, app.run)
 
 @pytest.mark.thorough(but="svm")
 @needs_openmpi
-@pytest.mark.parametrize("name", ["svm", "mlp", "mf"])
+@pytest.mark.parametrize("name", ["svm", "mf"])
 def test_a_rank_that_fails_while_the_report_is_made_is_in_it(name, job_environment, tmp_path):
     """That holds also for the rank that was to make it."""
-    if name == "mlp":
-        pytest.importorskip("sklearn")
     program, report = tmp_path / "program.py", tmp_path / "report.json"
     program.write_text(FAILING_AT_THE_END)
     environment = {**job_environment, "PYTHONPATH": str(ROOT)}

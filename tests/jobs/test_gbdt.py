@@ -158,11 +158,10 @@ def test_bad_input_is_one_line(tmp_path, text, options, message):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("ranks", [1, 4])
-def test_the_embedded_data_as_jobs(job_environment, tmp_path, ranks):
+def test_the_embedded_data_as_a_job(job_environment, tmp_path):
     """The measures are scikit-learn's HistGradientBoostingClassifier's, to 0.5 %."""
     file = tmp_path / "report.json"
-    done = as_job("apps.gbdt", job_environment)("--json", file, ranks=ranks)
+    done = as_job("apps.gbdt", job_environment)("--json", file, ranks=4)
     assert done.returncode == 0, done.stderr
     final = json.loads(file.read_text())["final"]
     assert final["test_logloss"] == pytest.approx(0.321149, rel=0.005)

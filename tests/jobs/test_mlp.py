@@ -310,9 +310,8 @@ def test_a_folder_that_one_rank_alone_cannot_see_ends_all(job_environment, tmp_p
 
 @pytest.mark.thorough
 class TestMnist:
-    """The reference: 0.98 with a small network. Ten epochs reach it; here are one or two."""
+    """The reference: 0.98 with a small network. Ten epochs reach it; here are two."""
 
-    @pytest.mark.parametrize(("ranks", "sync", "epochs"), [(2, "asp", 1), (4, "bsp", 2)])
-    def test_is_on_its_way(self, mlp, data, ranks, sync, epochs):
-        _, accuracy, _ = final(mlp(data / "mnist", "--epochs", epochs, "--sync", sync, ranks=ranks))
+    def test_is_on_its_way(self, mlp, data):
+        _, accuracy, _ = final(mlp(data / "mnist", "--epochs", 2, "--sync", "bsp", ranks=4))
         assert accuracy >= 0.95
