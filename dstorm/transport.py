@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -142,6 +142,8 @@ class Transport(Protocol):
 
     duties: list[Callable[[], object]]
     """What this rank does for its peers: functions that make one-sided calls, which `attend` calls."""
+    returns: Any
+    """What ranks tell each other where failed ones may come back (dstorm/membership/returns.py). None: none may."""
     trace: Trace | None
     """Where its events are written down. None: it is not traced."""
 

@@ -7,7 +7,7 @@ subscribes to changes. Where no rank can fail without the job, the view never ch
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import NamedTuple, Protocol, TypeVar
 
 from dstorm.errors import PeerLost
@@ -74,6 +74,14 @@ class View:
         """The incarnation of the member of `rank` that is alive, or was last."""
         return 0
 
+    def newcomers(self, since: Sequence[int], rank: int) -> list[int]:
+        """The live ranks, without `rank`, that have come back since their incarnations were `since`."""
+        return [other for other in self.alive if self.incarnation(other) > since[other] and other != rank]
+
+    def to_admit(self, rank: int) -> list[int]:
+        """The failed ranks that `rank` may admit, ascending: the lowest live rank may, no other."""
+        return sorted(self.failed) if rank == self.lowest else []
+
     def subscribe(self, callback: Callable[[Change], object]) -> None:
         """Have callback(change) called for each reported change, in order; at once for those reported before.
 
@@ -128,20 +136,34 @@ class FaultTolerantView(View):
         """As `View.incarnation`."""
         return self._incarnations[rank]
 
-    def change(self, failed: Iterable[int] = (), joined: Iterable[int] = ()) -> None:
+    def change(
+        self, failed: Iterable[int] = (), joined: Iterable[int] = (), incarnations: Mapping[int, int] | None = None
+    ) -> None:  # fmt: skip
         """Mark the ranks `failed` failed, and give the ranks `joined` new members, which are alive.
 
-        A rank that has failed before, or a rank of `joined` that is alive, does not change.
+        A rank that has failed before, or a rank of `joined` that is alive, does not change. `incarnations`: of
+        those of `joined` that are not the next ones, as some have failed before they were members.
         """
         left, came = set(failed) - self.failed, self.failed & set(joined)
         if not left | came:
             return
         for rank in came:
-            self._incarnations[rank] += 1
+            self._incarnations[rank] = (incarnations or {}).get(rank, self._incarnations[rank] + 1)
         self.failed = self.failed - came | left
         self.alive = tuple(sorted(set(range(self.size)) - self.failed))
         self.unreported.append(Change(self.version + 1, self._members(left), self._members(came)))
         self.version += 1  # last, so that a thread that sees the new version sees the rest, too
+
+    def begin(self, failed: Iterable[int], incarnations: Sequence[int]) -> None:
+        """Take over the view of others, as a rank that they have admitted. Nobody is told of that."""
+        self._incarnations = list(incarnations)
+        self.failed = frozenset(failed)
+        self.alive = tuple(sorted(set(range(self.size)) - self.failed))
+        self.version += 1
+
+    def touch(self) -> None:
+        """Let what depends on the version be made anew, though no rank has failed or joined."""
+        self.version += 1
 
     def subscribe(self, callback: Callable[[Change], object]) -> None:
         """As `View.subscribe`."""

@@ -16,7 +16,7 @@ from malt.session.blocks import blocks
 from malt.session.collectives import allgather, allreduce, barrier, broadcast, lowest, reduce_rows, together
 from malt.session.graphs import graph
 from malt.session.losses import LostRank, lost_ranks
-from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, rank, size
+from malt.session.session import alive, finalize, heartbeat, hosts, init, on_death, on_join, rank, rejoined, size
 from malt.session.sharded import reduce_scatter, sharded
 from malt.session.simulation import clock, compute, simulate
 from malt.session.vectors import vector
@@ -78,6 +78,7 @@ __all__ = [
     "lowest",
     "map_reduce",
     "on_death",
+    "on_join",
     "on_report",
     "open_ratings",
     "open_svmlight",
@@ -86,6 +87,7 @@ __all__ = [
     "rank",
     "reduce_rows",
     "reduce_scatter",
+    "rejoined",
     "report",
     "run",
     "shard",

@@ -51,10 +51,14 @@ class DenseVector(Vector):
         """The values from before a merge of messages that senders may still overwrite; allocated on first use."""
         self._averages_to_copy = 0
         self.adopt(array)
+        self._compile()
+
+    def _compile(self) -> None:
+        """Make the compiled calls for the present neighbours, if there are any. Local."""
         if not self._check_finite:
             calls = self._queues, self._flat, self._topology.seen.outs, self._topology.seen.ins
             self._at_once = compiled.calls(*calls) or direct.calls(*calls)
-        if self._at_once is not None and not consistency.lockstep:
+        if self._at_once is not None and not self._consistency.lockstep:
             self._before = Before(self._at_once.before)
 
     def adopt(self, array: Array) -> None:
@@ -76,7 +80,13 @@ class DenseVector(Vector):
     # -- private ----------------------------------------------------------------------------------------------
 
     def _mend(self, before: Neighbours) -> None:
+        super()._mend(before)
         self._at_once = None
+        if self._returning is not None and not self._returning.since:
+            self._compile()
+
+    def _settled(self) -> None:
+        self._compile()
 
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         if rows is not None:

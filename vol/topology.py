@@ -46,15 +46,16 @@ class Topology:
 
     All ranks follow `graph` without the failed ranks (Graph.without). Ranks with the same membership view have the same
     graph, whatever the order of the failures. A call that sees a new version of the view computes the neighbours again.
-    It then calls `mended(before)` with the former neighbours.
+    It then calls `mended(before)` with the former neighbours. `absent()`: live ranks that have no part in it yet.
     """
 
     def __init__(
-        self, graph: Graph, view: View, rank: int, mended: Callable[[Neighbours], object] = lambda before: None
+        self, graph: Graph, view: View, rank: int, mended: Callable[[Neighbours], object] = lambda before: None,
+        absent: Callable[[], frozenset[int]] = frozenset,
     ) -> None:  # fmt: skip
         self.graph = graph
         """The graph without failures."""
-        self._view, self._rank, self._mended = view, rank, mended
+        self._view, self._rank, self._mended, self._absent = view, rank, mended, absent
         self.seen = self._made()
         """The neighbours at the last call that followed the view."""
 
@@ -62,6 +63,11 @@ class Topology:
     def may_grow(self) -> bool:
         """Whether a rank that is not a neighbour may become one."""
         return self._view.can_change
+
+    @property
+    def is_present(self) -> bool:
+        """Whether `seen` is of the present view."""
+        return self.seen.version == self._view.version
 
     @property
     def now(self) -> Neighbours:
@@ -74,6 +80,11 @@ class Topology:
         if self.seen.version != self._view.version:
             before, self.seen = self.seen, self._made()
             self._mended(before)
+
+    def renew(self) -> None:
+        """Compute the neighbours again, whatever has changed. Calls `mended`."""
+        before, self.seen = self.seen, self._made()
+        self._mended(before)
 
     def outs(self, step: int) -> tuple[int, ...]:
         """Return the out-neighbours at `step`, ascending. Steps count from 1."""
@@ -90,7 +101,7 @@ class Topology:
 
     def _made(self) -> Neighbours:
         version = self._view.version  # read first, so that the failed ranks are at least as new as the version
-        graph = self.graph.without(self._view.failed)
+        graph = self.graph.without(self._view.failed | self._absent())
         steps = range(1, graph.period + 1)
         outs, ins = (tuple(way(self._rank, step) for step in steps) for way in (graph.out, graph.into))
         weights = (None,) if graph.shares is None else tuple(self._weights(graph, step) for step in steps)

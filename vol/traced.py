@@ -87,8 +87,8 @@ class TracedVector(Traced, Vector):
         """
         messages = []
         for peer, edge in self._queues.outbox.edges.items():
-            sent, before = self._noted[peer]
-            if edge.ring.sent != sent:
+            sent, before = self._noted[peer] if edge.ring.count >= self._noted[peer][0] else (0, 0)
+            if edge.ring.count != sent:
                 now, nbytes = self._queues.left(peer)
                 count = now - sent
                 self._noted[peer] = now, nbytes

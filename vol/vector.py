@@ -18,13 +18,14 @@ from dstorm.queues.direct import DirectCalls
 from vol import arguments
 from vol.graphs.graph import Graph
 from vol.merge import AVG, BUILT_IN, PUSH_SUM, SUM, TRAINED, GatherFunction, UserFunction
+from vol.returning import ComesBack, Returning
 from vol.shared import Shared
 from vol.topology import Neighbours, Topology
 from vol.trained import Trained
 from vol.update import Array, Gathered
 
 
-class Vector(Shared):
+class Vector(ComesBack, Shared):
     """This rank's replica of a vector, and its exchange with the replicas of other ranks. Collective.
 
     All ranks pass an array of the same shape and dtype, the same graph, consistency, depth and slot size. `array` is
@@ -45,6 +46,8 @@ class Vector(Shared):
         self._consistency = consistency
         self._check_finite = check_finite and array.dtype.kind == "f"
         self._step = 0
+        self._begun = 0
+        """The step of the scatter under way, or of the last one: no newcomer takes part in it."""
         self._weight = 1.0
         self._mass = 1.0
         self._trained = Trained()
@@ -54,7 +57,9 @@ class Vector(Shared):
         self._at_once: CompiledCalls | DirectCalls | None = None
         """What does a usual scatter or gather in one call, until the neighbours change."""
         view = transport.view
-        self._topology = Topology(graph, view, self._rank, self._mend)
+        self._returning: Returning | None = None
+        """The ranks that come back. None: none may."""
+        self._topology = Topology(graph, view, self._rank, self._mend, self._absent)
         layout = Layout(
             into=cache(view.reachable(graph.sources)),  # it is asked several times for each edge
             out=cache(view.reachable(graph.targets)),
@@ -68,6 +73,7 @@ class Vector(Shared):
         self._queues = Queues(transport, layout, consistency, deadline_s)
         self._turn = self._queues.turn.lock
         super().__init__(name, self._queues)
+        self._begin_returning()
 
     @property
     def array(self) -> Array:
@@ -122,10 +128,10 @@ class Vector(Shared):
         try:
             if self._queues.closed:
                 self._check_open()
+            step = self._begun = self._step + 1
             self._transport.poll_failures()  # first, as the callbacks of users may raise: nothing has been sent yet
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = _checked_weight(self.name, weight)
-            step = self._step + 1
             self._topology.follow()
             if self._at_once is not None and rows is None and to is None:
                 done = self._at_once.send(step, weight, self._mass)
@@ -134,6 +140,7 @@ class Vector(Shared):
                     self._step, self._weight = step, weight
                     return sent
             peers: Sequence[int] = self._topology.seen.out(step)
+            peers = self._without_newcomers(peers, step)
             if to is not None:
                 peers = self._chosen(to, peers)
             while True:
@@ -148,6 +155,7 @@ class Vector(Shared):
             self._weight = weight
             return sent
         finally:
+            self._begun = self._step
             self._turn.release()
 
     def gather(self, function: GatherFunction | UserFunction = AVG, *, timeout_s: float | None = None) -> Gathered:
@@ -197,6 +205,8 @@ class Vector(Shared):
                     return Gathered(senders, steps, lag)
             return self._gather(function, timeout_s)
         finally:
+            if self._returning is not None and self._returning.is_owing and self._returning.is_steady:
+                self._returning.merged(self._gathered_at)
             self._turn.release()
 
     def barrier(self) -> None:
@@ -206,6 +216,17 @@ class Vector(Shared):
         """
         self._check_open()
         self._transport.barrier(f"{self.name}.barrier")
+
+    def leave(self) -> None:
+        """As `Shared.leave`. One-sided."""
+        super().leave()
+        if self._returning is not None:
+            self._returning.close()
+
+    def free(self) -> None:
+        """As `Shared.free`. Collective."""
+        self._end_returning()
+        super().free()
 
     def disown(self, disowned: bool) -> None:
         """As `Shared.disown`. Local."""
@@ -222,7 +243,8 @@ class Vector(Shared):
 
     def _mend(self, before: Neighbours) -> None:
         """Adapt to new neighbours; `before` were the former ones. Called within a scatter or gather."""
-        return
+        if self._returning is not None:
+            self._returning.take_up(self._begun, self._gathered_at)
 
     def _statistics(self) -> Statistics:
         neighbours = self._topology.peek()

@@ -14,7 +14,7 @@ import contextlib
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
@@ -31,9 +31,9 @@ _HEARTBEATS_A_DEADLINE = 10
 _LONGEST_HEARTBEAT_S = 1.0
 
 
-def nbytes(size: int) -> int:
-    """Bytes that the barrier of `size` ranks takes of each rank's memory."""
-    return size * Cells(size).nbytes
+def nbytes(size: int, stamped: bool = False) -> int:
+    """Bytes that the barrier of `size` ranks takes of each rank's memory. `stamped`: where ranks may come back."""
+    return size * Cells(size, stamped).nbytes
 
 
 def _print(line: str) -> None:
@@ -48,6 +48,8 @@ class Barrier(WaitMonitor):
 
     _excuses = DESERTED
     """Flags of ranks that may be in another barrier: a moment later this rank knows why, and raises that error."""
+    _stamped = False
+    """Whether ranks may come back."""
 
     def __init__(
         self, transport: Transport, window: Window, deadline_s: float, report: Callable[[str], object] = _print
@@ -58,10 +60,11 @@ class Barrier(WaitMonitor):
         self._report = report
         self._view = transport.view
         self.deadline_s = deadline_s
-        self._rank, size = transport.rank, transport.size
+        self._rank = transport.rank
+        self._size = size = transport.size
         self._membership = Membership(self._rank, self._view)
         self._others = [rank for rank in range(size) if rank != self._rank]
-        self._cells = Cells(size)
+        self._cells = Cells(size, self._stamped)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
         self._publishing = threading.RLock()
         """Held by any thread that changes or publishes this rank's word."""
@@ -98,6 +101,11 @@ class Barrier(WaitMonitor):
         """Set it, and the period of heartbeats, which follows from it."""
         self._deadline_s = deadline_s
         self._heartbeat_s = min(deadline_s / _HEARTBEATS_A_DEADLINE, _LONGEST_HEARTBEAT_S)
+
+    @property
+    def next_number(self) -> int:
+        """The number of the next barrier. Local."""
+        return self._membership.own.entered + 1
 
     def check(self) -> None:
         """Read the words of all other ranks. Local."""
@@ -242,11 +250,15 @@ class Barrier(WaitMonitor):
         mine = zlib.crc32(self._name)
         for rank in self._membership.others():
             word = self._membership.words[rank]
-            if word.entered == generation and word.name != mine:
-                if word.flags & self._excuses:
+            if word.entered == generation and word.name != mine and not self._membership.came_after(rank, generation):
+                if word.flags & self._excuses or self._is_excused(rank, what):
                     return False
                 raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
         return True
+
+    def _is_excused(self, rank: int, what: str) -> bool:
+        """Whether `rank`, which is in another barrier than `what`, will leave it: not where all began together."""
+        return False
 
     def _name_of(self, rank: int) -> str:
         """The name of the barrier that `rank` has entered."""
@@ -265,13 +277,15 @@ class Barrier(WaitMonitor):
         carrier.later(self._publish, self._others)
 
     def _publish(self) -> None:
+        self._publish_to(self._membership.others())
+
+    def _publish_to(self, others: Sequence[int]) -> None:
         with self._publishing:  # a heartbeat may come from another thread
             word = self._membership.own._replace(
                 steps=self._steps, heartbeats=self._heartbeats, flags=self._flags, awaited=self._awaited,
                 evicted=mask(self._evicted_at),
             )  # fmt: skip
             self._cells.write(self._cell, word, self._name)
-            others = self._membership.others()
             for peer in others:
                 self._window.put(self._cell, peer, self._rank * self._cells.nbytes)
             if others:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager
+from typing import Any
 
 from dstorm.membership.barrier import Barrier
 from dstorm.trace import Trace
@@ -18,6 +19,7 @@ class BarrierTransport:
     duties: list[Callable[[], object]]
     carrier: Carrier | None = None
     trace: Trace | None = None
+    returns: Any = None
 
     def attend(self) -> None:
         """As `Transport.attend`. One-sided."""

@@ -18,6 +18,11 @@ class Calls:
     def __init__(self) -> None:
         self._current = ""
 
+    @property
+    def is_any(self) -> bool:
+        """Whether this rank is in a collective call that has a name. Local."""
+        return bool(self._current)
+
     @contextmanager
     def calling(self, what: str, trace: Trace | None = None) -> Iterator[None]:
         """As `Transport.calling`. `trace`: where the call is noted. Local."""

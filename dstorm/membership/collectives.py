@@ -10,7 +10,7 @@ all ranks the same list of failed ranks. A rank that is not in the list has put 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -51,7 +51,15 @@ class Collectives:
         self._rank, self._size = transport.rank, transport.size
         self._window = window
         self._view, self._barrier = transport.view, barrier
-        self._rounds = 0
+        self._under_way: Callable[[int], Bytes] | None = None
+        """What a rank gets of the round whose barrier this rank has not left; None: there is none."""
+        self._here = 0
+
+    def send_again(self, peer: int) -> None:
+        """Send what is under way to `peer`, too, which has come back. One-sided."""
+        if (piece := self._under_way) is not None:
+            self._window.put(piece(peer), peer, self._here)
+            self._window.flush([peer])
 
     def allgather(self, data: bytes, what: str = "allgather") -> list[bytes]:
         """As `Transport.allgather`; the same on all ranks. Collective. `what`: the name of the call."""
@@ -131,15 +139,15 @@ class Collectives:
         """
         start, longest = 0, 1
         while start < longest:
-            living = self._put_pieces(parts, start, what)
+            parity = self._barrier.next_number % 2
+            living = self._put_pieces(parts, start, what, parity)
             most, pieces = {}, {}
             for rank in living:
-                cell = self._window.memory[self._offset(rank) :][:_CELL_NBYTES]
+                cell = self._window.memory[_offset(rank, parity) :][:_CELL_NBYTES]
                 most[rank], nbytes = cell[: 2 * _HEAD.itemsize].view(_HEAD).tolist()
                 left = min(nbytes - start, PIECE_NBYTES)
                 if left > 0:
                     pieces[rank] = cell[64 : 64 + left]
-            self._rounds += 1
             longest = max(most.values())
             yield _Round(living, start, pieces)
             start += PIECE_NBYTES
@@ -148,7 +156,7 @@ class Collectives:
         """Enter a barrier; return the ranks that had not failed at it, ascending: the same on all ranks."""
         return sorted(set(range(self._size)) - self._barrier.enter(what))
 
-    def _put_pieces(self, parts: Mapping[int, Bytes], start: int, what: str) -> list[int]:
+    def _put_pieces(self, parts: Mapping[int, Bytes], start: int, what: str, parity: int) -> list[int]:
         longest = max((part.nbytes for part in parts.values()), default=0)
         sources: dict[int, Bytes] = {}
         """By the data that they are a piece of."""
@@ -161,17 +169,26 @@ class Collectives:
                 sources[id(part)] = np.concatenate([head, part[start : start + PIECE_NBYTES]])
             return sources[id(part)]
 
-        here = self._offset(self._rank)
+        here = _offset(self._rank, parity)
         mine = source(self._rank)
         self._window.memory[here : here + len(mine)] = mine
+        self._here, self._under_way = here, source  # before the ranks are listed: one may come back now
         others = [rank for rank in self._view.alive if rank != self._rank]
         for peer in others:
             self._window.put(source(peer), peer, here)
         if others:
             self._window.flush(others)
-        living = self._enter(what)
+        try:
+            living = self._enter(what)
+        finally:
+            self._under_way = None
         self._window.sync()
         return living
 
-    def _offset(self, rank: int) -> int:
-        return (2 * rank + self._rounds % 2) * _CELL_NBYTES
+
+def _offset(rank: int, parity: int) -> int:
+    """Where the cell of `rank` begins. `parity`: that of the number of the round's barrier.
+
+    A cell is written again two barriers later, when all have read it.
+    """
+    return (2 * rank + parity) * _CELL_NBYTES

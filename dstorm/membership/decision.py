@@ -13,14 +13,15 @@ detector that is never wrong.)
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
+from dstorm.membership.admission import Stamps, entered_of, merged, newer, still_failed, with_stamp
 from dstorm.view import View
 
-DEPARTED, DESERTED, OPEN, FINAL = 1, 2, 4, 8
+DEPARTED, DESERTED, OPEN, FINAL, JOINING = 1, 2, 4, 8, 16
 """Flags of a word: the rank has departed; it knows of a rank that has; it has open vectors; the barrier that it has
-entered is the final one."""
+entered is the final one; it asks to be admitted, and is no member yet."""
 
 
 class Word(NamedTuple):
@@ -46,6 +47,8 @@ class Word(NamedTuple):
     """The ranks that it waits for; 0: it does not wait, or has not waited for long."""
     evicted: int = 0
     """The ranks that it has evicted."""
+    stamps: Stamps = ()
+    """The stamps of all ranks (dstorm/membership/admission.py): `failed` are incarnations that these name."""
 
 
 def ranks(mask: int) -> frozenset[int]:
@@ -56,6 +59,17 @@ def ranks(mask: int) -> frozenset[int]:
 def mask(some: Iterable[int]) -> int:
     """The mask of the ranks `some`."""
     return sum(1 << rank for rank in set(some))
+
+
+def knowledge(words: Sequence[Word]) -> tuple[int, tuple[int, ...]]:
+    """What `words` say together: the mask of the failed ranks, and the stamps of all."""
+    stamps: tuple[int, ...] = ()
+    for word in words:
+        stamps = merged(stamps, word.stamps)
+    failed = 0
+    for word in words:
+        failed |= still_failed(word.failed, word.stamps, stamps)
+    return failed, stamps
 
 
 class Membership:
@@ -86,7 +100,44 @@ class Membership:
     def note(self, rank: int, word: Word) -> int:
         """Note the word of `rank`, which is alive; return the ranks that it has marked failed and this rank has not."""
         self.words[rank] = word
-        return word.failed & ~self.own.failed
+        failed = word.failed
+        if word.stamps != self.own.stamps:
+            failed = still_failed(failed, word.stamps, self.own.stamps)
+        return failed & ~self.own.failed
+
+    def admitted_by(self, word: Word) -> dict[int, int]:
+        """The stamps, by rank, that `word` has and this rank has not."""
+        return newer(word.stamps, self.own.stamps)
+
+    def admit(self, rank: int, one: int) -> None:
+        """Note that the view has admitted `rank`, by this stamp. The caller publishes `own`."""
+        stamps = with_stamp(self.own.stamps, rank, one, self.view.size)
+        self._write(self.own._replace(failed=mask(self.view.failed), stamps=stamps))
+        self.words[rank] = Word(entered=entered_of(stamps, rank), stamps=stamps)
+
+    def begin(self, stamps: Stamps, words: Iterable[Word]) -> None:
+        """Begin as a rank that was admitted, whose view is set. `stamps`: of all ranks; `words`: of the live ones.
+
+        The decision of the last barrier without this rank must be known to it, as it may be the lowest rank now: where
+        no live rank knows it, none has acted on it, and this rank decides it.
+        """
+        entered = entered_of(stamps, self.rank)
+        own = Word(entered=entered, failed=mask(self.view.failed), stamps=stamps)
+        decided = [word for word in words if word.decided == entered]
+        if decided:
+            own = own._replace(decided=entered, lost=decided[0].lost)
+        elif self._decides:
+            later = [other for other in range(self.view.size) if self._came_after(stamps, other, entered)]
+            own = own._replace(decided=entered, lost=own.failed | mask(later))
+        self._write(own)
+
+    def came_after(self, rank: int, generation: int) -> bool:
+        """Whether barrier `generation` has gone on without `rank`, which was admitted later."""
+        return self._came_after(self.own.stamps, rank, generation)
+
+    @staticmethod
+    def _came_after(stamps: Stamps, rank: int, generation: int) -> bool:
+        return bool(stamps) and stamps[rank] > 0 and entered_of(stamps, rank) >= generation
 
     def mark_failed(self, fresh: Iterable[int]) -> None:
         """Note that the view has marked `fresh` failed: they wait for no rank. The caller publishes `own`."""
@@ -114,9 +165,12 @@ class Membership:
     def _may_decide(self, generation: int, others: list[int]) -> bool:
         below = (1 << self.rank) - 1
         words = [self.words[rank] for rank in others]
-        return self.view.lowest == self.rank and all(
-            word.entered >= generation and not below & ~word.failed for word in words
-        )
+        return self._decides and all(word.entered >= generation and not below & ~word.failed for word in words)
+
+    @property
+    def _decides(self) -> bool:
+        """Whether this is the rank that decides: the lowest."""
+        return self.view.lowest == self.rank
 
     def _decide(self, generation: int, lost: int) -> None:
         self._write(self.own._replace(decided=generation, lost=lost))

@@ -91,6 +91,13 @@ class ProcessMonitor:
         self._checked_at = self._used_s = 0.0
         """When this process last checked, and its own processor time then."""
 
+    def readmit(self, rank: int, process: Sequence[int]) -> None:
+        """Watch `process` in place of the former one of `rank`."""
+        self._stopped_at.pop(rank, None)
+        self._seen_stopped.pop(rank, None)
+        if _is_visible(Process(*process)):
+            self._processes[rank] = Process(*process)
+
     def find_failed(self) -> Sequence[int]:
         """The ranks whose processes have ended. Processes that have been stopped for too long are killed."""
         self._doubt_own_count()

@@ -16,18 +16,23 @@ import math
 import threading
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 from dstorm.errors import WithoutMpi
-from dstorm.membership import barrier, collectives
+from dstorm.membership import barrier, board, collectives
 from dstorm.membership.allocator import Allocator
 from dstorm.membership.barrier_transport import BarrierTransport
+from dstorm.membership.board import Board
 from dstorm.membership.collectives import Collectives
+from dstorm.membership.rejoining import Refused, RejoiningBarrier
+from dstorm.membership.returns import Returns
+from dstorm.membership.slices import LoneWindow, Slice
 from dstorm.membership.tolerant import TolerantBarrier
-from dstorm.transport import Bytes, Places, Put, Window
+from dstorm.transport import Bytes, Window
 from dstorm.view import FaultTolerantView
 
 
@@ -50,40 +55,6 @@ class Place(Protocol):
         """As `Transport.pause`. Local."""
 
 
-class Slice:
-    """A window: a part of the arena, at the same offset on all ranks."""
-
-    def __init__(self, arena: Window, start: int, nbytes: int, give_back: Callable[[int, int], object]) -> None:
-        self._arena, self._start = arena, start
-        self._give_back: Callable[[int, int], object] | None = give_back
-        self.memory: Bytes = arena.memory[start : start + nbytes]
-        self.addresses: Mapping[int, int] = {peer: address + start for peer, address in arena.addresses.items()}
-        self.flush, self.prepared_flush, self.sync = arena.flush, arena.prepared_flush, arena.sync
-        self.keeps_order = arena.keeps_order
-
-    def put(self, source: Bytes, peer: int, offset: int) -> None:
-        """As `Window.put`. One-sided."""
-        self._arena.put(source, peer, self._start + offset)
-
-    def prepared(self, source: Bytes, peer: int, offset: int) -> Put:
-        """As `Window.prepared`. Local."""
-        return self._arena.prepared(source, peer, self._start + offset)
-
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
-        """As `Window.get`. One-sided."""
-        self._arena.get(destination, peer, self._start + offset, places)
-
-    def copy(self, offset: int, destination: Bytes) -> None:
-        """As `Window.copy`. Local."""
-        self._arena.copy(self._start + offset, destination)
-
-    def free(self) -> None:
-        """As `Window.free`, but Local: no rank waits. All live ranks free the same slices in the same order."""
-        if self._give_back is not None:
-            self._give_back(self._start, self.memory.nbytes)
-            self._give_back, self.addresses, self.memory = None, {}, np.empty(0, np.uint8)
-
-
 class SurvivingTransport(BarrierTransport):
     """The transport of the ranks of `place`, some of which may fail or have failed. The constructor is Local.
 
@@ -91,13 +62,15 @@ class SurvivingTransport(BarrierTransport):
     failure this rank can find by itself; none that may come back. `leave(why)`: ends this process; called where the
     others have marked it failed. `discard(offset, nbytes)`: gives unused pages of this rank's part of the arena back to
     the system, where that is possible. `evict(rank)`: kills a rank that gives no heartbeat while others wait for it,
-    and returns whether it can.
+    and returns whether it can. `readmit(rank, process)`: given where failed ranks may come back; it is called with a
+    rank that has, and its process.
     """
 
     def __init__(
         self, place: Place, arena: Window, find_failed: Callable[[], Sequence[int]], deadline_s: float = 300.0,
         leave: Callable[[str], object] | None = None, discard: Callable[[int, int], object] | None = None,
         evict: Callable[[int], bool] | None = None,
+        readmit: Callable[[int, Sequence[int]], object] | None = None,
     ) -> None:  # fmt: skip
         self._place, self.may_send_ahead = place, False
         self.rank, self.size = place.rank, place.size
@@ -112,9 +85,64 @@ class SurvivingTransport(BarrierTransport):
         self._calls: list[Callable[[], object]] = []
         self._reporting = threading.RLock()
         """Held while changes are reported, as any thread may find them."""
-        memory = self._slice(barrier.nbytes(self.size))
-        self._barrier: TolerantBarrier = TolerantBarrier(self, memory, deadline_s, self.view, find_failed, leave, evict)
+        self._attached: list[Window] = []
+        memory = self._slice(barrier.nbytes(self.size, readmit is not None))
+        options = deadline_s, self.view, find_failed, leave, evict
+        if readmit is None:
+            self._barrier: TolerantBarrier = TolerantBarrier(self, memory, *options)
+        else:
+            notes = self._slice(board.nbytes(self.size))
+            self.returns = Returns(Board(notes, self.rank), self.view, self.rank, self)
+            self._barrier = RejoiningBarrier(self, memory, *options, returns=self.returns, readmit=readmit)
         self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
+        if isinstance(self._barrier, RejoiningBarrier):
+            self._barrier.joined.append(self._collectives.send_again)
+
+    @property
+    def rejoining(self) -> RejoiningBarrier | None:
+        """What admits ranks that come back, and asks for that. None: none may."""
+        return self._barrier if isinstance(self._barrier, RejoiningBarrier) else None
+
+    @property
+    def taken(self) -> dict[int, int]:
+        """The parts of the arena that are taken: their ends, by their starts; the same on all ranks. Local."""
+        return self._allocator.taken
+
+    def take_over(self, taken: Mapping[int, int]) -> None:
+        """Let the same parts of the arena be taken as on other ranks. Local. For a rank that has come back."""
+        self._allocator.take_over(taken)
+
+    def attach(self, place: int | None, nbytes: int) -> None:
+        """Let the next `window` be one that the others have made before, at `place`; None: that they have freed. Local.
+
+        Nothing is zeroed, and no rank waits.
+        """
+        lone = place is None
+        self._attached.append(LoneWindow(nbytes) if lone else Slice(self._arena, place or 0, nbytes, self.give_back))
+
+    def lend(self, nbytes: int) -> tuple[int, Bytes] | None:
+        """As `Arena.lend` of dstorm/membership/returns.py. Local."""
+        found = self._allocator.lend(nbytes)
+        return None if found is None else (found, self._arena.memory[found : found + nbytes])
+
+    def take_back(self, offset: int) -> None:
+        """As `Arena.take_back` there. Local."""
+        self._allocator.take_back(offset)
+
+    def read(self, peer: int, offset: int, nbytes: int) -> Bytes:
+        """As `Arena.read` there. One-sided."""
+        copy = np.empty(nbytes, np.uint8)
+        self._arena.get(copy, peer, offset)
+        return copy
+
+    def clear(self) -> None:
+        """Make all memory of this rank zeros that windows may take: a former process has left it. Local."""
+        start = max(self._allocator.taken.values())
+        nbytes = self._arena.memory.nbytes - start
+        if self._discard is None:
+            self._arena.memory[start:] = 0
+        else:
+            self._discard(start, nbytes)
 
     def call_later(self, call: Callable[[], object]) -> None:
         """Have the next `poll_failures` that is not quiet call `call()`, which may raise. Local.
@@ -126,8 +154,24 @@ class SurvivingTransport(BarrierTransport):
     def connect(self, peers: Sequence[int]) -> None:
         """Nothing: all ranks were connected at the start. Local."""
 
-    def window(self, nbytes: int) -> Slice:
+    def window(self, nbytes: int) -> Window:
         """As `Transport.window`. Collective. MemoryError, on all ranks: no gap of the arena is long enough."""
+        if self._attached:
+            return self._attached.pop()
+        with self._as_one("window"):
+            return self._made(nbytes)
+
+    def _as_one(self, what: str) -> AbstractContextManager[None]:
+        """A collective call of several barriers, between two of which no rank is admitted. Local."""
+        self._check_admitted(what)
+        return self._barrier.calling(what) if self.returns is not None else nullcontext()
+
+    def _check_admitted(self, what: str) -> None:
+        """Refused: this rank has come back, and is not admitted yet."""
+        if self.returns is not None and self.returns.is_outside:
+            raise Refused(self.rank, f"{self._barrier.calls.name(what)} comes before malt.vector and malt.Replica")
+
+    def _made(self, nbytes: int) -> Slice:
         wanted = [int(text) for text in self._collectives.allgather(str(nbytes).encode(), "window") if text]
         self._report()  # from here on nothing arrives from ranks that had failed at the last barrier
         longest = max(1, *wanted)
@@ -144,26 +188,29 @@ class SurvivingTransport(BarrierTransport):
 
     def _slice(self, nbytes: int) -> Slice:
         try:
-            return Slice(self._arena, self._allocator.take(nbytes), nbytes, self._give_back)
+            return Slice(self._arena, self._allocator.take(nbytes), nbytes, self.give_back)
         except MemoryError:
             raise MemoryError(
                 f"/dev/shm is too small for {self.size} ranks: make room in it (docker run --shm-size)"
             ) from None
 
-    def _give_back(self, start: int, nbytes: int) -> None:
+    def give_back(self, start: int, nbytes: int) -> None:
+        """Let a part of the arena be taken again. Local. All live ranks do so alike."""
         if self._discard is not None:
             self._discard(start, nbytes)
         self._allocator.give_back(start)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
-        everyone = self._collectives.allgather(data)
+        with self._as_one("allgather"):
+            everyone = self._collectives.allgather(data)
         self._report()
         return everyone
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
         """As `Transport.alltoall`. Collective."""
-        received = self._collectives.alltoall(parts)
+        with self._as_one("alltoall"):
+            received = self._collectives.alltoall(parts)
         self._report()
         return received
 
@@ -171,7 +218,8 @@ class SurvivingTransport(BarrierTransport):
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
         """As `Transport.allreduce`. Collective."""
-        self._collectives.allreduce(array, op, weights)
+        with self._as_one("allreduce"):
+            self._collectives.allreduce(array, op, weights)
         self._report()
 
     def allreduce_by_mpi(
@@ -182,11 +230,13 @@ class SurvivingTransport(BarrierTransport):
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
-        self._collectives.broadcast(array, root)
+        with self._as_one("broadcast"):
+            self._collectives.broadcast(array, root)
         self._report()
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
         """As `Transport.barrier`. Collective."""
+        self._check_admitted(what)
         lost = self._barrier.enter(what, patience_s, final)
         self._report(lost if final else None)
 
@@ -197,6 +247,8 @@ class SurvivingTransport(BarrierTransport):
 
     def poll_failures(self, quietly: bool = False) -> None:
         """As `Transport.poll_failures`; also a heartbeat. One-sided: it publishes the ranks that it marks failed."""
+        if self.returns is not None and self.returns.is_outside:
+            return
         self._barrier.heartbeat()
         self.settle()
         self._barrier.check_now_and_then()

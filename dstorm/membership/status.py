@@ -4,7 +4,7 @@ Each rank has a cell in the memory of every rank. It alone writes the cell, by P
 if it is whole. It holds:
 
     name     the name of the collective call that the rank is in, cut to NAME_NBYTES
-    body     the masks of ranks, the number of heartbeats and the flags
+    body     the masks of ranks, the number of heartbeats and the flags; the stamps, where ranks may come back
     header   the other numbers of the word, and the checksums of name and body
 """
 
@@ -26,16 +26,17 @@ _CRC_BITS = 30
 
 
 class Cells:
-    """The layout of the cells of `size` ranks, and what was read from them."""
+    """The layout of the cells of `size` ranks, and what was read from them. `stamped`: whether ranks may come back."""
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, stamped: bool = False) -> None:
         self._mask_bits = 8 * -(-size // 8)
         self._masks_nbytes = _MASKS * self._mask_bits // 8
-        self._body_nbytes = self._masks_nbytes + _NUMBERS.size
+        self._stamps = struct.Struct(f"<{size if stamped else 0}q")
+        self._body_nbytes = self._masks_nbytes + _NUMBERS.size + self._stamps.size
         self._header_at = NAME_NBYTES + -(-self._body_nbytes // _LINE) * _LINE
         self.nbytes = self._header_at + header.NBYTES
         """Length of one cell. The cell of rank r begins at r * nbytes."""
-        self.flags_at = NAME_NBYTES + self._body_nbytes - 8
+        self.flags_at = NAME_NBYTES + self._masks_nbytes + _NUMBERS.size - 8
         """Offset of the low byte of the flags in a cell."""
         self._read: dict[int, tuple[bytes, Word]] = {}
         """The bytes and the word that were read last, by rank, as most polls find the same."""
@@ -46,6 +47,8 @@ class Cells:
         for place, mask in enumerate((word.lost, word.awaited, word.evicted), 1):
             masks |= mask << place * self._mask_bits
         body = masks.to_bytes(self._masks_nbytes, "little") + _NUMBERS.pack(word.heartbeats, word.flags)
+        if self._stamps.size:
+            body += self._stamps.pack(*word.stamps) if word.stamps else bytes(self._stamps.size)
         view = cell.data
         view[: NAME_NBYTES + len(body)] = name.ljust(NAME_NBYTES, b"\0") + body
         checks = zlib.crc32(name) << _CRC_BITS | _short(body)
@@ -69,8 +72,12 @@ class Cells:
             masks >> place * self._mask_bits & (1 << self._mask_bits) - 1 for place in range(_MASKS)
         )
         heartbeats, flags = _NUMBERS.unpack_from(body, self._masks_nbytes)
+        stamps = self._stamps.unpack_from(body, self._masks_nbytes + _NUMBERS.size)
         checksum = seen.encoding >> _CRC_BITS
-        word = Word(seen.number, seen.step, failed, seen.nbytes, lost, checksum, heartbeats, flags, awaited, evicted)
+        word = Word(
+            seen.number, seen.step, failed, seen.nbytes, lost, checksum, heartbeats, flags, awaited, evicted,
+            stamps if any(stamps) else (),
+        )  # fmt: skip
         self._read[rank] = found, word
         return word
 

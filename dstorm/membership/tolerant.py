@@ -72,7 +72,7 @@ class TolerantBarrier(Barrier):
         if decision is None:
             return None
         if is_new:
-            self._mark_failed(decision)
+            self._accept(decision, generation)
             self._publish()  # also where another rank decided: it may fail before all know its decision
         # That rank has seen the words of all. From another host they come over other connections than its own.
         return None if self._membership.missing(generation) else decision
@@ -98,6 +98,10 @@ class TolerantBarrier(Barrier):
             self._changing.change(failed=fresh)
             self._membership.mark_failed(fresh)
             self._publish()
+
+    def _accept(self, decision: int, generation: int) -> None:
+        """Mark the ranks failed that had failed at barrier `generation`, by the mask `decision`."""
+        self._mark_failed(decision)
 
     def _evict_all(self, silent: frozenset[int], now: float) -> bool:
         fresh = silent - self._evicted_at.keys()

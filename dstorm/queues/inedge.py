@@ -27,8 +27,6 @@ class InEdge(Awaited):
     """The headers of the slots, and the progress header."""
     acknowledge: header.Write
     """What writes the acknowledgement in the peer's memory."""
-    done: bool = False
-    """Whether the peer has closed its end."""
     acknowledged: int = 0
     """The newest message that was acknowledged."""
     copies: list[Bytes] = field(default_factory=list)

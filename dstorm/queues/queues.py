@@ -6,7 +6,8 @@ header, ring, consistency) to one window.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
+from dataclasses import replace
 
 from dstorm import interruption
 from dstorm.errors import ClosedError
@@ -52,6 +53,8 @@ class Queues(Closing):
         self.inbox = Inbox(transport, self._window, layout, consistency, self.waiting, self.deferred)
         self.step = 0
         """The step of the last send."""
+        self._former: list[EdgeStatistics] = []
+        """The totals of edges with former incarnations of ranks that have come back."""
         if consistency.lockstep and transport.view.can_change:
             transport.duties.append(self._make_way)
 
@@ -148,14 +151,49 @@ class Queues(Closing):
         edges = {peer: self._edge_statistics(peer) for peer in peers}
         if neighbours is not None:
             edges = {peer: edge for peer, edge in edges.items() if peer in neighbours or edge != _IDLE}
-        return total(located(edges, self.transport.hosts, self.transport.rank), self.waiting.total_s)
+        present = located(edges, self.transport.hosts, self.transport.rank)
+        whole = total({**present, **dict(enumerate(self._former, 1 + max(peers, default=0)))}, self.waiting.total_s)
+        return replace(whole, peers=present)
 
     def _make_way(self) -> None:
         """As `Inbox.make_way`, where a graph was mended; nothing while another thread sends or receives here."""
-        if self.transport.view.failed:
+        if self.transport.view.version:
             with self.turn.lent() as is_free:
                 if is_free:
                     self.inbox.make_way()
+
+    def renew(self, peer: int, base: int) -> None:
+        """Begin the edges to and from `peer` anew, which has come back, after message number `base`. Local.
+
+        What its former incarnation has sent and this rank has not gathered counts as overwritten. The caller holds the
+        turn.
+        """
+        if (sending := self.outbox.edges.get(peer)) is not None and sending.ring.base == base:
+            return
+        was = self._edge_statistics(peer)
+        if was != _IDLE:
+            here = self.transport.hosts[self.transport.rank]
+            across = was.bytes_sent if self.transport.hosts[peer] != here else 0
+            self._former.append(
+                replace(was, pending=0, overwritten=was.overwritten + was.pending, bytes_across=across)
+            )  # fmt: skip
+        self.outbox.renew(peer, base)
+        self.inbox.renew(peer, base)
+
+    def begin(self, step: int, steps: Mapping[int, int]) -> None:
+        """Begin at `step`, as this rank has come back; publish that. One-sided. `steps`: those of peers, by rank."""
+        self.step = self.inbox.over = step
+        self.outbox.begin(step, steps)
+        self.inbox.begin(step, steps)
+        if steps:
+            self._window.flush(sorted(steps))
+
+    def note_closed(self, peers: Iterable[int]) -> None:
+        """Note that `peers` have closed their ends. Local."""
+        for peer in peers:
+            for edges in (self.outbox.edges, self.inbox.edges):
+                if peer in edges:
+                    edges[peer].done = True
 
     def _edge_statistics(self, peer: int) -> EdgeStatistics:
         sending, receiving = self.outbox.edges.get(peer), self.inbox.edges.get(peer)
@@ -175,7 +213,7 @@ class Queues(Closing):
     def _sent(self, edge: OutEdge) -> EdgeStatistics:
         """What was sent along an edge. After close all that waits will leave, and counts as if it had."""
         if not edge.is_far or self.outbox.outgoing is None:
-            return EdgeStatistics(sent=edge.ring.sent, bytes_sent=edge.bytes_sent, waited_s=edge.waited_s)
+            return EdgeStatistics(sent=edge.ring.count, bytes_sent=edge.bytes_sent, waited_s=edge.waited_s)
         sent, superseded, left, waits = self.outbox.outgoing.sent(edge.peer)
         nbytes = left + waits if self.closed else left
         return EdgeStatistics(sent=sent, bytes_sent=nbytes, waited_s=edge.waited_s, superseded=superseded)
@@ -185,7 +223,7 @@ class Queues(Closing):
         edge, outgoing = self.outbox.edges[peer], self.outbox.outgoing
         if outgoing is not None and edge.is_far:
             return outgoing.left(peer)
-        return edge.ring.sent, edge.bytes_sent
+        return edge.ring.count, edge.bytes_sent
 
     def _leave(self) -> None:
         if self._make_way in self.transport.duties:

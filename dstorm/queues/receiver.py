@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ from dstorm.queues.headstart import HeadStart
 from dstorm.queues.inedge import InEdge
 from dstorm.queues.layout import Layout
 from dstorm.queues.ring import ReceiveRing, SlotState
+from dstorm.queues.statistics import LagCounter
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Transport, Window
 
@@ -76,6 +77,22 @@ class Inbox:
             header.writer(lambda cell: self._window.prepared(cell, peer, layout.acknowledgement(peer, rank))),
             heard_at=self._transport.clock(),
         )
+
+    def renew(self, peer: int, base: int) -> None:
+        """Begin the edge from `peer` anew, after message number `base`. Local."""
+        if (edge := self.edges.get(peer)) is not None:
+            edge.ring.begin(base)
+            edge.renew(self._transport.clock())
+            edge.acknowledged, edge.lag = base, LagCounter()
+            self._seen = [one for one in self._seen if one[0] is not edge]
+
+    def begin(self, step: int, steps: Mapping[int, int]) -> None:
+        """Acknowledge to the peers in `steps` that this rank begins at `step`; note their steps. The caller flushes."""
+        self._step = step
+        for peer in self.edges.keys() & steps.keys():
+            edge = self.edges[peer]
+            edge.step = steps[peer]
+            edge.acknowledge(edge.ring.taken, step, WHOLE)
 
     def wait(self, sources: Callable[[], Iterable[int]], step: int, timeout_s: float | None) -> None:
         """Wait for `sources()` as the consistency requires it at `step` of this rank. DeadlinePassed."""
@@ -236,7 +253,7 @@ class Inbox:
         return edge.step >= step or edge.done
 
     def _note_step(self, edge: InEdge, seen: Header | None) -> None:
-        if seen is None or seen.state == WRITING:
+        if seen is None or seen.state == WRITING or edge.ring.is_former(seen):
             return
         edge.done = edge.done or seen.state == DONE
         if seen.step > edge.step:

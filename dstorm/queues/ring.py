@@ -6,6 +6,9 @@ WRITING m, the payload, the header WHOLE m. Each stage is complete in the receiv
 The receiver reads the header, copies the payload, and reads the header again. It uses the copy only where it has read
 the same WHOLE m twice. For a payload byte of a later message can only be copied after the WRITING header of that
 message has arrived, and the second read then finds that header or a newer one.
+
+Where a rank has come back, both ends of its edges go on from the same larger number, their base. No message of a former
+incarnation has a larger one. So what that has left in slots, whole or torn, is never taken for a new message.
 """
 
 from __future__ import annotations
@@ -18,17 +21,29 @@ from dstorm.header import WHOLE, Header
 class SendRing:
     """The sender's end of an edge: the numbers of the newest messages sent and acknowledged."""
 
-    __slots__ = ("depth", "sent", "taken")
+    __slots__ = ("base", "depth", "sent", "taken")
 
     def __init__(self, depth: int) -> None:
         self.depth = depth
-        self.sent = 0
-        self.taken = 0
+        self.begin(0)
+
+    def begin(self, base: int) -> None:
+        """Begin anew: the first message has the number base + 1."""
+        self.base = self.sent = self.taken = base
+
+    @property
+    def count(self) -> int:
+        """The messages sent."""
+        return self.sent - self.base
 
     @property
     def next_slot(self) -> int:
         """The slot of the next message."""
         return self.sent % self.depth
+
+    def is_former(self, seen: Header) -> bool:
+        """Whether an acknowledgement is of a former incarnation of one of the two ranks."""
+        return seen.number < self.base
 
     def acknowledged(self, number: int) -> None:
         """Note that the receiver has taken all messages up to `number`. An older or impossible number is ignored."""
@@ -55,13 +70,17 @@ class ReceiveRing:
     Once the edge is quiet, sent = gathered + overwritten + refused + pending.
     """
 
-    __slots__ = ("capacity", "depth", "gathered", "overwritten", "refused", "taken", "torn_retries")
+    __slots__ = ("base", "capacity", "depth", "gathered", "overwritten", "refused", "taken", "torn_retries")
 
     def __init__(self, depth: int, capacity: int) -> None:
         self.depth = depth
         self.capacity = capacity
-        self.taken = 0
-        """The newest message that is settled: gathered, overwritten or refused."""
+        self.begin(0)
+
+    def begin(self, base: int) -> None:
+        """Begin anew: the first message has the number base + 1."""
+        self.base = self.taken = base
+        """`taken`: the newest message that is settled: gathered, overwritten or refused."""
         self.gathered = 0
         self.overwritten = 0
         self.refused = 0
@@ -139,6 +158,10 @@ class ReceiveRing:
         unsettled = max(published - self.taken, 0)
         pending = sum(one is not None and one.state == WHOLE and one.number > self.taken for one in seen)
         return pending, self.overwritten + unsettled - pending
+
+    def is_former(self, seen: Header) -> bool:
+        """Whether a header is of a former incarnation of one of the two ranks."""
+        return seen.number < self.base
 
     def _lose_up_to(self, number: int) -> None:
         if number > self.taken:

@@ -41,6 +41,12 @@ class Awaited:
     """The newest step that the peer is known to have reached."""
     waited_s: float = 0.0
     """Seconds spent waiting for the peer."""
+    done: bool = False
+    """Whether the peer has closed its end."""
+
+    def renew(self, now: float) -> None:
+        """Begin anew, as one of the two ranks has come back."""
+        self.heard_at, self.step, self.waited_s, self.done = now, 0, 0.0, False
 
 
 class Waiting:

@@ -17,9 +17,10 @@ from dstorm import Transport
 from malt.data.rows import StoredRows, shared_rows
 from malt.data.shards import bounds
 from malt.data.svmlight import MAX_INDEX
+from malt.data.team import readers
 from malt.launch.machine import memory
 from malt.session import session
-from malt.world.agreement import agree, exchange, succeed
+from malt.world.agreement import agree, succeed
 
 RAW: Final = "raw"
 """The value of `labels` for labels that stay as in the file."""
@@ -95,9 +96,9 @@ def load_svmlight(
     between ranks. RuntimeWarning, on the lowest rank, without `n_features`: because of one feature, whose FILE:LINE it
     gives, models as wide as X do not fit in memory, or X has far more columns than the file has non-zeros.
     """
-    transport = transport or session.world().transport
+    transport = transport or session.world().reading
     with transport.calling("malt.load_svmlight"):
-        ranks = list(exchange(transport, None))
+        ranks = readers(transport)
         part = _load(path, n_features, transport, zero_based, labels, ranks.index(transport.rank), len(ranks))
     if n_features is None and transport.rank == ranks[0] and (trouble := _too_wide(part, transport, ranks)):
         width = part.X.shape[1]
@@ -115,7 +116,7 @@ def open_svmlight(
 
     Arguments and errors are those of `load_svmlight`.
     """
-    transport = transport or session.world().transport
+    transport = transport or session.world().reading
     with transport.calling("malt.open_svmlight"):
         return _load(path, n_features, transport, zero_based, labels, rank=0, size=1)
 

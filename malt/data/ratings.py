@@ -16,8 +16,9 @@ from malt.data.dealing import deal, inherit
 from malt.data.loading import Format
 from malt.data.ratingtext import Ids, Lines
 from malt.data.store import Contents, Piece, Store
+from malt.data.team import readers
 from malt.session import session
-from malt.world.agreement import agree, exchange
+from malt.world.agreement import agree
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,10 +57,10 @@ def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
     All ranks raise the same error. OSError: the file cannot be read. ValueError: a line is not a rating or its rating
     is not finite (the message starts with FILE:LINE), or the file is empty or differs between hosts.
     """
-    transport = transport or session.world().transport
+    transport = transport or session.world().reading
     with transport.calling("malt.load_ratings"):
         whole = open_ratings(path, transport=transport)
-        failed_ranks = set(range(transport.size)) - exchange(transport, None).keys()
+        failed_ranks = set(range(transport.size)) - set(readers(transport))
     return of_users(whole, inherit(shares(whole, transport.size), failed_ranks, transport.size) == transport.rank)
 
 
@@ -68,7 +69,7 @@ def open_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
 
     The format and the errors are those of `load_ratings`.
     """
-    transport = transport or session.world().transport
+    transport = transport or session.world().reading
 
     def check() -> tuple[str, dict[str, Any]]:
         name = os.fsdecode(path)

@@ -7,6 +7,7 @@ from contextlib import suppress
 from typing import Any, TypeVar
 
 from dstorm import Transport
+from dstorm.transports.solo import LoneTransport
 from malt.world.agreement import exchange, succeed
 
 Result = TypeVar("Result")
@@ -74,6 +75,14 @@ class Team:
         results = self.exchange(succeed(self.transport, tried))
         done = [results[rank] for rank in self.ranks if results[rank] is not None]
         return [result for (result,) in done] if len(done) == self.size else None
+
+
+def readers(transport: Transport) -> list[int]:
+    """Return the ranks among which the rows of a file are dealt, ascending. Collective.
+
+    For a rank that reads alone, as it comes back, they are all: as the others were when they read it.
+    """
+    return list(range(transport.size)) if isinstance(transport, LoneTransport) else list(exchange(transport, None))
 
 
 def with_a_team(transport: Transport, work: Callable[[Team], Result]) -> Result:

@@ -11,7 +11,7 @@ arrived, they have the same parameters bit by bit.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -47,6 +47,23 @@ class ChangeSums:
         self._offset: Array | None = None
         """The parameters less the mean of sums, once neighbours have changed."""
         self._function = GatherFunction("sums of changes", newest=True, merge=self._copy, blend=self._copy)
+
+    @property
+    def by_rank(self) -> dict[int, Array]:
+        """The newest sums, by rank, this rank's own included: not copies."""
+        return {self._rank: self._vector.array, **self._received}
+
+    def go_on(self, params: Array, sums: Mapping[int, Array]) -> None:
+        """Begin as a rank that has come back, where another one has `params`, and `sums` by rank.
+
+        Its own sum goes on from what that has got of it last, so that nobody sees a leap.
+        """
+        np.copyto(self._own, sums.get(self._rank, params), casting="same_kind")
+        if self._own is not self._vector.array:
+            np.copyto(self._vector.array, self._own, casting="same_kind")
+        self.params[:] = params
+        self._received = {source: sums[source].copy() for source in self._vector.sources if source in sums}
+        self._begin_again()
 
     def exchange(self, arrays: Sequence[Array]) -> None:
         """Send the changes of `arrays`, which hold `params` until the loop changes them, and merge others. One-sided.

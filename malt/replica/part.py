@@ -12,7 +12,7 @@ What is sent depends on `average` and `sync`:
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -81,6 +81,10 @@ class Part:
         self.vector = self._narrow(mine[0].dtype, **options) if way.is_narrow else self._whole(mine, **options)
         self._flat = self.vector.array.reshape(-1)[: self._size]
         """The vector's array, flat; without what a block has beyond the parameters."""
+        self.further: Callable[[], list[Array]] = list
+        """Further arrays that a rank gets which comes back."""
+        if (returning := self.vector.returning) is not None:
+            returning.values = self._values
 
     def start(self, arrays: Sequence[Array]) -> None:
         """Record `arrays` as the parameters that all ranks start from."""
@@ -92,6 +96,53 @@ class Part:
         elif self._way.delta:
             self._base, self._outer = self._flat.copy(), Outer(self._way.outer, self._flat)
 
+    def start_from_others(self, arrays: Sequence[Array]) -> None:
+        """Begin as a rank that has come back: with the parameters of the rank that gave them, which go into `arrays`.
+
+        Where the others have closed the vector, `arrays` stay as they are.
+        """
+        given, mine = self.vector.given, self._mine(arrays)
+        if given is None:
+            return self.start(arrays)
+        values, facts = given
+        if self._as_sums:
+            assert isinstance(self.vector, DenseVector)
+            sums = dict(zip(facts["ranks"], values[2:], strict=False))
+            self._sums = ChangeSums(self.vector, self._way.rank, self._way.outer)
+            self._sums.go_on(values[1], sums)
+            self._take(self._sums.outer.state, values, facts)
+            self._put_into(mine, values[1])
+        elif self._way.delta:
+            self._base, self._outer = values[1].copy(), Outer(self._way.outer, values[1])
+            self._take(self._outer.state, values, facts)
+            self._put_into(mine, self._base)
+        elif not self._in_place:
+            self._put_into(mine, self._flat)
+
+    @staticmethod
+    def _take(state: Sequence[Array], values: Sequence[Array], facts: Mapping[str, Any]) -> None:
+        for array, given in zip(state, values[facts["state"] :], strict=False):
+            array[...] = given.reshape(array.shape)
+
+    @staticmethod
+    def _put_into(mine: Sequence[Array], source: Array) -> None:
+        start = 0
+        for array in mine:
+            array[...] = source[start : start + array.size].reshape(array.shape)
+            start += array.size
+
+    def _values(self) -> tuple[list[Array], dict[str, Any]]:
+        """What a rank gets that comes back: the vector's array, then what `start_from_others` takes."""
+        values, facts = [self.vector.array], dict[str, Any]()
+        if self._as_sums:
+            sums = self._sums.by_rank
+            values += [self._sums.params, *sums.values()]
+            facts["ranks"] = list(sums)
+        elif self._way.delta:
+            values.append(self._base)
+        facts["state"] = len(values)
+        return [*values, *self.outer_state, *self.further()], facts
+
     @property
     def outer_state(self) -> list[Array]:
         """The state of the outer optimizer: flat arrays, not copies."""
@@ -101,6 +152,7 @@ class Part:
 
     def send(self, arrays: Sequence[Array]) -> None:
         """Send the parameters, or what has changed, to the peers. One-sided."""
+        self._set_steady(False)
         mine = self._mine(arrays)
         if self._in_place:
             assert isinstance(self.vector, DenseVector)
@@ -137,8 +189,16 @@ class Part:
             self.vector.gather(AVG)
             if not self._in_place:
                 self._store(self._flat, mine)
+        self._set_steady(True)
 
     # -- private ----------------------------------------------------------------------------------------------
+
+    def _set_steady(self, is_steady: bool) -> None:
+        """Set whether a rank that comes back may get what there is; where it may, give it to those that wait."""
+        if (returning := self.vector.returning) is not None:
+            returning.is_steady = is_steady
+            if is_steady and returning.is_owing:
+                returning.merged(self.vector.step)
 
     def _mean_change(self) -> Array:
         if self.vector.is_weighted:

@@ -12,17 +12,15 @@ from malt.replica import changes, consensus
 from malt.replica.cadence import Cadence
 from malt.replica.changes import Changes
 from malt.replica.finishing import Finishing
-from malt.replica.outer import Step, counts_steps, described, n_states
+from malt.replica.options import changed_of, check_graph, same_of
+from malt.replica.outer import Step
 from malt.replica.parameters import Parameters
 from malt.replica.part import Part, Way, divided
 from malt.session import session
-from malt.session.creation import check_name
+from malt.session.creation import agree_on_replica, check_name, come_in
 from malt.session.graphs import session_graph
-from malt.session.vectors import check_wire
-from vol import Graph, Vector, arguments
+from vol import Vector, arguments
 from vol.update import Array
-
-_AVERAGES = ("model", "delta")
 
 
 class Replica(Finishing):
@@ -90,31 +88,30 @@ class Replica(Finishing):
         def check() -> tuple[tuple[Parameters, int, bool], Mapping[str, Any]]:
             check_name(name)
             parameters, mesh = Parameters(params, set), session_graph(world, graph)
-            same = _same(parameters, average, mesh, sync)
+            same = same_of(parameters, average, mesh, sync)
             same["fragments"] = arguments.whole("fragments", fragments, 1)
-            same |= _changed(parameters, average, sync, outer, wire, top, fragments)
+            same |= changed_of(parameters, average, sync, outer, wire, top, fragments)
             gossips = outer is not None and not mesh.is_complete()
             if wire is not None or top is not None:
-                _check_graph(mesh, gossips, sync)
+                check_graph(mesh, gossips, sync)
             if arguments.whole("every", every, 1) < fragments:
                 raise ValueError(f"fragments must be at most every, {every}, got {fragments}")
             return (parameters, int(every), gossips), {"name": self.name, **same}
 
-        (self._parameters, self._every, gossips), _ = world.notes.agree(world.transport, "malt.Replica", check)
-        world.replicas_made += 1
-        overlaps = fragments > 1 and parse(sync).acknowledges
-        self._way = Way(world.transport.rank, average == "delta", outer, wire, top, overlaps, gossips)
-        self._fragments, self._turns = fragments, 0
-        self._count, self._due_at = 0, -(-self._every // fragments)
-        self._turn = Turn()
-        self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
-        self._finished = False
-        self._check_finite = check_finite
-        self._parts: list[Part] = []
-        self._under_way: list[Part] = []
-        """The parts that were sent and are to be merged at the next turn."""
-        with self._transport.calling("malt.Replica"):
-            self._begin(graph=graph, sync=sync, check_finite=check_finite)
+        with world.transport.calling("malt.Replica"):
+            (self._parameters, self._every, gossips), comes_back = agree_on_replica(world, check)
+            overlaps = fragments > 1 and parse(sync).acknowledges
+            self._way = Way(world.transport.rank, average == "delta", outer, wire, top, overlaps, gossips)
+            self._fragments, self._turns = fragments, 0
+            self._count, self._due_at = 0, -(-self._every // fragments)
+            self._turn = Turn()
+            self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
+            self._finished = False
+            self._check_finite = check_finite
+            self._parts: list[Part] = []
+            self._under_way: list[Part] = []
+            """The parts that were sent and are to be merged at the next turn."""
+            self._begin(comes_back, graph=graph, sync=sync, check_finite=check_finite)
         self._changes: Changes | None = self._watched()
         self._unchanged: list[str] = []
         self._warned = False
@@ -201,8 +198,12 @@ class Replica(Finishing):
 
     # -- private ----------------------------------------------------------------------------------------------
 
-    def _begin(self, **options: Any) -> None:
-        """Make the vectors, and take the parameters of the lowest rank. Collective. MemoryError: on all ranks."""
+    def _begin(self, comes_back: bool, **options: Any) -> None:
+        """Make the vectors, and take the parameters of the lowest rank. Collective. MemoryError: on all ranks.
+
+        Where this rank `comes_back` to what the others have, it takes the parameters of one of them. It begins where
+        they are: after as many exchanges.
+        """
         arrays = self._parameters.arrays
         try:
             for places in self._parameters.by_dtype():
@@ -212,10 +213,39 @@ class Replica(Finishing):
         except MemoryError:
             self.close()
             raise
+        if comes_back:
+            return self._begin_with_others(arrays)
         for array in arrays:
             self._transport.broadcast(array)
         for part in self._parts:
             part.start(arrays)
+        self._share_integers()
+
+    def _begin_with_others(self, arrays: Sequence[Array]) -> None:
+        assert self._world.newcomer is not None
+        self._world.newcomer.is_gathering = False
+        come_in(self._world)
+        for part in self._parts:
+            part.start_from_others(arrays)
+        given = self._parts[0].vector.given
+        if given is not None:
+            places = self._integers
+            for place, values in zip(places, given[0][len(given[0]) - len(places) :], strict=True):
+                arrays[place][...] = values.reshape(arrays[place].shape)
+        exchanges = self._parts[0].vector.step
+        self._turns, self._count = exchanges * self._fragments, exchanges * self._every
+        self._due_at = -(-(self._turns + 1) * self._every // self._fragments)
+        self._share_integers()
+
+    def _share_integers(self) -> None:
+        """Have ranks that come back get the arrays of integers with the first part."""
+        if self._parts:
+            self._parts[0].further = lambda: [self._parameters.arrays[place] for place in self._integers]
+
+    @property
+    def _integers(self) -> list[int]:
+        """The places of arrays that are not exchanged."""
+        return [place for place in range(len(self._parameters.arrays)) if place not in self._parameters.floats]
 
     def _watched(self) -> Changes:
         """The arrays, watched from here on."""
@@ -305,38 +335,3 @@ class Replica(Finishing):
 
     def _warn(self, names: Sequence[str]) -> None:
         self._warned = self._world.report(changes.warning(self.name, names))
-
-
-def _same(parameters: Parameters, average: str, mesh: Graph, sync: str) -> dict[str, Any]:
-    """The arguments that must be the same on all ranks."""
-    if average not in _AVERAGES:
-        raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
-    return {"params": parameters.described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
-
-
-def _check_graph(mesh: Graph, gossips: bool, sync: str) -> None:
-    """ValueError: parts of changes, or rounded ones, are not for this graph."""
-    if gossips:
-        raise ValueError(f"outer along the graph {mesh.name!r} sends models, and wire and top are for changes")
-    if mesh.shares is not None and parse(sync).lockstep:
-        raise ValueError(f"the graph {mesh.name!r} weighs changes, which wire and top do not allow")
-
-
-def _changed(
-    parameters: Parameters, average: str, sync: str, outer: Any, wire: str | None, top: Any, fragments: int
-) -> dict[str, Any]:  # fmt: skip
-    """The arguments that concern changes, which must be the same on all ranks."""
-    given = [name for name, value in (("outer", outer), ("wire", wire), ("top", top)) if value is not None]
-    if given and average != "delta":
-        raise ValueError(f'{given[0]} is for changes: average="delta"')
-    if outer is not None:
-        n_states(outer)
-        if counts_steps(outer) and (fragments > 1 or len(parameters.by_dtype()) > 1):
-            raise ValueError("outer counts its steps, so it is for one fragment, and for parameters of one dtype")
-    for place in parameters.floats if wire is not None else ():
-        check_wire(wire, parameters.arrays[place])
-    if top is not None and not 0 < arguments.real("top", top) <= 1:
-        raise ValueError(f"top must be above 0, and 1 at most, got {top!r}")
-    if given and given != ["outer"] and not parse(sync).acknowledges:
-        raise ValueError(f'{given[-1]} needs sync="bsp" or "notify-ack": a message that is overwritten would be lost')
-    return {"outer": described(outer), "wire": wire, "top": None if top is None else float(top)}

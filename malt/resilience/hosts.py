@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 
 from dstorm.errors import DeadlinePassed, PeerLost
 from dstorm.membership.processes import Process, ProcessMonitor, has_ended, this_process
+from dstorm.membership.rejoining import Refused
 from dstorm.transports import shm_space
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Endpoint, Exchange
@@ -45,9 +46,12 @@ def transport(
     Ranks may fail once it has returned. `session`: a name that no other session has. `suspect_after_s`: the heartbeat
     timeout, as for malt.init.
 
-    RuntimeError: it does not work with this MPI, or the limit of open files is too low. DeadlinePassed: ranks are
-    missing, or cannot be reached. MemoryError: a host has too little free shared memory.
+    RuntimeError: it does not work with this MPI, or the limit of open files is too low. Refused: this rank was started
+    again. DeadlinePassed: ranks are missing, or cannot be reached. MemoryError: a host has too little free shared
+    memory.
     """
+    if ranks.incarnation:
+        raise Refused(ranks.rank, "ranks come back on one host alone")
     if ranks.has_mpi and not ranks.library.startswith("Open MPI"):
         raise RuntimeError("survive=True is for ranks of one host with this MPI: run them on one, or without it")
     exchange = Exchange(ranks.rank, reporting.job_key(), session, reporting.job_hosts())

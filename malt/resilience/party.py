@@ -21,6 +21,10 @@ class Party(NamedTuple):
     fence: Callable[[], None]
     """As in `MappedMemory`."""
     has_mpi: bool = True
+    rejoins: bool = False
+    """Whether failed ranks are started again, and come back."""
+    incarnation: int = 0
+    """How often this one was."""
 
 
 def of_mpi(comm: Any) -> Party:
@@ -35,4 +39,7 @@ def plain() -> Party:
     from dstorm.transports.mapped import fence
 
     size = int(os.environ[reporting.SIZE])
-    return Party(int(reporting.rank()), size, tuple(range(size)), "no MPI", fence, has_mpi=False)
+    return Party(
+        int(reporting.rank()), size, tuple(range(size)), "no MPI", fence, has_mpi=False,
+        rejoins=os.environ.get(reporting.REJOIN) == "1", incarnation=reporting.incarnation(),
+    )  # fmt: skip

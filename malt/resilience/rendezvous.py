@@ -52,7 +52,7 @@ class Rendezvous:
         """
         self._write(f"came-{self._rank}", str(nbytes))
         end = time.monotonic() + deadline_s
-        while (members := self._members()) is None:
+        while (members := self.members()) is None:
             came = {rank for rank in range(self._size) if self._path(f"came-{rank}").exists()}
             missing = set(range(self._size)) - came - set(find_failed())
             if not missing:
@@ -71,7 +71,7 @@ class Rendezvous:
         with contextlib.suppress(FileExistsError):
             os.link(mine, self._path("members"))
 
-    def _members(self) -> Members | None:
+    def members(self) -> Members | None:
         """The members, if they are decided."""
         try:
             ranks, nbytes = json.loads(self._path("members").read_text())

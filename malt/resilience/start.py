@@ -24,6 +24,7 @@ from malt.files import atomic
 from malt.launch.command import BEST_EFFORT, SEVERAL_HOSTS, SURVIVE, survive_of
 from malt.launch.mpi_library import LaunchError
 from malt.resilience import hosts, party
+from malt.resilience.newcomer import Newcomer, offer
 from malt.resilience.party import Party
 from malt.resilience.rendezvous import Rendezvous
 from malt.runner import exits, reporting
@@ -101,6 +102,9 @@ def begin(comm: Any, deadline_s: float, suspect_after_s: float | None, survive: 
     exits.leave_on_failure(made.close)
     atomic.confirm_by(made.confirm)
     opened = World(made, deadline_s, comm, TolerantEnding())
+    if (barrier := made.rejoining) is not None:
+        barrier.offer = partial(offer, opened)
+        opened.newcomer = Newcomer(made, barrier) if opened.is_outside else None
     made.view.subscribe(lambda change: report(opened, made, change, monitor))
     return opened
 
@@ -130,6 +134,8 @@ def _transport(
         return _of_mpi(comm, deadline_s, suspect_after_s)
     ranks = party.plain() if comm is None else party.of_mpi(comm)
     session = _name(ranks.members)
+    if folder and ranks.incarnation:
+        session = _newest(Path(folder), ranks.members) or session
     if folder:
         report_to(folder, f"memory-{os.getpid()}", "\n".join(shm_space.mapped()))
     if here:
@@ -175,7 +181,18 @@ def _is_on_one_host(environ: Mapping[str, str]) -> bool:
 def _name(members: tuple[int, ...]) -> str:
     """The name of the next session of the ranks `members` of MPI.COMM_WORLD: the same on all of them."""
     _sessions[members] += 1
-    return f"{zlib.crc32(repr(members).encode()):08x}-{_sessions[members]}"
+    return f"{_prefix(members)}-{_sessions[members]}"
+
+
+def _newest(folder: Path, members: tuple[int, ...]) -> str:
+    """The name of the newest session of these ranks, as they have begun it without this one; "" if there is none."""
+    begun = [int(path.name.split("-")[1]) for path in folder.glob(f"{_prefix(members)}-*-members")]
+    _sessions[members] = max(begun, default=_sessions[members])
+    return f"{_prefix(members)}-{max(begun)}" if begun else ""
+
+
+def _prefix(members: tuple[int, ...]) -> str:
+    return f"{zlib.crc32(repr(members).encode()):08x}"
 
 
 def _of_one_host(
@@ -193,13 +210,22 @@ def _of_one_host(
         time.sleep(_POLL_S)  # plain processes have not met in MPI_Init
     others = {rank: processes[member] for rank, member in enumerate(ranks.members) if rank != place.rank}
     monitor = ProcessMonitor(others, place.clock, suspect_after_s)
-    nbytes = shm_space.share_nbytes(place.size)
-    arrived = Rendezvous(folder, session, place.rank, place.size).come(nbytes, monitor.find_failed, deadline_s)
+    arrived = Rendezvous(folder, session, place.rank, place.size).come(
+        shm_space.share_nbytes(place.size), monitor.find_failed, deadline_s
+    )
     path = shm_space.file_of(folder.name, session)
     arena = SharedMemory(path, place.rank, range(place.size), arrived.nbytes, ranks.fence)
-    made = SurvivingTransport(place, arena, monitor.find_failed, deadline_s, discard=arena.discard, evict=monitor.kill)
+    made = SurvivingTransport(
+        place, arena, monitor.find_failed, deadline_s, discard=arena.discard, evict=monitor.kill,
+        readmit=monitor.readmit if ranks.rejoins else None,
+    )  # fmt: skip
+    if ranks.incarnation and made.rejoining is not None:
+        made.clear()
+        made.rejoining.ask(ranks.incarnation, this_process(), monitor.find_failed)
+        return made, monitor
     made.barrier("malt.init")
-    path.unlink(missing_ok=True)  # all live ranks have mapped it
+    if not ranks.rejoins:  # ranks that come back map it, too: the launcher removes it at the end
+        path.unlink(missing_ok=True)  # all live ranks have mapped it
     return made, monitor
 
 
@@ -244,11 +270,28 @@ def _check_that_none_has_failed() -> None:
 
 
 def report(world: World, transport: SurvivingTransport, change: Change, monitor: ProcessMonitor) -> None:
-    """Record the ranks that have failed, report them on the lowest live rank, and schedule the callbacks. Local."""
-    fresh, before = sorted(member.rank for member in change.failed), set(world.lost)
+    """Record the ranks that have failed or come back, report them on the lowest live rank, and schedule the callbacks.
+    Local.
+    """
+    if fresh := sorted(member.rank for member in change.failed):
+        _report_failed(world, transport, fresh, monitor)
+    came = sorted(member.rank for member in change.joined)
+    reporter = min(set(world.alive).difference(came), default=-1)  # a newcomer does not report itself
+    for rank in came:
+        world.back[rank] = time.time()
+        if world.rank == reporter and not is_leaving():
+            on = f"{len(world.alive)} of {world.size} ranks go on"
+            print(f"malt: rank {rank} is back; {on}", file=sys.stderr, flush=True)
+        for callback in world.join_callbacks:
+            transport.call_later(partial(callback, rank))
+
+
+def _report_failed(world: World, transport: SurvivingTransport, fresh: list[int], monitor: ProcessMonitor) -> None:
+    before = set(world.lost)
     for rank in fresh:
         stopped_s = monitor.stopped_s(rank)
         world.lost[rank] = time.time() - stopped_s
+        world.back.pop(rank, None)
         world.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
         if transport.was_cut_off(rank):
             world.reasons[rank] = "it was cut off, as ranks had lost it"
@@ -256,8 +299,9 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
             world.reasons[rank] = _eviction(world, rank)
     if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
         for rank in fresh:  # the launcher may not see them
-            report_to(folder, f"lost-{world.members[rank]}", "")
-    alive = sorted(set(range(world.size)) - world.lost.keys())  # some of them may have finished by now
+            report_to(folder, f"lost-{world.members[rank]}", str(world.transport.view.incarnation(rank)))
+    lost = world.lost.keys() - world.back.keys()
+    alive = sorted(set(range(world.size)) - lost)  # some of them may have finished by now
     if world.rank == alive[0] and not is_leaving():
         # The rank that was lowest until now may have failed before it reported those that failed before it.
         reported = fresh if min(fresh) > world.rank else sorted(before | set(fresh))

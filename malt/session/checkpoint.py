@@ -140,7 +140,8 @@ class Checkpoint:
     def load(self) -> State | None:
         """The state in the file, the same on all ranks, or None if there is no file. Collective.
 
-        The lowest rank reads and checks the file, and sends the state to the others. The arrays are copies of this
+        The lowest rank reads and checks the file, and sends the state to the others. A rank that has come back, and not
+        made a vector or Replica yet, reads it alone: Local. The arrays are copies of this
         rank's own, C-contiguous and writable. A number or a string is an array of no dimensions: int(state["epoch"]).
         Sharded vectors are new ones; open ones of which a rank has failed with its part are closed.
 
@@ -150,6 +151,9 @@ class Checkpoint:
         and there is no file.
         """
         world = session.world()
+        if world.is_outside:  # it comes back, and the others are at work
+            found = self._read()
+            return None if found is None else {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
         root, state = None, None
         with world.transport.calling("Checkpoint.load"):
             while True:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
+from dstorm import PeerLost
+from dstorm.membership.rejoining import Refused
 from malt.session import session
 from malt.world.world import OpenVector, World
+from vol import Vector, returning
 
 Checked = TypeVar("Checked")
 Made = TypeVar("Made", bound=OpenVector)
@@ -20,7 +24,7 @@ def create(
 
     `call`: the user's call, for errors. `title`: `name`, or `kind` and a number if it is None. `checked`: the first
     result of check(world) on this rank; the second describes the arguments, as `agree` has it. `ranks`: those that are
-    alive, ascending, the same on all ranks.
+    alive, ascending, the same on all ranks. On a rank that has come back it is Local, for what the others have.
 
     ValueError, MemoryError, the same on all ranks: as `agree`; make() raises MemoryError on all ranks or on none.
     Nothing is made.
@@ -35,12 +39,90 @@ def create(
         return found, {**called, **description, "_closed": world.free_places()}
 
     with world.transport.calling(call):
+        if world.newcomer is not None:
+            found, description = checked()
+            entry = world.newcomer.match(world, call, described(description))
+            if entry is not None:
+                made = _of_the_others(world, entry, lambda: make(world, title, found, world.alive))
+                world.made += 1
+                return made
         found, reports = world.notes.agree(world.transport, call, checked)
         world.free(one["_closed"] for one in reports.values())
         made = make(world, title, found, tuple(reports))
-    world.vectors.append(made)
-    world.made += 1
+        note_creation(world, call, reports[world.rank], made)
+        world.vectors.append(made)
+        world.made += 1
     return made
+
+
+def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]) -> Made:
+    """What make() makes, as that which the others have made before: `entry`. Local."""
+    assert world.newcomer is not None
+    place = entry["place"] if entry["is_kept"] else None
+    world.transport.returns.arena.attach(place, entry["nbytes"])
+    made = make()
+    world.creations.append(entry)
+    if not isinstance(made, Vector) or place is None:
+        made.leave()
+        return made
+    world.newcomer.replace(world, made, entry)
+    made.announce(entry["born"])
+    world.newcomer.announced.append(made)
+    if not world.newcomer.is_gathering:
+        come_in(world)
+    return made
+
+
+def come_in(world: World) -> None:
+    """Begin the vectors that this rank has announced, as it has come back, all at one step. One-sided.
+
+    Refused: a rank has failed that was to give their values.
+    """
+    assert world.newcomer is not None
+    vectors, world.newcomer.announced = world.newcomer.announced, []
+    try:
+        returning.come_in(vectors)
+    except PeerLost as error:
+        raise Refused(world.rank, str(error)) from None
+    for vector in vectors:
+        if vector.given is None:
+            vector.close()
+        else:
+            vector.take_over(vector.given)
+
+
+def agree_on_replica(
+    world: World, check: Callable[[], tuple[Checked, Mapping[str, Any]]]
+) -> tuple[Checked, bool]:  # fmt: skip
+    """What check() returns first, and whether this rank has come back to a Replica that the others have. Collective.
+
+    ValueError, the same on all ranks: as `agree`.
+    """
+    if world.newcomer is not None:
+        checked, description = check()
+        if world.newcomer.match_replica(world, described(description)):
+            world.replicas_made += 1
+            world.newcomer.is_gathering = True
+            return checked, True
+    checked, reports = world.notes.agree(world.transport, "malt.Replica", check)
+    world.replicas_made += 1
+    if world.transport.returns is not None:
+        world.replica_creations.append(described(reports[world.rank]))
+    return checked, False
+
+
+def note_creation(world: World, call: str, description: Mapping[str, Any], made: OpenVector) -> None:
+    """Note what was made, for ranks that come back. Local."""
+    if world.transport.returns is not None:
+        record = made.returning.record if isinstance(made, Vector) and made.returning is not None else {}
+        world.creations.append({"call": call, "described": described(description), **record})
+
+
+def described(description: Mapping[str, Any]) -> dict[str, Any]:
+    """What must be the same on all ranks of a description, as JSON has it. Pure."""
+    same = {key: value for key, value in description.items() if not key.startswith("_")}
+    plain: dict[str, Any] = json.loads(json.dumps(same))
+    return plain
 
 
 def check_name(name: Any) -> None:

@@ -16,13 +16,17 @@ class LostRank:
     """When that was found, or when the rank was first seen to be stopped: seconds since 1970."""
     reason: str
     """Why it failed, as far as this rank knows."""
+    back_at: float | None = None
+    """When it was back, as the next incarnation of the rank. None: it is not."""
 
 
 def lost_ranks() -> list[LostRank]:
     """The ranks that have failed, ascending, as far as this rank knows. Local, once initialized.
 
-    Without survive=True there are none. The call does not run the callbacks of malt.on_death.
+    Of a rank that has failed more than once it is the last time. Without survive=True there are none. The call does not
+    run the callbacks of malt.on_death.
     """
     world = session.world()
     world.transport.poll_failures(quietly=True)
-    return [LostRank(rank, at, world.reasons.get(rank, "")) for rank, at in sorted(world.lost.items())]
+    lost = sorted(world.lost.items())
+    return [LostRank(rank, at, world.reasons.get(rank, ""), world.back.get(rank)) for rank, at in lost]

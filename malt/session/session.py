@@ -148,6 +148,26 @@ def on_death(callback: Callable[[int], None]) -> None:
     world().callbacks.append(callback)
 
 
+def on_join(callback: Callable[[int], None]) -> None:
+    """Call callback(rank) on this rank for each rank that comes back from now on (malt run --rejoin). Local, once
+    initialized.
+
+    It is called as the callbacks of malt.on_death are. TypeError: `callback` is not callable.
+    """
+    if not callable(callback):
+        raise TypeError(f"malt.on_join takes a function of a rank, got {callback!r}")
+    world().join_callbacks.append(callback)
+
+
+def rejoined() -> bool:
+    """Whether this process has taken the place of one that had failed, and the others have admitted it. Local, once
+    initialized.
+
+    They do so when it makes its first vector or Replica.
+    """
+    return world().has_come_back
+
+
 def finalize() -> None:
     """Close the session, and free all that it holds. Collective; without a session it does nothing.
 

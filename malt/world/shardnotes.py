@@ -30,6 +30,18 @@ class ShardNotes:
         self._notes: list[Sequence[Any]] = []
         self._compared = 0
         self._barriers = 0
+        self._is_silent = False
+        """Whether this rank has come back: its calls are not those of the others, in number."""
+
+    @property
+    def state(self) -> dict[str, int]:
+        """What is the same on all ranks: for ranks that come back."""
+        return {"compared": self._compared, "barriers": self._barriers}
+
+    def take_over(self, state: Mapping[str, Any]) -> None:
+        """Go on as the others, by their `state`. Arrays that this rank is given from here on are not compared."""
+        self._compared, self._barriers = state["compared"], state["barriers"]
+        self._is_silent = True
 
     def note(self, array: Any, seed: int | None) -> None:
         """Note `array`, which malt.shard was given, and the seed that shuffles its rows, or None. Local."""
@@ -43,11 +55,16 @@ class ShardNotes:
 
         def noted() -> tuple[Checked, Description]:
             checked, description = check()
-            return checked, {**description, "_shards": self._notes[self._compared :]}
+            return checked, {**description, "_shards": self._fresh}
 
         checked, reports = agreement.agree(transport, what, noted)
         self._check({rank: one["_shards"] for rank, one in reports.items()})
         return checked, reports
+
+    @property
+    def _fresh(self) -> list[Sequence[Any]]:
+        """The notes that are not compared yet."""
+        return [] if self._is_silent else self._notes[self._compared :]
 
     @property
     def are_due(self) -> bool:
@@ -62,7 +79,7 @@ class ShardNotes:
         """
         if self.are_due:
             self._barriers += 1
-            self._check(agreement.exchange(transport, self._notes[self._compared :], shared=True))
+            self._check(agreement.exchange(transport, self._fresh, shared=True))
 
     def _check(self, reports: Mapping[int, Sequence[Any]]) -> None:
         """Raise ValueError where the reports of ranks differ."""

@@ -10,12 +10,13 @@ from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transpo
 from dstorm.algorithms import Traffic
 from dstorm.queues.statistics import added, located, total
 from dstorm.trace import EdgeTotals
+from dstorm.transports.solo import LoneTransport
 from malt.world.agreement import exchange
 from malt.world.endings import Ending
 from malt.world.meter import Meter
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
-from vol import OwnedVector, SparseShardedVector, resting
+from vol import OwnedVector, SparseShardedVector, Vector, resting
 from vol.shared import Shared
 
 _LAST = "malt.finalize"
@@ -58,6 +59,24 @@ class OpenReplica(Protocol):
         """Whether it has counted a step."""
 
 
+class Newcomer(Protocol):
+    """How a rank that has come back gets what the others have."""
+
+    announced: list[Vector]
+    """The vectors that it has announced, and not begun yet."""
+    is_gathering: bool
+    """Whether more are to be announced before they begin."""
+
+    def match(self, world: World, call: str, described: dict[str, Any]) -> dict[str, Any] | None:
+        """What the others have made by the same call. None: they have not made it yet, and all make it."""
+
+    def match_replica(self, world: World, described: dict[str, Any]) -> bool:
+        """Whether the others have made the same Replica."""
+
+    def replace(self, world: World, made: OpenVector, entry: dict[str, Any]) -> None:
+        """Keep the vector `made` where the others keep theirs."""
+
+
 class World:
     """The ranks that train together, as this rank sees them, and what this rank holds open.
 
@@ -87,6 +106,21 @@ class World:
         """Why each of them failed, as far as this rank knows."""
         self.callbacks: list[Callable[[int], None]] = []
         """The functions that malt.on_death was given."""
+        self.back: dict[int, float] = {}
+        """Ranks that have failed and come back, and when they did last."""
+        self.join_callbacks: list[Callable[[int], None]] = []
+        """The functions that malt.on_join was given."""
+        self.creations: list[dict[str, Any]] = []
+        """What was agreed on of each vector and blocks made so far."""
+        self.replica_creations: list[dict[str, Any]] = []
+        """The same of Replicas."""
+        self.tells: Callable[[], Any] | None = None
+        """What the program tells a rank that comes back, as JSON can express it: called between two collective calls of
+        the rank that admits it."""
+        self.told: Any = None
+        """What the program of that rank has told this one, which has come back."""
+        self.newcomer: Newcomer | None = None
+        """How this rank gets what the others have, as it has come back. None: it has all, or has not come back."""
         self.made = 0
         """The number of vectors and blocks made so far."""
         self.replicas: list[OpenReplica] = []
@@ -145,7 +179,8 @@ class World:
     @property
     def is_lowest(self) -> bool:
         """Whether this is the lowest live rank, as far as it knows: the one that writes files and reports. Local."""
-        return self.rank == self.transport.view.lowest
+        lowest = self.transport.view.lowest
+        return self.rank == lowest and not self.is_outside
 
     @property
     def may_be_lowest(self) -> bool:
@@ -183,6 +218,22 @@ class World:
         `neighbours`: those that its graph gives this rank.
         """
         return self.transport.view.reachable(lambda rank: neighbours)(self.rank)
+
+    @property
+    def has_come_back(self) -> bool:
+        """Whether this process has taken the place of one that had failed, and was admitted. Local."""
+        incarnation = self.transport.view.incarnation(self.rank)
+        return incarnation > 0 and not self.is_outside
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether this rank has come back, and is not admitted yet. Local."""
+        return self.transport.returns is not None and self.transport.returns.is_outside
+
+    @property
+    def reading(self) -> Transport:
+        """The transport by which files are read: a rank that is not admitted yet reads them without the others."""
+        return LoneTransport(self.rank, self.transport.hosts) if self.is_outside else self.transport
 
     def free_places(self) -> list[int]:
         """The places in `vectors` of those that may be freed as far as this rank is concerned. Local."""
@@ -239,6 +290,8 @@ class World:
 
     def _close(self, patience_s: float | None) -> None:
         self.closed = True
+        if self.is_outside:
+            return self.transport.close()
         for vector in self.vectors:
             if not isinstance(vector, OwnedVector):  # these take what others push until all ranks are here
                 vector.leave()

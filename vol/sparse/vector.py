@@ -13,6 +13,7 @@ from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.outgoing import Join, supersede
 from vol.graphs.graph import Graph
 from vol.merge import SUM, WEIGHTED, GatherFunction, Own, UserFunction, apply_user_function
+from vol.packing import Values
 from vol.sparse.dirty import DirtyRows
 from vol.sparse.error_feedback import Residual, nonzero_rows
 from vol.sparse.joining import LargestRows, row_join
@@ -76,7 +77,15 @@ class SparseVector(Vector):
         self._dirty.mark_sent(pending, changed)
         return sent
 
+    def take_over(self, values: Values) -> None:
+        """As `Vector.take_over`; increments of another rank are not this one's. Local."""
+        if self._top_k is None:
+            super().take_over(values)
+        if self._dirty is not None:
+            self._dirty = DirtyRows(self._table, self._peers)
+
     def _mend(self, before: Neighbours) -> None:
+        super()._mend(before)
         self._carry_residuals(before.outs)
         if self._dirty is not None:
             # All that changed so far is pending for a new peer. It may exceed a slot, so it is deferred, not an error.

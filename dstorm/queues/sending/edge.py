@@ -55,8 +55,6 @@ class OutEdge(Awaited):
     """Puts of its body into each slot."""
     heard: Header = BLANK
     """The acknowledgement that was noted last."""
-    done: bool = False
-    """Whether the peer has closed its end."""
     bytes_sent: int = 0
     is_far: bool = False
     """Whether its messages leave by way of the outgoing buffer, which then writes its headers and its counts."""

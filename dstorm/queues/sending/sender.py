@@ -9,7 +9,7 @@ one (dstorm/queues/sending/outgoing.py), or cross in fewer flushes while the sca
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from dstorm import header
@@ -86,6 +86,20 @@ class Outbox:
 
     def _header(self, peer: int, offset: int) -> header.Write:
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
+
+    def renew(self, peer: int, base: int) -> None:
+        """Begin the edge to `peer` anew, after message number `base`. Local."""
+        if (edge := self.edges.get(peer)) is not None:
+            edge.ring.begin(base)
+            edge.renew(self._transport.clock())
+            edge.bytes_sent = 0
+
+    def begin(self, step: int, steps: Mapping[int, int]) -> None:
+        """Put to the peers in `steps` that this rank begins at `step`; note their steps. The caller flushes."""
+        for peer in self.edges.keys() & steps.keys():
+            edge = self.edges[peer]
+            edge.step = steps[peer]
+            edge.progress(edge.ring.sent, step, WHOLE)
 
     def prepare(self, message: OutgoingMessage) -> None:
         """As `Queues.prepare`. Local."""
@@ -229,7 +243,7 @@ class Outbox:
             if seen is not None and seen.number > edge.ring.taken:
                 self._note(edge, seen)
         seen = edge.acknowledgement.read()
-        if seen is not None and seen is not edge.heard:
+        if seen is not None and seen is not edge.heard and not edge.ring.is_former(seen):
             edge.heard = seen
             edge.done = edge.done or seen.state == DONE
             self._note(edge, seen)

@@ -13,8 +13,8 @@ from __future__ import annotations
 
 import gc
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from contextvars import copy_context
 from functools import partial
 from itertools import pairwise
@@ -80,14 +80,21 @@ class Group:
     """The shared state of the ranks: the turn, the clock and the Puts under way.
 
     `failures`: the ranks that fail, and after how many of their turns. Any pieces of the Puts that a failed rank has
-    under way may still arrive, or none.
+    under way may still arrive, or none. `again`: the turns after which ranks fail that were started again, one number
+    for each new start; 0: never.
     """
 
-    def __init__(self, size: int, seed: int = 0, failures: Mapping[int, int] | None = None) -> None:
+    def __init__(
+        self, size: int, seed: int = 0, failures: Mapping[int, int] | None = None,
+        again: Mapping[int, Sequence[int]] | None = None,
+    ) -> None:  # fmt: skip
         self.size = size
         self.hosts = ("simulated",) * size
         self.failed: set[int] = set()
         self._turns_left = dict(failures or {})
+        self._again = {rank: list(turns) for rank, turns in (again or {}).items()}
+        self.incarnations = [0] * size
+        """How often each rank was started again."""
         self.random = Random(seed)
         self.heard_at = [0.0] * size
         """When each rank gave its last heartbeat."""
@@ -124,9 +131,14 @@ class Group:
 
         def live(rank: int) -> int | None:
             """Run the function as `rank`, and return the rank that runs next, or None."""
-            with suppress(_Killed):
-                results[rank] = function(rank)
-                self._ended += 1
+            while True:
+                try:
+                    results[rank] = function(rank)
+                    self._ended += 1
+                    break
+                except _Killed:
+                    if not self._starts_again(rank):
+                        break
             return self._schedule.next()
 
         running = self._schedule.next() or 0
@@ -266,6 +278,18 @@ class Group:
             self._turns_left[rank] -= 1
             if self._turns_left[rank] <= 0:
                 self._fail(rank)
+
+    def _starts_again(self, rank: int) -> bool:
+        """Whether `rank` has failed, and is started again now."""
+        if self._is_stopping or rank not in self.failed or not self._again.get(rank):
+            return False
+        turns = self._again[rank].pop(0)
+        self._turns_left.pop(rank, None)
+        if turns:
+            self._turns_left[rank] = turns
+        self.incarnations[rank] += 1
+        self.failed.discard(rank)
+        return True
 
     def _fail(self, rank: int) -> None:
         if rank not in self.failed:

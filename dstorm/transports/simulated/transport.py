@@ -95,6 +95,7 @@ class SimulatedTransport:
 
     waiting: Wait | None = None
     trace: Trace | None = None
+    returns: Any = None
     may_send_ahead = False
 
     def __init__(self, group: Group, rank: int, deadline_s: float = _DEADLINE_S) -> None:

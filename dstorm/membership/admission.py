@@ -1,0 +1,62 @@
+"""Which incarnation of each rank was admitted last, and since which barrier it takes part. Pure: no MPI, no clock.
+
+A failed rank may be started again, as its next incarnation. The lowest live rank admits it, between two collective
+calls of its own. It publishes a stamp: the incarnation, and the number of the last barrier that goes on without it. All
+pass stamps on, and the larger of two stamps of a rank counts. So they come to the same view, as with failures. A
+failure is one of the incarnation that the stamp beside it names, so no failure of a former one counts any more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+_BARRIER_BITS = 40
+LONGEST = (1 << 62 - _BARRIER_BITS) - 1
+"""The most incarnations of a rank."""
+Stamps = Sequence[int]
+"""The stamp of each rank; () where none was ever admitted again."""
+
+
+def stamp(incarnation: int, entered: int = 0) -> int:
+    """The stamp of an incarnation that takes part in all barriers after number `entered`."""
+    return incarnation << _BARRIER_BITS | entered
+
+
+def incarnation_of(stamps: Stamps, rank: int) -> int:
+    """The incarnation of `rank`; 0: its first one."""
+    return stamps[rank] >> _BARRIER_BITS if stamps else 0
+
+
+def entered_of(stamps: Stamps, rank: int) -> int:
+    """The number of the last barrier that went on without `rank`, or 0."""
+    return stamps[rank] & (1 << _BARRIER_BITS) - 1 if stamps else 0
+
+
+def newer(stamps: Stamps, than: Stamps) -> dict[int, int]:
+    """The stamps, by rank, that are larger in `stamps`."""
+    if not stamps or stamps is than:
+        return {}
+    before = than or (0,) * len(stamps)
+    return {rank: one for rank, one in enumerate(stamps) if one > before[rank]}
+
+
+def merged(some: Stamps, others: Stamps) -> tuple[int, ...]:
+    """The larger stamp of each rank."""
+    if not some or not others:
+        return tuple(some or others)
+    return tuple(map(max, some, others))
+
+
+def with_stamp(stamps: Stamps, rank: int, one: int, size: int) -> tuple[int, ...]:
+    """`stamps` with the stamp `one` of `rank`, one of `size` ranks."""
+    made = list(stamps or (0,) * size)
+    made[rank] = one
+    return tuple(made)
+
+
+def still_failed(failed: int, stamps: Stamps, now: Stamps) -> int:
+    """The ranks of the mask `failed`, published beside `stamps`, whose failed incarnations are not former ones."""
+    for rank, one in newer(now, stamps).items():
+        if one:
+            failed &= ~(1 << rank)
+    return failed

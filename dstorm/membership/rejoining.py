@@ -1,0 +1,234 @@
+"""Barriers of ranks that may fail, and come back.
+
+A rank that comes back asks by a word that has the flag JOINING and the stamp of its incarnation. The lowest live rank
+admits it (dstorm/membership/admission.py), between two collective calls of its own. It gives the newcomer what all
+ranks know alike then, passes the stamp on, and acts on it. So does each rank that reads of it. The newcomer takes part
+once all live ranks have passed it on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
+
+from dstorm.errors import DeadlinePassed
+from dstorm.membership.admission import entered_of, incarnation_of, stamp, with_stamp
+from dstorm.membership.board import Note
+from dstorm.membership.decision import FINAL, JOINING, Word, knowledge, mask, ranks
+from dstorm.membership.returns import Returns
+from dstorm.membership.tolerant import TolerantBarrier
+
+Offer = Callable[[], "Note | str"]
+
+
+class Refused(SystemExit):
+    """This rank cannot come back, and its process ends: why, in a line."""
+
+    def __init__(self, rank: int, why: str) -> None:
+        super().__init__(f"malt: rank {rank} stays out: {why}")
+
+
+class RejoiningBarrier(TolerantBarrier):
+    """As `TolerantBarrier`. `returns`: what ranks tell each other.
+
+    `readmit(rank, process)`: notes the process of a rank that has come back.
+    """
+
+    _stamped = True
+
+    def __init__(
+        self, *arguments: Any, returns: Returns, readmit: Callable[[int, Sequence[int]], object], **options: Any
+    ) -> None:
+        super().__init__(*arguments, **options)
+        self._returns, self._readmit = returns, readmit
+        self.offer: Offer = lambda: "the session has not begun"
+        """What all ranks know alike between two collective calls, for a newcomer; or why none can be admitted."""
+        self.joined: list[Callable[[int], object]] = []
+        """Functions that are called with a rank that has come back, before this rank passes its admission on."""
+        self._admitted: dict[int, int] = {}
+        """Stamps that were read and not followed yet, by rank."""
+
+    def check(self) -> None:
+        """As `TolerantBarrier.check`; also admit ranks, and read what they tell. One-sided."""
+        if self._returns.is_outside:
+            return
+        super().check()
+        self._admit_all()
+        with self._publishing:
+            if self._returns.poll():
+                self._changing.touch()
+
+    def _read(self, rank: int) -> int:
+        word = self._cells.read(self._window.memory, rank)
+        if word is None:
+            return 0
+        mine, its = incarnation_of(self._membership.own.stamps, rank), incarnation_of(word.stamps, rank)
+        if its < mine:  # what a former incarnation has left
+            return 0
+        if word.flags & JOINING:
+            return 1 << rank if its > mine else 0  # the present incarnation has failed, as the next one asks
+        self._admitted.update(self._membership.admitted_by(word))
+        return super()._read(rank)
+
+    def _mark_failed(self, found: int) -> None:
+        admitted, self._admitted = self._admitted, {}
+        for rank, one in admitted.items():
+            self._follow(rank, one)
+        super()._mark_failed(found & ~mask(admitted))  # it was found of a former incarnation, or is found again
+
+    def _accept(self, decision: int, generation: int) -> None:
+        came = [rank for rank in ranks(decision) if self._membership.came_after(rank, generation)]
+        super()._accept(decision & ~mask(came), generation)
+
+    def _follow(self, rank: int, one: int) -> None:
+        """Act on the admission of `rank` by the stamp `one`, and pass it on."""
+        known = self._membership.own.stamps
+        if known and known[rank] >= one:
+            return
+        incarnation = incarnation_of((0,) * rank + (one,), rank)
+        if rank == self._rank:
+            if self._leave is not None:
+                self._leave("another process has taken its place")
+            return
+        super()._mark_failed(1 << rank)
+        with self._publishing:
+            self._changing.change(joined=[rank], incarnations={rank: incarnation})
+            self._membership.admit(rank, one)
+            self._heard_at[rank] = self._clock()
+            self._evicted_at.pop(rank, None)
+            process = self._returns.process_of(rank, incarnation)
+            if process is not None:
+                self._readmit(rank, process)
+            self._returns.welcome(rank)
+            for call in tuple(self.joined):
+                call(rank)
+            self._publish()
+
+    def _is_excused(self, rank: int, what: str) -> bool:
+        """As `Barrier._is_excused`: of two ranks the one that was admitted later leaves. Refused: it is this one.
+
+        Its program has come to another call than those that went on.
+        """
+        stamps = self._membership.own.stamps
+        if not stamps or not stamps[rank] | stamps[self._rank]:
+            return False
+        if (stamps[rank], rank) > (stamps[self._rank], self._rank):
+            return True
+        raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(rank)}")
+
+    def _publish(self) -> None:
+        if not self._returns.is_outside:  # its former incarnation may still count as alive
+            super()._publish()
+
+    # -- the rank that admits ---------------------------------------------------------------------------------
+
+    def _admit_all(self) -> None:
+        """Admit the ranks that ask, where this rank may."""
+        for rank in self._view.to_admit(self._rank):
+            word = self._cells.read(self._window.memory, rank)
+            if word is None or not word.flags & JOINING:
+                continue
+            incarnation = incarnation_of(word.stamps, rank)
+            if incarnation > incarnation_of(self._membership.own.stamps, rank):
+                self._consider(rank, incarnation)
+
+    def _consider(self, rank: int, incarnation: int) -> None:
+        if self._is_inside and self._flags & FINAL:
+            return self._returns.refuse(rank, incarnation, "the others are at the end of the session")
+        with self._turn.lent() as is_free:
+            if not is_free or self._is_inside or self.calls.is_any or not self._may_admit():
+                return
+            session = self.offer()
+            one = stamp(incarnation, self._membership.own.entered)
+            if isinstance(session, str):
+                return self._returns.refuse(rank, incarnation, session)
+            if not self._returns.admit(rank, one, session):
+                return self._returns.refuse(rank, incarnation, "too many vectors were made")
+            self._follow(rank, one)
+
+    def _may_admit(self) -> bool:
+        """Whether all live ranks have marked the ranks below this one failed, so that none of those has admitted any.
+
+        The same holds for decisions at barriers.
+        """
+        below = (1 << self._rank) - 1
+        return all(not below & ~self._membership.words[rank].failed for rank in self._membership.others())
+
+    # -- the newcomer -----------------------------------------------------------------------------------------
+
+    def ask(
+        self, incarnation: int, process: Sequence[int], find_ended: Callable[[], Collection[int]]
+    ) -> None:  # fmt: skip
+        """Come in later, as this incarnation. Local. `find_ended()`: the ranks whose processes have ended."""
+        self._returns.is_outside = True
+        self._asked = incarnation, tuple(process)
+        self._find_ended = find_ended
+
+    def come_in(self) -> Note:
+        """Be admitted; return what all ranks know alike. One-sided.
+
+        Refused: they cannot, or have ended. DeadlinePassed: they have not done it within the deadline.
+        """
+        incarnation, process = self._asked
+        self._returns.announce(incarnation, process, self._others)
+        with self._publishing:
+            self._flags |= JOINING
+            self._membership.words[self._rank] = Word(stamps=with_stamp((), self._rank, stamp(incarnation), self._size))
+            self._publish_to(self._others)
+        until = self._clock() + self.deadline_s
+        polls = 0
+        while (words := self._admitting(incarnation)) is None:
+            if why := self._returns.refusal(incarnation, self._others):
+                raise Refused(self._rank, why)
+            if self._clock() > until:
+                raise DeadlinePassed("malt.init", dict.fromkeys(self._others, 0), dict.fromkeys(self._others, 0.0))
+            self._transport.pause(polls)
+            polls += 1
+        failed, stamps = knowledge(list(words.values()))
+        session = self._returns.admission(stamps[self._rank], self._others)
+        is_out = failed >> self._rank & 1
+        if session is None or is_out:
+            raise Refused(self._rank, "the rank that admitted it has failed")
+        with self._publishing:
+            incarnations = [incarnation_of(stamps, rank) for rank in range(self._size)]
+            self._changing.begin(ranks(failed), incarnations)
+            self._membership.begin(stamps, words.values())
+            self._membership.words = [
+                self._membership.own if rank == self._rank else words.get(rank, Word(entered=entered_of(stamps, rank)))
+                for rank in range(self._size)
+            ]
+            self._flags &= ~JOINING
+            self._heard_at = dict.fromkeys(self._others, self._clock())
+            self._returns.is_outside = False
+            self._publish()
+        for rank in self._membership.others():
+            known = self._returns.process_of(rank, incarnations[rank]) if incarnations[rank] else None
+            if known is not None:
+                self._readmit(rank, known)
+        return session
+
+    def _admitting(self, incarnation: int) -> dict[int, Word] | None:
+        """The words of the live ranks, all of which have passed this rank's admission on; None: not yet."""
+        self._window.sync()
+        read = {rank: self._cells.read(self._window.memory, rank) for rank in self._others}
+        words = {
+            rank: word for rank, word in read.items()
+            if word is not None and incarnation_of(word.stamps, self._rank) == incarnation and not word.flags & JOINING
+        }  # fmt: skip
+        ended = set(self._find_ended())
+        asking = {rank for rank, word in read.items() if word is not None and word.flags & JOINING}
+        if ended >= set(self._others) or (not words and ended | asking >= set(self._others)):
+            raise Refused(self._rank, "the other ranks have ended")
+        if not words:
+            return None
+        failed, stamps = knowledge(list(words.values()))
+        outside = {
+            rank for rank in asking
+            if (word := read[rank]) is not None
+            and incarnation_of(word.stamps, rank) == incarnation_of(stamps, rank)
+        }  # fmt: skip
+        # Those were admitted, too, and wait for the others as this one does: they will know the same.
+        waited = set(self._others) - ranks(failed) - ended - outside
+        if any(rank not in words or words[rank].stamps[self._rank] != stamps[self._rank] for rank in waited):
+            return None
+        return words

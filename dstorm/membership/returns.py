@@ -1,0 +1,163 @@
+"""What ranks tell each other while a failed rank comes back: which vectors it has opened, and what it gets for them.
+
+A rank that comes back, the newcomer, opens vectors one by one, each by its place: the offset of its memory in the
+arena. It asks one rank, the server, for the values. Every live rank that has the vector open takes it up, at a step of
+its own, and answers. From that step on it sends to the newcomer and waits for it. The newcomer begins at the largest of
+these steps, and says so. The server answers with the place of the values in its own part of the arena.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from typing import Any, NamedTuple, Protocol
+
+from dstorm.membership.board import Board, Note
+from dstorm.transport import Bytes
+from dstorm.view import View
+
+_K, _FOR, _PROCESS, _OPEN, _ANSWERS = "incarnation", "for", "process", "open", "answers"
+_ADMISSION, _REFUSAL = "admission", "refusal"
+
+
+class Answer(NamedTuple):
+    """What a rank answers to a newcomer that has opened a vector."""
+
+    step: int
+    """The step from which on it sends to the newcomer."""
+    closed: bool = False
+    """Whether it has closed the vector."""
+    values: Sequence[int] = ()
+    """Where the values are: offset and length in its part of the arena, and the number of the copy. (): not yet."""
+
+
+class Opening(NamedTuple):
+    """What a newcomer has said of a vector that it has opened."""
+
+    server: int
+    """The rank that it asks for the values; -1: it has them."""
+    asked: int
+    """The number of the question."""
+
+
+class Arena(Protocol):
+    """The memory in which values wait for a newcomer."""
+
+    def lend(self, nbytes: int) -> tuple[int, Bytes] | None:
+        """The offset of memory of this rank that no window takes at present, and the memory. Local. None: too long."""
+
+    def take_back(self, offset: int) -> None:
+        """End the use of what `lend` gave. Local."""
+
+    def read(self, peer: int, offset: int, nbytes: int) -> Bytes:
+        """A copy of memory of `peer`. One-sided. PeerLost: it has failed."""
+
+
+class Returns:
+    """What one rank has told others, and they have told it. All methods are One-sided. Any thread may call them."""
+
+    def __init__(self, board: Board, view: View, rank: int, arena: Arena) -> None:
+        self._board, self._view, self._rank, self.arena = board, view, rank, arena
+        self._common: dict[str, Any] = {_K: 0, _OPEN: {}}
+        self._private: dict[int, dict[str, Any]] = {}
+        self._seen: dict[int, Note] = {}
+        self._lock = threading.RLock()
+        self.is_outside = False
+        """Whether this rank has come back, and is not admitted yet."""
+
+    # -- every rank -------------------------------------------------------------------------------------------
+
+    def poll(self) -> bool:
+        """Read the notes of ranks that are newcomers, or may answer this one; return whether there is news."""
+        since = [-1 if self._common[_K] else 0] * self._view.size
+        is_news = False
+        for rank in self._view.newcomers(since, self._rank):
+            note = self._board.read(rank)
+            if note is not self._seen.get(rank):
+                self._seen[rank] = note
+                is_news = True
+        return is_news
+
+    def welcome(self, rank: int) -> None:
+        """Begin anew with `rank`, which was admitted: what was told its former incarnation is void."""
+        with self._lock:
+            if _ADMISSION not in self._private.get(rank, {}):
+                self._private[rank] = {}
+            self._write(rank)
+
+    def process_of(self, rank: int, incarnation: int) -> Sequence[int] | None:
+        """The process of `rank` as that incarnation; None: it is not known, so that incarnation has failed."""
+        note = self._board.read(rank)
+        return note[_PROCESS] if note.get(_K) == incarnation else None
+
+    def opening(self, rank: int, place: int) -> Opening | None:
+        """What `rank`, which has come back, has said of the vector at `place`; None: it has not opened it."""
+        note, present = self._seen.get(rank, {}), self._view.incarnation(rank)
+        found = note[_OPEN].get(str(place)) if note.get(_K) == present else None
+        return None if found is None else Opening(*found)
+
+    def answer(self, rank: int, place: int, answer: Answer) -> None:
+        """Answer `rank`, which has opened the vector at `place`."""
+        with self._lock:
+            private = self._private.setdefault(rank, {})
+            private[_FOR] = self._view.incarnation(rank)
+            private.setdefault(_ANSWERS, {})[str(place)] = answer
+            self._write(rank)
+
+    # -- the rank that admits ---------------------------------------------------------------------------------
+
+    def admit(self, rank: int, stamp: int, session: Note) -> bool:
+        """Tell `rank` by which stamp it is admitted, and what all ranks know; return whether that is short enough."""
+        with self._lock:
+            before = self._private.get(rank, {})
+            self._private[rank] = {_ADMISSION: stamp, "session": session}
+            if not self._write(rank):
+                self._private[rank] = before
+                return False
+            return True
+
+    def refuse(self, rank: int, incarnation: int, why: str) -> None:
+        """Tell `rank` that it cannot come back."""
+        with self._lock:
+            if self._private.get(rank, {}).get(_REFUSAL) != [incarnation, why]:
+                self._private[rank] = {_REFUSAL: [incarnation, why]}
+                self._write(rank)
+
+    # -- the newcomer -----------------------------------------------------------------------------------------
+
+    def announce(self, incarnation: int, process: Sequence[int], others: Sequence[int]) -> None:
+        """Tell `others` which process this rank is now."""
+        with self._lock:
+            self._common = {_K: incarnation, _PROCESS: list(process), _OPEN: {}}
+            for rank in others:
+                self._write(rank)
+
+    def refusal(self, incarnation: int, others: Sequence[int]) -> str:
+        """Why this rank is refused; "": it is not."""
+        found = [self._board.read(rank).get(_REFUSAL, (0, "")) for rank in others]
+        return next((why for number, why in found if number == incarnation), "")
+
+    def admission(self, stamp: int, others: Sequence[int]) -> Note | None:
+        """What came with the admission by `stamp`."""
+        notes = [self._board.read(rank) for rank in others]
+        return next((note["session"] for note in notes if note.get(_ADMISSION) == stamp), None)
+
+    def open(self, place: int, opening: Opening) -> None:
+        """Tell all live ranks what this one says of the vector at `place`."""
+        with self._lock:
+            self._common[_OPEN][str(place)] = opening
+            for rank in self._view.alive:
+                if rank != self._rank:
+                    self._write(rank)
+
+    def answers(self, place: int) -> dict[int, Answer]:
+        """The answers of live ranks for the vector at `place`, by rank."""
+        found = {}
+        for rank in self._view.alive:
+            note = self._board.read(rank) if rank != self._rank else {}
+            if note.get(_FOR) == self._common[_K] and str(place) in note.get(_ANSWERS, {}):
+                found[rank] = Answer(*note[_ANSWERS][str(place)])
+        return found
+
+    def _write(self, rank: int) -> bool:
+        return self._board.write(rank, {**self._common, **self._private.get(rank, {})})

@@ -1,0 +1,252 @@
+"""Ranks that fail at any moment and come back: the others admit them, and go on with them."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+import malt
+from dstorm import Group, SimulatedTransport
+from dstorm.membership.rejoining import Refused
+from dstorm.membership.resilient import SurvivingTransport
+from malt.resilience.newcomer import Newcomer, offer
+from malt.session import session
+from malt.world.endings import TolerantEnding
+from malt.world.world import World
+
+pytestmark = pytest.mark.serial
+
+ARENA = 1 << 23
+
+
+class Job:
+    """Simulated ranks that are started again. `live(transport)` is called on each."""
+
+    def __init__(self, size, seed, failures, again):
+        self.group = Group(size, seed, failures, again)
+        self.arenas, self.ended = {}, set()
+
+    def transport(self, rank):
+        """The transport of `rank`, in its present incarnation."""
+        group = self.group
+        inner = SimulatedTransport(group, rank)
+        arena = self.arenas.get(rank) or inner.window(ARENA)
+        self.arenas[rank] = arena
+        made = SurvivingTransport(inner, arena, inner.find_failed, 5.0, readmit=lambda rank, process: None)
+        if group.incarnations[rank]:
+            made.clear()
+            made.rejoining.ask(group.incarnations[rank], (), lambda: group.failed | self.ended)
+        return made
+
+    def run(self, live):
+        """The results of live(transport) by rank; "out" where it was refused, None where it has failed."""
+
+        def start(rank):
+            transport = self.transport(rank)
+            world = World(transport, 5.0, ending=TolerantEnding())
+            transport.rejoining.offer = lambda: offer(world)
+            world.newcomer = Newcomer(transport, transport.rejoining) if world.is_outside else None
+            session.replace_world(world)
+            try:
+                result = live(transport)
+                world.close()
+            except Refused as why:
+                result = f"out: {why}"
+            self.ended.add(rank)
+            self.group.failed.add(rank)  # its process ends
+            return result
+
+        return self.group.run(start)
+
+
+STEPS = 30
+
+
+def trained(transport, sync="bsp", graph="all"):
+    """A training that is over once the vector has made so many steps; None where the others had closed it before."""
+    v = malt.vector(np.zeros(4), sync=sync, graph=graph)
+    merged = {}
+    while v.step < STEPS and not v.closed:
+        v.array += 1
+        v.scatter()
+        gathered = v.gather()
+        merged[v.step] = gathered.senders
+        assert sync != "bsp" or set(gathered.steps) <= {v.step}
+        transport.pause(14)
+    if v.step < STEPS:
+        return None
+    if sync == "notify-ack":
+        v.close()  # a rank that waits here takes no messages, which others would wait for
+    malt.barrier()
+    return v.step, v.array.tobytes(), v.statistics().peers, merged
+
+
+def check(found, back=None, sync="bsp", graph="all"):
+    """All that live have made all steps; accounts are exact; under bsp they have the same array.
+
+    `back`: the only rank that has failed. From its first step on all have merged its messages, and it theirs.
+    """
+    ends = {rank: one for rank, one in enumerate(found) if isinstance(one, tuple)}
+    assert len(ends) >= 2 and all(one[0] >= STEPS for one in ends.values()), found
+    for rank, one in enumerate(found):
+        assert rank in ends or one is None or str(one).startswith("out: malt: rank"), one
+    for rank, (_, _, peers, _) in ends.items():
+        for peer in ends.keys() & peers.keys() if sync != "notify-ack" else ():
+            mine = peers[peer]
+            assert ends[peer][2][rank].sent == mine.gathered + mine.overwritten + mine.refused + mine.pending
+    if (sync, graph) == ("bsp", "all"):
+        assert len({one[1] for one in ends.values()}) == 1
+        for step, merged in ends[back][3].items() if back in ends else ():
+            assert merged == tuple(rank for rank in range(len(found)) if rank != back)
+            assert all(back in one[3][step] for rank, one in ends.items() if rank != back)
+
+
+@pytest.mark.parametrize("turn", [3, 20, 40, 57, 110, 180])
+@pytest.mark.parametrize(("sync", "graph"), [("bsp", "all"), ("asp", "all"), ("ssp:1", "ring"), ("notify-ack", "ring")])
+def test_a_rank_comes_back(sync, graph, turn):
+    """At any moment, whichever rank it is: the lowest one too."""
+    job = Job(3, turn, {turn % 3: turn}, {turn % 3: [0]})
+    check(job.run(lambda transport: trained(transport, sync, graph)), turn % 3, sync, graph)
+
+
+@pytest.mark.parametrize("turn", range(1, 90, 15))
+def test_a_rank_fails_again_while_it_comes_back(turn):
+    job = Job(3, turn, {1: 40}, {1: [turn, turn // 2, 0]})
+    check(job.run(trained))
+
+
+@pytest.mark.parametrize("turn", range(1, 90, 15))
+def test_the_rank_that_admits_fails(turn):
+    """And comes back, while the one that it has admitted does."""
+    job = Job(4, turn, {1: 40, 0: 60 + turn}, {1: [0], 0: [0]})
+    check(job.run(trained))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_ranks_come_back_at_once(seed):
+    job = Job(4, seed, {1: 40, 2: 40 + seed}, {1: [0], 2: [0]})
+    check(job.run(trained))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("seed", range(300))
+def test_ranks_fail_and_come_back_at_random(seed):
+    choose = random.Random(seed)
+    size = choose.randrange(3, 6)
+    doomed = choose.sample(range(size), choose.randrange(1, size - 1))
+    turns = lambda: int(2 ** choose.uniform(3, 8))  # noqa: E731
+    again = {rank: [turns() for _ in range(choose.randrange(3))] + [0] for rank in doomed}
+    job = Job(size, seed, {rank: turns() for rank in doomed}, again)
+    sync, graph = choose.choice(["bsp", "asp", "ssp:0", "ssp:2", "notify-ack"]), choose.choice(["all", "ring"])
+    check(job.run(lambda transport: trained(transport, sync, graph)), None, sync, graph)
+
+
+@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("options", [
+    {"sync": "bsp"}, {"sync": "asp"}, {"sync": "asp", "average": "delta"}, {"sync": "bsp", "average": "delta"},
+    {"sync": "bsp", "average": "delta", "outer": malt.optim.nesterov(0.7, 0.9)}, {"sync": "bsp", "fragments": 2},
+    {"sync": "ssp:0", "average": "delta", "fragments": 2},
+])  # fmt: skip
+def test_a_replica_comes_back_with_the_model_of_the_others(options, seed):
+    """The parameters count the exchanges, about: a rank that began anew would be far behind."""
+
+    def live(transport):
+        w = {"a": np.zeros(5), "b": np.zeros(3, np.float32), "n": np.array([1 + transport.rank])}
+        replica = malt.Replica(w, every=2, **options)
+        first = w["a"][0]
+        try:
+            for _ in range(2 * STEPS - 2 * replica.vectors[0].step):
+                w["a"] += 0.5
+                w["b"] += 0.5
+                replica.step()
+                transport.pause(14)
+        except malt.ClosedError:
+            return None
+        replica.finish()
+        return first, w["a"].tobytes() + w["b"].tobytes(), int(w["n"][0]), transport.view.incarnation(1)
+
+    found = Job(3, seed, {1: 90 + 20 * seed}, {1: [0]}).run(live)
+    ends = [one for one in found if isinstance(one, tuple)]
+    assert len(ends) >= 2 and len({one[1] for one in ends}) == 1 and {one[2] for one in ends} == {1}
+    if isinstance(found[1], tuple) and found[1][3]:
+        assert 1 < found[1][0] <= STEPS + 1
+
+
+def test_other_arguments_are_refused_in_a_line():
+    """The others go on."""
+
+    def live(transport):
+        v = malt.vector(4 + transport.view.incarnation(1) + bool(transport.returns.is_outside))
+        while v.step < STEPS:
+            v.scatter()
+            v.gather()
+            transport.pause(14)
+        return v.step
+
+    found = Job(3, 1, {1: 60}, {1: [0]}).run(live)
+    assert found[0] == found[2] == STEPS
+    assert found[1] == "out: malt: rank 1 stays out: malt.vector: shape is [5], and the others have [4]"
+
+
+def test_another_collective_call_is_refused_in_a_line():
+    def live(transport):
+        if transport.returns.is_outside:
+            malt.barrier()
+        v = malt.vector(4)
+        while v.step < STEPS:
+            v.scatter()
+            transport.pause(14)
+        return v.step
+
+    found = Job(3, 1, {1: 60}, {1: [0]}).run(live)
+    assert found[0] == found[2] == STEPS
+    assert found[1] == "out: malt: rank 1 stays out: malt.barrier comes before malt.vector and malt.Replica"
+
+
+def test_vectors_that_were_closed_are_closed_and_later_ones_are_made_together():
+    def live(transport):
+        first = malt.vector(4, name="first")
+        while first.step < 10 and not first.closed:
+            first.scatter()
+            transport.pause(14)
+        first.close()
+        second, third = malt.vector(8, name="second"), malt.vector(8, name="third")
+        while second.step < STEPS:
+            second.scatter()
+            third.scatter()
+            transport.pause(14)
+        last = malt.vector(4, name="last")
+        malt.barrier()
+        last.array[:] = malt.rank()
+        last.scatter()
+        malt.barrier()
+        last.gather(malt.SUM)
+        return last.array.tolist(), len(transport.taken)
+
+    found = Job(3, 1, {1: 150}, {1: [0]}).run(live)
+    assert found[0] == found[1] == found[2] and found[0][0] == [3.0] * 4
+
+
+@pytest.mark.parametrize("turn", range(4, 40, 7))
+def test_a_rank_comes_back_amid_collectives(turn):
+    """Results are the same on all that are in them. Where it is in another call than the others, it ends, not they."""
+
+    def live(transport):
+        v, step = malt.vector(4), 0
+        while step < STEPS:
+            v.scatter()
+            total = np.full(3, 2.0**transport.rank)
+            malt.allreduce(total, "sum")
+            step = max(value for value in malt.allgather(v.step) if value is not None)
+            transport.pause(14)
+        return total[0], malt.allgather(total[0])
+
+    back = turn % 3
+    found = Job(3, turn, {back: 5 * turn}, {back: [0]}).run(live)
+    ends = [one for one in found if isinstance(one, tuple)]
+    assert len(ends) >= 2 and len({str(one) for one in ends}) == 1
+    assert all(
+        one is None or "stays out: it is in malt." in one or "have ended" in one for one in found if one not in ends
+    )

@@ -1,0 +1,325 @@
+"""Ranks that come back to a vector: how the others take them up, and how the vector of such a rank begins."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from dstorm import DeadlinePassed, Queues, Transport
+from dstorm.membership.returns import Answer, Opening, Returns
+from dstorm.queues.consistency import Consistency
+from vol.packing import Values, pack, packed_nbytes, unpack
+from vol.topology import Topology
+from vol.update import Array
+
+_BASE_BITS = 40
+"""Edges between two incarnations number their messages from a base that these bits are the room of."""
+
+
+class Returning:
+    """The ranks that come back to one vector, as this rank sees them. All methods are Local where not said otherwise.
+
+    `born`: the incarnations of all ranks that have it since it was made. `values()`: what a newcomer gets.
+    """
+
+    def __init__(
+        self, transport: Transport, returns: Returns, queues: Queues, born: Sequence[int],
+        values: Callable[[], Values],
+    ) -> None:  # fmt: skip
+        self._transport, self._returns, self._queues = transport, returns, queues
+        self._born = born
+        self.values = values
+        """What a newcomer gets."""
+        self.is_steady = True
+        """Whether `values` may be called at any time; else at the end of an exchange alone."""
+        self._place: int = getattr(queues.window, "place", -1)  # -1: it was freed by all
+        self._view, self._rank = transport.view, transport.rank
+        self._taken: dict[int, int] = {}
+        """The incarnations that were taken up, by rank."""
+        self.since: dict[int, int] = {}
+        """The steps at which newcomers were taken up: their scatters go on without them."""
+        self._owed: dict[int, int] = {}
+        """The copies that wait for their newcomers: the step of each, -1 for none, by rank."""
+        self._has_closed: set[int] = set()
+        """Of a newcomer: the ranks that have closed the vector."""
+        self._server = self._wanted = -1
+        """Whom it asks for values, and of which step; -1: nobody, or none yet."""
+        self._memory: dict[int, tuple[int, Array]] = {}
+        """Where these copies are: offset and memory. A copy that was handed over stays as it is until it is read."""
+
+    def absent(self) -> frozenset[int]:
+        """The live ranks that have come back, and have not opened the vector."""
+        return frozenset(rank for rank in self._newcomers() if self._returns.opening(rank, self._place) is None)
+
+    def _newcomers(self) -> list[int]:
+        return self._view.newcomers(self._born, self._rank)
+
+    def base(self, peer: int) -> int:
+        """The number after which messages to and from `peer` begin."""
+        since_born = (self._view.incarnation(rank) - self._born[rank] for rank in (self._rank, peer))
+        return sum(since_born) << _BASE_BITS
+
+    # -- the ranks that have the vector -----------------------------------------------------------------------
+
+    def take_up(self, step: int, merged: int) -> None:
+        """Take up the ranks that have opened the vector, after `step`; serve them. One-sided.
+
+        `merged`: the step of the last gather.
+        """
+        for rank in self._newcomers():
+            incarnation = self._view.incarnation(rank)
+            opening = self._returns.opening(rank, self._place)
+            if opening is None:
+                continue
+            if self._taken.get(rank) != incarnation:
+                self._taken[rank] = incarnation
+                self._queues.renew(rank, self.base(rank))
+                self._drop(rank)  # what was for its former incarnation
+                self.since[rank] = step
+                self._returns.answer(rank, self._place, Answer(step, self._queues.closed))
+            self._serve_as_asked(rank, opening, merged)
+        for rank in {*self._owed, *self._memory}.difference(self._view.alive):
+            self._drop(rank)
+
+    def _serve_as_asked(self, rank: int, opening: Opening, merged: int) -> None:
+        if opening.server != self._rank:
+            return self._drop(rank)
+        if rank in self._memory and rank not in self._owed:  # it reads the copy
+            return
+        if self._queues.closed:
+            self._drop(rank)
+            return self._returns.answer(rank, self._place, Answer(0, True))
+        copied = self._owed.setdefault(rank, -1)
+        if self.is_steady and (copied < 0 or copied < opening.asked <= merged):
+            self._copy(rank, merged)  # its next gather may wait for the newcomer, and be too late
+        self._hand_over(rank, opening)
+
+    def merged(self, step: int) -> None:
+        """Copy the values for newcomers that wait for them, at the end of the exchange of `step`. One-sided."""
+        for rank in tuple(self._owed):
+            opening = self._returns.opening(rank, self._place)
+            if opening is None or opening.server != self._rank:
+                self._drop(rank)
+            elif self._owed[rank] < step:
+                self._copy(rank, step)
+                self._hand_over(rank, opening)
+
+    @property
+    def is_owing(self) -> bool:
+        """Whether a newcomer waits for values."""
+        return bool(self._owed)
+
+    def _copy(self, rank: int, step: int) -> None:
+        values = self.values()
+        nbytes = packed_nbytes(values)
+        if rank not in self._memory:
+            found = self._returns.arena.lend(nbytes)
+            if found is None:
+                return self._returns.answer(rank, self._place, Answer(step, values=(-1, nbytes)))
+            self._memory[rank] = found
+        pack(values, self._memory[rank][1])
+        self._owed[rank] = step
+
+    def _hand_over(self, rank: int, opening: Opening) -> None:
+        """Tell `rank` where its values are, if they are of the step that it begins at, or of a later one."""
+        if opening.asked >= 0 and self._owed[rank] >= opening.asked and rank in self._memory:
+            offset, memory = self._memory[rank]
+            self._returns.answer(rank, self._place, Answer(self._owed[rank], values=(offset, memory.nbytes)))
+            del self._owed[rank]
+
+    def _drop(self, rank: int) -> None:
+        self._owed.pop(rank, None)
+        if (found := self._memory.pop(rank, None)) is not None:
+            self._returns.arena.take_back(found[0])
+
+    def close(self) -> None:
+        """Answer newcomers that this rank has closed the vector. One-sided."""
+        for rank in tuple(self._owed):
+            self._returns.answer(rank, self._place, Answer(0, True))
+            self._drop(rank)
+
+    @property
+    def record(self) -> dict[str, Any]:
+        """What a newcomer must know of it: where it lies, how long it is, and `born`."""
+        return {"place": self._place, "nbytes": self._queues.window.memory.nbytes, "born": list(self._born)}
+
+    # -- the newcomer -----------------------------------------------------------------------------------------
+
+    def announce(self, born: Sequence[int], consistency: Consistency) -> None:
+        """Say that this rank opens the vector that the others have. One-sided. `born`: as they have it.
+
+        Under lockstep its values must be of the step at which it begins, else they are the newest.
+        """
+        self._born = born
+        self._lockstep, self._waits = consistency.lockstep, consistency.waits
+        self._until = self._transport.clock() + self._queues.waiting.deadline_s
+        self._polls = 0
+        for rank in self._peers():
+            self._queues.renew(rank, self.base(rank))
+        self._ask(-1)
+
+    def agreed(self) -> int:
+        """The largest of the steps of the others, at which the vector may begin; -1: all have closed it. One-sided.
+
+        PeerLost: the rank that was asked for the values has failed, while others may wait for this one, and so have
+        none to give. DeadlinePassed.
+        """
+        while self._server >= 0:
+            answers = self._heard(-1)
+            if answers.keys() >= set(self._peers()):
+                return max((one.step for rank, one in answers.items() if rank not in self._has_closed), default=-1)
+            self._pause()
+        return -1
+
+    def begin(self, step: int) -> None:
+        """Begin at `step`, and tell the others so. One-sided."""
+        answers = self._returns.answers(self._place)
+        open_ones = {rank: one.step for rank, one in answers.items() if rank not in self._has_closed}
+        self._queues.begin(step, open_ones)
+        self._queues.note_closed(self._has_closed)
+        self._wanted = step if self._lockstep else 0
+        self._ask(self._wanted)
+
+    def fetched(self) -> Values | None:
+        """The values that another rank has given; None: all others have closed the vector. One-sided.
+
+        PeerLost, DeadlinePassed: as `agreed`. MemoryError: that rank has no room for a copy.
+        """
+        while self._server >= 0:
+            answers = self._heard(self._wanted)
+            if self._server in answers and (place := answers[self._server].values):
+                return self._fetched(self._server, place)
+            self._pause()
+        return None
+
+    def _heard(self, asked: int) -> dict[int, Answer]:
+        """The answers so far. Another rank is asked where the server has closed the vector, or may have failed."""
+        answers = self._returns.answers(self._place)
+        self._has_closed |= {rank for rank, one in answers.items() if one.closed}
+        away = {self._server}.difference(self._view.alive)
+        if self._server in self._has_closed or (away and not self._waits):
+            self._ask(asked)
+        if self._server >= 0:
+            self._view.check_alive([self._server], "it failed before this rank had the values of its vector")
+        return answers
+
+    def _pause(self) -> None:
+        if self._transport.clock() > self._until:
+            silent_s = {self._server: self._queues.waiting.deadline_s}
+            raise DeadlinePassed("malt.vector", {self._server: 0}, silent_s)
+        self._transport.pause(self._polls)
+        self._polls += 1
+
+    def _peers(self) -> list[int]:
+        """The live ranks that have the vector, or had it."""
+        return [rank for rank in self._view.alive if rank != self._rank and rank not in self.absent()]
+
+    def _ask(self, asked: int) -> None:
+        """Say that this rank has opened the vector, and whom it asks for values of the step `asked`."""
+        left = [rank for rank in self._peers() if rank not in self._has_closed and self._has_values(rank)]
+        self._server = left[0] if left else -1
+        self._returns.open(self._place, Opening(self._server, asked))
+
+    def _has_values(self, rank: int) -> bool:
+        """Whether `rank` does not wait for values itself."""
+        opening = self._returns.opening(rank, self._place)
+        return rank not in self._newcomers() or (opening is not None and opening.server < 0)
+
+    def _fetched(self, server: int, values: Sequence[int]) -> Values:
+        offset, nbytes = values
+        if offset < 0:
+            raise MemoryError(f"no room for {nbytes / 1e6:,.1f} MB of a rank that comes back: make room in /dev/shm")
+        found = unpack(self._returns.arena.read(server, offset, nbytes))
+        self._returns.open(self._place, Opening(-1, 0))
+        return found
+
+
+class ComesBack:
+    """The part of a vector that takes up ranks which come back, and begins as that of such a rank."""
+
+    _array: Array
+    _step: int
+    _begun: int
+    _gathered_at: int
+    _topology: Topology
+    _transport: Transport
+    _queues: Queues
+    _consistency: Consistency
+    _returning: Returning | None
+    given: Values | None = None
+    """What the others gave where this rank has come back."""
+
+    @property
+    def returning(self) -> Returning | None:
+        """The ranks that come back, as this one takes them up. None: none may."""
+        return self._returning
+
+    def announce(self, born: Sequence[int]) -> None:
+        """Say that this rank, which has come back, opens the vector. One-sided. `born`: see `Returning`."""
+        assert self._returning is not None
+        self._returning.announce(born, self._consistency)
+
+    def take_over(self, values: Values) -> None:
+        """Make the array that of the rank which gave `values`. Local."""
+        self._array[...] = values[0][0]
+
+    def _come_in(self, step: int) -> None:
+        """Begin at `step`, where the others are. One-sided."""
+        assert self._returning is not None
+        self._returning.begin(step)
+        self._step = self._begun = self._gathered_at = step
+        with self._queues.turn.lock:
+            self._topology.renew()
+
+    def _begin_returning(self) -> None:
+        """Take up ranks that come back from now on, where they may. Local."""
+        transport, view = self._transport, self._transport.view
+        if transport.returns is not None:
+            born = [view.incarnation(rank) for rank in range(view.size)]
+            self._returning = Returning(transport, transport.returns, self._queues, born, lambda: ([self._array], {}))
+            transport.duties.append(self._attend)
+
+    def _end_returning(self) -> None:
+        if self._attend in self._transport.duties:
+            self._transport.duties.remove(self._attend)
+
+    def _absent(self) -> frozenset[int]:
+        """The live ranks that have come back, and not opened this vector yet."""
+        return frozenset() if self._returning is None else self._returning.absent()
+
+    def _attend(self) -> None:
+        """Take up ranks that come back, between two calls, and in waits. One-sided."""
+        if not self._topology.is_present:
+            with self._queues.turn.lent() as is_free:
+                if is_free:
+                    self._topology.follow()
+
+    def _without_newcomers(self, peers: Sequence[int], step: int) -> Sequence[int]:
+        """`peers` without the ranks that were taken up when `step` had begun."""
+        if self._returning is None or not self._returning.since:
+            return peers
+        since = self._returning.since
+        left = [peer for peer in peers if step > since.get(peer, 0)]
+        for rank in [rank for rank, last in since.items() if last <= step]:
+            del since[rank]
+        if not since:
+            self._settled()
+        return left
+
+    def _settled(self) -> None:
+        """All newcomers take part from the next step on."""
+
+
+def come_in(vectors: Sequence[ComesBack]) -> None:
+    """Begin `vectors`, which were announced, at one step, with the values of others. One-sided.
+
+    All others are asked for all of them before any begins: a rank may wait for this one in the first, and would not
+    come to the end of its exchange of the second. PeerLost, DeadlinePassed, MemoryError: as `Returning`.
+    """
+    returning = {vector: vector.returning for vector in vectors if vector.returning is not None}
+    steps = {vector: one.agreed() for vector, one in returning.items()}
+    left = [vector for vector, step in steps.items() if step >= 0]
+    for vector in left:
+        vector._come_in(max(steps.values()))
+    for vector in left:
+        vector.given = returning[vector].fetched()
