@@ -25,7 +25,7 @@ class Mate:
     """The transport of one of some ranks that map each other's memory, `parts`, all in one thread: none may wait."""
 
     local_peers: frozenset = frozenset()
-    carrier = None
+    carrier = returns = None
 
     def __init__(self, rank, parts):
         self.rank, self.size, self._parts = rank, len(parts), parts
