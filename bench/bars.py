@@ -81,7 +81,7 @@ CHARTS: dict[str, Chart | Lines] = {
     "malt-hosts": Chart("malt", 2, "10 ranks", unit="x", alone=True),
     "malt-bytes": Chart("malt", 3, "% of all", unit="%", alone=True),
     "malt-graphs": Chart("malt", 4, "RCV1", unit="MB", alone=True),
-    "malt-failure": Lines("malt", 5, (2, 4), "seconds", "objective"),
+    "malt-failure": Lines("malt", 5, (2, 4, 6), "seconds", "objective"),
     "modes-svm": Chart("modes", 1, "ms to", unit="ms"),
     "modes-bytes": Chart("modes", 1, "hottest rank, MB", unit="MB"),
     "modes-mlp": Chart("modes", 3, "ms to", unit="ms"),

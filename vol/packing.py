@@ -10,6 +10,7 @@ import numpy as np
 
 from vol.update import Array
 
+_BESIDE = "beside"
 Values = tuple[Sequence[Array], Mapping[str, Any]]
 """What a newcomer gets: arrays, and a dict that JSON can express."""
 
@@ -45,3 +46,18 @@ def unpack(memory: Array) -> Values:
 
 def _head(values: Values) -> bytes:
     return json.dumps([[[array.dtype.str, array.shape] for array in values[0]], values[1]]).encode()
+
+
+def joined(values: Values, beside: Mapping[str, Any]) -> Values:
+    """`values` with those of `beside`, the last arrays. Pure."""
+    arrays, facts = values
+    return [*arrays, *map(np.asarray, beside.values())], {**facts, _BESIDE: list(beside)}
+
+
+def parted(values: Values) -> tuple[Values, dict[str, Array]]:
+    """What `joined` was given. Pure."""
+    arrays, facts = values
+    names = facts[_BESIDE]
+    count = len(arrays) - len(names)
+    rest = {name: fact for name, fact in facts.items() if name != _BESIDE}
+    return (arrays[:count], rest), dict(zip(names, arrays[count:], strict=True))

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dstorm import DeadlinePassed, Queues, Transport
 from dstorm.membership.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import Consistency
-from vol.packing import Values, pack, packed_nbytes, unpack
+from vol.packing import Values, joined, pack, packed_nbytes, parted, unpack
 from vol.topology import Topology
 from vol.update import Array
 
@@ -32,6 +32,10 @@ class Returning:
         """What a newcomer gets."""
         self.is_steady = True
         """Whether `values` may be called at any time; else at the end of an exchange alone."""
+        self.beside: Callable[[], Mapping[str, Any]] = dict
+        """What a newcomer gets beside them: arrays and numbers by name."""
+        self.brought: dict[str, Array] | None = None
+        """What this rank got so, as it has come back."""
         self._place: int = getattr(queues.window, "place", -1)  # -1: it was freed by all
         self._view, self._rank = transport.view, transport.rank
         self._taken: dict[int, int] = {}
@@ -110,7 +114,7 @@ class Returning:
         return bool(self._owed)
 
     def _copy(self, rank: int, step: int) -> None:
-        values = self.values()
+        values = joined(self.values(), self.beside())
         nbytes = packed_nbytes(values)
         if rank not in self._memory:
             found = self._returns.arena.lend(nbytes)
@@ -229,7 +233,7 @@ class Returning:
         offset, nbytes = values
         if offset < 0:
             raise MemoryError(f"no room for {nbytes / 1e6:,.1f} MB of a rank that comes back: make room in /dev/shm")
-        found = unpack(self._returns.arena.read(server, offset, nbytes))
+        found, self.brought = parted(unpack(self._returns.arena.read(server, offset, nbytes)))
         self._returns.open(self._place, Opening(-1, 0))
         return found
 
@@ -258,6 +262,18 @@ class ComesBack:
         """Say that this rank, which has come back, opens the vector. One-sided. `born`: see `Returning`."""
         assert self._returning is not None
         self._returning.announce(born, self._consistency)
+
+    def accompany(self, state: Callable[[], Mapping[str, Any]]) -> dict[str, Array] | None:
+        """Have ranks that come back (malt run --rejoin) get state(), beside what this vector holds. Local.
+
+        Return what this rank got so, as it has come back; None on others, and where the others have closed the vector.
+        `state()`: arrays and numbers by name, of the step at which such a rank begins. It is called within exchanges
+        of this vector, and makes none itself.
+        """
+        if self._returning is None:
+            return None
+        self._returning.beside = state
+        return self._returning.brought
 
     def take_over(self, values: Values) -> None:
         """Make the array that of the rank which gave `values`. Local."""

@@ -21,13 +21,18 @@ def keeps_snapshots() -> bool:
 
 
 def print_once(text: str) -> None:
-    """Print `text` on the lowest live rank. Local."""
-    if malt.lowest():
+    """Print `text` on the lowest live rank. A rank that comes back prints once the others have admitted it. Local."""
+    if malt.lowest() and not malt.init().is_outside:
         print(text, flush=True)
 
 
 def by_rank(value: Any) -> dict[int, Any]:
-    """The `value` of each live rank, by rank, ascending. A value is anything that JSON can represent. Collective."""
+    """The `value` of each live rank, by rank, ascending. A value is anything that JSON can represent. Collective.
+
+    A rank that comes back has its own alone until the others have admitted it: they have made these calls before.
+    """
+    if malt.init().is_outside:
+        return {malt.rank(): value}
     return {rank: reports[0] for rank, reports in enumerate(malt.allgather([value])) if reports is not None}
 
 
@@ -36,23 +41,28 @@ def of_lowest(value: Any) -> Any:
     return next(iter(by_rank(value).values()))
 
 
-def on_lowest_rank(work: Callable[[], object]) -> None:
+def on_lowest_rank(work: Callable[[], object], came_late: bool = False) -> None:
     """Call work() on the lowest live rank, while the others wait. If it fails, the next one calls it. Collective.
+
+    Ranks that `came_late`, and lack what was before, are asked last.
 
     BadInput, on all ranks: a file cannot be written, or a number to report is not finite.
     """
     with user_errors():
         while True:
-            one = min(by_rank(None))
+            one = min((late, rank) for rank, late in by_rank(came_late).items())[1]
             malt.together(work if malt.rank() == one else lambda: None)
             if one in by_rank(None):
                 return
 
 
 def same_start(arrays: Sequence[Array]) -> None:
-    """Replace `arrays`, in place, by those of the lowest live rank. Collective."""
+    """Replace `arrays`, in place, by those of the lowest live rank. Collective.
+
+    A rank that comes back keeps its own, until the others have admitted it.
+    """
     for array in arrays:
-        is_there = False
+        is_there = malt.init().is_outside
         while not is_there:
             root = min(by_rank(None))
             try:

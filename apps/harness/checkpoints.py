@@ -36,7 +36,7 @@ class Checkpoints:
         """The training state to resume from. It is empty if the run starts from the beginning."""
         if options.checkpoint is not None:
             self._file = malt.Checkpoint(options.checkpoint, options.checkpoint_every, program=program, match=match)
-            if options.resume or is_restarted():
+            if (options.resume or is_restarted()) and not malt.init().is_outside:
                 self.load()
 
     def load(self) -> None:
@@ -51,6 +51,12 @@ class Checkpoints:
             print_once(f"{self._file.path}: no checkpoint yet: the training starts from the beginning")
         elif self.is_over:
             print_once(f"{self._file.path}: the training ended after epoch {self.epoch:,}: nothing is trained")
+
+    def begin_as(self, epoch: int, before: Mark) -> None:
+        """Have the numbers of the ranks that this one has come back to: what was done before this run. Local."""
+        self.state = {} if not epoch else {
+            "epoch": np.array(epoch), "examples": np.array(before.examples), "seconds": np.array(before.seconds)
+        }  # fmt: skip
 
     @property
     def is_on(self) -> bool:

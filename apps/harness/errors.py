@@ -10,6 +10,10 @@ class BadInput(Exception):
     """An option or a file is wrong. It is raised on all ranks alike, printed as one line, and the exit status is 2."""
 
 
+class StaysOut(Exception):
+    """This rank has failed and was started again, and cannot come back. It is printed as one line."""
+
+
 class HelpGiven(Exception):
     """--help was given, and the help is printed."""
 

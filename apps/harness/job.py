@@ -8,10 +8,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import malt
-from apps.harness import memory
+from apps.harness import memory, newcomers
 from apps.harness.agreement import common_hash, on_lowest_rank, print_once
 from apps.harness.checkpoints import Checkpoints, check_checkpoint
-from apps.harness.errors import BadInput, HelpGiven, user_errors
+from apps.harness.errors import BadInput, HelpGiven, StaysOut, user_errors
 from apps.harness.marks import Mark, over_ranks
 from apps.harness.options import Parser
 from apps.harness.outputs import check_outputs
@@ -43,6 +43,7 @@ def run(program: Program, arguments: Sequence[str]) -> None:
         problem = program.load(options)
         if isinstance(problem, Measured):
             return _report_measured(program, options, problem)
+        newcomers.check(problem.takes_newcomers)
         memory.check(problem.memory())
         checkpoints = Checkpoints(options, program.name + problem.variant, problem.match(), problem.tolerance)
     shares = problem.shares()
@@ -75,7 +76,7 @@ def _has_trained(program: Program, problem: Problem, checkpoints: Checkpoints, t
 
 def _train(program: Program, problem: Problem, checkpoints: Checkpoints, training: Training) -> None:
     heading = header(program.name, problem.reported())
-    if training.begin():
+    if training.begin() and not training.is_newcomer:
         print_once(_introduction(heading, problem, training, checkpoints))
     training.train()
     training.finish()
@@ -87,7 +88,7 @@ def _train(program: Program, problem: Problem, checkpoints: Checkpoints, trainin
         lost_ranks=training.shares.failures.entries,
     )  # fmt: skip
     ending = Ending(program, problem.options, training, report, marks, digest)
-    on_lowest_rank(lambda: ending.report(measures))
+    on_lowest_rank(lambda: ending.report(measures), training.is_newcomer)
 
 
 def _introduction(heading: dict[str, Any], problem: Problem, training: Training, checkpoints: Checkpoints) -> str:
@@ -133,10 +134,11 @@ class Ending:
 
     def _measured(self) -> list[Measures]:
         """The measures of each snapshot and of the final model."""
-        found = []
+        found: list[Measures] = []
+        unknown: Measures = {column.key: None for column in self._program.measures}
         for model in [*self._snapshots, self._trainer.model()]:
             malt.heartbeat()  # the other ranks wait: this rank is alive
-            found.append(self._trainer.measures(model))
+            found.append(unknown if model is None else self._trainer.measures(model))
         return found
 
 
@@ -163,10 +165,13 @@ def main(program: str, work: Callable[[Sequence[str]], None]) -> None:
     try:
         work(sys.argv[1:])
     except BadInput as error:
-        if malt.lowest():
+        if malt.lowest() or malt.init().is_outside:
             print(f"{program}: error: {error}", file=sys.stderr)
         malt.finalize()
         sys.exit(2)
+    except StaysOut as error:
+        print(f"{program}: rank {malt.rank()} stays out: {error}", file=sys.stderr, flush=True)
+        sys.exit(1)
     except FloatingPointError as error:
         print(f"{program}: error: rank {malt.rank()}: {error}", file=sys.stderr)
         sys.exit(2)

@@ -146,6 +146,13 @@ class Trainer(ABC):
         for name, array in self.model().items():
             array[...] = model[name]
 
+    def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
+        """Go on from the `state` of a rank that has trained `epochs` epochs of this run. Local. Copies.
+
+        Called on a rank that has come back, before its first epoch. Its vectors hold what those of that rank held.
+        """
+        raise NotImplementedError
+
     @abstractmethod
     def save(self, path: str) -> None:
         """Write the final model to `path`, complete or not at all. OSError: it cannot be written."""
@@ -169,6 +176,9 @@ class Problem(ABC):
     options: Namespace
     rows: int
     """The number of examples of an epoch, over all ranks."""
+    takes_newcomers = False
+    """Whether a rank that has failed can come back (malt run --rejoin): a `Trainer` then has `go_on_from`, and no
+    collective call before `finish`."""
     rebuilds = False
     """Whether, without a checkpoint, live ranks make anew what has failed with a rank: `Trainer.rebuild`."""
     variant = ""

@@ -45,10 +45,15 @@ class Failures:
                 "at_s": max(0.0, failure.at - self._began),
                 "reason": failure.reason,
                 "rows": self._had[failure.rank] if failure.rank in self._had else self._rows(failure.rank),
+                **self._back(failure.back_at),
                 **self._anew.get(failure.rank, {}),
             }
             for failure in malt.lost_ranks()
         ]
+
+    def _back(self, at: float | None) -> dict[str, float]:
+        """The entry of a rank that came back at this time; empty: it did not."""
+        return {} if at is None else {"back_at_s": max(0.0, at - self._began)}
 
 
 class Shares:
@@ -101,10 +106,11 @@ class Shares:
         malt.barrier()  # a stopped rank is marked failed here at the latest
         missing = 0
         for failure in malt.lost_ranks():
-            dealt_at = self._dealt.get(failure.rank, float("inf"))
-            without = sum(failure.at < ended <= dealt_at for ended in self._ended)
-            missing = max(missing, without - sum(ended > dealt_at for ended in self._ended))
-        return int(min(max(by_rank(missing).values()), most))
+            # Its rows are trained again by others, or by itself.
+            since = _first((self._dealt.get(failure.rank), failure.back_at), failure.at)
+            without = sum(failure.at < ended <= since for ended in self._ended)
+            missing = max(missing, without - sum(ended > since for ended in self._ended))
+        return int(max(by_rank(min(missing, most)).values()))
 
     def check(self, error: malt.PeerLost) -> None:
         """Raise `error` again, unless its rank has failed while the others go on. Local."""
@@ -119,15 +125,16 @@ class Shares:
         return malt.alive()
 
     def changed(self, alive: tuple[int, ...]) -> bool:
-        """Whether ranks have failed since the last call. If so, all rows now belong to the ranks `alive`.
+        """Whether ranks have failed or come back since the last call. If so, all rows now belong to the ranks `alive`.
 
         The lowest of these prints how many rows are dealt anew.
         """
-        failed = set(self.alive) - set(alive)
+        before = set(self.alive)
+        failed = before.difference(alive)
         self._dealt |= dict.fromkeys(failed, time.time())
         self.failures.mark_failed(failed, alive)
         self.alive = alive
-        return bool(failed)
+        return bool(before.symmetric_difference(alive))
 
 
 class CommonShares(Shares):
@@ -137,6 +144,11 @@ class CommonShares(Shares):
 
     def present(self) -> tuple[int, ...]:
         return tuple(by_rank(None))
+
+
+def _first(moments: Collection[float | None], start: float) -> float:
+    """The first of the known moments from `start` on; infinity: there is none."""
+    return min((at for at in moments if at is not None and at >= start), default=float("inf"))
 
 
 def listed(ranks: tuple[int, ...]) -> str:

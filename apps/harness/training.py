@@ -10,6 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 import malt
+from apps.harness import newcomers
 from apps.harness.agreement import Array, keeps_snapshots, of_lowest, print_once
 from apps.harness.checkpoints import Checkpoints
 from apps.harness.errors import user_errors
@@ -34,8 +35,8 @@ class Training:
         """Whether there is a trainer; whether it must rebuild what has failed; how often a PeerLost ended `train`."""
         self.marks: list[Mark] = []
         """The marks of this rank at the end of the epochs of this run."""
-        self.snapshots: list[Mapping[str, Array]] = []
-        """The models at the end of these epochs, if this rank may be the one that measures."""
+        self.snapshots: list[Mapping[str, Array] | None] = []
+        """The models at the end of these epochs, if this rank may be the one that measures. None: it was not there."""
         self._clock, self._progress_at = Clock(), 0.0
         """The clock, and the time of the last line of progress."""
         self._epoch, self._is_ended = checkpoints.epoch, False
@@ -45,6 +46,8 @@ class Training:
         self._tolerance: float = getattr(self._options, "tolerance", 0.0)
         self._resumed: list[Mapping[str, Array]] = []
         """The model that the run resumes from, if --tolerance compares with it."""
+        self.is_newcomer = False
+        """Whether this rank has come back, so that the others were training when it began."""
 
     def begin(self) -> bool:
         """Compile, and make the trainer, or have it rebuild what has failed. Return whether it is new. Collective.
@@ -70,6 +73,23 @@ class Training:
         if checkpoints.state and self._tolerance:
             self._resumed = [_copied(self.trainer.model())]
         self._has_begun = True
+        if self._problem.takes_newcomers and (given := newcomers.exchanged(self.trainer.vectors, self._offered)):
+            self._go_on_from(given)
+
+    def _offered(self) -> Mapping[str, Any]:
+        """What ranks that come back are given."""
+        checkpoints = self._checkpoints
+        return newcomers.offered(
+            self._epoch, checkpoints.epoch, checkpoints.before, self._clock.seconds, self.trainer.state()
+        )  # fmt: skip
+
+    def _go_on_from(self, given: newcomers.Given) -> None:
+        """Begin where the rank was that has given its state. Local."""
+        self._checkpoints.begin_as(given.begun, given.before)
+        epochs = given.epoch - given.begun
+        self.trainer.go_on_from(given.state, epochs)
+        self.is_newcomer, self._epoch, self._clock.seconds = True, given.epoch, given.trained_s
+        self.marks, self.snapshots = [Mark()] * epochs, [None] * epochs
 
     def can_begin_again(self) -> bool:
         """Whether `begin` can be called again after a PeerLost, as there is no checkpoint to go back to. Local.
@@ -96,9 +116,10 @@ class Training:
         """Train all epochs, or as many as --tolerance allows. Collective with --tolerance or `gathers_state`."""
         if self._checkpoints.is_over:
             return
-        for _ in range(0 if self.marks else self._checkpoints.epoch):
+        for _ in range(0 if self.marks or self.is_newcomer else self._checkpoints.epoch):
             self.trainer.order()  # those of earlier epochs are drawn again, and dropped
-        malt.barrier()
+        if not self.is_newcomer:
+            malt.barrier()
         self._progress_at = time.monotonic()
         if self.trainer.has_own_loop:
             return self._train_by_own_loop()
@@ -154,7 +175,7 @@ class Training:
 
     def _has_converged(self) -> bool:
         """Whether the last epoch improved the lowest rank's objective by less than the tolerance. Collective."""
-        decision, models = False, [*self._resumed, *self.snapshots]
+        decision, models = False, [model for model in (*self._resumed, *self.snapshots) if model is not None]
         if keeps_snapshots() and len(models) > 1:
             before, now = (self.trainer.objective(model) for model in models[-2:])
             malt.report(loss=now)

@@ -123,6 +123,10 @@ class Learner:
             optimizer.restore({name: state[f"layer_{place}_{name}"] for name in optimizer.state()})
         self._batches = epochs * -(-len(self._mine) // self._batch)
 
+    def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
+        """As `restore`, on a rank that has come back."""
+        self.restore(state, epochs)
+
     def finish(self) -> None:
         """Make the weights the same on all ranks: the mean over the ranks that have trained. Collective."""
         for vector in self.vectors:

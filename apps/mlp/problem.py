@@ -34,6 +34,7 @@ class Problem(harness.Problem):
 
     unit = "pictures"
     """The word for examples."""
+    takes_newcomers = True
     network: Callable[..., Any] = Network
     optimizers: Mapping[str, Kind] = OPTIMIZERS
 
@@ -143,6 +144,9 @@ class Trainer(harness.Trainer):
 
     def state(self) -> Mapping[str, Any]:
         return self._learner.state()
+
+    def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
+        self._learner.go_on_from(state, epochs)
 
     @_quiet()
     def finish(self) -> None:

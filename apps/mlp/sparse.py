@@ -111,6 +111,10 @@ class SparseLearner(Learner):
     def _gather(self, layer: int) -> None:
         self.vectors[layer].gather(malt.AVG if layer else malt.SUM)
 
+    def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
+        super().go_on_from(state, epochs)
+        self._changes[:] = 0  # those of the other rank are in its weights
+
     def current(self) -> Sequence[Weights]:
         kernels.settle(self._changes, self.weights[0], self._marks)
         return super().current()

@@ -46,6 +46,9 @@ class Learner(Protocol):
     def state(self) -> State:
         """What a learner of this kind can resume from, on any number of ranks: views."""
 
+    def go_on_from(self, state: State, epochs: int) -> None:
+        """Go on, as a rank that has come back, from the state of another one, after so many epochs. Local."""
+
 
 def learner(
     problem: Problem, data: Examples, n_features: int, eta0: float, options: Namespace, state: State | None = None
@@ -127,6 +130,11 @@ class ModelLearner:
             "params": self._params, "model": self.model, "trained": self._trained, "blended": self._blended
         }  # fmt: skip
 
+    def go_on_from(self, state: State, epochs: int) -> None:
+        self._eta0, self.model[:] = float(state["first_step"]), state["model"]
+        self._trained, self._blended = float(state["trained"]), int(state["blended"])
+        self._begun = [(self._trained, self._blended)] * epochs
+
 
 class SparseModelLearner(ModelLearner):
     """A ModelLearner that sends only the weights of features in the rows since the last exchange.
@@ -186,6 +194,11 @@ class SparseModelLearner(ModelLearner):
             own[update.rows] += update.values - self._base[update.rows]
         own /= np.float32(1 + len(updates))
 
+    def go_on_from(self, state: State, epochs: int) -> None:
+        super().go_on_from(state, epochs)
+        self._params[:] = self._base[:] = state["params"]
+        self._exchanged = self._trained
+
     def _leave(self) -> None:
         self._vector.close()
 
@@ -236,6 +249,10 @@ class GradientLearner:
 
     def state(self) -> State:
         return {"model": self.model, "trained": self._trained}
+
+    def go_on_from(self, state: State, epochs: int) -> None:
+        self._eta0, self.model[:], self._trained = float(state["first_step"]), state["model"], int(state["trained"])
+        self._begun = [self._trained] * epochs
 
 
 class SparseGradientLearner(GradientLearner):

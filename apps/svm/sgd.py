@@ -25,6 +25,11 @@ class Problem(common.Problem):
 
     same = ("loss", "l2", "intercept", "average", "step", "seed")
 
+    @property
+    def takes_newcomers(self) -> bool:  # type: ignore[override]
+        """Whether ranks do not come together in each epoch."""
+        return not self.options.tolerance
+
     def memory(self) -> Need:
         options = self.options
         nbytes = np.dtype(np.float32).itemsize * (self.n_features + 1)
@@ -108,6 +113,10 @@ class Trainer(common.Trainer):
 
     def state(self) -> Mapping[str, Any]:
         return {"first_step": self.eta0, **self._learner.state()}
+
+    def go_on_from(self, state: Mapping[str, Any], epochs: int) -> None:
+        self.eta0 = float(state["first_step"])
+        self._learner.go_on_from(state, epochs)
 
     def finish(self) -> None:
         self._learner.finish()

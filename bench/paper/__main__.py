@@ -32,10 +32,12 @@ class Scale(NamedTuple):
     shapes: workloads.Scale
     rounds: int
     failing_rows: int
+    killed_every_s: float
+    goodput_epochs: int
 
 
-WHOLE = Scale(workloads.WHOLE, 3, 12_000)
-QUICK = Scale(workloads.QUICK, 1, 4000)
+WHOLE = Scale(workloads.WHOLE, 3, 12_000, 30.0, 400)
+QUICK = Scale(workloads.QUICK, 1, 9000, 8.0, 80)
 Made = Sequence[Workload]
 
 
@@ -69,9 +71,11 @@ def counted(_: Scale, made: Made, __: Path) -> dict[str, Any]:
 
 
 def killed(scale: Scale, _: Made, folder: Path) -> dict[str, Any]:
-    """The objective over seconds with a failure and without one, in jobs."""
+    """The objective over seconds with a failure and without one, and goodput where ranks are killed again, in jobs."""
     say(f"{failure.RANKS} ranks, of which one is killed")
-    return {"failure": failure.curves(scale.failing_rows, folder)}
+    found = {"failure": failure.curves(scale.failing_rows, folder)}
+    say(f"{failure.RANKS} ranks, of which one is killed every {scale.killed_every_s:g} s, and comes back")
+    return {**found, "goodput": failure.goodput(scale.killed_every_s, scale.goodput_epochs, folder)}
 
 
 def changed(*_: Any) -> dict[str, Any]:

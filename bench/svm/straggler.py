@@ -29,6 +29,7 @@ import malt
 from bench import jobs
 from bench.rows import Row, timed
 from bench.svm import task
+from bench.svm.paced import Paced
 from malt.kernels import linear
 
 EVERY, PACE_S, SLOW = 1000, 0.003, 3
@@ -97,24 +98,6 @@ def _dealt(count: int, by_speed: bool) -> linear.Order:
     """This rank's rows, of the first `count`. Collective."""
     rows: linear.Order = np.arange(count, dtype=np.int32)[malt.shard(count, by_speed=by_speed)]
     return rows
-
-
-class Paced:
-    """Training that takes `pace_s` for an example: the rank sleeps for what is left of it.
-
-    A sleep lasts some tenths of a millisecond too long. The next one is shorter for it.
-    """
-
-    def __init__(self, pace_s: float) -> None:
-        self._pace_s, self._late_s, self._begun = pace_s, 0.0, 0.0
-
-    def begin(self) -> None:
-        self._begun = time.perf_counter() - self._late_s
-
-    def end(self, count: int) -> None:
-        over = self._begun + self._pace_s * count
-        time.sleep(max(0.0, over - time.perf_counter()))
-        self._late_s = time.perf_counter() - over
 
 
 def rows(quick: bool) -> list[Row]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any, Final, TypeVar, cast
 
 from malt.session.collectives import barrier
-from malt.session.session import hosts, rank
+from malt.session.session import hosts, rank, world
 
 FAST: Final = {"reassoc", "contract", "nsz", "arcp"}
 """The flags of fast arithmetic that keep NaN and infinity, by which divergence is found."""
@@ -61,7 +61,13 @@ class Kernels:
 
 
 def compile_first(kernels: Callable[[], Any]) -> None:
-    """Call kernels() on one rank of each host, which fills numba's cache, and then on the others. Collective."""
+    """Call kernels() on one rank of each host, which fills numba's cache, and then on the others. Collective.
+
+    A rank that comes back calls it at once: the cache is filled.
+    """
+    if world().is_outside:
+        kernels()
+        return
     names = hosts()
     is_first = names.index(names[rank()]) == rank()
     for turn in (True, False):

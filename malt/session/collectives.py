@@ -204,11 +204,12 @@ def together(function: Callable[[], Result]) -> Result:
     are several. An error of another type becomes a RuntimeError that names the type. On a rank where function() raised,
     its own error is that error, or its cause.
 
-    function() may take as long as the deadline of the session. A longer one calls malt.heartbeat().
+    function() may take as long as the deadline of the session. A longer one calls malt.heartbeat(). A rank that comes
+    back calls it without the others, until they have admitted it: they have made these calls before.
 
     DeadlinePassed, PeerLost, MismatchedCalls, RuntimeError: as malt.barrier.
     """
-    return succeed(session.world().transport, function)
+    return succeed(session.world().reading, function)
 
 
 def _choose(name: str, value: Any, choices: Sequence[str]) -> None:

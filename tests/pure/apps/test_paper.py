@@ -148,10 +148,11 @@ def test_the_page_is_that_of_its_figures():
 @pytest.mark.thorough
 @needs_openmpi
 def test_a_rank_is_killed_and_the_others_reach_the_objective(tmp_path):
-    found = failure.curves(4000, tmp_path)
-    assert found["lost"]["rank"] == failure.RANKS - 1 and len(found["killed"]) == len(found["without"])
-    ends = [found[name][-1][1] for name in ("without", "killed")]
-    assert ends[1] == pytest.approx(ends[0], rel=0.05) and ends[1] < found["killed"][0][1]
+    found = failure.curves(9000, tmp_path)
+    assert found["lost"]["rank"] == found["back"]["rank"] == failure.RANKS - 1
+    assert found["back"]["back_at_s"] > found["back"]["at_s"]
+    ends = [found[name][-1][1] for name in failure.RUNS]
+    assert ends == pytest.approx([ends[0]] * 3, rel=0.05) and max(ends) < found["killed"][0][1]
 
 
 @pytest.mark.thorough

@@ -1,0 +1,62 @@
+"""Ranks that come back (malt run --rejoin): what the others give them of a training, and where they go on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+import malt
+from apps.harness.errors import StaysOut
+from apps.harness.marks import Mark
+
+State = Mapping[str, Any]
+
+_OURS: Final = ("harness_epoch", "harness_begun", "harness_examples", "harness_before_s", "harness_trained_s")
+_EPOCH, _BEGUN, _EXAMPLES, _BEFORE_S, _TRAINED_S = _OURS
+
+
+class Given:
+    """What a rank that comes back is given of the training of another one."""
+
+    def __init__(self, state: State) -> None:
+        self.epoch = int(state[_EPOCH])
+        """The last epoch that this one has trained."""
+        self.begun = int(state[_BEGUN])
+        """The epochs that were trained before the job."""
+        self.before = Mark(examples=int(state[_EXAMPLES]), seconds=float(state[_BEFORE_S]))
+        """What all ranks had done by then."""
+        self.trained_s = float(state[_TRAINED_S])
+        """The seconds of training of that rank, in this run."""
+        self.state = {name: value for name, value in state.items() if name not in _OURS}
+        """The state of that rank, as `Trainer.state` returned it."""
+
+
+def offered(epoch: int, begun: int, before: Mark, trained_s: float, state: State) -> State:
+    """What `Given` is made of. Pure."""
+    ours = (epoch, begun, before.examples, before.seconds, trained_s)
+    return {**dict(zip(_OURS, ours, strict=True)), **state}
+
+
+def check(can_come_back: bool) -> None:
+    """Check that the program can go on with a rank that comes back, if this is one. Local.
+
+    StaysOut: it cannot.
+    """
+    if malt.init().is_outside and not can_come_back:
+        raise StaysOut("ranks of this training come together in each epoch, or hold parts of the model, so it goes on "
+                       "without those that failed")  # fmt: skip
+
+
+def exchanged(vectors: Sequence[Any], state: Callable[[], State]) -> Given | None:
+    """Offer state() to ranks that come back. Return what this rank was given, if it has. Local.
+
+    `vectors` carry the model. StaysOut: the others have ended their training.
+    """
+    if not vectors:
+        return None
+    given = vectors[0].accompany(state)
+    if not malt.rejoined():
+        return None
+    if given is None:
+        raise StaysOut("the others have ended their training")
+    return Given(given)

@@ -1,0 +1,81 @@
+"""Programs of apps/ whose failed ranks come back (`malt run --rejoin`): they go on from the epoch of a neighbour."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import sys
+
+import pytest
+from programs import ROOT
+
+from bench.paper import failure, workloads
+from bench.svm import planted
+
+pytestmark = pytest.mark.serial
+LIMIT_S = 120
+EPOCHS, KILLED_IN = 20, 3
+
+
+@pytest.fixture
+def train(job_environment, tmp_path):
+    """train(*options): the report of a paced training of apps.svm whose last rank is killed, and what was printed."""
+
+    def job(*options):
+        rows, report = tmp_path / "rows", tmp_path / "report.json"
+        rows.mkdir()
+        planted.write(workloads.strings(4000, failure.PLACES), rows)
+        words = [
+            rows,
+            "--exchange-every",
+            250,
+            "--epochs",
+            EPOCHS,
+            "--killed-in",
+            KILLED_IN,
+            "--until-back",
+            "--json",
+            report,
+            *options,
+        ]
+        command = [
+            sys.executable,
+            "-m",
+            "malt",
+            "run",
+            "-n",
+            4,
+            "--survive",
+            "--rejoin",
+            "-m",
+            "bench.paper.struck",
+            *words,
+        ]
+        environment = job_environment | {"PYTHONPATH": str(ROOT)}
+        done = subprocess.run(
+            list(map(str, command)), env=environment, capture_output=True, text=True, timeout=LIMIT_S, check=False
+        )
+        return done, json.loads(report.read_text()) if report.exists() else None
+
+    return job
+
+
+@pytest.mark.parametrize("options", [
+    pytest.param(("--sync", "asp"), id="asp"),
+    pytest.param(("--sync", "bsp"), id="bsp", marks=pytest.mark.thorough),
+    pytest.param(("--average", "delta", "--vector", "sparse"), id="sparse changes", marks=pytest.mark.thorough),
+])  # fmt: skip
+def test_a_rank_that_comes_back_goes_on_from_the_epoch_of_the_others(train, options):
+    done, report = train(*options)
+    assert done.returncode == 0, done.stderr
+    assert "malt: rank 3 is back; 4 of 4 ranks go on" in done.stderr.splitlines(), done.stderr
+    [lost] = report["lost_ranks"]
+    assert lost["rank"] == 3 and lost["at_s"] < lost["back_at_s"] and lost["rows"] == 1000
+    assert [one["epoch"] for one in report["epochs"]] == [*range(1, EPOCHS + 1)]
+    models = re.findall(r"model on rank (\d): (\w+)", done.stdout)
+    assert [rank for rank, _ in models] == list("0123") and len({digest for _, digest in models}) == 1
+    assert report["final"]["objective"] < report["epochs"][0]["objective"]
+    # what it began with is what a neighbour had: the objective does not leap when it joins the means
+    curve = [one["objective"] for one in report["epochs"]]
+    assert max(curve[KILLED_IN + 1 :]) < curve[0]
