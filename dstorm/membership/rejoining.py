@@ -201,6 +201,7 @@ class RejoiningBarrier(TolerantBarrier):
             self._heard_at = dict.fromkeys(self._others, self._clock())
             self._returns.is_outside = False
             self._publish()
+        self._returns.poll()  # others may have come back before: what they have opened
         for rank in self._membership.others():
             known = self._returns.process_of(rank, incarnations[rank]) if incarnations[rank] else None
             if known is not None:

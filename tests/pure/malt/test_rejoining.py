@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 
 import numpy as np
 import pytest
@@ -128,6 +129,16 @@ def test_the_rank_that_admits_fails(turn):
 def test_two_ranks_come_back_at_once(seed):
     job = Job(4, seed, {1: 40, 2: 40 + seed}, {1: [0], 2: [0]})
     check(job.run(trained))
+
+
+@pytest.mark.parametrize("turns", [(140, 30, 80), (200, 30, 110)])
+def test_all_ranks_come_back_one_after_the_other(turns, monkeypatch):
+    """The last one to ranks of which each has come back itself."""
+    monkeypatch.setattr(sys.modules[__name__], "STEPS", 60)
+    job = Job(3, 1, dict(enumerate(turns)), {rank: [0] for rank in range(3)})
+    found = job.run(trained)
+    check(found)
+    assert all(isinstance(one, tuple) for one in found), found
 
 
 @pytest.mark.thorough
