@@ -7,19 +7,20 @@ from html import escape
 
 from malt.watch.trace import charts
 
-_KINDS = ("first", "second")
+_KINDS = ("first", "second", "third")
 _STYLE = """
   text { font: 13px sans-serif; fill: #24292f } .end { text-anchor: end } .middle { text-anchor: middle }
   .grid { stroke: #d0d7de } .line { fill: none; stroke-width: 1.8 }
   .line.first { stroke: #8c959f } circle.first, text.first { fill: #8c959f }
-  .line.second { stroke: #7c4dff } circle.second, text.second { fill: #7c4dff }
+  .line.second { stroke: #bc4c00 } circle.second, text.second { fill: #bc4c00 }
+  .line.third { stroke: #7c4dff } circle.third, text.third { fill: #7c4dff }
   @media (prefers-color-scheme: dark) { text { fill: #e6edf3 } .grid { stroke: #484f58 } }
 """
 _RIGHT, _TOP, _LINE = 620, 30, 18
 
 
 def picture(series: Mapping[str, Sequence[tuple[float, float]]], across: str, up: str) -> str:
-    """An SVG of two lines at most, by their names, each of points from left to right. Pure.
+    """An SVG of three lines at most, by their names, each of points from left to right. Pure.
 
     `across`, `up`: what the axes mean.
     """
