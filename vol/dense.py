@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -10,11 +10,10 @@ import numpy as np
 from dstorm import Message, OutgoingMessage, Transport
 from dstorm.queues import compiled, direct
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.sending.outgoing import Join, supersede
+from dstorm.queues.sending.outgoing import Join, Shortening, supersede
 from vol.graphs.graph import Graph
 from vol.joining import join_of
 from vol.merge import (
-    TRAINED,
     WEIGHTED,
     Before,
     BeginMerge,
@@ -26,6 +25,7 @@ from vol.merge import (
     weighed,
     wide_dtype,
 )
+from vol.rounding import Bytes, Rounding
 from vol.topology import Neighbours
 from vol.update import Array, Update
 from vol.vector import Vector
@@ -33,20 +33,28 @@ from vol.vector import Vector
 _WHOLE_ARRAY = 0
 """The encoding of a payload that holds the bytes of the array."""
 
+_ROUNDED = 1
+"""That of one that holds its values rounded."""
+
 _COPIES = 8
 """The averages that are made of copies after a sender overwrote a message of an average in place. Senders are then
 faster than this rank."""
 
 
 class DenseVector(Vector):
-    """A vector that is sent whole, straight from `array`. Collective. The arguments are those of Vector."""
+    """A vector that is sent whole, straight from `array`. Collective. The arguments are those of Vector.
+
+    `wire`: how values are rounded that leave for other hosts; None: they are not.
+    """
 
     kind = "dense"
 
     def __init__(
-        self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, **options: Any
-    ) -> None:
+        self, array: Array, transport: Transport, graph: Graph, consistency: Consistency, *, wire: str | None = None,
+        **options: Any,
+    ) -> None:  # fmt: skip
         super().__init__(array, transport, graph, consistency, array.nbytes, **options)
+        self._rounding = self._rounded(wire, array)
         self._before: Before | None = None
         """The values from before a merge of messages that senders may still overwrite; allocated on first use."""
         self._averages_to_copy = 0
@@ -88,10 +96,32 @@ class DenseVector(Vector):
     def _settled(self) -> None:
         self._compile()
 
+    def _rounded(self, wire: str | None, array: Array) -> Rounding | None:
+        """How this rank rounds, where that is shorter; None: it does not. What leaves the buffer is rounded there."""
+        rounding = None if wire is None else Rounding(wire, array.dtype, array.size)
+        if rounding is None or rounding.nbytes >= array.nbytes:
+            return None
+        dtype = array.dtype
+        self._queues.shorten(Shortening(lambda whole: rounding.encoded(whole.view(dtype)), rounding.nbytes, _ROUNDED))
+        return rounding
+
+    def _rounded_messages(self, peers: Sequence[int], rounding: Rounding) -> Iterator[OutgoingMessage]:
+        """The messages of a scatter where there is no outgoing buffer."""
+        hosts = self._transport.hosts
+        body: Bytes | None = None
+        for peer in peers:
+            if hosts[peer] == hosts[self._rank]:
+                yield self._messages[peer]
+                continue
+            body = rounding.encoded(self._flat) if body is None else body
+            yield OutgoingMessage(peer, body, None, body.nbytes, _ROUNDED)
+
     def _send(self, peers: Sequence[int], rows: Any, step: int, weight: float) -> int:
         if rows is not None:
             raise ValueError(f'{self.name}: rows= needs kind="sparse"; a dense vector sends the whole array')
-        outgoing = map(self._messages.__getitem__, peers)
+        outgoing: Iterator[OutgoingMessage] = map(self._messages.__getitem__, peers)
+        if self._rounding is not None and not self._queues.has_buffer:
+            outgoing = self._rounded_messages(peers, self._rounding)
         join: Join = supersede
         if self._queues.has_buffer:
             join = join_of(self._function, self._array.dtype, self._queues.layout.depth)
@@ -163,11 +193,11 @@ class DenseVector(Vector):
             new(Term, (one.sender, one.step, one.weight, one.share, content))
             for one, content in zip(messages, contents, strict=True)
         ]
-        if function is not TRAINED:
+        if function.weigh is None:
             return own, terms
-        since = self._trained.since
-        terms = [term._replace(weight=since(term.sender, term.weight)) for term in terms]
-        return own._replace(weight=since(own.rank, own.weight)), terms
+        since, weigh = self._trained.since, function.weigh
+        terms = [term._replace(weight=weigh(since(term.sender, term.weight))) for term in terms]
+        return own._replace(weight=weigh(since(own.rank, own.weight))), terms
 
     def _update(self, message: Message, content: Array) -> Update:
         lag, values = self._step - message.step, content.copy().reshape(self._array.shape)
@@ -180,7 +210,10 @@ class DenseVector(Vector):
         return content
 
     def _whole(self, message: Message) -> Array | None:
-        """Return the values of a message of a whole array: flat, a view. None for any other message."""
+        """Return the values of a message of a whole array: flat, a view, or a copy where they are rounded. None for any
+        other message."""
+        if message.encoding == _ROUNDED and self._rounding is not None:
+            return self._rounding.decoded(message.payload)
         if message.encoding != _WHOLE_ARRAY or message.payload.nbytes != self._array.nbytes:
             return None
         values: Array = message.payload.view(self._flat.dtype)

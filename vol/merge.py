@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from operator import itemgetter
 from typing import Any, NamedTuple
@@ -163,6 +163,8 @@ class GatherFunction:
     """The same merge, not computed yet, where it may be checked first. It returns None where `own` stays."""
     floating: bool = False
     """Whether it needs a floating-point vector."""
+    weigh: Callable[[float], float] | None = None
+    """The weight of a model by the examples that are new in it, where messages carry counts of examples."""
 
     def __repr__(self) -> str:
         return f"malt.{self.name}"
@@ -256,7 +258,7 @@ AVG = GatherFunction("AVG", newest=True, merge=_average, blend=average, floating
 SUM = GatherFunction("SUM", newest=False, merge=_sum)
 REPLACE = GatherFunction("REPLACE", newest=True, merge=_replace)
 WEIGHTED = GatherFunction("WEIGHTED", newest=True, merge=_weighted, floating=True)
-TRAINED = GatherFunction("TRAINED", newest=True, merge=_trained, blend=trained, floating=True)
+TRAINED = GatherFunction("TRAINED", newest=True, merge=_trained, blend=trained, floating=True, weigh=float)
 """The mean of models, each weighted by the examples that it was trained on since this rank last merged it.
 
 `scatter(weight=count)` sends the count of all examples of this rank until now. Under "asp" and "ssp:S" a gather weighs
@@ -264,6 +266,9 @@ the model of a sender by the examples that are new since its last model that was
 since the last gather. If all are equal it is AVG, bit by bit, and under "bsp" and "notify-ack" it always is. If there
 are none, the array stays.
 """
+ROOT_TRAINED = replace(TRAINED, name="ROOT_TRAINED", weigh=math.sqrt)
+"""The same, weighted by the square roots of these counts. A model that was long under way counts for more than others,
+and yet they are not replaced by it."""
 PUSH_SUM = GatherFunction("PUSH_SUM", newest=False, merge=_push_sum, floating=True)
 """The mean over all ranks along any graph, also if ranks have different numbers of peers (push-sum).
 

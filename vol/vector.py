@@ -17,7 +17,7 @@ from dstorm.queues.consistency import Consistency
 from dstorm.queues.direct import DirectCalls
 from vol import arguments
 from vol.graphs.graph import Graph
-from vol.merge import AVG, BUILT_IN, PUSH_SUM, SUM, TRAINED, GatherFunction, UserFunction
+from vol.merge import AVG, BUILT_IN, PUSH_SUM, SUM, GatherFunction, UserFunction
 from vol.returning import ComesBack, Returning
 from vol.shared import Shared
 from vol.topology import Neighbours, Topology
@@ -191,7 +191,7 @@ class Vector(ComesBack, Shared):
             lockstep = self._consistency.lockstep
             if lockstep and self._gathered_at == self._step:
                 return Gathered()
-            if function is TRAINED and self._consistency.acknowledges:
+            if self._consistency.acknowledges and _counts_examples(function):
                 function = AVG
             is_simple = function is AVG or (lockstep and function is SUM)
             if is_simple and timeout_s is None and self._at_once is not None:
@@ -288,7 +288,7 @@ class Vector(ComesBack, Shared):
         """As `gather`, after its checks."""
         messages = self._collect(function, timeout_s)
         self._gathered_at = self._step
-        if function is TRAINED:
+        if _counts_examples(function):
             self._trained.merged([(self._rank, self._weight), *((one.sender, one.weight) for one in messages)])
         # Every message carries mass. It has a meaning only if PUSH_SUM merges all messages.
         self._mass = self._mass + sum(one.share for one in messages) if function is PUSH_SUM else 1.0
@@ -339,6 +339,11 @@ class Vector(ComesBack, Shared):
         elif not callable(function):
             names = ", ".join(map(repr, BUILT_IN))
             raise TypeError(f"{self.name}: gather takes {names} or a function f(own, updates), got {function!r}")
+
+
+def _counts_examples(function: GatherFunction | UserFunction) -> bool:
+    """Whether the weights of messages are counts of examples for `function`."""
+    return isinstance(function, GatherFunction) and function.weigh is not None
 
 
 def _checked_weight(name: str, weight: Any) -> float:

@@ -71,7 +71,7 @@ def transfers(python: str, quick: bool) -> dict[str, Any]:
 
 def link(python: str, quick: bool) -> Lines:
     """Trainings over a link of a low rate."""
-    plan = training.Plan(ways.LINK, 3, 2.0, 45)
+    plan = training.Plan(ways.LINK, 3, 1.0, 40)
     if quick:
         plan = training.Plan(ways.LINK[:3:2], 1, 0.5, 12, training.QUICK_TARGET)
     return _trained(python, "ab", plan, mbit=RATE_MBIT)
@@ -79,7 +79,7 @@ def link(python: str, quick: bool) -> Lines:
 
 def far(python: str, quick: bool) -> Lines:
     """Trainings where a round trip takes long, and packets are lost."""
-    plan = training.Plan(ways.FAR, 3, 12.0, 32)
+    plan = training.Plan(ways.FAR, 3, 11.0, 32)
     if quick:
         plan = training.Plan(ways.FAR[::2], 1, 1.0, 6, training.QUICK_TARGET)
     return _trained(python, "ab", plan, delay_ms=DELAY_MS, loss_percent=LOSS_PERCENT)

@@ -49,13 +49,13 @@ class Blocking(ModelLearner):
 
 
 class Changes(ModelLearner):
-    """A ModelLearner whose Replica has an outer optimizer, or sends rounded changes."""
+    """A ModelLearner whose Replica has an outer optimizer, or rounds what it sends."""
 
     def _connect(self, options: Namespace) -> None:
         outer = options.outer and malt.optim.nesterov(*options.outer)
         self._alone = False
         self._replica = malt.Replica(
-            self._params, average="delta", graph=options.graph, sync=options.sync, outer=outer,
+            self._params, average=options.average, graph=options.graph, sync=options.sync, outer=outer,
             wire=options.wire, top=options.top,
         )  # fmt: skip
         self.vectors = self._replica.vectors
@@ -79,6 +79,8 @@ WAYS = {
     ALLREDUCE: Way(blocking=True),
     "asp, all": Way(),
     "asp, hierarchical": Way(**_NEAR),
+    "asp, hierarchical, int8": Way(**_NEAR, wire="int8"),
+    "asp, hierarchical, float16": Way(**_NEAR, wire="float16"),
     "asp, hierarchical, outer Nesterov": Way(**_NEAR, average="delta", outer=_OUTER),
     "asp, hierarchical, sparse": Way(**_NEAR, vector="sparse"),
     "bsp, hierarchical, sparse": Way(**_NEAR, sync="bsp", vector="sparse"),
@@ -89,9 +91,9 @@ WAYS = {
     "bsp, hierarchical": Way(**_NEAR, sync="bsp"),
     "bsp, ring": Way(graph="ring", sync="bsp"),
 }
-LINK = tuple(WAYS)[:9]
+LINK = tuple(WAYS)[:11]
 """Those that are compared over a link of a low rate."""
-FAR = LINK[:3]
+FAR = LINK[:4]
 """Those that are compared where a round trip takes long and packets are lost."""
-GRAPHS = tuple(WAYS)[9:11]
+GRAPHS = ("bsp, all", "bsp, hierarchical", "bsp, all, int8")
 """Those whose bytes are compared. Under bsp they are the same in each run."""

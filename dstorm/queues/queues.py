@@ -17,7 +17,7 @@ from dstorm.queues.deferred import deferred
 from dstorm.queues.layout import Layout
 from dstorm.queues.receiver import Inbox, Message
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
-from dstorm.queues.sending.outgoing import Join, supersede
+from dstorm.queues.sending.outgoing import Join, Shortening, supersede
 from dstorm.queues.sending.sender import Outbox
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.waiting import Waiting
@@ -66,6 +66,11 @@ class Queues(Closing):
     def prepare(self, outgoing: OutgoingMessage) -> None:
         """Prepare the Puts of this message object, which has no tail: later sends of it take less time. Local."""
         self.outbox.prepare(outgoing)
+
+    def shorten(self, shortening: Shortening) -> None:
+        """Shorten payloads as they leave the outgoing buffer, all of them of one length. Local."""
+        if self.outbox.outgoing is not None:
+            self.outbox.outgoing.shortening = shortening
 
     @interruption.message
     def send_each(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from dstorm import parse
@@ -9,6 +10,7 @@ from malt.replica.outer import counts_steps, described, n_states
 from malt.replica.parameters import Parameters
 from malt.session.vectors import check_wire
 from vol import Graph, arguments
+from vol.graphs.builtin import BY_HOST
 
 _AVERAGES = ("model", "delta")
 
@@ -18,6 +20,12 @@ def same_of(parameters: Parameters, average: str, mesh: Graph, sync: str) -> dic
     if average not in _AVERAGES:
         raise ValueError(f"average {average!r} is not valid: use {', '.join(map(repr, _AVERAGES))}")
     return {"params": parameters.described, "average": average, "graph": mesh.name, "sync": parse(sync).name}
+
+
+def is_by_host(graph: Any, hosts: Sequence[str]) -> bool:
+    """Whether ranks are on several hosts, and `graph` has fewer edges between these than inside them."""
+    name = graph.name if isinstance(graph, Graph) else graph
+    return isinstance(name, str) and name in BY_HOST and len(set(hosts)) > 1
 
 
 def check_graph(mesh: Graph, gossips: bool, sync: str) -> None:
@@ -33,7 +41,8 @@ def changed_of(
 ) -> dict[str, Any]:  # fmt: skip
     """The arguments that concern changes, which must be the same on all ranks."""
     given = [name for name, value in (("outer", outer), ("wire", wire), ("top", top)) if value is not None]
-    if given and average != "delta":
+    is_model = average == "model"
+    if is_model and given and given != ["wire"]:
         raise ValueError(f'{given[0]} is for changes: average="delta"')
     if outer is not None:
         n_states(outer)
@@ -43,6 +52,8 @@ def changed_of(
         check_wire(wire, parameters.arrays[place])
     if top is not None and not 0 < arguments.real("top", top) <= 1:
         raise ValueError(f"top must be above 0, and 1 at most, got {top!r}")
-    if given and given != ["outer"] and not parse(sync).acknowledges:
+    if is_model and wire is not None and parse(sync).acknowledges:
+        raise ValueError('wire of models needs sync="asp" or "ssp:S": all would not have the same mean')
+    if not is_model and given and given != ["outer"] and not parse(sync).acknowledges:
         raise ValueError(f'{given[-1]} needs sync="bsp" or "notify-ack": a message that is overwritten would be lost')
     return {"outer": described(outer), "wire": wire, "top": None if top is None else float(top)}

@@ -2,7 +2,7 @@
 
 What is sent depends on `average` and `sync`:
 
-    "model"                              the parameters
+    "model"                              the parameters; with a wire rounded where they leave for other hosts
     "delta", "asp" or "ssp:S"            sums of changes: a message may be overwritten (changesums.py)
     "delta", "bsp" or "notify-ack"       the change since the last exchange
     the same, with a wire or top         blocks of that change, rounded; what is left out waits (vol/sparse)
@@ -23,6 +23,7 @@ from malt.replica.changesums import ChangeSums
 from malt.replica.outer import Outer, Step
 from malt.session.vectors import vector
 from vol import AVG, SUM, DenseVector, SparseVector, Vector
+from vol.merge import ROOT_TRAINED
 from vol.update import Array
 
 BLOCK = 64
@@ -35,6 +36,8 @@ class Way:
 
     rank: int
     delta: bool
+    by_host: bool = False
+    """Whether there are few edges between hosts, and many inside them: models weigh by what is new in them."""
     outer: Step | None = None
     wire: str | None = None
     top: float | None = None
@@ -46,7 +49,7 @@ class Way:
     @property
     def is_narrow(self) -> bool:
         """Whether less than the whole change is sent."""
-        return self.wire is not None or self.top is not None
+        return self.delta and (self.wire is not None or self.top is not None)
 
 
 def divided(places: Sequence[int], arrays: Sequence[Array], count: int) -> list[list[int]]:
@@ -79,6 +82,7 @@ class Part:
         mine = self._mine(arrays)
         self._size = sum(array.size for array in mine)
         self.vector = self._narrow(mine[0].dtype, **options) if way.is_narrow else self._whole(mine, **options)
+        self._mean = ROOT_TRAINED if way.by_host else AVG
         self._flat = self.vector.array.reshape(-1)[: self._size]
         """The vector's array, flat; without what a block has beyond the parameters."""
         self.further: Callable[[], list[Array]] = list
@@ -150,8 +154,8 @@ class Part:
             return []
         return self._sums.outer.state if self._as_sums else self._outer.state
 
-    def send(self, arrays: Sequence[Array]) -> None:
-        """Send the parameters, or what has changed, to the peers. One-sided."""
+    def send(self, arrays: Sequence[Array], count: int) -> None:
+        """Send the parameters, or what has changed, to the peers. `count`: what the loop has counted. One-sided."""
         self._set_steady(False)
         mine = self._mine(arrays)
         if self._in_place:
@@ -165,7 +169,7 @@ class Part:
         if self._way.delta and not (self._as_sums or self._way.gossips):
             np.subtract(self._flat, self._base, out=self._flat)
         if not self._as_sums:
-            self.vector.scatter()
+            self.vector.scatter(weight=float(count))
         if isinstance(self.vector, SparseVector):
             self._keep_sent(self.vector)
 
@@ -186,7 +190,7 @@ class Part:
             self._outer.apply(self._base, self._mean_change())
             self._store(self._base, mine)
         else:
-            self.vector.gather(AVG)
+            self.vector.gather(self._mean)
             if not self._in_place:
                 self._store(self._flat, mine)
         self._set_steady(True)
@@ -209,7 +213,8 @@ class Part:
         return mean
 
     def _whole(self, mine: Sequence[Array], **options: Any) -> Vector:
-        return vector(mine[0] if self._in_place else np.concatenate([one.reshape(-1) for one in mine]), **options)
+        array = mine[0] if self._in_place else np.concatenate([one.reshape(-1) for one in mine])
+        return vector(array, wire=self._way.wire, **options)
 
     def _narrow(self, dtype: np.dtype[Any], **options: Any) -> Vector:
         blocks = -(-self._size // BLOCK)

@@ -12,7 +12,7 @@ from malt.replica import changes, consensus
 from malt.replica.cadence import Cadence
 from malt.replica.changes import Changes
 from malt.replica.finishing import Finishing
-from malt.replica.options import changed_of, check_graph, same_of
+from malt.replica.options import changed_of, check_graph, is_by_host, same_of
 from malt.replica.outer import Step
 from malt.replica.parameters import Parameters
 from malt.replica.part import Part, Way, divided
@@ -44,7 +44,9 @@ class Replica(Finishing):
     integers in a dict or list take the values of rank 0 at the start, and are not exchanged.
 
     `every`: the examples or batches, as counted by `step`, between two exchanges. `average`: "model": w <- mean of own
-    and received. "delta": the change d since the last exchange is sent, and
+    and received. Along "hierarchical" under "asp" and "ssp:S", which "auto" is on several hosts, each weighs the square
+    root of the examples that are new in it here, as a model of another host may have been under way for long. Along
+    other graphs it is the plain mean. "delta": the change d since the last exchange is sent, and
     w <- base + (d_own + sum of d_received) / (in-degree + 1). No change is lost with a message that is overwritten.
     `graph`, `sync`, `check_finite`: as for malt.vector. `name`: for messages, the same on all ranks. The default is the
     number of the Replica.
@@ -53,7 +55,7 @@ class Replica(Finishing):
     (Streaming DiLoCo, arXiv 2501.18512). What is sent at a turn is merged at the next one, and the loop goes on
     meanwhile: no rank waits for a message that is on its way. Under "asp" and "ssp:S" what has arrived is merged.
 
-    The rest goes with average="delta":
+    The rest goes with average="delta", but for `wire`:
 
     `outer`: a step of malt.optim, made for this Replica alone, as malt.optim.nesterov(0.7, 0.9). The mean of the
     changes, negated, is its gradient, and its result the next base (DiLoCo, arXiv 2311.08105). Under "asp" and "ssp:S"
@@ -68,6 +70,9 @@ class Replica(Finishing):
     1, of these blocks that an exchange sends: those that have changed most. What was rounded off or left out is sent
     later. Until then it is in no rank's parameters, and `finish` does not add it. Both need "bsp" or "notify-ack", as
     an overwritten message would be lost for good.
+
+    With average="model", `wire` rounds models as they leave for other hosts, under "asp" and "ssp:S". Inside a host,
+    and in `finish`, models are whole. What is rounded off a model is not sent later: the next model takes its place.
 
     One line on stderr names the arrays that have not changed between the first exchanges.
 
@@ -92,7 +97,7 @@ class Replica(Finishing):
             same["fragments"] = arguments.whole("fragments", fragments, 1)
             same |= changed_of(parameters, average, sync, outer, wire, top, fragments)
             gossips = outer is not None and not mesh.is_complete()
-            if wire is not None or top is not None:
+            if average == "delta" and (wire is not None or top is not None):
                 check_graph(mesh, gossips, sync)
             if arguments.whole("every", every, 1) < fragments:
                 raise ValueError(f"fragments must be at most every, {every}, got {fragments}")
@@ -101,7 +106,8 @@ class Replica(Finishing):
         with world.transport.calling("malt.Replica"):
             (self._parameters, self._every, gossips), comes_back = agree_on_replica(world, check)
             overlaps = fragments > 1 and parse(sync).acknowledges
-            self._way = Way(world.transport.rank, average == "delta", outer, wire, top, overlaps, gossips)
+            by_host = is_by_host(graph, world.transport.hosts)
+            self._way = Way(world.transport.rank, average == "delta", by_host, outer, wire, top, overlaps, gossips)
             self._fragments, self._turns = fragments, 0
             self._count, self._due_at = 0, -(-self._every // fragments)
             self._turn = Turn()
@@ -293,7 +299,7 @@ class Replica(Finishing):
         if self._world.meter is not None:
             self._world.meter.begin(sum(part.vector.array.nbytes for part in due))
         for part in due:
-            part.send(arrays)
+            part.send(arrays, self._count)
             if self._way.overlaps:
                 self._under_way.append(part)
             else:

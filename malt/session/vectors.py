@@ -38,12 +38,14 @@ def vector(
 
     `kind`: "dense" sends the whole array. "sparse", of shape (n,) or (n, k), sends rows: those named in
     `v.scatter(rows=...)`; by default those that have changed, bit by bit, since the vector was made and have not been
-    sent to that peer. The other options are for sparse vectors alone.
+    sent to that peer. `capacity`, `top_k` and `track` are for sparse vectors alone.
 
     `capacity`: the most rows of a message, all if None. Memory is allocated for so many. It is an error to change or
     name more. With survive=True, rows that a gather changed, and rows pending for a rank that became a neighbour when
     another failed, wait for later scatters if the message is full. `wire`: "float16" sends values of a float32 or
-    float64 vector rounded to float16; "int8" as whole numbers of 8 bits, with a scale for each row.
+    float64 vector rounded to float16; "int8" as whole numbers of 8 bits, with a scale for each row. Of a dense vector
+    under "asp" and "ssp:S" it rounds what leaves for other hosts, "int8" with a scale for each 64 elements. Inside a
+    host all is whole. Each message is rounded by itself: a dense wire is for models, which the next one replaces.
 
     `top_k`: the array holds increments, for malt.SUM. A scatter adds the rows named, by default those that are not
     zero, to the rows pending for these peers, and sends the `top_k` pending rows of largest norm. The rest, and the
@@ -61,7 +63,7 @@ def vector(
         _check_flag(check_finite)
         _check_options(kind, depth)
         array, mesh, consistency = _array(init), session_graph(world, graph), parse(sync)
-        rows = _row_options(kind, array, capacity, wire, top_k, track)
+        rows = _row_options(kind, array, capacity, wire, top_k, track, consistency)
         common = {"kind": kind, "depth": index(depth), **rows}
         return (array, mesh, consistency, rows), {**_description(array, mesh, consistency), **common}
 
@@ -128,7 +130,8 @@ def _check_options(kind: str, depth: int) -> None:
 
 
 def _row_options(
-    kind: str, array: Array, capacity: int | None, wire: str | None, top_k: int | None, track: bool
+    kind: str, array: Array, capacity: int | None, wire: str | None, top_k: int | None, track: bool,
+    consistency: Consistency,
 ) -> dict[str, Any]:  # fmt: skip
     """The options of a sparse vector, checked; empty for a dense one."""
     if not isinstance(track, (bool, np.bool_)):
@@ -136,12 +139,11 @@ def _row_options(
     if kind == "dense":
         if capacity is not None:
             raise ValueError("capacity is for sparse vectors: a dense one sends the whole array")
-        for option, value in (("wire", wire), ("top_k", top_k)):
-            if value is not None:
-                raise ValueError(f'{option} is for sparse vectors: kind="sparse"')
+        if top_k is not None:
+            raise ValueError('top_k is for sparse vectors: kind="sparse"')
         if not track:
             raise ValueError('track is for sparse vectors: kind="sparse"')
-        return {}
+        return {"wire": _whole_wire(wire, array, consistency)}
     if array.ndim not in (1, 2) or array.shape[1:] == (0,):
         raise ValueError(f"a sparse vector has shape (n,) or (n, k) with k from 1 up, got {array.shape}")
     if capacity is not None:
@@ -156,6 +158,16 @@ def _row_options(
         "top_k": None if top_k is None else index(top_k),
         "track": bool(track),
     }
+
+
+def _whole_wire(wire: str | None, array: Array, consistency: Consistency) -> str | None:
+    """The wire of a dense vector. ValueError."""
+    if wire is None:
+        return None
+    check_wire(wire, array)
+    if consistency.acknowledges:
+        raise ValueError(f'wire of a dense vector needs sync="asp" or "ssp:S", got {consistency.name!r}')
+    return wire
 
 
 def check_wire(wire: Any, array: Array) -> None:

@@ -125,6 +125,8 @@ def test_an_exception_in_the_loop_is_not_swallowed_and_closes_without_a_common_m
         ),
         (dict(params=np.zeros(3), fragments=0), "fragments must be a whole number from 1 up, got 0"),
         (dict(params=np.zeros(3), average="delta", wire="int8"), 'wire needs sync="bsp" or "notify-ack"'),
+        (dict(params=np.zeros(3), sync="bsp", wire="int8"), 'wire of models needs sync="asp" or "ssp:S"'),
+        (dict(params=np.zeros(3), top=0.5), 'top is for changes: average="delta"'),
         (dict(params=np.zeros(3), average="delta", sync="bsp", wire="int4"), "wire 'int4' is not valid"),
         (dict(params=np.zeros(3), average="delta", sync="bsp", top=1.5), "top must be above 0, and 1 at most, got 1.5"),
     ],

@@ -74,7 +74,7 @@ BAD = [
     (dict(init=3, depth=0), "depth"),
     (dict(init=3, depth=1.5), "depth"),
     (dict(init=3, capacity=2), "capacity is for sparse vectors"),
-    (dict(init=3, wire="float16"), "wire is for sparse vectors"),
+    (dict(init=3, wire="float16", sync="bsp"), "wire of a dense vector needs sync="),
     (dict(init=3, top_k=1), "top_k is for sparse vectors"),
     (dict(init=(3, 2, 2), kind="sparse"), "shape"),
     (dict(init=(), kind="sparse"), "shape"),

@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from vol.rounding import narrow, scale, scaled_row, unscaled
 from vol.sparse.rows import Rows, is_set_of_rows, listed
 from vol.update import Array
 
@@ -27,8 +28,6 @@ Bytes = NDArray[np.uint8]
 
 ROWS, WHOLE = 1, 2
 _COUNT_SHIFT = 8
-_LARGEST_STEP = 127
-"""Of the whole numbers that a scale is multiplied with. -128 has no counterpart."""
 _SPARE = 4
 """A buffer of Staging that grows gets 1 / _SPARE more than it needs."""
 
@@ -49,7 +48,7 @@ class RowFormat:
     @property
     def row(self) -> np.dtype[Any]:
         """The dtype of a row with its scale."""
-        return np.dtype([("scale", np.float32), ("steps", self.dtype, (self.width,))])
+        return scaled_row(self.width)
 
     @property
     def index(self) -> np.dtype[np.generic]:
@@ -191,49 +190,6 @@ def encode_rows(form: RowFormat, content: RowValues) -> tuple[int, Bytes]:
         body, tail = np.zeros((form.n, form.row_nbytes), np.uint8), _marks(content.rows, form.n)
         body[content.rows] = encoded
     return count << _COUNT_SHIFT | kind, np.concatenate([body.reshape(-1), tail])
-
-
-def narrow(values: Array, out: Array) -> NDArray[np.bool_] | None:
-    """Round `values` into `out`, of a narrower dtype. Local.
-
-    A finite value beyond the range of that dtype becomes its largest. Return a mask of these values, or None if all are
-    in range.
-    """
-    with np.errstate(over="ignore", under="ignore"):
-        out[...] = values
-    over = np.isinf(out)
-    if not over.any():
-        return None
-    over &= np.isfinite(values)
-    out[over] = np.copysign(np.finfo(out.dtype).max, values[over])
-    return over
-
-
-def scale(values: Array, out: NDArray[Any]) -> NDArray[np.bool_] | None:
-    """Write each row of `values` into `out`, of RowFormat.row, as a scale and whole numbers. Local.
-
-    A row that holds NaN or infinity becomes NaN. A finite row whose scale is beyond float32 becomes as large as can be.
-    Return a mask of such rows, of shape (len(values), 1), or None.
-    """
-    peaks = np.abs(values).max(axis=1)
-    with np.errstate(over="ignore", under="ignore"):
-        scales = (peaks / _LARGEST_STEP).astype(np.float32)
-    largest = np.finfo(np.float32).max / 128  # a number of 8 bits times it is finite
-    over = (scales > largest) & np.isfinite(peaks)
-    scales[over] = largest
-    scales[~np.isfinite(scales)] = np.nan
-    out["scale"] = scales
-    divisors = np.where(scales > 0, scales, np.float32(np.inf)).astype(values.dtype)  # a row of zeros, or of NaN
-    with np.errstate(invalid="ignore", under="ignore"):
-        steps = np.clip(np.rint(values / divisors[:, None]), -_LARGEST_STEP, _LARGEST_STEP)
-    out["steps"] = np.nan_to_num(steps, nan=0, copy=False)
-    return over[:, None] if over.any() else None
-
-
-def unscaled(rows: NDArray[Any]) -> Array:
-    """Return the values of `rows`, of RowFormat.row, as float32: a copy. Local."""
-    values: Array = rows["steps"] * rows["scale"][:, None]
-    return values
 
 
 def as_read(form: RowFormat, values: Array) -> Array:

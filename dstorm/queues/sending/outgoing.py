@@ -61,6 +61,16 @@ supersede = Join(lambda peer, waiting, new: [new])
 """The new message alone: it says all that the older ones said. It is the default of what joins messages."""
 
 
+class Shortening(NamedTuple):
+    """What a payload becomes when it leaves."""
+
+    function: Callable[[Bytes], Bytes]
+    """A function of the payload. It returns a copy, of `nbytes` bytes."""
+    nbytes: int
+    encoding: int
+    """That of the message then."""
+
+
 class Stage(Enum):
     """How far the message that leaves has come: what is complete in the peer's memory."""
 
@@ -152,6 +162,11 @@ class Outgoing:
     """As `Load.due_at`."""
     tracks: dict[int, Track] = field(init=False)
     _lock: threading.Lock = field(default_factory=threading.Lock)
+    shortening: Shortening | None = None
+    """What all payloads become as they leave. What waits is whole, so that it can be joined, and is never shortened for
+    nothing."""
+    _shortened: tuple[Bytes, Bytes] | None = None
+    """The payload that was shortened last, as peers may share it, and what became of it."""
     _moving: list[int] = field(default_factory=list)
     """The peers of the flush under way."""
 
@@ -213,8 +228,12 @@ class Outgoing:
         bytes that have left, and those that wait. Local."""
         with self._lock:
             track = self.tracks[peer]
-            waits = sum(one.payload.nbytes for one in track.inside)
+            waits = sum(self.nbytes(one.payload.nbytes) for one in track.inside)
             return track.sent, track.superseded, track.edge.bytes_sent, waits
+
+    def nbytes(self, whole: int) -> int:
+        """The bytes that leave of a payload of `whole` bytes. Local."""
+        return whole if self.shortening is None else self.shortening.nbytes
 
     def left(self, peer: int) -> tuple[int, int]:
         """The messages to a peer that have left, and their bytes. Local."""
@@ -287,9 +306,20 @@ class Outgoing:
         else:
             track.leaving, track.waiting = track.waiting[0], track.waiting[1:]
         track.following = Stage.WRITTEN
-        payload, edge = track.leaving.payload, track.edge
-        offset = edge.slots[edge.ring.next_slot] + header.NBYTES
-        return [lambda: self.window.put(payload, edge.peer, offset)]
+        offset = track.edge.slots[track.edge.ring.next_slot] + header.NBYTES
+        return [lambda: self._put_payload(track, offset)]
+
+    def _put_payload(self, track: Track, offset: int) -> None:
+        """Put the payload that leaves, shortened where it is to be. The caller does not hold the lock."""
+        assert track.leaving is not None
+        if self.shortening is not None:
+            track.leaving = self._short(track.leaving, self.shortening)
+        self.window.put(track.leaving.payload, track.edge.peer, offset)
+
+    def _short(self, one: Parcel, shortening: Shortening) -> Parcel:
+        if self._shortened is None or self._shortened[0] is not one.payload:
+            self._shortened = one.payload, shortening.function(one.payload)
+        return one._replace(payload=self._shortened[1], encoding=shortening.encoding)
 
     def _header(self, track: Track) -> list[Put]:
         one, edge = track.leaving, track.edge

@@ -113,10 +113,12 @@ class Outbox:
         """As `Queues.send_each`."""
         edges = self._ready(messages, what)
         share = mass / (len(edges) + 1)
-        nbytes = sum(edge.message.nbytes for edge in edges)
+        nbytes = 0
         if self.outgoing is not None:
             far, edges = [edge for edge in edges if edge.is_far], [edge for edge in edges if not edge.is_far]
+            nbytes = sum(self.outgoing.nbytes(edge.message.nbytes) for edge in far)
             self._post(self.outgoing, far, step, weight, share, join)
+        nbytes += sum(edge.message.nbytes for edge in edges)
         if self.crossing.edges:
             self._send_across(edges, step, weight, share)
         elif self._near:

@@ -7,8 +7,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from vol.rounding import narrow
 from vol.sparse import wire
-from vol.sparse.wire import ROWS, WHOLE, RowFormat, RowValues, Staging, decode, encode, narrow
+from vol.sparse.wire import ROWS, WHOLE, RowFormat, RowValues, Staging, decode, encode
 
 pytestmark = pytest.mark.serial
 
