@@ -110,7 +110,8 @@ class Shares:
             since = _first((self._dealt.get(failure.rank), failure.back_at), failure.at)
             without = sum(failure.at < ended <= since for ended in self._ended)
             missing = max(missing, without - sum(ended > since for ended in self._ended))
-        return int(max(by_rank(min(missing, most)).values()))
+        reports = by_rank([missing, most]).values()  # a rank that came back has fewer epochs than others
+        return int(min(max(column) for column in zip(*reports, strict=True)))
 
     def check(self, error: malt.PeerLost) -> None:
         """Raise `error` again, unless its rank has failed while the others go on. Local."""

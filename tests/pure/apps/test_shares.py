@@ -38,7 +38,7 @@ def world(monkeypatch):
     monkeypatch.setattr(shares.malt, "barrier", enter)
     monkeypatch.setattr(shares.malt, "init", lambda: session)
     monkeypatch.setattr(shares.malt, "lost_ranks", lost_ranks)
-    monkeypatch.setattr(shares, "by_rank", lambda missing: {1: missing, 2: state.missing_elsewhere})
+    monkeypatch.setattr(shares, "by_rank", lambda mine: {1: mine, 2: [state.missing_elsewhere, mine[1]]})
     monkeypatch.setattr(shares, "rows_of", lambda count, rank, failed: living_rows(count, rank, 4, failed))
     state.session = session
     return state
