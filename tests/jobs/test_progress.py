@@ -243,7 +243,7 @@ def test_the_librarys_own_thread(job, library):
     (computing, scattering), _ = job(COMPUTING.format(repeats=7, seconds=0.5), **{OPENMPI_THREAD: "1"})
     print(f"median {1e3 * median(scattering['scattered_s']):.1f} ms")
     assert computing["hosts"] == 2 and HELPER not in computing["threads"] + scattering["threads"]
-    assert median(scattering["scattered_s"]) < 0.1 < min(computing["computed_s"])
+    assert median(scattering["scattered_s"]) < 0.3 < min(computing["computed_s"])
 
 
 @pytest.mark.thorough
