@@ -147,7 +147,7 @@ PLANNED_NOTES = """\
 - Figures are of one run. Along the ring a link carries one message at a time, each way, and predictions are at most 2 %
   off. Along the others two or four messages share it, each way. A simulated link carries them one after the other, at
   the rate of a single stream; here they take up to twice as long. It is not the link: plain TCP streams, four each way,
-  have all of its rate together, and hosts send 5 % more bytes than messages have. So it rests in an exchange, for a
+  have all of its rate together, and hosts send 4 to 8 % more than messages have. So it rests in an exchange, for a
   reason that is not known. Predictions of graphs that send more are too short, and the third place went to the wrong
   one."""
 
