@@ -104,23 +104,26 @@ def check(found, back=None, sync="bsp", graph="all"):
             assert all(back in one[3][step] for rank, one in ends.items() if rank != back)
 
 
-@pytest.mark.parametrize("turn", [3, 20, 40, 57, 110, 180])
+@pytest.mark.parametrize("seed", range(12))
 @pytest.mark.parametrize(("sync", "graph"), [("bsp", "all"), ("asp", "all"), ("ssp:1", "ring"), ("notify-ack", "ring")])
-def test_a_rank_comes_back(sync, graph, turn):
+def test_a_rank_comes_back(sync, graph, seed):
     """At any moment, whichever rank it is: the lowest one too."""
+    turn = [45, 3, 20, 31, 40, 57, 70, 86, 110, 140, 180, 220][seed]
     job = Job(3, turn, {turn % 3: turn}, {turn % 3: [0]})
     check(job.run(lambda transport: trained(transport, sync, graph)), turn % 3, sync, graph)
 
 
-@pytest.mark.parametrize("turn", range(1, 90, 15))
-def test_a_rank_fails_again_while_it_comes_back(turn):
+@pytest.mark.parametrize("seed", range(12))
+def test_a_rank_fails_again_while_it_comes_back(seed):
+    turn = 1 + 37 * seed % 90
     job = Job(3, turn, {1: 40}, {1: [turn, turn // 2, 0]})
     check(job.run(trained))
 
 
-@pytest.mark.parametrize("turn", range(1, 90, 15))
-def test_the_rank_that_admits_fails(turn):
+@pytest.mark.parametrize("seed", range(12))
+def test_the_rank_that_admits_fails(seed):
     """And comes back, while the one that it has admitted does."""
+    turn = 1 + 37 * seed % 90
     job = Job(4, turn, {1: 40, 0: 60 + turn}, {1: [0], 0: [0]})
     check(job.run(trained))
 
@@ -145,7 +148,6 @@ WAITED_FOR = (78, 103, 133, 273)
 """Seeds of a known fault: a rank fails again amid its return, and those that wait for it do so until the deadline."""
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("seed", [
     pytest.param(seed, marks=pytest.mark.xfail(reason="waits end at the deadline")) if seed in WAITED_FOR else seed
     for seed in range(300)
@@ -161,7 +163,7 @@ def test_ranks_fail_and_come_back_at_random(seed):
     check(job.run(lambda transport: trained(transport, sync, graph)), None, sync, graph)
 
 
-@pytest.mark.parametrize("seed", [0, 2])
+@pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("options", [
     {"sync": "bsp"}, {"sync": "asp"}, {"sync": "asp", "average": "delta"}, {"sync": "bsp", "average": "delta"},
     {"sync": "bsp", "average": "delta", "outer": malt.optim.nesterov(0.7, 0.9)}, {"sync": "bsp", "fragments": 2},
@@ -247,8 +249,8 @@ def test_vectors_that_were_closed_are_closed_and_later_ones_are_made_together():
     assert found[0] == found[1] == found[2] and found[0][0] == [3.0] * 4
 
 
-@pytest.mark.parametrize("turn", range(4, 40, 7))
-def test_a_rank_comes_back_amid_collectives(turn):
+@pytest.mark.parametrize("seed", range(12))
+def test_a_rank_comes_back_amid_collectives(seed):
     """Results are the same on all that are in them. Where it is in another call than the others, it ends, not they."""
 
     def live(transport):
@@ -261,6 +263,7 @@ def test_a_rank_comes_back_amid_collectives(turn):
             transport.pause(14)
         return total[0], malt.allgather(total[0])
 
+    turn = 4 + 3 * seed
     back = turn % 3
     found = Job(3, turn, {back: 5 * turn}, {back: [0]}).run(live)
     ends = [one for one in found if isinstance(one, tuple)]
