@@ -68,12 +68,12 @@ STEPS = 30
 def trained(transport, sync="bsp", graph="all"):
     """A training that is over once the vector has made so many steps; None where the others had closed it before."""
     v = malt.vector(np.zeros(4), sync=sync, graph=graph)
-    merged = {}
+    merged, arrays = {}, {v.step: v.array.tobytes()}
     while v.step < STEPS and not v.closed:
         v.array += 1
         v.scatter()
         gathered = v.gather()
-        merged[v.step] = gathered.senders
+        merged[v.step], arrays[v.step] = gathered.senders, v.array.tobytes()
         assert sync != "bsp" or set(gathered.steps) <= {v.step}
         transport.pause(14)
     if v.step < STEPS:
@@ -81,11 +81,11 @@ def trained(transport, sync="bsp", graph="all"):
     if sync == "notify-ack":
         v.close()  # a rank that waits here takes no messages, which others would wait for
     malt.barrier()
-    return v.step, v.array.tobytes(), v.statistics().peers, merged
+    return v.step, arrays, v.statistics().peers, merged
 
 
 def check(found, back=None, sync="bsp", graph="all"):
-    """All that live have made all steps; accounts are exact; under bsp they have the same array.
+    """All that live have made all steps; accounts are exact; under bsp they have the same array in the end.
 
     `back`: the only rank that has failed. From its first step on all have merged its messages, and it theirs.
     """
@@ -98,7 +98,9 @@ def check(found, back=None, sync="bsp", graph="all"):
             mine = peers[peer]
             assert ends[peer][2][rank].sent == mine.gathered + mine.overwritten + mine.refused + mine.pending
     if (sync, graph) == ("bsp", "all"):
-        assert len({one[1] for one in ends.values()}) == 1
+        began = min(ends[back][1]) if back in ends else 0  # with the array of another rank after that step
+        for step in (began, STEPS) if began else (STEPS,):
+            assert len({one[1][step] for one in ends.values() if step in one[1]}) == 1, step
         for step, merged in ends[back][3].items() if back in ends else ():
             assert merged == tuple(rank for rank in range(len(found)) if rank != back)
             assert all(back in one[3][step] for rank, one in ends.items() if rank != back)
