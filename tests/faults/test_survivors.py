@@ -198,10 +198,10 @@ app = import_module(f"apps.{name}.program")
 report = job.on_lowest_rank
 def die():
     os.kill(os.getpid(), signal.SIGKILL)
-def on_lowest_rank(work):
+def on_lowest_rank(work, *late):
     if malt.rank() == 3:
         die()
-    report(die if malt.rank() == 0 else work)
+    report(die if malt.rank() == 0 else work, *late)
 job.on_lowest_rank = on_lowest_rank
 harness.main("apps." + name, app.run)
 """
