@@ -99,7 +99,7 @@ class RejoiningBarrier(TolerantBarrier):
             process = self._returns.process_of(rank, incarnation)
             if process is not None:
                 self._readmit(rank, process)
-            self._returns.welcome(rank)
+            self._returns.welcome(rank, one)
             for call in tuple(self.joined):
                 call(rank)
             self._publish()

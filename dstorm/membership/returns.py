@@ -78,10 +78,10 @@ class Returns:
                 is_news = True
         return is_news
 
-    def welcome(self, rank: int) -> None:
-        """Begin anew with `rank`, which was admitted: what was told its former incarnation is void."""
+    def welcome(self, rank: int, stamp: int) -> None:
+        """Begin anew with `rank`, which was admitted by `stamp`: what was told its former incarnation is void."""
         with self._lock:
-            if _ADMISSION not in self._private.get(rank, {}):
+            if self._private.get(rank, {}).get(_ADMISSION) != stamp:
                 self._private[rank] = {}
             self._write(rank)
 
