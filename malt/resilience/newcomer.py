@@ -15,13 +15,12 @@ def offer(world: World) -> dict[str, Any] | str:
     """What all ranks of `world` know alike between two collective calls; or why no rank can come back. Local."""
     if any(not isinstance(one, (Vector, Awaited)) for one in world.vectors):
         return "the others have blocks or sharded vectors, of which each rank holds a part"
-    newest = {entry.get("place"): number for number, entry in enumerate(world.creations)}
+    newest = {entry.get("place"): number for number, entry in enumerate(world.creations.vectors)}
     kept = {newest[_place(one)] for one in world.vectors}
-    made = [{**entry, "is_kept": number in kept} for number, entry in enumerate(world.creations)]
+    made = [{**entry, "is_kept": number in kept} for number, entry in enumerate(world.creations.vectors)]
     assert isinstance(world.transport, SurvivingTransport)
     taken = {str(start): end for start, end in world.transport.taken.items()}
-    told = None if world.tells is None else world.tells()
-    return {"taken": taken, "made": made, "replicas": world.replica_creations, "told": told, **world.notes.state}
+    return {"taken": taken, "made": made, "replicas": world.creations.replicas, **world.notes.state}
 
 
 def _place(made: Any) -> int:
@@ -82,7 +81,7 @@ class Newcomer:
         if world.replicas_made == len(self._replicas):
             return False
         self._check(world, "malt.Replica", described, self._replicas[world.replicas_made])
-        world.replica_creations.append(described)
+        world.creations.replicas.append(described)
         return True
 
     def replace(self, world: World, made: OpenVector, entry: dict[str, Any]) -> None:
@@ -104,7 +103,6 @@ class Newcomer:
         self._made, self._replicas = list(session["made"]), list(session["replicas"])
         world.vectors = [Awaited(self._transport, entry) for entry in self._made if entry["is_kept"]]
         world.notes.take_over(session)
-        world.told = session["told"]
 
     def _end_if_over(self, world: World) -> None:
         if world.replicas_made >= len(self._replicas):

@@ -278,36 +278,36 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
     came = sorted(member.rank for member in change.joined)
     reporter = min(set(world.alive).difference(came), default=-1)  # a newcomer does not report itself
     for rank in came:
-        world.back[rank] = time.time()
+        world.failures.back[rank] = time.time()
         if world.rank == reporter and not is_leaving():
             on = f"{len(world.alive)} of {world.size} ranks go on"
             print(f"malt: rank {rank} is back; {on}", file=sys.stderr, flush=True)
-        for callback in world.join_callbacks:
+        for callback in world.failures.on_join:
             transport.call_later(partial(callback, rank))
 
 
 def _report_failed(world: World, transport: SurvivingTransport, fresh: list[int], monitor: ProcessMonitor) -> None:
-    before = set(world.lost)
+    before = set(world.failures.lost)
     for rank in fresh:
         stopped_s = monitor.stopped_s(rank)
-        world.lost[rank] = time.time() - stopped_s
-        world.back.pop(rank, None)
-        world.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
+        world.failures.lost[rank] = time.time() - stopped_s
+        world.failures.back.pop(rank, None)
+        world.failures.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
         if transport.was_cut_off(rank):
-            world.reasons[rank] = "it was cut off, as ranks had lost it"
+            world.failures.reasons[rank] = "it was cut off, as ranks had lost it"
         if world.transport.was_evicted(rank):
-            world.reasons[rank] = _eviction(world, rank)
+            world.failures.reasons[rank] = _eviction(world, rank)
     if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
         for rank in fresh:  # the launcher may not see them
             report_to(folder, f"lost-{world.members[rank]}", str(world.transport.view.incarnation(rank)))
-    lost = world.lost.keys() - world.back.keys()
+    lost = world.failures.lost.keys() - world.failures.back.keys()
     alive = sorted(set(range(world.size)) - lost)  # some of them may have finished by now
     if world.rank == alive[0] and not is_leaving():
         # The rank that was lowest until now may have failed before it reported those that failed before it.
         reported = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
         for rank in reported:
             on = f"{len(alive)} of {world.size} ranks go on"
-            print(f"malt: rank {rank} is lost: {world.reasons[rank]}; {on}", file=sys.stderr, flush=True)
+            print(f"malt: rank {rank} is lost: {world.failures.reasons[rank]}; {on}", file=sys.stderr, flush=True)
     for rank in fresh:
-        for callback in world.callbacks:
+        for callback in world.failures.on_death:
             transport.call_later(partial(callback, rank))

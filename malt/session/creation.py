@@ -61,7 +61,7 @@ def _of_the_others(world: World, entry: dict[str, Any], make: Callable[[], Made]
     place = entry["place"] if entry["is_kept"] else None
     world.transport.returns.arena.attach(place, entry["nbytes"])
     made = make()
-    world.creations.append(entry)
+    world.creations.vectors.append(entry)
     if not isinstance(made, Vector) or place is None:
         made.leave()
         return made
@@ -107,7 +107,7 @@ def agree_on_replica(
     checked, reports = world.notes.agree(world.transport, "malt.Replica", check)
     world.replicas_made += 1
     if world.transport.returns is not None:
-        world.replica_creations.append(described(reports[world.rank]))
+        world.creations.replicas.append(described(reports[world.rank]))
     return checked, False
 
 
@@ -115,7 +115,7 @@ def note_creation(world: World, call: str, description: Mapping[str, Any], made:
     """Note what was made, for ranks that come back. Local."""
     if world.transport.returns is not None:
         record = made.returning.record if isinstance(made, Vector) and made.returning is not None else {}
-        world.creations.append({"call": call, "described": described(description), **record})
+        world.creations.vectors.append({"call": call, "described": described(description), **record})
 
 
 def described(description: Mapping[str, Any]) -> dict[str, Any]:

@@ -28,5 +28,6 @@ def lost_ranks() -> list[LostRank]:
     """
     world = session.world()
     world.transport.poll_failures(quietly=True)
-    lost = sorted(world.lost.items())
-    return [LostRank(rank, at, world.reasons.get(rank, ""), world.back.get(rank)) for rank, at in lost]
+    known = world.failures
+    lost = sorted(known.lost.items())
+    return [LostRank(rank, at, known.reasons.get(rank, ""), known.back.get(rank)) for rank, at in lost]

@@ -145,7 +145,7 @@ def on_death(callback: Callable[[int], None]) -> None:
     """
     if not callable(callback):
         raise TypeError(f"malt.on_death takes a function of a rank, got {callback!r}")
-    world().callbacks.append(callback)
+    world().failures.on_death.append(callback)
 
 
 def on_join(callback: Callable[[int], None]) -> None:
@@ -156,7 +156,7 @@ def on_join(callback: Callable[[int], None]) -> None:
     """
     if not callable(callback):
         raise TypeError(f"malt.on_join takes a function of a rank, got {callback!r}")
-    world().join_callbacks.append(callback)
+    world().failures.on_join.append(callback)
 
 
 def rejoined() -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 from dstorm import DeadlinePassed, EdgeStatistics, PeerLost, Statistics, Transport
@@ -12,11 +12,13 @@ from dstorm.queues.statistics import added, located, total
 from dstorm.trace import EdgeTotals
 from dstorm.transports.solo import LoneTransport
 from malt.world.agreement import exchange
+from malt.world.creations import Creations, Newcomer
 from malt.world.endings import Ending
+from malt.world.failures import Failures
 from malt.world.meter import Meter
 from malt.world.pace import Pace
 from malt.world.shardnotes import ShardNotes
-from vol import OwnedVector, SparseShardedVector, Vector, resting
+from vol import OwnedVector, SparseShardedVector, resting
 from vol.shared import Shared
 
 _LAST = "malt.finalize"
@@ -59,24 +61,6 @@ class OpenReplica(Protocol):
         """Whether it has counted a step."""
 
 
-class Newcomer(Protocol):
-    """How a rank that has come back gets what the others have."""
-
-    announced: list[Vector]
-    """The vectors that it has announced, and not begun yet."""
-    is_gathering: bool
-    """Whether more are to be announced before they begin."""
-
-    def match(self, world: World, call: str, described: dict[str, Any]) -> dict[str, Any] | None:
-        """What the others have made by the same call. None: they have not made it yet, and all make it."""
-
-    def match_replica(self, world: World, described: dict[str, Any]) -> bool:
-        """Whether the others have made the same Replica."""
-
-    def replace(self, world: World, made: OpenVector, entry: dict[str, Any]) -> None:
-        """Keep the vector `made` where the others keep theirs."""
-
-
 class World:
     """The ranks that train together, as this rank sees them, and what this rank holds open.
 
@@ -99,26 +83,10 @@ class World:
         """Vectors and blocks that are not freed yet, in the order in which all ranks made them."""
         self.freed = Statistics()
         """The totals of those that are freed."""
-        self.lost: dict[int, float] = {}
-        """Ranks that have failed, and when: the time at which that was found, or at which the rank was first seen to be
-        stopped, in seconds since 1970."""
-        self.reasons: dict[int, str] = {}
-        """Why each of them failed, as far as this rank knows."""
-        self.callbacks: list[Callable[[int], None]] = []
-        """The functions that malt.on_death was given."""
-        self.back: dict[int, float] = {}
-        """Ranks that have failed and come back, and when they did last."""
-        self.join_callbacks: list[Callable[[int], None]] = []
-        """The functions that malt.on_join was given."""
-        self.creations: list[dict[str, Any]] = []
-        """What was agreed on of each vector and blocks made so far."""
-        self.replica_creations: list[dict[str, Any]] = []
-        """The same of Replicas."""
-        self.tells: Callable[[], Any] | None = None
-        """What the program tells a rank that comes back, as JSON can express it: called between two collective calls of
-        the rank that admits it."""
-        self.told: Any = None
-        """What the program of that rank has told this one, which has come back."""
+        self.failures = Failures()
+        """The ranks that have failed, and those of them that have come back."""
+        self.creations = Creations()
+        """What all ranks have agreed on of vectors and Replicas, for ranks that come back."""
         self.newcomer: Newcomer | None = None
         """How this rank gets what the others have, as it has come back. None: it has all, or has not come back."""
         self.made = 0

@@ -399,7 +399,8 @@ def test_failed_ranks_are_reported_with_the_reason(monkeypatch):
         while not malt.lost_ranks():
             transport.pause(1)
         [lost] = malt.lost_ranks()
-        assert lost.at == malt.init().lost[1] and lost.reason == malt.init().reasons[1] != ""
+        known = malt.init().failures
+        assert lost.at == known.lost[1] and lost.reason == known.reasons[1] != ""
         return lost.rank
 
     lists, failed = run(3, 0, {1: 60}, live)
