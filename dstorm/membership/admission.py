@@ -11,8 +11,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 _BARRIER_BITS = 40
-LONGEST = (1 << 62 - _BARRIER_BITS) - 1
-"""The most incarnations of a rank."""
 Stamps = Sequence[int]
 """The stamp of each rank; () where none was ever admitted again."""
 
@@ -22,9 +20,14 @@ def stamp(incarnation: int, entered: int = 0) -> int:
     return incarnation << _BARRIER_BITS | entered
 
 
+def incarnation_in(one: int) -> int:
+    """The incarnation in the stamp `one`."""
+    return one >> _BARRIER_BITS
+
+
 def incarnation_of(stamps: Stamps, rank: int) -> int:
     """The incarnation of `rank`; 0: its first one."""
-    return stamps[rank] >> _BARRIER_BITS if stamps else 0
+    return incarnation_in(stamps[rank]) if stamps else 0
 
 
 def entered_of(stamps: Stamps, rank: int) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from dstorm.errors import DeadlinePassed
-from dstorm.membership.admission import entered_of, incarnation_of, stamp, with_stamp
+from dstorm.membership.admission import entered_of, incarnation_in, incarnation_of, stamp, with_stamp
 from dstorm.membership.board import Note
 from dstorm.membership.decision import FINAL, JOINING, Word, knowledge, mask, ranks
 from dstorm.membership.returns import Returns
@@ -85,13 +85,13 @@ class RejoiningBarrier(TolerantBarrier):
         known = self._membership.own.stamps
         if known and known[rank] >= one:
             return
-        incarnation = incarnation_of((0,) * rank + (one,), rank)
         if rank == self._rank:
             if self._leave is not None:
                 self._leave("another process has taken its place")
             return
         super()._mark_failed(1 << rank)
         with self._publishing:
+            incarnation = incarnation_in(one)
             self._changing.change(joined=[rank], incarnations={rank: incarnation})
             self._membership.admit(rank, one)
             self._heard_at[rank] = self._clock()
@@ -107,10 +107,11 @@ class RejoiningBarrier(TolerantBarrier):
     def _is_excused(self, rank: int, what: str) -> bool:
         """As `Barrier._is_excused`: of two ranks the one that was admitted later leaves. Refused: it is this one.
 
-        Its program has come to another call than those that went on.
+        Its program has come to another call than those that went on. A rank in its final barrier leaves in any case,
+        and the others wait for that.
         """
         stamps = self._membership.own.stamps
-        if not stamps or not stamps[rank] | stamps[self._rank]:
+        if self._flags & FINAL or not stamps or not stamps[rank] | stamps[self._rank]:
             return False
         if (stamps[rank], rank) > (stamps[self._rank], self._rank):
             return True

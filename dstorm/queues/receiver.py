@@ -293,15 +293,21 @@ class Inbox:
             return self._taken(edge, seen, _payload(edge, slot, seen))
 
     def _becomes_whole(self, edge: InEdge, slot: int) -> bool:
-        """Wait for what is being written; return whether all has come: not where the peer fails. DeadlinePassed."""
+        """Wait for what is being written; return whether all has come. DeadlinePassed.
+
+        It never does where the peer has failed, nor where it is at this step and what is there is half a message of a
+        former incarnation of it.
+        """
 
         def torn() -> list[InEdge]:
-            """The edge, while the header is not whole. Local."""
+            """The edge, while what it holds may become whole. Local."""
             self._sync()
-            return [edge] if edge.headers[slot].read() is None else []
+            if edge.headers[slot].read() is not None or self._is_seen_at(edge, self._step):
+                return []
+            return [edge]
 
         self._waiting.until_none("gather", torn)
-        return not torn()
+        return edge.headers[slot].read() is not None
 
     def _take_all(self, edge: InEdge) -> list[Message]:
         """The pending messages of the peer, oldest first; at most as many as there are slots."""

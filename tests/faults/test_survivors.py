@@ -33,7 +33,7 @@ malt.init(survive=True)
 v = malt.vector(4, sync="bsp")
 v.scatter()
 v.gather()
-print("again", malt.alive(), sorted(malt.init().lost), flush=True)
+print("again", malt.alive(), sorted(malt.init().failures.lost), flush=True)
 """
 
 

@@ -27,6 +27,7 @@ class OutgoingMessage(NamedTuple):
     encoding: int = 0
 
 
+NO_SLOT = -1
 _NONE = OutgoingMessage(-1, np.empty(0, np.uint8), None, 0)
 
 
@@ -47,8 +48,8 @@ class OutEdge(Awaited):
     """What writes the progress header."""
     message: OutgoingMessage = _NONE
     """The message of the scatter under way."""
-    slot: int = 0
-    """Its slot."""
+    slot: int = NO_SLOT
+    """Its slot. NO_SLOT: it was for a former incarnation of the peer, which came back during the wait."""
     lasting: OutgoingMessage | None = None
     """The message that was given to `prepare`."""
     put_lasting: list[Put] = field(default_factory=list)

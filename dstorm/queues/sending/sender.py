@@ -20,7 +20,7 @@ from dstorm.queues.deferred import Deferred
 from dstorm.queues.layout import Layout
 from dstorm.queues.ring import SendRing
 from dstorm.queues.sending.crossing import Crossing
-from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
+from dstorm.queues.sending.edge import NO_SLOT, OutEdge, OutgoingMessage
 from dstorm.queues.sending.outgoing import Join, Outgoing
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport, Window
@@ -92,7 +92,7 @@ class Outbox:
         if (edge := self.edges.get(peer)) is not None:
             edge.ring.begin(base)
             edge.renew(self._transport.clock())
-            edge.bytes_sent = 0
+            edge.bytes_sent, edge.slot = 0, NO_SLOT
 
     def begin(self, step: int, steps: Mapping[int, int]) -> None:
         """Put to the peers in `steps` that this rank begins at `step`; note their steps. The caller flushes."""
@@ -215,7 +215,7 @@ class Outbox:
                 self.crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
-            edges = [edge for edge in edges if not edge.done]
+            edges = [edge for edge in edges if not edge.done and edge.slot != NO_SLOT]
         return edges
 
     def _put_payload(self, edge: OutEdge) -> None:

@@ -131,7 +131,7 @@ MUTANTS = {
     ),
     "waits_for_the_done": (
         (*SSP, *BSP),
-        (Inbox, "_has_reached", ("edge.step >= step or edge.done:", "edge.step >= step:"),
+        (Inbox, "_is_seen_at", ("edge.step >= step or edge.done:", "edge.step >= step:"),
          ("return edge.step >= step or edge.done", "return edge.step >= step")),
     ),
     "sends_to_the_done": (ACKNOWLEDGED, (Outbox, "_may_send", ("return edge.done or ", "return "))),
