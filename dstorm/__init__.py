@@ -4,7 +4,7 @@ from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.queues.consistency import Consistency, parse
 from dstorm.queues.layout import Layout
 from dstorm.queues.queues import Queues
-from dstorm.queues.receiver import Message
+from dstorm.queues.receiving.message import Message
 from dstorm.queues.sending.edge import OutgoingMessage
 from dstorm.queues.slots import Slots
 from dstorm.queues.statistics import EdgeStatistics, Lag, Statistics

@@ -143,7 +143,7 @@ class Transport(Protocol):
     duties: list[Callable[[], object]]
     """What this rank does for its peers: functions that make one-sided calls, which `attend` calls."""
     returns: Any
-    """What ranks tell each other where failed ones may come back (dstorm/membership/returns.py). None: none may."""
+    """What ranks tell each other where failed ones may come back: a `Returns`. None: none may."""
     trace: Trace | None
     """Where its events are written down. None: it is not traced."""
 

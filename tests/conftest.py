@@ -251,7 +251,7 @@ def start(job_environment, tmp_path):
 @pytest.fixture(autouse=True)
 def compiled_calls(request, monkeypatch):
     """Dense vectors use compiled calls with --compiled alone, whatever other tests have imported."""
-    from dstorm.queues import compiled
+    from dstorm.queues.calls import compiled
 
     kernels = compiled.load if request.config.getoption("--compiled") else lambda kind: None
     monkeypatch.setattr(compiled, "kernels", kernels)

@@ -16,7 +16,7 @@ import numpy as np
 from dstorm import Layout, Queues, header
 from dstorm.queues.consistency import ASP
 from dstorm.queues.sending.edge import OutgoingMessage
-from dstorm.queues.sending.outgoing import Join
+from dstorm.queues.sending.unsent import Join
 from dstorm.transports.mapped import MappedMemory
 from dstorm.transports.transfer import Rounds
 from dstorm.view import View

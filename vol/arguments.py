@@ -47,6 +47,17 @@ def whole(name: str, number: Any, least: int, unit: str = "") -> int:
     return found
 
 
+def weight(name: str, value: Any) -> float:
+    """Return `value`, the weight of a message, as a float. Local.
+
+    TypeError: it is not a number. ValueError: it is negative or not finite. The messages begin with `name`.
+    """
+    number = real(f"{name}: weight", value)
+    if not 0 <= number < math.inf:
+        raise ValueError(f"{name}: weight must be finite and not negative, got {value!r}")
+    return number
+
+
 def timeout(name: str, timeout_s: Any) -> float | None:
     """Return `timeout_s`, in seconds, as a float; None stays None: no timeout. Local.
 

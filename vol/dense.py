@@ -8,12 +8,12 @@ from typing import Any
 import numpy as np
 
 from dstorm import Message, OutgoingMessage, Transport
-from dstorm.queues import compiled, direct
+from dstorm.queues.calls import compiled, direct
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.sending.outgoing import Join, Shortening, supersede
+from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from vol.graphs.graph import Graph
-from vol.joining import join_of
-from vol.merge import (
+from vol.merging.joining import join_of
+from vol.merging.merge import (
     WEIGHTED,
     Before,
     BeginMerge,

@@ -14,7 +14,7 @@ from dstorm.trace import EdgeTotals, Trace
 from dstorm.transport import Transport
 from vol.blocks.blocks import Blocks
 from vol.dense import DenseVector
-from vol.merge import AVG, GatherFunction, UserFunction
+from vol.merging.merge import AVG, GatherFunction, UserFunction
 from vol.sharded.owned import OwnedVector
 from vol.sharded.sparse.vector import SparseShardedVector
 from vol.sharded.vector import ShardedVector

@@ -11,17 +11,18 @@ from typing import Any
 import numpy as np
 
 from dstorm import Layout, Message, PeerLost, Queues, Statistics, Transport
-from dstorm.queues import direct
-from dstorm.queues.compiled import CompiledCalls
+from dstorm.queues.calls import direct
+from dstorm.queues.calls.compiled import CompiledCalls
+from dstorm.queues.calls.direct import DirectCalls
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.direct import DirectCalls
 from vol import arguments
 from vol.graphs.graph import Graph
-from vol.merge import AVG, BUILT_IN, PUSH_SUM, SUM, GatherFunction, UserFunction
-from vol.returning import ComesBack, Returning
+from vol.merging.merge import AVG, BUILT_IN, PUSH_SUM, SUM, GatherFunction, UserFunction
+from vol.merging.trained import Trained
+from vol.returns.comeback import ComesBack
+from vol.returns.returning import Returning
 from vol.shared import Shared
 from vol.topology import Neighbours, Topology
-from vol.trained import Trained
 from vol.update import Array, Gathered
 
 
@@ -131,7 +132,7 @@ class Vector(ComesBack, Shared):
             step = self._begun = self._step + 1
             self._transport.poll_failures()  # first, as the callbacks of users may raise: nothing has been sent yet
             if type(weight) is not float or not 0 <= weight < math.inf:
-                weight = _checked_weight(self.name, weight)
+                weight = arguments.weight(self.name, weight)
             self._topology.follow()
             if self._at_once is not None and rows is None and to is None:
                 done = self._at_once.send(step, weight, self._mass)
@@ -205,7 +206,7 @@ class Vector(ComesBack, Shared):
                     return Gathered(senders, steps, lag)
             return self._gather(function, timeout_s)
         finally:
-            if self._returning is not None and self._returning.is_owing and self._returning.is_steady:
+            if self._returning is not None and self._returning.is_awaited and self._returning.is_steady:
                 self._returning.merged(self._gathered_at)
             self._turn.release()
 
@@ -344,10 +345,3 @@ class Vector(ComesBack, Shared):
 def _counts_examples(function: GatherFunction | UserFunction) -> bool:
     """Whether the weights of messages are counts of examples for `function`."""
     return isinstance(function, GatherFunction) and function.weigh is not None
-
-
-def _checked_weight(name: str, weight: Any) -> float:
-    number = arguments.real(f"{name}: weight", weight)
-    if not 0 <= number < math.inf:
-        raise ValueError(f"{name}: weight must be finite and not negative, got {weight!r}")
-    return number

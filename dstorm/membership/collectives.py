@@ -4,8 +4,9 @@ Where a rank fails in the middle of one, all others get the same result. MPI's o
 fails in them.
 
 Each rank has a mailbox: two cells for each rank, which are written in turns. In each round every rank puts a piece of
-its data into all mailboxes, enters a barrier (dstorm/membership/barrier.py), and reads its mailbox. The barrier gives
-all ranks the same list of failed ranks. A rank that is not in the list has put its piece before it entered.
+its data into all mailboxes, enters a barrier (dstorm/membership/barriers/barrier.py), and reads its mailbox. The
+barrier gives all ranks the same list of failed ranks. A rank that is not in the list has put its piece before it
+entered.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.errors import PeerLost
-from dstorm.membership.barrier import Barrier
+from dstorm.membership.barriers.barrier import Barrier
 from dstorm.transport import Bytes, Transport, Window
 
 PIECE_NBYTES = 1 << 18

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from dstorm.membership.admission import Stamps, entered_of, merged, newer, still_failed, with_stamp
+from dstorm.membership.returns.admission import Stamps, entered_of, merged, newer, still_failed, with_stamp
 from dstorm.view import View
 
 DEPARTED, DESERTED, OPEN, FINAL, JOINING = 1, 2, 4, 8, 16
@@ -48,7 +48,7 @@ class Word(NamedTuple):
     evicted: int = 0
     """The ranks that it has evicted."""
     stamps: Stamps = ()
-    """The stamps of all ranks (dstorm/membership/admission.py): `failed` are incarnations that these name."""
+    """The stamps of all ranks (dstorm/membership/returns/admission.py): `failed` are incarnations that these name."""
 
 
 def ranks(mask: int) -> frozenset[int]:

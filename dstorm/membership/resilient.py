@@ -23,15 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm.errors import WithoutMpi
-from dstorm.membership import barrier, board, collectives
-from dstorm.membership.allocator import Allocator
-from dstorm.membership.barrier_transport import BarrierTransport
-from dstorm.membership.board import Board
+from dstorm.membership import collectives
+from dstorm.membership.arena.allocator import Allocator
+from dstorm.membership.arena.slices import LoneWindow, Slice
+from dstorm.membership.barriers import barrier
+from dstorm.membership.barriers.barrier_transport import BarrierTransport
+from dstorm.membership.barriers.rejoining import Refused, RejoiningBarrier
+from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.collectives import Collectives
-from dstorm.membership.rejoining import Refused, RejoiningBarrier
-from dstorm.membership.returns import Returns
-from dstorm.membership.slices import LoneWindow, Slice
-from dstorm.membership.tolerant import TolerantBarrier
+from dstorm.membership.returns import board
+from dstorm.membership.returns.board import Board
+from dstorm.membership.returns.returns import Returns
 from dstorm.transport import Bytes, Window
 from dstorm.view import FaultTolerantView
 
@@ -121,7 +123,7 @@ class SurvivingTransport(BarrierTransport):
         self._attached.append(LoneWindow(nbytes) if lone else Slice(self._arena, place or 0, nbytes, self.give_back))
 
     def lend(self, nbytes: int) -> tuple[int, Bytes] | None:
-        """As `Arena.lend` of dstorm/membership/returns.py. Local."""
+        """As `Arena.lend` of dstorm/membership/returns/returns.py. Local."""
         found = self._allocator.lend(nbytes)
         return None if found is None else (found, self._arena.memory[found : found + nbytes])
 

@@ -23,8 +23,8 @@ from typing import Final
 from dstorm import interruption
 from dstorm.header import WHOLE
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.inedge import InEdge
 from dstorm.queues.layout import Layout
+from dstorm.queues.receiving.inedge import InEdge
 from dstorm.transport import Carrier, Put, Transport, Window
 
 DELAY_S: Final = 2e-3
@@ -37,13 +37,13 @@ _KEPT: Final = 0.99
 class Deferred:
     """What one rank has put for one vector to `peers`, ranks of other hosts, without a flush. Its constructor is Local.
 
-    `owes`: whether acknowledgements may wait for the next scatter, as no peer needs them before its own next one.
+    `postpones`: whether acknowledgements may wait for the next scatter, as no peer needs them before its own next one.
     """
 
     def __init__(
-        self, window: Window, transport: Transport, carrier: Carrier, peers: Iterable[int], owes: bool
+        self, window: Window, transport: Transport, carrier: Carrier, peers: Iterable[int], postpones: bool
     ) -> None:  # fmt: skip
-        self.peers, self.owes = frozenset(peers), owes
+        self.peers, self.postpones = frozenset(peers), postpones
         self._window, self._carrier = window, carrier
         self._clock, self._pause = transport.clock, transport.pause
         self._using = threading.Lock()
@@ -54,10 +54,10 @@ class Deferred:
         """Whether acknowledgements are among these Puts."""
         self.has_sent = False
         """Whether messages, or steps, are among them."""
-        self._owed: dict[int, Put] = {}
+        self._postponed: dict[int, Put] = {}
         """The acknowledgements that wait, by peer. A newer one takes the place of an older one."""
         self._has_changed = False
-        """Whether something was put, or is owed, since the carrier looked last."""
+        """Whether something was put, or postponed, since the carrier looked last."""
         self._is_watched = False
         """Whether the carrier will look again by itself."""
         self._is_closed = False
@@ -125,39 +125,39 @@ class Deferred:
         """Acknowledge what was taken from other hosts, now or later; return the edges from this one. One-sided."""
         far = [edge for edge in edges if edge.peer in self.peers]
         for edge in far:
-            self._owed[edge.peer] = partial(edge.acknowledge, edge.ring.taken, step, WHOLE)
+            self._postponed[edge.peer] = partial(edge.acknowledge, edge.ring.taken, step, WHOLE)
             edge.acknowledged = edge.ring.taken
         if far:
             self._watch()
-            if not self.owes:
-                self.pay_now()
+            if not self.postpones:
+                self.put_postponed_now()
         return [edge for edge in edges if edge.peer not in self.peers]
 
     def carried(self, peers: Iterable[int]) -> None:
         """Note that messages to `peers` carry the acknowledgements that wait for them. Local."""
         for peer in peers:
-            self._owed.pop(peer, None)
+            self._postponed.pop(peer, None)
 
-    def pay(self) -> None:
+    def put_postponed(self) -> None:
         """Start to put the acknowledgements that wait. One-sided."""
-        if not self._owed:
+        if not self._postponed:
             return
         if self._acknowledged:
             self.settle()  # older ones might come later, and are in the same memory of this rank
         peers = []
-        while self._owed:
-            peer, acknowledge = self._owed.popitem()
+        while self._postponed:
+            peer, acknowledge = self._postponed.popitem()
             acknowledge()
             peers.append(peer)
         self._acknowledged = True
         self.started(peers, sent=False)
 
     @interruption.message
-    def pay_now(self) -> None:
-        """As `pay`, by a call that has not taken it. One-sided."""
+    def put_postponed_now(self) -> None:
+        """As `put_postponed`, by a call that has not taken it. One-sided."""
         self.take()
         try:
-            self.pay()
+            self.put_postponed()
         finally:
             self.give()
             if interruption.pending is not None:
@@ -169,7 +169,7 @@ class Deferred:
         For the carrier, once this rank neither scatters nor gathers.
         """
         self._is_closed = True
-        self._owed.clear()
+        self._postponed.clear()
         if self._left:
             self._window.flush(sorted(self._left))
 
@@ -192,7 +192,7 @@ class Deferred:
             return False
         if now < self.due_at:
             return False
-        if not self._left and not self._owed:
+        if not self._left and not self._postponed:
             self.due_at, self._is_watched = math.inf, False
             if self._has_changed:  # just now, by a thread that relied on the watch
                 self.due_at, self._is_watched = now + DELAY_S, True
@@ -201,7 +201,7 @@ class Deferred:
             self.due_at = now + DELAY_S
             return False
         if not self._left:
-            self.pay()
+            self.put_postponed()
         return True
 
     def flush(self) -> None:
@@ -239,5 +239,5 @@ def deferred(window: Window, transport: Transport, layout: Layout, consistency: 
     out, into = ({peer for peer in of(rank) if hosts[peer] != hosts[rank]} for of in (layout.out, layout.into))
     if not out | into:
         return None
-    owes = consistency.lockstep and layout.depth > 1 and bool(out)
-    return Deferred(window, transport, carrier, out | into, owes)
+    postpones = consistency.lockstep and layout.depth > 1 and bool(out)
+    return Deferred(window, transport, carrier, out | into, postpones)

@@ -1,7 +1,7 @@
 """The receive queues of one vector on one rank.
 
-They have two ends, dstorm/queues/sending/sender.py and dstorm/queues/receiver.py. These apply the pure modules (layout,
-header, ring, consistency) to one window.
+They have two ends, dstorm/queues/sending/sender.py and dstorm/queues/receiving/receiver.py. These apply the pure
+modules (layout, header, ring, consistency) to one window.
 """
 
 from __future__ import annotations
@@ -15,10 +15,11 @@ from dstorm.queues.closing import Closing
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.deferred import deferred
 from dstorm.queues.layout import Layout
-from dstorm.queues.receiver import Inbox, Message
+from dstorm.queues.receiving.message import Message
+from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
-from dstorm.queues.sending.outgoing import Join, Shortening, supersede
 from dstorm.queues.sending.sender import Outbox
+from dstorm.queues.sending.unsent import Join, Shortening, supersede
 from dstorm.queues.statistics import EdgeStatistics, Statistics, located, total
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport, Window

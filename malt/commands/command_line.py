@@ -17,13 +17,14 @@ from malt.commands.doctor import command
 from malt.commands.plan import command as plan
 from malt.launch import restarts, traced
 from malt.launch.bootstrap import start
-from malt.launch.command import SURVIVE, Job, Line, check_program, compose, is_here, survive_of, this_machine
+from malt.launch.command import SURVIVE, Job, Line, compose, is_here, survive_of, this_machine
 from malt.launch.environment import outside
 from malt.launch.hosts import allocation
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.examination import examined
 from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.mpi_library import NAMES, LaunchError, Library, bound_library, find_mpiexec
+from malt.launch.program import check_program
 from malt.launch.streams.display import Display, is_screen, make_files, ranks_of, say
 from malt.watch.metrics import METRICS, SUFFIX, WRITERS
 from malt.watch.trace.files import TRACE

@@ -17,7 +17,7 @@ import numpy as np
 
 from malt.replica.outer import Outer, Step
 from vol import DenseVector, GatherFunction
-from vol.merge import Blend, Own, Updates, wide_dtype
+from vol.merging.merge import Blend, Own, Updates, wide_dtype
 from vol.update import Array
 
 _BLOCK = 65_536

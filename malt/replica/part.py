@@ -23,7 +23,7 @@ from malt.replica.changesums import ChangeSums
 from malt.replica.outer import Outer, Step
 from malt.session.vectors import vector
 from vol import AVG, SUM, DenseVector, SparseVector, Vector
-from vol.merge import ROOT_TRAINED
+from vol.merging.merge import ROOT_TRAINED
 from vol.update import Array
 
 BLOCK = 64
@@ -201,7 +201,7 @@ class Part:
         """Set whether a rank that comes back may get what there is; where it may, give it to those that wait."""
         if (returning := self.vector.returning) is not None:
             returning.is_steady = is_steady
-            if is_steady and returning.is_owing:
+            if is_steady and returning.is_awaited:
                 returning.merged(self.vector.step)
 
     def _mean_change(self) -> Array:

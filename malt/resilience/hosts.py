@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from dstorm.errors import DeadlinePassed, PeerLost
+from dstorm.membership.barriers.rejoining import Refused
 from dstorm.membership.processes import Process, ProcessMonitor, has_ended, this_process
-from dstorm.membership.rejoining import Refused
 from dstorm.transports import shm_space
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.endpoints import Endpoint, Exchange

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from dstorm import Statistics
-from dstorm.membership.rejoining import Refused, RejoiningBarrier
+from dstorm.membership.barriers.rejoining import Refused, RejoiningBarrier
 from dstorm.membership.resilient import SurvivingTransport
 from malt.world.world import OpenVector, World
 from vol import Vector

@@ -7,10 +7,11 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from dstorm import PeerLost
-from dstorm.membership.rejoining import Refused
+from dstorm.membership.barriers.rejoining import Refused
 from malt.session import session
 from malt.world.world import OpenVector, World
-from vol import Vector, returning
+from vol import Vector
+from vol.returns import comeback
 
 Checked = TypeVar("Checked")
 Made = TypeVar("Made", bound=OpenVector)
@@ -81,7 +82,7 @@ def come_in(world: World) -> None:
     assert world.newcomer is not None
     vectors, world.newcomer.announced = world.newcomer.announced, []
     try:
-        returning.come_in(vectors)
+        comeback.come_in(vectors)
     except PeerLost as error:
         raise Refused(world.rank, str(error)) from None
     for vector in vectors:

@@ -12,7 +12,7 @@ from torch import Tensor
 from malt.session.vectors import vector
 from malt.torch.staging import is_far
 from vol import AVG, GatherFunction
-from vol.merge import Own, Updates
+from vol.merging.merge import Own, Updates
 
 LEAST_NBYTES = 1 << 16
 """The fewest bytes of a message, where there are as many: a small one costs as much time."""

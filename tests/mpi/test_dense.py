@@ -9,7 +9,8 @@ from graphnames import GRAPHS
 import malt
 from dstorm import Queues
 from dstorm.queues.ring import ReceiveRing
-from vol import GatherFunction, merge
+from vol import GatherFunction
+from vol.merging import merge
 
 DTYPES = [np.float16, np.float32, np.float64, np.int8, np.int32, np.uint64]
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import malt
-from dstorm.queues import compiled
+from dstorm.queues.calls import compiled
 
 pytestmark = pytest.mark.parallel
 

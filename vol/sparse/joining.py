@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from dstorm.queues.sending.outgoing import Join, Parcel
-from vol.merge import wide_dtype
+from dstorm.queues.sending.unsent import Join, Unsent
+from vol.merging.merge import wide_dtype
 from vol.sparse.error_feedback import Residual
 from vol.sparse.rows import Rows, union
 from vol.sparse.wire import RowFormat, RowValues, Staging, decode, encode, encode_rows
@@ -25,7 +25,7 @@ def row_join(form: RowFormat, adds: bool, keeps: int = 0) -> Join:
     any are joined, as it is not known what they say.
     """
 
-    def join(peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
+    def join(peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """The messages that wait from now on."""
         if not waiting or len(waiting) < keeps:
             return [*waiting, new]
@@ -41,7 +41,7 @@ def row_join(form: RowFormat, adds: bool, keeps: int = 0) -> Join:
                 kept[0] = newest, _united(form, rest, rows, adds)
             elif len(rest.rows):
                 kept.append((older, rest))
-        return [_parcel(form, one, rows) for one, rows in reversed(kept)]
+        return [_unsent(form, one, rows) for one, rows in reversed(kept)]
 
     return Join(join)
 
@@ -55,13 +55,13 @@ class LargestRows:
     def __init__(self, form: RowFormat, dtype: np.dtype[np.generic]) -> None:
         self._form, self._dtype = form, dtype
         self.residuals: dict[int, Residual] = {}
-        self._new: Parcel | None = None
+        self._new: Unsent | None = None
         """The new message of the last join."""
         self._before: list[tuple[Residual, Rows, Array]] = []
         """Rows of a residual that it has changed, and their values from before, in sequence."""
         self.join = Join(self._join, self._undo)
 
-    def _join(self, peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
+    def _join(self, peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """The largest rows of what waits, of the new message and of the residual of the peer."""
         self._before.clear()
         self._new = new
@@ -86,22 +86,22 @@ class LargestRows:
     def _keep(self, residual: Residual, rows: Rows) -> None:
         self._before.append((residual, rows, residual.values[rows]))
 
-    def _undo(self, new: Parcel) -> None:
+    def _undo(self, new: Unsent) -> None:
         """Leave the residuals as they were before `new` was joined. A second call does nothing."""
         while self._before and self._new is new:
             residual, rows, values = self._before.pop()
             residual.restore(rows, values)
 
 
-def _content(form: RowFormat, parcel: Parcel) -> RowValues:
-    content = decode(form, parcel.encoding, parcel.payload)
+def _content(form: RowFormat, unsent: Unsent) -> RowValues:
+    content = decode(form, unsent.encoding, unsent.payload)
     assert content is not None, "this rank has encoded it"
     return content
 
 
-def _parcel(form: RowFormat, parcel: Parcel, content: RowValues) -> Parcel:
+def _unsent(form: RowFormat, unsent: Unsent, content: RowValues) -> Unsent:
     encoding, payload = encode_rows(form, content)
-    return parcel._replace(encoding=encoding, payload=payload)
+    return unsent._replace(encoding=encoding, payload=payload)
 
 
 def _divided(content: RowValues, rows: RowValues) -> tuple[RowValues, RowValues]:

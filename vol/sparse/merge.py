@@ -1,6 +1,6 @@
 """Gather functions for rows: AVG, SUM, REPLACE and WEIGHTED, row by row. Pure.
 
-Each row merges the messages that hold it, as vol.merge merges whole arrays: in rank order with the own row, the
+Each row merges the messages that hold it, as vol.merging.merge merges whole arrays: in rank order with the own row, the
 division last, float16 in float32. Messages of all rows give the same bits as there. The cost follows the rows received.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from vol.merge import AVG, REPLACE, SUM, WEIGHTED, GatherFunction, Own
+from vol.merging.merge import AVG, REPLACE, SUM, WEIGHTED, GatherFunction, Own
 from vol.sparse.rows import Rows
 from vol.sparse.wire import RowValues
 from vol.update import Array, Update
@@ -112,7 +112,7 @@ def _combine_block(
 
     `total` and `mine` are buffers of the shape of these rows.
     """
-    # -0.0 + x has the bits of x for every x. A weighted sum starts from 0.0, as in vol.merge.
+    # -0.0 + x has the bits of x for every x. A weighted sum starts from 0.0, as in vol.merging.merge.
     total.fill(-0.0 if total.dtype.kind == "f" and function is not WEIGHTED else 0)
     everywhere, somewhere = 0.0, None
     place = _place(rows)

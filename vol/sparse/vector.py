@@ -10,10 +10,10 @@ import numpy as np
 
 from dstorm import DeadlinePassed, Message, OutgoingMessage, PeerLost, Transport
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.sending.outgoing import Join, supersede
+from dstorm.queues.sending.unsent import Join, supersede
 from vol.graphs.graph import Graph
-from vol.merge import SUM, WEIGHTED, GatherFunction, Own, UserFunction, apply_user_function
-from vol.packing import Values
+from vol.merging.merge import SUM, WEIGHTED, GatherFunction, Own, UserFunction, apply_user_function
+from vol.returns.packing import Values
 from vol.sparse.dirty import DirtyRows
 from vol.sparse.error_feedback import Residual, nonzero_rows
 from vol.sparse.joining import LargestRows, row_join

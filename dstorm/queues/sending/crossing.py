@@ -127,7 +127,7 @@ class Crossing:
             self._flush(list(self.edges.values()))
         else:
             self._deferred.started(self.edges)
-            self._deferred.pay()
+            self._deferred.put_postponed()
 
     def take(self) -> None:
         """Keep others from the edges until `release`: `start` and `finish` are called in between. TransferFailed."""

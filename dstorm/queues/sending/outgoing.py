@@ -17,134 +17,18 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass, field
-from enum import Enum
-from typing import NamedTuple
 
 import numpy as np
 
 from dstorm import header
 from dstorm.header import WHOLE, WRITING
 from dstorm.queues.sending.edge import OutEdge
+from dstorm.queues.sending.track import Stage, Track
+from dstorm.queues.sending.unsent import Join, Shortening, Unsent
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Carrier, Put, Window
-
-
-class Parcel(NamedTuple):
-    """A message in the buffer."""
-
-    step: int
-    encoding: int
-    weight: float
-    share: float
-    """The part of the sender's mass that goes with it."""
-    payload: Bytes
-    """A copy, which peers may share: it is never changed."""
-
-
-def _nothing(new: Parcel) -> None:
-    """What is to be undone after a join that changes nothing beside its result."""
-
-
-class Join(NamedTuple):
-    """What becomes of the messages that wait for a peer when the next one comes."""
-
-    function: Callable[[int, Sequence[Parcel], Parcel], Sequence[Parcel]]
-    """A function of a peer, of what waits for it, oldest first, and of a new message: what waits from then on, at least
-    one message."""
-    undo: Callable[[Parcel], object] = _nothing
-    """Given a new message: undoes what the function has changed for it, if it was called, as the result is not used."""
-
-
-supersede = Join(lambda peer, waiting, new: [new])
-"""The new message alone: it says all that the older ones said. It is the default of what joins messages."""
-
-
-class Shortening(NamedTuple):
-    """What a payload becomes when it leaves."""
-
-    function: Callable[[Bytes], Bytes]
-    """A function of the payload. It returns a copy, of `nbytes` bytes."""
-    nbytes: int
-    encoding: int
-    """That of the message then."""
-
-
-class Stage(Enum):
-    """How far the message that leaves has come: what is complete in the peer's memory."""
-
-    NONE = "nothing leaves"
-    MARKED = "its slot is marked"
-    WRITTEN = "its payload is written"
-
-
-class Sealed(NamedTuple):
-    """What was handed over for a peer before a collective call."""
-
-    number: int
-    """The number of its last message."""
-    tells: tuple[int, int] | None
-    """What its progress header is to say: the object, as later ones may be equal."""
-
-
-@dataclass(eq=False)
-class Track:
-    """What is on its way to one peer."""
-
-    edge: OutEdge
-    sealed: tuple[Parcel, ...] = ()
-    """Messages whose payload has not been put, oldest first. A collective call waits for them: none joins them."""
-    waiting: tuple[Parcel, ...] = ()
-    """Those behind them, which the next one may be joined with."""
-    leaving: Parcel | None = None
-    """The message whose payload is put."""
-    stage: Stage = Stage.NONE
-    following: Stage = Stage.NONE
-    """The stage after the flush under way."""
-    published: Parcel | None = None
-    """The message whose header is put in the flush under way."""
-    tells: tuple[int, int] | None = None
-    """A step and a state that its progress header is to say, after all messages."""
-    sealed_tells: tuple[int, int] | None = None
-    """Those that it is to say after the sealed ones."""
-    telling: tuple[int, int] | None = None
-    """Those that it says in the flush under way."""
-    superseded: int = 0
-    """Messages in whose place another one has left, or will."""
-
-    @property
-    def inside(self) -> tuple[Parcel, ...]:
-        """The messages that have not arrived, oldest first."""
-        return (*(() if self.leaving is None else (self.leaving,)), *self.sealed, *self.waiting)
-
-    @property
-    def sent(self) -> int:
-        """How many messages scatters have handed over."""
-        return self.edge.ring.sent + self.superseded + len(self.inside)
-
-    @property
-    def may_mark(self) -> bool:
-        """Whether the next message may begin to leave."""
-        return bool(self.sealed or (self.waiting and self.sealed_tells is None))
-
-    def seal(self) -> Sealed:
-        """Let what waits leave as it is."""
-        self.sealed, self.waiting = (*self.sealed, *self.waiting), ()
-        if self.tells is not None:
-            self.sealed_tells, self.tells = self.tells, None
-        return Sealed(self.edge.ring.sent + len(self.inside), self.sealed_tells or self.telling)
-
-    def unseal(self) -> None:
-        """Let the next message be joined with what is left of it."""
-        if self.sealed:
-            self.sealed, self.waiting = (), (*self.sealed, *self.waiting)
-        self.tells, self.sealed_tells = self.tells or self.sealed_tells, None
-
-    def holds(self, sealed: Sealed) -> bool:
-        """Whether some of it has not arrived."""
-        is_told = sealed.tells is None or (sealed.tells is not self.sealed_tells and sealed.tells is not self.telling)
-        return self.edge.ring.sent < sealed.number or not is_told
 
 
 @dataclass(eq=False)
@@ -189,13 +73,13 @@ class Outgoing:
                 key = id(message.body), id(message.tail)
                 if key not in copies:
                     copies[key] = _copied(message.body, message.tail, message.nbytes)
-                new = Parcel(step, message.encoding, weight, share, copies[key])
+                new = Unsent(step, message.encoding, weight, share, copies[key])
                 while not self._add(self.tracks[edge.peer], new, join):
                     pass
         finally:  # also where a signal handler raises within
             self.carrier.wake()
 
-    def _add(self, track: Track, new: Parcel, join: Join) -> bool:
+    def _add(self, track: Track, new: Unsent, join: Join) -> bool:
         """Let a message wait; return whether it does: not where one that it was joined with has begun to leave."""
         before, is_added = track.waiting, False
         try:
@@ -316,7 +200,7 @@ class Outgoing:
             track.leaving = self._short(track.leaving, self.shortening)
         self.window.put(track.leaving.payload, track.edge.peer, offset)
 
-    def _short(self, one: Parcel, shortening: Shortening) -> Parcel:
+    def _short(self, one: Unsent, shortening: Shortening) -> Unsent:
         if self._shortened is None or self._shortened[0] is not one.payload:
             self._shortened = one.payload, shortening.function(one.payload)
         return one._replace(payload=self._shortened[1], encoding=shortening.encoding)

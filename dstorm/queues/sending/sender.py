@@ -21,7 +21,8 @@ from dstorm.queues.layout import Layout
 from dstorm.queues.ring import SendRing
 from dstorm.queues.sending.crossing import Crossing
 from dstorm.queues.sending.edge import NO_SLOT, OutEdge, OutgoingMessage
-from dstorm.queues.sending.outgoing import Join, Outgoing
+from dstorm.queues.sending.outgoing import Outgoing
+from dstorm.queues.sending.unsent import Join
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Transport, Window
 
@@ -211,7 +212,7 @@ class Outbox:
 
             if self.crossing.edges and (behind := missing()):
                 if self._deferred is not None:
-                    self._deferred.pay_now()  # a peer may wait for it
+                    self._deferred.put_postponed_now()  # a peer may wait for it
                 self.crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)

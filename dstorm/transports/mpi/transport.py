@@ -16,9 +16,9 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from dstorm import reduction
-from dstorm.membership import barrier
-from dstorm.membership.barrier import Barrier
-from dstorm.membership.barrier_transport import BarrierTransport
+from dstorm.membership.barriers import barrier
+from dstorm.membership.barriers.barrier import Barrier
+from dstorm.membership.barriers.barrier_transport import BarrierTransport
 from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space

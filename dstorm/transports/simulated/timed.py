@@ -17,7 +17,8 @@ from typing import Any, Final, TypeVar
 
 from dstorm.transport import Bytes, Transport
 from dstorm.transports.simulated.carrier import TimedRounds
-from dstorm.transports.simulated.group import TICK_S, Collective, Group
+from dstorm.transports.simulated.collective import Collective
+from dstorm.transports.simulated.group import TICK_S, Group
 from dstorm.transports.simulated.network import MEMORY_BANDWIDTH, Links, Network, NetworkTotals
 from dstorm.transports.simulated.timeline import Lane, Timeline
 from dstorm.transports.transfer import Rounds

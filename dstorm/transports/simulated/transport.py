@@ -13,12 +13,13 @@ from numpy.typing import NDArray
 
 from dstorm import reduction
 from dstorm.errors import WithoutMpi
-from dstorm.membership.calls import Calls
+from dstorm.membership.barriers.calls import Calls
 from dstorm.trace import Trace
 from dstorm.transport import Bytes, Carrier, Places, Put
 from dstorm.transports import shm_space
 from dstorm.transports.mapped import read
-from dstorm.transports.simulated.group import Collective, Group
+from dstorm.transports.simulated.collective import Collective
+from dstorm.transports.simulated.group import Group
 from dstorm.view import View
 from dstorm.wait import Wait
 

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import NoReturn
 
 from malt.launch.bootstrap import contents, copying
-from malt.launch.command import files_of, is_here
+from malt.launch.command import is_here
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.shell import remote_shell
 from malt.launch.mpi_library import PACKAGES, Library
+from malt.launch.program import files_of
 
 _MAIN = "import sys; sys.path.pop(0); from malt.commands.command_line import main; sys.exit(main())"
 _MODULE = "import runpy, sys; sys.path.pop(0); runpy.run_module({!r}, run_name='__main__', alter_sys=True)"

@@ -6,11 +6,12 @@ import os
 import time
 from collections.abc import Mapping, Sequence
 
-from malt.launch.command import Job, files_of, is_here
+from malt.launch.command import Job, is_here
 from malt.launch.hosts import allocation
 from malt.launch.hosts.remote import RemoteHosts, Unreachable, need
 from malt.launch.hosts.threads import Note
 from malt.launch.mpi_library import LaunchError, Library
+from malt.launch.program import files_of
 from malt.launch.streams.display import say
 
 _COME_S, _NAP_S = 300.0, 2.0

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dstorm.membership.allocator import Allocator
+from dstorm.membership.arena.allocator import Allocator
 
 pytestmark = pytest.mark.serial
 PAGE = 4096

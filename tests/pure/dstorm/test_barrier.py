@@ -7,9 +7,9 @@ from functools import partial
 import pytest
 
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
-from dstorm.membership.barrier import Barrier, nbytes
+from dstorm.membership.barriers.barrier import Barrier, nbytes
+from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.decision import DEPARTED
-from dstorm.membership.tolerant import TolerantBarrier
 from dstorm.view import FaultTolerantView, View
 
 pytestmark = pytest.mark.serial

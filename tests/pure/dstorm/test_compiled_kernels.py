@@ -20,11 +20,11 @@ from schedules import (
 )
 
 from dstorm import Queues
-from dstorm.queues import compiled
+from dstorm.queues.calls import compiled
 from dstorm.queues.consistency import ASP
 
 pytest.importorskip("numba")
-kernels = pytest.importorskip("dstorm.queues.kernels")
+kernels = pytest.importorskip("dstorm.queues.calls.kernels")
 
 pytestmark = pytest.mark.serial
 

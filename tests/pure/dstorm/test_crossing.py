@@ -11,7 +11,7 @@ from schedules import OneEnd, RecordingWindow, Violation, send
 
 from dstorm import Layout, Queues, header, parse
 from dstorm.header import NBYTES, WHOLE, Header
-from dstorm.queues import receiver
+from dstorm.queues.receiving import receiver
 from dstorm.queues.sending import crossing
 from dstorm.queues.sending.crossing import Crossing
 

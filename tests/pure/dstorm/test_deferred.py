@@ -223,7 +223,7 @@ def test_an_old_acknowledgement_does_not_hide_that_its_rank_has_closed(seed):
     closing(seed)
 
 
-def acknowledging(owes):
+def acknowledging(postpones):
     """What defers, without a carrier; what it puts and flushes; what makes an edge of which messages were taken."""
     log = []
     window = SimpleNamespace(flush=lambda peers: log.append(list(peers)))
@@ -233,11 +233,11 @@ def acknowledging(owes):
         ring = SimpleNamespace(taken=taken)
         return SimpleNamespace(peer=peer, ring=ring, acknowledge=lambda number, *_: log.append((peer, number)))
 
-    return Deferred(window, SimulatedTransport(Group(1), 0), carrier, [1, 2], owes), log, edge
+    return Deferred(window, SimulatedTransport(Group(1), 0), carrier, [1, 2], postpones), log, edge
 
 
 def test_a_second_acknowledgement_waits_until_the_first_is_there():
-    deferred, log, edge = acknowledging(owes=False)
+    deferred, log, edge = acknowledging(postpones=False)
     near = edge(3, 1)
     assert deferred.acknowledge([edge(1, 1), near], 1) == [near]
     deferred.acknowledge([edge(1, 2)], 2)
@@ -247,15 +247,15 @@ def test_a_second_acknowledgement_waits_until_the_first_is_there():
 
 
 def test_the_newest_acknowledgement_goes_with_the_next_messages_and_none_after_a_close():
-    deferred, log, edge = acknowledging(owes=True)
+    deferred, log, edge = acknowledging(postpones=True)
     deferred.acknowledge([edge(1, 1)], 1)
     deferred.acknowledge([edge(1, 2)], 2)
     assert log == []
-    deferred.pay()
+    deferred.put_postponed()
     assert log == [(1, 2)]
     deferred.acknowledge([edge(1, 3)], 3)
     deferred.close()
-    deferred.pay()
+    deferred.put_postponed()
     assert log == [(1, 2), [1]]
 
 

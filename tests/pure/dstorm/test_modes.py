@@ -10,7 +10,8 @@ from mutation import plant
 import malt
 from dstorm import Queues
 from dstorm.queues.consistency import Consistency
-from dstorm.queues.receiver import Inbox
+from dstorm.queues.receiving.inedge import InEdge
+from dstorm.queues.receiving.receiver import Inbox
 from dstorm.queues.sending.sender import Outbox
 from vol import DenseVector, Vector
 
@@ -131,8 +132,8 @@ MUTANTS = {
     ),
     "waits_for_the_done": (
         (*SSP, *BSP),
-        (Inbox, "_is_seen_at", ("edge.step >= step or edge.done:", "edge.step >= step:"),
-         ("return edge.step >= step or edge.done", "return edge.step >= step")),
+        (InEdge, "is_seen_at", ("self.step >= step or self.done:", "self.step >= step:"),
+         ("return self.step >= step or self.done", "return self.step >= step")),
     ),
     "sends_to_the_done": (ACKNOWLEDGED, (Outbox, "_may_send", ("return edge.done or ", "return "))),
     "accepts_the_next_step": (BSP, (Inbox, "_take_step", ("seen.step > self._step", "seen.step > self._step + 1"))),

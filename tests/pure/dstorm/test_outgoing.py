@@ -11,10 +11,11 @@ from schedules import OneEnd, RecordingWindow, Violation, complete, explore, lay
 from dstorm import DeadlinePassed, Queues, parse
 from dstorm.errors import TransferFailed
 from dstorm.header import DONE, WHOLE
-from dstorm.queues import receiver as receiving
 from dstorm.queues.consistency import ASP
+from dstorm.queues.receiving import receiver as receiving
 from dstorm.queues.sending.edge import OutgoingMessage
-from dstorm.queues.sending.outgoing import Join, Outgoing, supersede
+from dstorm.queues.sending.outgoing import Outgoing
+from dstorm.queues.sending.unsent import Join, supersede
 from dstorm.transports.transfer import Rounds
 
 pytestmark = pytest.mark.serial

@@ -8,7 +8,8 @@ from schedules import Violation, explore
 
 from dstorm import header
 from dstorm.header import WHOLE, WRITING, Header, Watched
-from dstorm.queues import receiver, ring
+from dstorm.queues import ring
+from dstorm.queues.receiving import receiver
 from dstorm.queues.ring import ReceiveRing, SendRing, SlotState
 from dstorm.queues.sending.sender import Outbox
 

@@ -10,7 +10,7 @@ from carried import ROUND_TRIP_S, run_carried
 
 from dstorm import DeadlinePassed, Group, SimulatedTransport
 from dstorm.errors import TransferFailed
-from dstorm.membership.barrier import Barrier, nbytes
+from dstorm.membership.barriers.barrier import Barrier, nbytes
 from dstorm.transports.transfer import Rounds, TransferThread
 from dstorm.view import View
 

@@ -10,7 +10,7 @@ import pytest
 import malt
 from malt.replica import changesums
 from malt.replica.changesums import ChangeSums
-from vol.merge import Term
+from vol.merging.merge import Term
 from vol.update import Gathered
 
 pytestmark = pytest.mark.serial

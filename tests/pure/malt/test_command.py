@@ -15,13 +15,13 @@ from malt.launch.command import (
     Job,
     Line,
     Machine,
-    check_program,
     compose,
     this_machine,
 )  # fmt: skip
 from malt.launch.hosts.allocation import Host, hosts
 from malt.launch.machine import network
 from malt.launch.mpi_library import LaunchError, Library
+from malt.launch.program import check_program
 
 pytestmark = pytest.mark.serial
 

@@ -10,7 +10,7 @@ import pytest
 
 import malt
 from dstorm import Group, MismatchedCalls, SimulatedTransport
-from dstorm.membership.rejoining import Refused
+from dstorm.membership.barriers.rejoining import Refused
 from dstorm.membership.resilient import SurvivingTransport
 from malt.resilience.newcomer import Newcomer, offer
 from malt.session import session

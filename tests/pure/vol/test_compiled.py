@@ -10,12 +10,12 @@ import pytest
 
 import malt
 from dstorm import header, interruption, parse
-from dstorm.queues import compiled
-from dstorm.queues.compiled import CompiledCalls
+from dstorm.queues.calls import compiled
+from dstorm.queues.calls.compiled import CompiledCalls
 from dstorm.transports.mapped import MappedMemory
 from dstorm.view import FaultTolerantView, View
-from vol import merge
 from vol.dense import DenseVector
+from vol.merging import merge
 
 pytestmark = pytest.mark.serial
 numba = pytest.importorskip("numba")

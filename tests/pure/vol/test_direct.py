@@ -12,8 +12,8 @@ from mutation import plant
 
 import malt
 from dstorm import DeadlinePassed, parse
-from dstorm.queues import direct
-from dstorm.queues.direct import DirectCalls, Writer
+from dstorm.queues.calls import direct
+from dstorm.queues.calls.direct import DirectCalls, Writer
 from dstorm.queues.sending.sender import Outbox
 from vol.dense import DenseVector
 

@@ -13,9 +13,10 @@ from carried import ROUND_TRIP_S, run_carried
 import vol
 from dstorm import parse
 from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
-from dstorm.queues.sending.outgoing import Outgoing, Parcel
+from dstorm.queues.sending.outgoing import Outgoing
+from dstorm.queues.sending.unsent import Unsent
 from vol.dense import DenseVector
-from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED
+from vol.merging.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED
 from vol.sparse.joining import LargestRows, row_join
 from vol.sparse.vector import SparseVector
 from vol.sparse.wire import RowFormat, RowValues, decode, encode_rows
@@ -185,10 +186,10 @@ def test_what_top_k_has_sent_and_has_not_left_goes_back(wire, seed):
 def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
     form = RowFormat(N, 2, np.dtype(np.int8 if scaled else np.float32), capacity, scaled)
 
-    def parcel(step, weight, rows):
+    def unsent(step, weight, rows):
         rows = np.array(rows)
         encoding, payload = encode_rows(form, RowValues(rows, np.full((len(rows), 2), step, np.float32)))
-        return Parcel(step, encoding, weight, 0.5, payload)
+        return Unsent(step, encoding, weight, 0.5, payload)
 
     def shown(parcels):
         contents = [decode(form, one.encoding, one.payload) for one in parcels]
@@ -198,24 +199,24 @@ def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
                 for one, content, part in zip(parcels, contents, values, strict=True)]  # fmt: skip
 
     join = row_join(form, adds=False).function
-    waiting = join(1, join(1, [], parcel(1, 1.0, [0, 1, 2])), parcel(2, 9.0, [1, 5]))
+    waiting = join(1, join(1, [], unsent(1, 1.0, [0, 1, 2])), unsent(2, 9.0, [1, 5]))
     assert shown(waiting) == [(1, 1.0, [0, 2], [1, 1]), (2, 9.0, [1, 5], [2, 2])]
-    waiting = join(1, waiting, parcel(3, 9.0, [2, 5]))
+    waiting = join(1, waiting, unsent(3, 9.0, [2, 5]))
     both = [1, 2, 5]
     assert shown(waiting) == [(1, 1.0, [0], [1]), (3, 9.0, both, [2, 3, 3])]
-    assert shown(join(1, waiting, parcel(4, 1.0, both)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
+    assert shown(join(1, waiting, unsent(4, 1.0, both)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
 
 
 def test_rows_that_several_waiting_messages_share_are_added_where_there_is_room():
     form = RowFormat(N, 1, np.dtype(np.float16), 3, scaled=False)
 
-    def parcel(step, rows, value):
+    def unsent(step, rows, value):
         encoding, payload = encode_rows(form, RowValues(np.array(rows), np.full((len(rows), 1), value, np.float32)))
-        return Parcel(step, encoding, 1.0, 0.5, payload)
+        return Unsent(step, encoding, 1.0, 0.5, payload)
 
     unknown, adding = (row_join(form, **how).function for how in (dict(adds=False, keeps=3), dict(adds=True)))
-    waiting = unknown(1, unknown(1, [parcel(1, [0, 1, 2], 1)], parcel(2, [2, 3, 4], 40_000)), parcel(3, [2, 3], 40_000))
-    contents = [decode(form, one.encoding, one.payload) for one in adding(1, waiting, parcel(4, [5, 6, 7], 2048))]
+    waiting = unknown(1, unknown(1, [unsent(1, [0, 1, 2], 1)], unsent(2, [2, 3, 4], 40_000)), unsent(3, [2, 3], 40_000))
+    contents = [decode(form, one.encoding, one.payload) for one in adding(1, waiting, unsent(4, [5, 6, 7], 2048))]
     assert all(len(one.rows) <= 3 for one in contents)
     told = np.zeros(N)
     for one in contents:

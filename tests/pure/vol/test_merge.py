@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from vol import merge
-from vol.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Own, apply_user_function
+from vol.merging import merge
+from vol.merging.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED, Own, apply_user_function
 from vol.update import Update
 
 pytestmark = pytest.mark.serial

@@ -10,7 +10,7 @@ import malt
 import vol
 from dstorm import parse
 from vol.dense import DenseVector
-from vol.merge import AVG
+from vol.merging.merge import AVG
 from vol.rounding import BLOCK, Rounding
 
 pytestmark = pytest.mark.serial

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from vol import merge
-from vol.merge import AVG, REPLACE, SUM, WEIGHTED, Own
+from vol.merging import merge
+from vol.merging.merge import AVG, REPLACE, SUM, WEIGHTED, Own
 from vol.sparse import merge as rowmerge
 from vol.sparse.merge import ROW_MERGES, RowUpdate, newest_by_row
 from vol.sparse.rows import union

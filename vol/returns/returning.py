@@ -1,4 +1,4 @@
-"""Ranks that come back to a vector: how the others take them up, and how the vector of such a rank begins."""
+"""Ranks that come back to one vector: how this rank takes them up, and what a newcomer asks and gets."""
 
 from __future__ import annotations
 
@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from dstorm import DeadlinePassed, Queues, Transport
-from dstorm.membership.returns import Answer, Opening, Returns
+from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import Consistency
-from vol.packing import Values, joined, pack, packed_nbytes, parted, unpack
-from vol.topology import Topology
+from vol.returns.packing import Values, joined, pack, packed_nbytes, parted, unpack
 from vol.update import Array
 
 _BASE_BITS = 40
@@ -42,7 +41,7 @@ class Returning:
         """The incarnations that were taken up, by rank."""
         self.since: dict[int, int] = {}
         """The steps at which newcomers were taken up: their scatters go on without them."""
-        self._owed: dict[int, int] = {}
+        self._copied_at: dict[int, int] = {}
         """The copies that wait for their newcomers: the step of each, -1 for none, by rank."""
         self._has_closed: set[int] = set()
         """Of a newcomer: the ranks that have closed the vector."""
@@ -82,36 +81,36 @@ class Returning:
                 self.since[rank] = step
                 self._returns.answer(rank, self._place, Answer(step, self._queues.closed))
             self._serve_as_asked(rank, opening, merged)
-        for rank in {*self._owed, *self._memory}.difference(self._view.alive):
+        for rank in {*self._copied_at, *self._memory}.difference(self._view.alive):
             self._drop(rank)
 
     def _serve_as_asked(self, rank: int, opening: Opening, merged: int) -> None:
         if opening.server != self._rank:
             return self._drop(rank)
-        if rank in self._memory and rank not in self._owed:  # it reads the copy
+        if rank in self._memory and rank not in self._copied_at:  # it reads the copy
             return
         if self._queues.closed:
             self._drop(rank)
             return self._returns.answer(rank, self._place, Answer(0, True))
-        copied = self._owed.setdefault(rank, -1)
+        copied = self._copied_at.setdefault(rank, -1)
         if self.is_steady and (copied < 0 or copied < opening.asked <= merged):
             self._copy(rank, merged)  # its next gather may wait for the newcomer, and be too late
         self._hand_over(rank, opening)
 
     def merged(self, step: int) -> None:
         """Copy the values for newcomers that wait for them, at the end of the exchange of `step`. One-sided."""
-        for rank in tuple(self._owed):
+        for rank in tuple(self._copied_at):
             opening = self._returns.opening(rank, self._place)
             if opening is None or opening.server != self._rank:
                 self._drop(rank)
-            elif self._owed[rank] < step:
+            elif self._copied_at[rank] < step:
                 self._copy(rank, step)
                 self._hand_over(rank, opening)
 
     @property
-    def is_owing(self) -> bool:
+    def is_awaited(self) -> bool:
         """Whether a newcomer waits for values."""
-        return bool(self._owed)
+        return bool(self._copied_at)
 
     def _copy(self, rank: int, step: int) -> None:
         values = joined(self.values(), self.beside())
@@ -122,23 +121,23 @@ class Returning:
                 return self._returns.answer(rank, self._place, Answer(step, values=(-1, nbytes)))
             self._memory[rank] = found
         pack(values, self._memory[rank][1])
-        self._owed[rank] = step
+        self._copied_at[rank] = step
 
     def _hand_over(self, rank: int, opening: Opening) -> None:
         """Tell `rank` where its values are, if they are of the step that it begins at, or of a later one."""
-        if opening.asked >= 0 and self._owed[rank] >= opening.asked and rank in self._memory:
+        if opening.asked >= 0 and self._copied_at[rank] >= opening.asked and rank in self._memory:
             offset, memory = self._memory[rank]
-            self._returns.answer(rank, self._place, Answer(self._owed[rank], values=(offset, memory.nbytes)))
-            del self._owed[rank]
+            self._returns.answer(rank, self._place, Answer(self._copied_at[rank], values=(offset, memory.nbytes)))
+            del self._copied_at[rank]
 
     def _drop(self, rank: int) -> None:
-        self._owed.pop(rank, None)
+        self._copied_at.pop(rank, None)
         if (found := self._memory.pop(rank, None)) is not None:
             self._returns.arena.take_back(found[0])
 
     def close(self) -> None:
         """Answer newcomers that this rank has closed the vector. One-sided."""
-        for rank in tuple(self._owed):
+        for rank in tuple(self._copied_at):
             self._returns.answer(rank, self._place, Answer(0, True))
             self._drop(rank)
 
@@ -237,105 +236,3 @@ class Returning:
         self._returns.open(self._place, Opening(-1, 0))
         return found
 
-
-class ComesBack:
-    """The part of a vector that takes up ranks which come back, and begins as that of such a rank."""
-
-    _array: Array
-    _step: int
-    _begun: int
-    _gathered_at: int
-    _topology: Topology
-    _transport: Transport
-    _queues: Queues
-    _consistency: Consistency
-    _returning: Returning | None
-    given: Values | None = None
-    """What the others gave where this rank has come back."""
-
-    @property
-    def returning(self) -> Returning | None:
-        """The ranks that come back, as this one takes them up. None: none may."""
-        return self._returning
-
-    def announce(self, born: Sequence[int]) -> None:
-        """Say that this rank, which has come back, opens the vector. One-sided. `born`: see `Returning`."""
-        assert self._returning is not None
-        self._returning.announce(born, self._consistency)
-
-    def accompany(self, state: Callable[[], Mapping[str, Any]]) -> dict[str, Array] | None:
-        """Have ranks that come back (malt run --rejoin) get state(), beside what this vector holds. Local.
-
-        Return what this rank got so, as it has come back; None on others, and where the others have closed the vector.
-        `state()`: arrays and numbers by name, of the step at which such a rank begins. It is called within exchanges
-        of this vector, and makes none itself.
-        """
-        if self._returning is None:
-            return None
-        self._returning.beside = state
-        return self._returning.brought
-
-    def take_over(self, values: Values) -> None:
-        """Make the array that of the rank which gave `values`. Local."""
-        self._array[...] = values[0][0]
-
-    def _come_in(self, step: int) -> None:
-        """Begin at `step`, where the others are. One-sided."""
-        assert self._returning is not None
-        self._returning.begin(step)
-        self._step = self._begun = self._gathered_at = step
-        with self._queues.turn.lock:
-            self._topology.renew()
-
-    def _begin_returning(self) -> None:
-        """Take up ranks that come back from now on, where they may. Local."""
-        transport, view = self._transport, self._transport.view
-        if transport.returns is not None:
-            born = [view.incarnation(rank) for rank in range(view.size)]
-            self._returning = Returning(transport, transport.returns, self._queues, born, lambda: ([self._array], {}))
-            transport.duties.append(self._attend)
-
-    def _end_returning(self) -> None:
-        if self._attend in self._transport.duties:
-            self._transport.duties.remove(self._attend)
-
-    def _absent(self) -> frozenset[int]:
-        """The live ranks that have come back, and not opened this vector yet."""
-        return frozenset() if self._returning is None else self._returning.absent()
-
-    def _attend(self) -> None:
-        """Take up ranks that come back, between two calls, and in waits. One-sided."""
-        if not self._topology.is_present:
-            with self._queues.turn.lent() as is_free:
-                if is_free:
-                    self._topology.follow()
-
-    def _without_newcomers(self, peers: Sequence[int], step: int) -> Sequence[int]:
-        """`peers` without the ranks that were taken up when `step` had begun."""
-        if self._returning is None or not self._returning.since:
-            return peers
-        since = self._returning.since
-        left = [peer for peer in peers if step > since.get(peer, 0)]
-        for rank in [rank for rank, last in since.items() if last <= step]:
-            del since[rank]
-        if not since:
-            self._settled()
-        return left
-
-    def _settled(self) -> None:
-        """All newcomers take part from the next step on."""
-
-
-def come_in(vectors: Sequence[ComesBack]) -> None:
-    """Begin `vectors`, which were announced, at one step, with the values of others. One-sided.
-
-    All others are asked for all of them before any begins: a rank may wait for this one in the first, and would not
-    come to the end of its exchange of the second. PeerLost, DeadlinePassed, MemoryError: as `Returning`.
-    """
-    returning = {vector: vector.returning for vector in vectors if vector.returning is not None}
-    steps = {vector: one.agreed() for vector, one in returning.items()}
-    left = [vector for vector, step in steps.items() if step >= 0]
-    for vector in left:
-        vector._come_in(max(steps.values()))
-    for vector in left:
-        vector.given = returning[vector].fetched()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from dstorm.membership.barrier import Barrier
+from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.decision import DESERTED, FINAL, mask, ranks
 from dstorm.transport import Transport, Window
 from dstorm.view import FaultTolerantView

@@ -5,7 +5,7 @@ how many barriers the rank has entered, the name of the last one, the number of 
 marked failed. A rank leaves a barrier when it has seen that all others have entered it. Ranks that are in barriers of
 different names raise an error at once. So do ranks that need a rank that has departed.
 
-dstorm/membership/tolerant.py has the barriers of ranks that may fail.
+dstorm/membership/barriers/tolerant.py has the barriers of ranks that may fail.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from collections.abc import Callable, Iterator, Sequence
 import numpy as np
 
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
-from dstorm.membership.calls import Calls
+from dstorm.membership.barriers.calls import Calls
+from dstorm.membership.barriers.wait_monitor import WaitMonitor
 from dstorm.membership.decision import DEPARTED, DESERTED, FINAL, OPEN, Membership, mask, ranks
 from dstorm.membership.status import NAME_NBYTES, Cells
-from dstorm.membership.wait_monitor import WaitMonitor
 from dstorm.transport import Transport, Window
 from dstorm.turn import Turn
 from dstorm.wait import Wait

@@ -1,9 +1,9 @@
 """Barriers of ranks that may fail, and come back.
 
 A rank that comes back asks by a word that has the flag JOINING and the stamp of its incarnation. The lowest live rank
-admits it (dstorm/membership/admission.py), between two collective calls of its own. It gives the newcomer what all
-ranks know alike then, passes the stamp on, and acts on it. So does each rank that reads of it. The newcomer takes part
-once all live ranks have passed it on.
+admits it (dstorm/membership/returns/admission.py), between two collective calls of its own. It gives the newcomer what
+all ranks know alike then, passes the stamp on, and acts on it. So does each rank that reads of it. The newcomer takes
+part once all live ranks have passed it on.
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 from dstorm.errors import DeadlinePassed
-from dstorm.membership.admission import entered_of, incarnation_in, incarnation_of, stamp, with_stamp
-from dstorm.membership.board import Note
+from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.decision import FINAL, JOINING, Word, knowledge, mask, ranks
-from dstorm.membership.returns import Returns
-from dstorm.membership.tolerant import TolerantBarrier
+from dstorm.membership.returns.admission import entered_of, incarnation_in, incarnation_of, stamp, with_stamp
+from dstorm.membership.returns.board import Note
+from dstorm.membership.returns.returns import Returns
 
 Offer = Callable[[], "Note | str"]
 

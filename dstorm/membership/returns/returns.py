@@ -12,7 +12,7 @@ import threading
 from collections.abc import Sequence
 from typing import Any, NamedTuple, Protocol
 
-from dstorm.membership.board import Board, Note
+from dstorm.membership.returns.board import Board, Note
 from dstorm.transport import Bytes
 from dstorm.view import View
 

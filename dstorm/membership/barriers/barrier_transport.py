@@ -6,7 +6,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from dstorm.membership.barrier import Barrier
+from dstorm.membership.barriers.barrier import Barrier
 from dstorm.trace import Trace
 from dstorm.transport import Carrier
 from dstorm.wait import Wait

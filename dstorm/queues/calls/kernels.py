@@ -1,4 +1,4 @@
-"""The compiled scatter and gather of dense vectors inside a host. dstorm/queues/compiled.py alone imports this module.
+"""The compiled scatter and gather of dense vectors inside a host. Only compiled.py imports this module.
 
 Headers, slots and the order of stores are those of sender.py and receiver.py. A kernel does all of a message, or
 nothing: where anything is not as in the common case it changes nothing, and the code in Python does the call. So it

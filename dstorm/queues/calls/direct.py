@@ -6,7 +6,7 @@ in one function. It does all of its work or none: where anything is not as usual
 the call. They alone wait for long, refuse, skip and copy.
 
 It is for dense vectors of float32 and float64 that fit into a compact message, some of whose peers are on other hosts.
-Where all are on this one there are compiled calls (dstorm/queues/compiled.py).
+Where all are on this one there are compiled calls (dstorm/queues/calls/compiled.py).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 
 from dstorm import header, interruption
 from dstorm.header import COMPACT_NBYTES, DONE, WHOLE, Header
-from dstorm.queues.compiled import Merged, Phases
+from dstorm.queues.calls.compiled import Merged, Phases
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.deferred import Deferred
-from dstorm.queues.inedge import InEdge
 from dstorm.queues.queues import Queues
+from dstorm.queues.receiving.inedge import InEdge
 from dstorm.queues.sending.edge import OutEdge
 from dstorm.transport import Bytes, Window
 
@@ -45,7 +45,7 @@ def calls(queues: Queues, array: NDArray[Any], outs: Phases, ins: Phases) -> Dir
     """
     deferred = queues.deferred
     is_static = outs == (tuple(queues.outbox.edges),) and ins == (tuple(queues.inbox.edges),)
-    if deferred is None or not deferred.owes or not is_static or not ins[0]:
+    if deferred is None or not deferred.postpones or not is_static or not ins[0]:
         return None
     is_plain = array.dtype.char in "fd" and array.dtype.isnative and array.flags.aligned and array.size > 0
     if not is_plain or not queues.layout.carries or queues.window.keeps_order:
@@ -136,7 +136,7 @@ class DirectCalls:
                     edge.ring.sent += 1
                     edge.bytes_sent += self._nbytes
                 self._deferred.started(self._far_peers)
-                self._deferred.pay()
+                self._deferred.put_postponed()
             finally:
                 self._deferred.give()
             self._queues.step = step

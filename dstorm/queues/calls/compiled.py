@@ -1,7 +1,7 @@
 """The compiled calls of one vector: a send and a merge that are one call each, where all is as in the common case.
 
 They are used where the program has imported numba and this process maps the memory of all its peers
-(dstorm/queues/kernels.py). Each call is given the state of the edges, which stays in sender.py and receiver.py.
+(dstorm/queues/calls/kernels.py). Each call is given the state of the edges, which stays in sender.py and receiver.py.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from numpy.typing import NDArray
 
 from dstorm import interruption
 from dstorm.queues import headstart
-from dstorm.queues.inedge import InEdge
 from dstorm.queues.queues import Queues
+from dstorm.queues.receiving.inedge import InEdge
 
 _LOOKS_AT_ONCE = 20
 """Looks of a merge in lockstep for a message: less than a microsecond, which is no wait."""
@@ -59,7 +59,7 @@ def kernels(kind: str) -> Kernels | None:
 def load(kind: str) -> Kernels | None:
     """The kernels, compiled now or loaded from numba's cache; None where numba cannot. Local."""
     try:
-        from dstorm.queues import kernels
+        from dstorm.queues.calls import kernels
 
         made = Kernels(*kernels.compile_for(kind), kernels)
         return made if kernels.writes_headers(made.scatter) else None

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import NamedTuple
 
 import numpy as np
 
 from dstorm import header
-from dstorm.header import DONE, WHOLE, WRITING, Header, Watched
+from dstorm.header import DONE, WHOLE, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.deferred import Deferred
 from dstorm.queues.headstart import HeadStart
-from dstorm.queues.inedge import InEdge
 from dstorm.queues.layout import Layout
+from dstorm.queues.receiving.inedge import InEdge
+from dstorm.queues.receiving.message import Message, made
 from dstorm.queues.ring import ReceiveRing, SlotState
 from dstorm.queues.statistics import LagCounter
 from dstorm.queues.waiting import Waiting
@@ -26,18 +26,6 @@ _MOST_PIECES = 64
 """The most calls by which a gather that finds nothing lets pieces of messages come in."""
 _IDLE_S = 1e-5
 """A call that takes less has moved no bytes."""
-
-
-class Message(NamedTuple):
-    """A whole message of a queue."""
-
-    sender: int
-    step: int
-    encoding: int
-    weight: float
-    share: float
-    payload: Bytes
-    """A view, valid until the next `receive` or `look`."""
 
 
 class Inbox:
@@ -109,7 +97,7 @@ class Inbox:
                 """The edges whose peers are behind."""
                 self._sync()
                 edges = [self.edges[peer] for peer in sources()]
-                return [edge for edge in edges if not self._is_seen_at(edge, awaited)]
+                return [edge for edge in edges if not edge.is_seen_at(awaited, self._transport.clock)]
 
             self._waiting.until_none("gather", missing, timeout_s)
 
@@ -179,7 +167,7 @@ class Inbox:
                 return None
             slot = edge.ring.slot(seen.number)
             self._seen.append((edge, slot, seen))
-            found.append(_message(edge, seen, _payload(edge, slot, seen)))
+            found.append(made(edge.peer, seen, edge.payload(slot, seen)))
         return found
 
     def look_again(self) -> bool:
@@ -190,7 +178,7 @@ class Inbox:
                 return False
         for edge, _, seen in self._seen:
             if seen.step > edge.step:
-                self._note_step(edge, seen)
+                edge.note(seen, self._transport.clock)
             edge.ring.take(seen.number)
             edge.lag.note(self._step - seen.step)
         return True
@@ -240,25 +228,7 @@ class Inbox:
         if edge.step >= step or edge.done:
             return True
         self._sync()
-        return self._is_seen_at(edge, step)
-
-    def _is_seen_at(self, edge: InEdge, step: int) -> bool:
-        """As `_has_reached`, after a sync."""
-        if edge.step >= step or edge.done:
-            return True
-        for cell in edge.cells:
-            seen = cell.read()
-            if seen is not None and (seen.step > edge.step or seen.state == DONE):
-                self._note_step(edge, seen)
-        return edge.step >= step or edge.done
-
-    def _note_step(self, edge: InEdge, seen: Header | None) -> None:
-        if seen is None or seen.state == WRITING or edge.ring.is_former(seen):
-            return
-        edge.done = edge.done or seen.state == DONE
-        if seen.step > edge.step:
-            edge.step = seen.step
-            edge.heard_at = self._transport.clock()
+        return edge.is_seen_at(step, self._transport.clock)
 
     def _skip(self, edge: InEdge) -> int:
         """Settle the peer's messages of steps that are over; return the number of the newest, or 0."""
@@ -267,7 +237,7 @@ class Inbox:
             seen = edge.headers[edge.ring.next_slot].read()
             if edge.ring.look(seen) is not SlotState.READY or seen is None or seen.step > self.over:
                 return number
-            self._note_step(edge, seen)
+            edge.note(seen, self._transport.clock)
             number = seen.number
             edge.ring.skip(number)
 
@@ -290,7 +260,7 @@ class Inbox:
                 edge.ring.skip(seen.number)
                 continue
             # The payload is used in place: its sender does not write to the slot before it is acknowledged.
-            return self._taken(edge, seen, _payload(edge, slot, seen))
+            return self._taken(edge, seen, edge.payload(slot, seen))
 
     def _becomes_whole(self, edge: InEdge, slot: int) -> bool:
         """Wait for what is being written; return whether all has come. DeadlinePassed.
@@ -302,7 +272,7 @@ class Inbox:
         def torn() -> list[InEdge]:
             """The edge, while what it holds may become whole. Local."""
             self._sync()
-            if edge.headers[slot].read() is not None or self._is_seen_at(edge, self._step):
+            if edge.headers[slot].read() is not None or edge.is_seen_at(self._step, self._transport.clock):
                 return []
             return [edge]
 
@@ -343,17 +313,17 @@ class Inbox:
     def _taken(self, edge: InEdge, seen: Header, payload: Bytes) -> Message | None:
         """Settle a whole message and return it; None where its length is wrong, and it is refused."""
         if seen.step > edge.step:
-            self._note_step(edge, seen)
+            edge.note(seen, self._transport.clock)
         if not edge.ring.is_sound(seen):
             edge.ring.refuse(seen.number)
             return None
         edge.ring.take(seen.number)
-        return _message(edge, seen, payload)
+        return made(edge.peer, seen, payload)
 
     def _settled_payload(self, edge: InEdge, slot: int, seen: Header, place: int) -> Bytes | None:
         """A payload that its sender does not write to before it is acknowledged, or a copy; None: it is not whole."""
         if self._consistency.acknowledges:
-            return _payload(edge, slot, seen)
+            return edge.payload(slot, seen)
         return edge.copies[place][: seen.nbytes] if self._copied(edge, slot, seen, place) else None
 
     def _copied(self, edge: InEdge, slot: int, seen: Header, place: int) -> bool:
@@ -366,14 +336,3 @@ class Inbox:
         self._window.copy(edge.slots[slot] + header.NBYTES, edge.copies[place][: seen.nbytes])
         self._sync()
         return edge.ring.look_again(seen, edge.headers[slot].read())
-
-
-def _payload(edge: InEdge, slot: int, seen: Header) -> Bytes:
-    """A view of the payload in its slot."""
-    payload = edge.payloads[slot]
-    return payload if seen.nbytes == payload.nbytes else payload[: max(0, seen.nbytes)]
-
-
-def _message(edge: InEdge, seen: Header, payload: Bytes) -> Message:
-    fields = (edge.peer, seen.step, seen.encoding, seen.weight, seen.share, payload)
-    return tuple.__new__(Message, fields)  # in half the time of Message(...)

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
-from dstorm.queues.sending.outgoing import Join, Parcel, supersede
-from vol.merge import PUSH_SUM, SUM, GatherFunction, Own, Term, wide_dtype
+from dstorm.queues.sending.unsent import Join, Unsent, supersede
+from vol.merging.merge import PUSH_SUM, SUM, GatherFunction, Own, Term, wide_dtype
 from vol.update import Array
 
 
@@ -22,7 +22,7 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
     `depth`: that of the queues. As many messages are kept where it is not known what they say.
     """
 
-    def added(peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
+    def added(peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """The sum of all."""
         if not waiting:
             return [new]
@@ -30,7 +30,7 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
         total = sum((_values(one, dtype).astype(wide) for one in waiting), start=_values(new, dtype).astype(wide))
         return [new._replace(payload=_bytes(total, dtype))]
 
-    def averaged(peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
+    def averaged(peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """The mean of all by mass, with the mass of all."""
         if not waiting:
             return [new]
@@ -40,7 +40,7 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
                              for place, one in enumerate(waiting)])  # fmt: skip
         return [new._replace(payload=_bytes(mean, dtype), share=new.share + sum(one.share for one in waiting))]
 
-    def kept(peer: int, waiting: Sequence[Parcel], new: Parcel) -> Sequence[Parcel]:
+    def kept(peer: int, waiting: Sequence[Unsent], new: Unsent) -> Sequence[Unsent]:
         """As many as a queue keeps."""
         return [*waiting, new][-depth:]
 
@@ -51,7 +51,7 @@ def join_of(function: Any, dtype: np.dtype[Any], depth: int) -> Join:
     return supersede if isinstance(function, GatherFunction) and function.newest else Join(kept)
 
 
-def _values(one: Parcel, dtype: np.dtype[Any]) -> Array:
+def _values(one: Unsent, dtype: np.dtype[Any]) -> Array:
     return one.payload.view(dtype)
 
 

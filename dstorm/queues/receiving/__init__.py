@@ -1,0 +1,1 @@
+"""The receiving end: what has come from each in-neighbour."""

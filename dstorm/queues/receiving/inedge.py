@@ -1,0 +1,59 @@
+"""The edge from one peer to this rank: what the receiving end knows of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from dstorm import header
+from dstorm.header import DONE, WRITING, Header, Watched
+from dstorm.queues.ring import ReceiveRing
+from dstorm.queues.statistics import LagCounter
+from dstorm.queues.waiting import Awaited
+from dstorm.transport import Bytes
+
+
+@dataclass(eq=False)
+class InEdge(Awaited):
+    """The edge from one peer to this rank, and its queue in this rank's memory."""
+
+    ring: ReceiveRing
+    slots: list[int]
+    """Offsets of the headers of the slots."""
+    headers: list[Watched]
+    """The headers of the slots."""
+    payloads: list[Bytes]
+    """Views of the slots behind their headers."""
+    cells: list[Watched]
+    """The headers of the slots, and the progress header."""
+    acknowledge: header.Write
+    """What writes the acknowledgement in the peer's memory."""
+    acknowledged: int = 0
+    """The newest message that was acknowledged."""
+    copies: list[Bytes] = field(default_factory=list)
+    """Buffers for copied payloads."""
+    lag: LagCounter = field(default_factory=LagCounter)
+
+    def is_seen_at(self, step: int, clock: Callable[[], float]) -> bool:
+        """Whether the peer has published `step` or closed, as far as it has come here. After a sync."""
+        if self.step >= step or self.done:
+            return True
+        for cell in self.cells:
+            seen = cell.read()
+            if seen is not None and (seen.step > self.step or seen.state == DONE):
+                self.note(seen, clock)
+        return self.step >= step or self.done
+
+    def note(self, seen: Header | None, clock: Callable[[], float]) -> None:
+        """Note what a header says of the peer's step."""
+        if seen is None or seen.state == WRITING or self.ring.is_former(seen):
+            return
+        self.done = self.done or seen.state == DONE
+        if seen.step > self.step:
+            self.step = seen.step
+            self.heard_at = clock()
+
+    def payload(self, slot: int, seen: Header) -> Bytes:
+        """A view of the payload in `slot`, whose header is `seen`."""
+        payload = self.payloads[slot]
+        return payload if seen.nbytes == payload.nbytes else payload[: max(0, seen.nbytes)]

@@ -1,0 +1,86 @@
+"""What is on its way to one peer of another host: messages that wait, the one that leaves, and how far it has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+from typing import NamedTuple
+
+from dstorm.queues.sending.edge import OutEdge
+from dstorm.queues.sending.unsent import Unsent
+
+
+class Stage(Enum):
+    """How far the message that leaves has come: what is complete in the peer's memory."""
+
+    NONE = "nothing leaves"
+    MARKED = "its slot is marked"
+    WRITTEN = "its payload is written"
+
+
+class Sealed(NamedTuple):
+    """What was handed over for a peer before a collective call."""
+
+    number: int
+    """The number of its last message."""
+    tells: tuple[int, int] | None
+    """What its progress header is to say: the object, as later ones may be equal."""
+
+
+@dataclass(eq=False)
+class Track:
+    """What is on its way to one peer."""
+
+    edge: OutEdge
+    sealed: tuple[Unsent, ...] = ()
+    """Messages whose payload has not been put, oldest first. A collective call waits for them: none joins them."""
+    waiting: tuple[Unsent, ...] = ()
+    """Those behind them, which the next one may be joined with."""
+    leaving: Unsent | None = None
+    """The message whose payload is put."""
+    stage: Stage = Stage.NONE
+    following: Stage = Stage.NONE
+    """The stage after the flush under way."""
+    published: Unsent | None = None
+    """The message whose header is put in the flush under way."""
+    tells: tuple[int, int] | None = None
+    """A step and a state that its progress header is to say, after all messages."""
+    sealed_tells: tuple[int, int] | None = None
+    """Those that it is to say after the sealed ones."""
+    telling: tuple[int, int] | None = None
+    """Those that it says in the flush under way."""
+    superseded: int = 0
+    """Messages in whose place another one has left, or will."""
+
+    @property
+    def inside(self) -> tuple[Unsent, ...]:
+        """The messages that have not arrived, oldest first."""
+        return (*(() if self.leaving is None else (self.leaving,)), *self.sealed, *self.waiting)
+
+    @property
+    def sent(self) -> int:
+        """How many messages scatters have handed over."""
+        return self.edge.ring.sent + self.superseded + len(self.inside)
+
+    @property
+    def may_mark(self) -> bool:
+        """Whether the next message may begin to leave."""
+        return bool(self.sealed or (self.waiting and self.sealed_tells is None))
+
+    def seal(self) -> Sealed:
+        """Let what waits leave as it is."""
+        self.sealed, self.waiting = (*self.sealed, *self.waiting), ()
+        if self.tells is not None:
+            self.sealed_tells, self.tells = self.tells, None
+        return Sealed(self.edge.ring.sent + len(self.inside), self.sealed_tells or self.telling)
+
+    def unseal(self) -> None:
+        """Let the next message be joined with what is left of it."""
+        if self.sealed:
+            self.sealed, self.waiting = (), (*self.sealed, *self.waiting)
+        self.tells, self.sealed_tells = self.tells or self.sealed_tells, None
+
+    def holds(self, sealed: Sealed) -> bool:
+        """Whether some of it has not arrived."""
+        is_told = sealed.tells is None or (sealed.tells is not self.sealed_tells and sealed.tells is not self.telling)
+        return self.edge.ring.sent < sealed.number or not is_told

@@ -1,0 +1,48 @@
+"""A message that waits to leave for another host, and what becomes of it when the next one comes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from dstorm.transport import Bytes
+
+
+class Unsent(NamedTuple):
+    """A message in the buffer."""
+
+    step: int
+    encoding: int
+    weight: float
+    share: float
+    """The part of the sender's mass that goes with it."""
+    payload: Bytes
+    """A copy, which peers may share: it is never changed."""
+
+
+def _nothing(new: Unsent) -> None:
+    """What is to be undone after a join that changes nothing beside its result."""
+
+
+class Join(NamedTuple):
+    """What becomes of the messages that wait for a peer when the next one comes."""
+
+    function: Callable[[int, Sequence[Unsent], Unsent], Sequence[Unsent]]
+    """A function of a peer, of what waits for it, oldest first, and of a new message: what waits from then on, at least
+    one message."""
+    undo: Callable[[Unsent], object] = _nothing
+    """Given a new message: undoes what the function has changed for it, if it was called, as the result is not used."""
+
+
+supersede = Join(lambda peer, waiting, new: [new])
+"""The new message alone: it says all that the older ones said. It is the default of what joins messages."""
+
+
+class Shortening(NamedTuple):
+    """What a payload becomes when it leaves."""
+
+    function: Callable[[Bytes], Bytes]
+    """A function of the payload. It returns a copy, of `nbytes` bytes."""
+    nbytes: int
+    encoding: int
+    """That of the message then."""

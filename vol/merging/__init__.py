@@ -1,0 +1,1 @@
+"""How messages are merged into an array."""

@@ -1,0 +1,1 @@
+"""Ranks that come back to a vector that others have."""

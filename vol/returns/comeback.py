@@ -1,0 +1,116 @@
+"""The part of a vector that takes up ranks which come back, and begins as that of such a rank."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from dstorm import Queues, Transport
+from dstorm.queues.consistency import Consistency
+from vol.returns.packing import Values
+from vol.returns.returning import Returning
+from vol.topology import Topology
+from vol.update import Array
+
+
+class ComesBack:
+    """The part of a vector that takes up ranks which come back, and begins as that of such a rank."""
+
+    _array: Array
+    _step: int
+    _begun: int
+    _gathered_at: int
+    _topology: Topology
+    _transport: Transport
+    _queues: Queues
+    _consistency: Consistency
+    _returning: Returning | None
+    given: Values | None = None
+    """What the others gave where this rank has come back."""
+
+    @property
+    def returning(self) -> Returning | None:
+        """The ranks that come back, as this one takes them up. None: none may."""
+        return self._returning
+
+    def announce(self, born: Sequence[int]) -> None:
+        """Say that this rank, which has come back, opens the vector. One-sided. `born`: see `Returning`."""
+        assert self._returning is not None
+        self._returning.announce(born, self._consistency)
+
+    def accompany(self, state: Callable[[], Mapping[str, Any]]) -> dict[str, Array] | None:
+        """Have ranks that come back (malt run --rejoin) get state(), beside what this vector holds. Local.
+
+        Return what this rank got so, as it has come back; None on others, and where the others have closed the vector.
+        `state()`: arrays and numbers by name, of the step at which such a rank begins. It is called within exchanges
+        of this vector, and makes none itself.
+        """
+        if self._returning is None:
+            return None
+        self._returning.beside = state
+        return self._returning.brought
+
+    def take_over(self, values: Values) -> None:
+        """Make the array that of the rank which gave `values`. Local."""
+        self._array[...] = values[0][0]
+
+    def _come_in(self, step: int) -> None:
+        """Begin at `step`, where the others are. One-sided."""
+        assert self._returning is not None
+        self._returning.begin(step)
+        self._step = self._begun = self._gathered_at = step
+        with self._queues.turn.lock:
+            self._topology.renew()
+
+    def _begin_returning(self) -> None:
+        """Take up ranks that come back from now on, where they may. Local."""
+        transport, view = self._transport, self._transport.view
+        if transport.returns is not None:
+            born = [view.incarnation(rank) for rank in range(view.size)]
+            self._returning = Returning(transport, transport.returns, self._queues, born, lambda: ([self._array], {}))
+            transport.duties.append(self._attend)
+
+    def _end_returning(self) -> None:
+        if self._attend in self._transport.duties:
+            self._transport.duties.remove(self._attend)
+
+    def _absent(self) -> frozenset[int]:
+        """The live ranks that have come back, and not opened this vector yet."""
+        return frozenset() if self._returning is None else self._returning.absent()
+
+    def _attend(self) -> None:
+        """Take up ranks that come back, between two calls, and in waits. One-sided."""
+        if not self._topology.is_present:
+            with self._queues.turn.lent() as is_free:
+                if is_free:
+                    self._topology.follow()
+
+    def _without_newcomers(self, peers: Sequence[int], step: int) -> Sequence[int]:
+        """`peers` without the ranks that were taken up when `step` had begun."""
+        if self._returning is None or not self._returning.since:
+            return peers
+        since = self._returning.since
+        left = [peer for peer in peers if step > since.get(peer, 0)]
+        for rank in [rank for rank, last in since.items() if last <= step]:
+            del since[rank]
+        if not since:
+            self._settled()
+        return left
+
+    def _settled(self) -> None:
+        """All newcomers take part from the next step on."""
+
+
+def come_in(vectors: Sequence[ComesBack]) -> None:
+    """Begin `vectors`, which were announced, at one step, with the values of others. One-sided.
+
+    All others are asked for all of them before any begins: a rank may wait for this one in the first, and would not
+    come to the end of its exchange of the second. PeerLost, DeadlinePassed, MemoryError: as `Returning`.
+    """
+    returning = {vector: vector.returning for vector in vectors if vector.returning is not None}
+    steps = {vector: one.agreed() for vector, one in returning.items()}
+    left = [vector for vector, step in steps.items() if step >= 0]
+    for vector in left:
+        vector._come_in(max(steps.values()))
+    for vector in left:
+        vector.given = returning[vector].fetched()
