@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import subprocess
-import sys
 import tempfile
 import time
 from pathlib import Path
@@ -19,20 +18,15 @@ LIMIT_S = 90
 
 
 @pytest.fixture
-def run(job_environment, tmp_path):
+def run(start_rejoining):
     """run(source, *arguments, ranks): a `malt run --survive --rejoin` of a program: its status, and what it prints."""
 
     def job(source, *arguments, ranks=3):
-        program = tmp_path / "program.py"
-        program.write_text(source)
-        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "--survive", "--rejoin", program, *arguments]
-        done = subprocess.run(
-            command, env=job_environment | {"PYTHONPATH": str(ROOT)}, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT, text=True, timeout=LIMIT_S,
-        )  # fmt: skip
-        for folder in set(re.findall("^folder .*/(.*)$", done.stdout, re.MULTILINE)):
+        with start_rejoining(source, *arguments, ranks=ranks) as process:
+            output = process.communicate(timeout=LIMIT_S)[0]
+        for folder in set(re.findall("^folder .*/(.*)$", output, re.MULTILINE)):
             assert not list(Path("/dev/shm").glob(f"{folder}-*"))
-        return done.returncode, done.stdout
+        return process.returncode, output
 
     return job
 

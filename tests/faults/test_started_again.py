@@ -13,22 +13,6 @@ pytestmark = pytest.mark.serial
 LIMIT_S = 60
 
 
-@pytest.fixture
-def start(job_environment, tmp_path):
-    """start(source, *options, ranks): a `malt run --survive --rejoin` of a program, with all that it prints."""
-
-    def job(source, *options, ranks=3):
-        program = tmp_path / "program.py"
-        program.write_text(source)
-        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "--survive", "--rejoin", *options, program]
-        environment = job_environment | {"PYTHONPATH": str(ROOT)}
-        return subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-
-    return job
-
-
 COMES_BACK = """
 import os, pathlib, signal, sys, time
 rank, life = int(os.environ["MALT_RANK"]), os.environ.get("MALT_INCARNATION", "0")
@@ -46,8 +30,8 @@ print("ends", rank, life)
 
 
 @pytest.mark.thorough
-def test_ranks_that_fail_come_back(start, tmp_path):
-    with start(COMES_BACK, "--label", "--output", str(tmp_path / "kept")) as process:
+def test_ranks_that_fail_come_back(start_rejoining, tmp_path):
+    with start_rejoining(COMES_BACK, options=["--label", "--output", str(tmp_path / "kept")]) as process:
         output, _ = process.communicate("words", timeout=LIMIT_S)
     assert process.returncode == 0, output
     for line in ("[0] ends 0 1", "[1] ends 1 0", "[2] ends 2 1"):
@@ -58,8 +42,9 @@ def test_ranks_that_fail_come_back(start, tmp_path):
     assert "the disk is full" in (kept := (tmp_path / "kept" / "rank-2.txt").read_text()) and "ends 2 1" in kept
 
 
-def test_a_job_all_of_whose_ranks_fail_ends(start):
-    with start("import os\nif os.environ['MALT_RANK'] == '2':\n    os.kill(os.getpid(), 9)\nimport nothing") as process:
+def test_a_job_all_of_whose_ranks_fail_ends(start_rejoining):
+    source = "import os\nif os.environ['MALT_RANK'] == '2':\n    os.kill(os.getpid(), 9)\nimport nothing"
+    with start_rejoining(source) as process:
         output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1 and "again" not in output
     assert output.splitlines()[-1] == "ModuleNotFoundError: No module named 'nothing'"
@@ -67,9 +52,9 @@ def test_a_job_all_of_whose_ranks_fail_ends(start):
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 @pytest.mark.thorough(but="2")
-def test_after_ctrl_c_no_rank_is_started_again(number, start, tmp_path):
+def test_after_ctrl_c_no_rank_is_started_again(number, start_rejoining, tmp_path):
     source = "import time\nprint('ready', flush=True)\ntry:\n    time.sleep(60)\nfinally:\n    import os; os._exit(7)"
-    with start(source) as process:
+    with start_rejoining(source) as process:
         for _ in range(3):
             assert process.stdout.readline() == "ready\n"
         process.send_signal(number)
@@ -85,8 +70,8 @@ def test_after_ctrl_c_no_rank_is_started_again(number, start, tmp_path):
     ],
 )
 @pytest.mark.thorough
-def test_mpi_is_refused_in_a_line(program, says, start):
-    with start(program, ranks=2) as process:
+def test_mpi_is_refused_in_a_line(program, says, start_rejoining):
+    with start_rejoining(program, ranks=2) as process:
         output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1 and says in output, output
 

@@ -224,11 +224,7 @@ class CompiledCalls:
         self._in_words[self._places.LOOKS] = _BRIEF_LOOKS
         merged = self.merge(is_mean)
         self._in_words[self._places.LOOKS] = _LOOKS_AT_ONCE
-        waited = self._clock() - start
-        behind.waited_s += waited
-        self._waiting.total_s += waited
-        if self._transport.trace is not None:
-            self._transport.trace.waited("gather", start, start + waited, [(behind.peer, waited)])
+        self._waiting.note("gather", behind, start)
         return merged
 
 

@@ -261,11 +261,7 @@ class DirectCalls:
             self._transport.progress()
             merged = self.merge(is_mean)
             looks += 1
-        waited = self._clock() - start
-        behind.waited_s += waited
-        self._waiting.total_s += waited
-        if self._transport.trace is not None:
-            self._transport.trace.waited("gather", start, start + waited, [(behind.peer, waited)])
+        self._waiting.note("gather", behind, start)
         return merged
 
     def _sends_none(self, edge: InEdge) -> bool:

@@ -1,0 +1,27 @@
+"""A job whose failed ranks are started again."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+from programs import ROOT
+
+
+@pytest.fixture
+def start_rejoining(job_environment, tmp_path):
+    """start_rejoining(source, *arguments, options, ranks): a `malt run --survive --rejoin` of a program, and a pipe
+    with all that it prints."""
+
+    def start(source, *arguments, options=(), ranks=3):
+        program = tmp_path / "program.py"
+        program.write_text(source)
+        command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "--survive", "--rejoin", *options, program]
+        environment = job_environment | {"PYTHONPATH": str(ROOT)}
+        pipe = subprocess.PIPE
+        return subprocess.Popen(
+            [*command, *arguments], env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
+        )
+
+    return start
