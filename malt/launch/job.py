@@ -159,7 +159,7 @@ def _status_of_part(state: JobState, keepers: Keepers) -> int | None:
     status = state.status()
     keepers.stop_starting()
     if status is None and not state.is_any_here() and keepers.is_cut_off(state.members()):
-        keepers.leave()
+        keepers.leave(state.members())
         return 1
     return status
 

@@ -226,7 +226,7 @@ def test_a_stopped_host_is_given_up(wakes_up, job):
 @pytest.mark.parametrize(("here", "there", "goes_on"), [(1, 1, {0}), (2, 1, {0, 1}), (1, 2, {1, 2})])
 def test_where_the_network_divides_a_job_one_side_writes(here, there, goes_on, job, tmp_path):
     process, _ = job("", 14, 2, 300, DIVIDED, here, there)
-    reports, _ = process.communicate(timeout=LIMIT_S)
+    reports, _ = process.communicate(timeout=60)  # the launcher hears the end of the ranks there, by ssh, and no report
     writes = {
         rank: [line.split() for line in file.read_text().splitlines()]
         for rank in range(here + there) if (file := tmp_path / f"writes-{rank}").exists()
@@ -237,3 +237,4 @@ def test_where_the_network_divides_a_job_one_side_writes(here, there, goes_on, j
     begun = min(float(line[0]) for line in writes[min(goes_on)] if len(line) == 1 + len(goes_on))
     assert all(at < begun for rank, at in last.items() if rank not in goes_on), (begun, last)
     assert (process.returncode == 0) == (0 in goes_on), reports
+    assert 0 in goes_on or "ended on host 10.77.0.2, and how is not known" in reports

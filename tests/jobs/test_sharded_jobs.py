@@ -77,6 +77,7 @@ before = resident()
 s = malt.sharded(200_000_000)
 s.fill(3)
 s.scale(2)
+malt.barrier()  # before others push into it
 s.push(np.ones(1000), np.arange(1000) * 200_000)
 malt.barrier()
 assert s.nnz() == 200_000_000 and s.max() == 6 + malt.size() and s.norm() > 0

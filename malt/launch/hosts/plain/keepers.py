@@ -109,9 +109,16 @@ class Keeper:
         if self.starter is None and now - self._began > START_S:
             return f"host {self.host}: nothing has come from it for {START_S:.0f} s, {names} cannot start there"
         unheard = sorted(set(self.ranks) - set(heard))
-        if unheard and self.is_done.is_set() and now - self._done_at > _UNHEARD_S:
+        if unheard and self._has_been_done():
             return f"host {self.host}: {_named(unheard)} ended there without a report, and could not start or connect"
         return ""
+
+    def is_unheard(self, members: Collection[int]) -> bool:
+        """Whether its ranks have ended, and no report of that came of some of `members`: by another way than this."""
+        return self._has_been_done() and bool({*self.ranks} & {*members})
+
+    def _has_been_done(self) -> bool:
+        return self.is_done.is_set() and time.monotonic() - self._done_at > _UNHEARD_S
 
     def pause(self) -> None:
         """Tell it that nothing will be said until the next pulse: this process is about to be stopped."""
@@ -268,27 +275,33 @@ class Keepers:
 
     def is_cut_off(self, members: Collection[int]) -> bool:
         """Whether this host has lost some others, and on those that it still hears none of the ranks `members` runs."""
-        silent = [one for one in self._keepers if self._is_silent(one)]
-        heard = [one for one in self._keepers if one not in silent]
-        return bool(silent) and all(one.is_done.is_set() or not {*one.ranks} & {*members} for one in heard)
+        lost = [one for one in self._keepers if self._is_silent(one) or one.is_unheard(members)]
+        heard = [one for one in self._keepers if one not in lost]
+        return bool(lost) and all(one.is_done.is_set() or not {*one.ranks} & {*members} for one in heard)
 
     @property
     def are_left(self) -> bool:
         """Whether hosts are given up, on which ranks may go on."""
         return bool(self._left)
 
-    def leave(self) -> None:
-        """Let the starter of this host end, and give up the hosts where ranks may go on. `last_words` says which."""
+    def leave(self, members: Collection[int]) -> None:
+        """Let the starter of this host end, and give up the hosts where ranks may go on. `last_words` says which.
+
+        `members`: as in `is_cut_off`.
+        """
         self.is_over = True
         (self._folder / OVER).touch()
         self._left = [one for one in self._keepers if self._is_silent(one) and not one.is_done.is_set()]
         silent = ", ".join(one.host for one in self._keepers if self._is_silent(one))
-        lost = "; ".join(
+        lost = [
             f"{_named(one.ranks)} may go on on host {one.host}, and print to "
             f"{one.place}/printed-* there; to end them: ssh {one.host} kill -- -{one.starter}"
             for one in self._left
-        )
-        self.last_words = f"malt run: this host has lost others: {lost or silent}\n"
+        ] + [
+            f"{_named(one.ranks)} ended on host {one.host}, and how is not known, as no report of it came"
+            for one in self._keepers if one.is_unheard(members)
+        ]  # fmt: skip
+        self.last_words = f"malt run: this host has lost others: {'; '.join(lost) or silent}\n"
 
     def collect(self, status: int, is_hurried: Callable[[], bool]) -> None:
         """Wait until all that ranks have printed there has come, as long as it comes. Says what has not.
