@@ -11,10 +11,8 @@ does not grow with the number of ranks.
 
 from __future__ import annotations
 
-import gc
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextvars import copy_context
 from functools import partial
 from itertools import pairwise
@@ -22,6 +20,7 @@ from random import Random
 from typing import Any, TypeVar
 
 from dstorm.transport import Bytes, Transport
+from dstorm.transports.simulated import garbage
 from dstorm.transports.simulated.collective import Collective
 from dstorm.transports.simulated.schedule import Schedule
 from dstorm.transports.simulated.timeline import Timeline
@@ -35,8 +34,6 @@ LONGEST_PAUSE_S = 0.01
 """Virtual time between two polls of a wait that has lasted long."""
 _SWITCH_ODDS = 0.25
 """Probability that the turn changes where it may."""
-_YOUNG_OBJECTS = 100_000
-"""After so many new objects Python's garbage collector looks at them."""
 
 
 class _Stopped(BaseException):
@@ -115,7 +112,7 @@ class Group:
         running = self._schedule.next() or 0
         self._thread = threading.get_ident()
         try:
-            with _fewer_collections():
+            with garbage.fewer_collections():
                 if self.size == 1:
                     copy_context().run(live, running)
                 else:
@@ -314,17 +311,6 @@ class Group:
     def _deliver_one(self, pieces: list[tuple[int, Bytes, Bytes]]) -> None:
         _, source, target = pieces.pop(self.random.randrange(len(pieces)))
         target[:] = source
-
-
-@contextmanager
-def _fewer_collections() -> Iterator[None]:
-    """Collect garbage less often. The queues of many ranks are objects that stay, and each collection visits them."""
-    usual, *older = gc.get_threshold()
-    gc.set_threshold(max(usual, _YOUNG_OBJECTS) if usual else 0, *older)
-    try:
-        yield
-    finally:
-        gc.set_threshold(usual, *older)
 
 
 def _root(error: BaseException) -> BaseException:
