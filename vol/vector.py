@@ -151,7 +151,7 @@ class Vector(ComesBack, Shared):
                 except PeerLost:  # a receiver failed during the wait
                     if to is not None:
                         raise
-                    peers = self._topology.outs(step)
+                    peers = self._without_newcomers(self._topology.outs(step), step)
             self._step = step
             self._weight = weight
             return sent

@@ -12,7 +12,8 @@ from programs import ROOT
 @pytest.fixture
 def start_rejoining(job_environment, tmp_path):
     """start_rejoining(source, *arguments, options, ranks): a `malt run --survive --rejoin` of a program, and a pipe
-    with all that it prints."""
+    with all that it prints. What still runs at the end of the test is killed."""
+    started = []
 
     def start(source, *arguments, options=(), ranks=3):
         program = tmp_path / "program.py"
@@ -20,8 +21,13 @@ def start_rejoining(job_environment, tmp_path):
         command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), "--survive", "--rejoin", *options, program]
         environment = job_environment | {"PYTHONPATH": str(ROOT)}
         pipe = subprocess.PIPE
-        return subprocess.Popen(
+        started.append(subprocess.Popen(
             [*command, *arguments], env=environment, stdin=pipe, stdout=pipe, stderr=subprocess.STDOUT, text=True
-        )
+        ))  # fmt: skip
+        return started[-1]
 
-    return start
+    yield start
+    for process in started:
+        process.kill()  # what it has started ends then
+        with process:  # closes its pipes
+            pass

@@ -22,8 +22,8 @@ def run(start_rejoining):
     """run(source, *arguments, ranks): a `malt run --survive --rejoin` of a program: its status, and what it prints."""
 
     def job(source, *arguments, ranks=3):
-        with start_rejoining(source, *arguments, ranks=ranks) as process:
-            output = process.communicate(timeout=LIMIT_S)[0]
+        process = start_rejoining(source, *arguments, ranks=ranks)
+        output = process.communicate(timeout=LIMIT_S)[0]
         for folder in set(re.findall("^folder .*/(.*)$", output, re.MULTILINE)):
             assert not list(Path("/dev/shm").glob(f"{folder}-*"))
         return process.returncode, output

@@ -31,8 +31,8 @@ print("ends", rank, life)
 
 @pytest.mark.thorough
 def test_ranks_that_fail_come_back(start_rejoining, tmp_path):
-    with start_rejoining(COMES_BACK, options=["--label", "--output", str(tmp_path / "kept")]) as process:
-        output, _ = process.communicate("words", timeout=LIMIT_S)
+    process = start_rejoining(COMES_BACK, options=["--label", "--output", str(tmp_path / "kept")])
+    output, _ = process.communicate("words", timeout=LIMIT_S)
     assert process.returncode == 0, output
     for line in ("[0] ends 0 1", "[1] ends 1 0", "[2] ends 2 1"):
         assert line in output.splitlines(), output
@@ -44,8 +44,8 @@ def test_ranks_that_fail_come_back(start_rejoining, tmp_path):
 
 def test_a_job_all_of_whose_ranks_fail_ends(start_rejoining):
     source = "import os\nif os.environ['MALT_RANK'] == '2':\n    os.kill(os.getpid(), 9)\nimport nothing"
-    with start_rejoining(source) as process:
-        output, _ = process.communicate(timeout=LIMIT_S)
+    process = start_rejoining(source)
+    output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1 and "again" not in output
     assert output.splitlines()[-1] == "ModuleNotFoundError: No module named 'nothing'"
 
@@ -54,11 +54,11 @@ def test_a_job_all_of_whose_ranks_fail_ends(start_rejoining):
 @pytest.mark.thorough(but="2")
 def test_after_ctrl_c_no_rank_is_started_again(number, start_rejoining, tmp_path):
     source = "import time\nprint('ready', flush=True)\ntry:\n    time.sleep(60)\nfinally:\n    import os; os._exit(7)"
-    with start_rejoining(source) as process:
-        for _ in range(3):
-            assert process.stdout.readline() == "ready\n"
-        process.send_signal(number)
-        output, _ = process.communicate(timeout=LIMIT_S)
+    process = start_rejoining(source)
+    for _ in range(3):
+        assert process.stdout.readline() == "ready\n"
+    process.send_signal(number)
+    output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 128 + number and "again" not in output, output
 
 
@@ -71,8 +71,8 @@ def test_after_ctrl_c_no_rank_is_started_again(number, start_rejoining, tmp_path
 )
 @pytest.mark.thorough
 def test_mpi_is_refused_in_a_line(program, says, start_rejoining):
-    with start_rejoining(program, ranks=2) as process:
-        output, _ = process.communicate(timeout=LIMIT_S)
+    process = start_rejoining(program, ranks=2)
+    output, _ = process.communicate(timeout=LIMIT_S)
     assert process.returncode == 1 and says in output, output
 
 

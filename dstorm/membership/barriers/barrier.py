@@ -247,18 +247,20 @@ class Barrier(WaitMonitor):
 
         MismatchedCalls: a rank has another name, and none of the flags that excuse it.
         """
-        mine = zlib.crc32(self._name)
-        for rank in self._membership.others():
-            word = self._membership.words[rank]
-            if word.entered == generation and word.name != mine and not self._membership.came_after(rank, generation):
-                if word.flags & self._excuses or self._is_excused(rank, what):
-                    return False
-                raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
+        for rank in self._elsewhere(generation):
+            if self._membership.words[rank].flags & self._excuses:
+                return False
+            raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
         return True
 
-    def _is_excused(self, rank: int, what: str) -> bool:
-        """Whether `rank`, which is in another barrier than `what`, will leave it: not where all began together."""
-        return False
+    def _elsewhere(self, generation: int) -> list[int]:
+        """The ranks that have another name for barrier `generation`."""
+        mine, words = zlib.crc32(self._name), self._membership.words
+        entered = [rank for rank in self._membership.others() if words[rank].entered == generation]
+        return [
+            rank for rank in entered
+            if words[rank].name != mine and not self._membership.came_after(rank, generation)
+        ]  # fmt: skip
 
     def _name_of(self, rank: int) -> str:
         """The name of the barrier that `rank` has entered."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
-from dstorm.errors import DeadlinePassed
+from dstorm.errors import DeadlinePassed, MismatchedCalls
 from dstorm.membership.barriers.tolerant import TolerantBarrier
 from dstorm.membership.decision import FINAL, JOINING, Word, knowledge, mask, ranks
 from dstorm.membership.returns.admission import entered_of, incarnation_in, incarnation_of, stamp, with_stamp
@@ -104,18 +104,36 @@ class RejoiningBarrier(TolerantBarrier):
                 call(rank)
             self._publish()
 
-    def _is_excused(self, rank: int, what: str) -> bool:
-        """As `Barrier._is_excused`: of two ranks the one that was admitted later leaves. Refused: it is this one.
+    def _check_names(self, what: str, generation: int) -> bool:
+        """As `Barrier._check_names`. Refused: this rank has come back, and its program to another call than the others.
 
-        Its program has come to another call than those that went on. A rank in its final barrier leaves in any case,
-        and the others wait for that.
+        Of two ranks in different calls the one that was admitted later leaves. A rank in its final barrier has finished
+        before the others. It leaves where one of them was admitted before it. Else they were all admitted after it, and
+        each of them leaves once all ranks that were before it are in their final barriers.
         """
-        stamps = self._membership.own.stamps
-        if self._flags & FINAL or not stamps or not stamps[rank] | stamps[self._rank]:
+        stamps, words = self._membership.own.stamps, self._membership.words
+        elsewhere = self._elsewhere(generation) if stamps else []
+        if not any(stamps[rank] for rank in (*elsewhere, self._rank) if elsewhere):
+            return super()._check_names(what, generation)
+        mine = stamps[self._rank], self._rank
+        if self._flags & FINAL:
+            before = [rank for rank in elsewhere if not stamps[rank] or (stamps[rank], rank) < mine]
+            if before:
+                raise MismatchedCalls(self._rank, what, before[0], self._name_of(before[0]))
             return False
-        if (stamps[rank], rank) > (stamps[self._rank], self._rank):
-            return True
-        raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(rank)}")
+        finished = {rank for rank in elsewhere if words[rank].flags & FINAL}
+        meets = [rank for rank in self._membership.others() if not self._membership.came_after(rank, generation)]
+        before = [rank for rank in meets if (stamps[rank], rank) < mine]
+        if stamps[self._rank] and before and finished >= set(before):
+            raise Refused(self._rank, f"it is in {what}, and the others have finished")
+        for rank in elsewhere:
+            if rank in finished or words[rank].flags & self._excuses:
+                continue
+            if not stamps[rank] | stamps[self._rank]:
+                raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
+            if rank in before:
+                raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(rank)}")
+        return False
 
     def _publish(self) -> None:
         if not self._returns.is_outside:  # its former incarnation may still count as alive

@@ -79,6 +79,10 @@ class Crossing:
         """What marks a slot. It has a cell of its own, as the header follows before a flush."""
         return header.writer(lambda cell: self._window.prepared(cell, peer, offset))
 
+    def forget(self) -> None:
+        """Begin a scatter: what one that has failed in its wait has written ahead does not count. Local."""
+        self._ahead = set()
+
     def send_ahead(self, edges: Sequence[OutEdge]) -> None:
         """Write payloads into slots that are free, while a scatter must not publish them yet. One-sided."""
         long = [edge for edge in edges if edge.peer in self.edges and not self._is_compact(edge)]

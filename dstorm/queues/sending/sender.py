@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import partial
 
 from dstorm import header
-from dstorm.errors import TransferFailed
+from dstorm.errors import PeerLost, TransferFailed
 from dstorm.header import DONE, WHOLE, WRITING, Header, Watched
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.deferred import Deferred
@@ -205,6 +205,7 @@ class Outbox:
                 edge.message, edge.slot = message, edge.ring.next_slot
                 edges.append(edge)
         if self._acknowledged:
+            self.crossing.forget()
 
             def missing() -> list[OutEdge]:
                 """The edges whose peers must acknowledge more before this rank may send. Local."""
@@ -216,7 +217,10 @@ class Outbox:
                 self.crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
-            edges = [edge for edge in edges if not edge.done and edge.slot != NO_SLOT]
+            for edge in edges:
+                if edge.slot == NO_SLOT:
+                    raise PeerLost(edge.peer, "it failed while this rank waited for it, and has come back")
+            edges = [edge for edge in edges if not edge.done]
         return edges
 
     def _put_payload(self, edge: OutEdge) -> None:

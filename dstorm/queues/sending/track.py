@@ -82,5 +82,5 @@ class Track:
 
     def holds(self, sealed: Sealed) -> bool:
         """Whether some of it has not arrived."""
-        is_told = sealed.tells is None or (sealed.tells is not self.sealed_tells and sealed.tells is not self.telling)
-        return self.edge.ring.sent < sealed.number or not is_told
+        has_said = sealed.tells is None or (sealed.tells is not self.sealed_tells and sealed.tells is not self.telling)
+        return self.edge.ring.sent < sealed.number or not has_said

@@ -9,7 +9,7 @@ from crossed import explore_crossed
 from mutation import plant
 from schedules import OneEnd, RecordingWindow, Violation, send
 
-from dstorm import Layout, Queues, header, parse
+from dstorm import DeadlinePassed, Layout, Queues, header, parse
 from dstorm.header import NBYTES, WHOLE, Header
 from dstorm.queues.receiving import receiver
 from dstorm.queues.sending import crossing
@@ -209,3 +209,28 @@ def test_a_long_message_travels_while_the_last_one_is_not_acknowledged(long_mess
         return transport.clock()
 
     assert run(live, sync="notify-ack")[1] < 4 * busy_s + 9 * ROUND_TRIP_S
+
+
+def test_what_a_scatter_has_written_ahead_is_forgotten_where_it_fails(long_messages):
+    """The peer has not acknowledged within the deadline. The next scatter sends what it was given."""
+
+    def live(rank, queues, transport):
+        def until(time):
+            while transport.clock() < time:
+                transport.pause(12)
+
+        got = []
+        if rank == 0:
+            send(queues, [1], 1, payload(0, 1))
+            with pytest.raises(DeadlinePassed):
+                send(queues, [1], 2, payload(0, 77))
+            until(15)
+            send(queues, [1], 2, payload(0, 2))
+            return got
+        for time in (12, 20):  # the deadline is 5 s
+            until(time)
+            got += steps_of(queues.receive(lambda: [0], newest=False))
+            queues.acknowledge()
+        return got
+
+    assert run(live, sync="notify-ack")[1] == [1, 2]

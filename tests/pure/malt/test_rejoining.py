@@ -27,7 +27,7 @@ class Job:
 
     def __init__(self, size, seed, failures, again):
         self.group = Group(size, seed, failures, again)
-        self.arenas, self.ended = {}, set()
+        self.arenas, self.ended, self.left = {}, set(), set()
 
     def transport(self, rank):
         """The transport of `rank`, in its present incarnation."""
@@ -57,6 +57,7 @@ class Job:
                 result = f"out: {why}"
             except MismatchedCalls:  # it has ended before the others: they do not wait for it
                 transport.close()
+                self.left.add(rank)
             self.ended.add(rank)
             self.group.failed.add(rank)  # its process ends
             return result
@@ -163,6 +164,32 @@ def test_a_rank_that_ends_before_the_others_holds_up_nobody():
     """It has come back once all had closed the vector. They are in another call, one of them admitted after it."""
     job = Job(5, 2838, {0: 44, 4: 70}, {0: [37, 69, 0], 4: [0]})
     check(job.run(lambda transport: trained(transport, "notify-ack", "all")), None, "notify-ack")
+
+
+@pytest.mark.parametrize("turn", [20, 36, 52])
+def test_ranks_that_have_finished_go_before_one_that_has_come_back_to_another_call(turn):
+    """They are at the end of the session. It is the one that is left out, in a line."""
+
+    def live(transport):
+        v = malt.vector(np.zeros(4), sync="asp")
+        if v.closed or v.step:
+            malt.barrier()
+            return "came"
+        for _ in range(8):
+            v.scatter()
+            v.gather()
+            transport.pause(14)
+        v.close()
+        for _ in range(30):
+            transport.attend()
+            transport.pause(14)
+        return "ended"
+
+    job = Job(3, turn, {2: turn}, {2: [0]})
+    found = job.run(live)
+    assert not job.left
+    assert found[:2] == ["ended", "ended"], found
+    assert found[2] is None or str(found[2]).startswith("out: malt: rank 2 stays out: "), found
 
 
 @pytest.mark.parametrize("seed", range(300))

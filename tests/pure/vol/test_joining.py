@@ -191,12 +191,12 @@ def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
         encoding, payload = encode_rows(form, RowValues(rows, np.full((len(rows), 2), step, np.float32)))
         return Unsent(step, encoding, weight, 0.5, payload)
 
-    def shown(parcels):
-        contents = [decode(form, one.encoding, one.payload) for one in parcels]
+    def shown(unsent):
+        contents = [decode(form, one.encoding, one.payload) for one in unsent]
         assert all(len(one.rows) <= capacity for one in contents)
         values = [one.part(0, len(one.rows)) for one in contents]
         return [(one.step, one.weight, content.rows.tolist(), part[:, 0].round(3).tolist())
-                for one, content, part in zip(parcels, contents, values, strict=True)]  # fmt: skip
+                for one, content, part in zip(unsent, contents, values, strict=True)]  # fmt: skip
 
     join = row_join(form, adds=False).function
     waiting = join(1, join(1, [], unsent(1, 1.0, [0, 1, 2])), unsent(2, 9.0, [1, 5]))
@@ -218,11 +218,11 @@ def test_rows_that_several_waiting_messages_share_are_added_where_there_is_room(
     waiting = unknown(1, unknown(1, [unsent(1, [0, 1, 2], 1)], unsent(2, [2, 3, 4], 40_000)), unsent(3, [2, 3], 40_000))
     contents = [decode(form, one.encoding, one.payload) for one in adding(1, waiting, unsent(4, [5, 6, 7], 2048))]
     assert all(len(one.rows) <= 3 for one in contents)
-    told = np.zeros(N)
+    heard = np.zeros(N)
     for one in contents:
-        told[one.rows] += one.part(0, len(one.rows))[:, 0]
+        heard[one.rows] += one.part(0, len(one.rows))[:, 0]
     most = float(np.finfo(np.float16).max)  # 80,000 is beyond the wire
-    assert told.tolist() == [1, 1, most, most, 40_000, 2048, 2048, 2048, 0, 0, 0, 0]
+    assert heard.tolist() == [1, 1, most, most, 40_000, 2048, 2048, 2048, 0, 0, 0, 0]
 
 
 def test_a_weighted_mean_takes_the_newest_weight():

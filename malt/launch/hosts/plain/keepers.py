@@ -30,11 +30,11 @@ from malt.runner.program import PIPES
 _KEEPER = str(Path(__file__).with_name("keeper.py"))
 SILENT_S, SILENT_ALONE_S = 5.0, 30.0
 """A host that was not heard of for so long is cut off, or down, for the end of a job whose ranks here have left; and of
-one that never had ranks here."""
+one that never had ranks here. SILENT_S after the end of a host's ranks no report of them comes any more."""
 START_S = 60.0
 """How long ssh may take until the keeper has started its ranks."""
 _UNHEARD_S = 2.0
-"""How long after the end of a host's ranks what they have reported may come."""
+"""How long after the end of a host's ranks their first report may come, before they have met the others."""
 _ENDS_S, _POLL_S = 5.0, 0.05
 """How long a keeper may take to end."""
 _SAYS_S = 1.0
@@ -109,16 +109,17 @@ class Keeper:
         if self.starter is None and now - self._began > START_S:
             return f"host {self.host}: nothing has come from it for {START_S:.0f} s, {names} cannot start there"
         unheard = sorted(set(self.ranks) - set(heard))
-        if unheard and self._has_been_done():
+        if unheard and self.is_done.is_set() and now - self._done_at > _UNHEARD_S:
             return f"host {self.host}: {_named(unheard)} ended there without a report, and could not start or connect"
         return ""
 
     def is_unheard(self, members: Collection[int]) -> bool:
         """Whether its ranks have ended, and no report of that came of some of `members`: by another way than this."""
-        return self._has_been_done() and bool({*self.ranks} & {*members})
+        return self.has_been_done() and bool({*self.ranks} & {*members})
 
-    def _has_been_done(self) -> bool:
-        return self.is_done.is_set() and time.monotonic() - self._done_at > _UNHEARD_S
+    def has_been_done(self) -> bool:
+        """Whether its ranks ended so long ago that what they have reported has come."""
+        return self.is_done.is_set() and time.monotonic() - self._done_at > SILENT_S
 
     def pause(self) -> None:
         """Tell it that nothing will be said until the next pulse: this process is about to be stopped."""
@@ -127,6 +128,8 @@ class Keeper:
     def resume(self) -> None:
         """Take it as heard of now: this process was stopped."""
         self._heard_at = time.monotonic()
+        if self.is_done.is_set():
+            self._done_at = self._heard_at
         self._say(b"alive\n")
 
     def stop_starting(self) -> None:
@@ -256,8 +259,9 @@ class Keepers:
         return pause_and_suspend
 
     def unreached(self) -> set[int]:
-        """The ranks on hosts that are not heard of any more."""
-        return {rank for one in self._keepers if self._is_silent(one) for rank in one.ranks}
+        """The ranks of which no more is heard: their hosts are not, or they ended there a while ago."""
+        lost = [one for one in self._keepers if self._is_silent(one) or one.has_been_done()]
+        return {rank for one in lost for rank in one.ranks}
 
     def have_failed(self, heard: Collection[int]) -> bool:
         """Whether ranks of a host cannot meet the others. Prints why, once. `heard`: as in `Keeper.failure`."""
@@ -298,7 +302,8 @@ class Keepers:
             f"{one.place}/printed-* there; to end them: ssh {one.host} kill -- -{one.starter}"
             for one in self._left
         ] + [
-            f"{_named(one.ranks)} ended on host {one.host}, and how is not known, as no report of it came"
+            f"{_named(sorted({*one.ranks} & {*members}))} ended on host {one.host}, and how is not known, as no report "
+            "of it came"
             for one in self._keepers if one.is_unheard(members)
         ]  # fmt: skip
         self.last_words = f"malt run: this host has lost others: {'; '.join(lost) or silent}\n"
