@@ -97,9 +97,13 @@ with all headers; epochs are rank 0's. Where most runs do not get there, the low
 
 {notes}"""
 LINK_NOTES = """\
-- An Allreduce takes 17 ms: 190 KB each way, which is what the link carries in 15. A rank of asp makes 30 to 90 epochs
-  in the time of 5, on its own rows, and merges what has come. It waits for nobody, and gets there as soon, not sooner:
-  along "hierarchical" each host sends two models an exchange, so it hears of the other host every 30 ms at best.
+- An Allreduce takes 17 ms: 190 KB each way, which is what the link carries in 15. A rank of asp makes more epochs in
+  that time, on its own rows, and merges what has come. Along "hierarchical" each host sends two models an exchange, and
+  hears of the other host every 30 ms at best, every 8 ms as int8. Models weigh by what is new in them there.
+- With Open MPI asp along "hierarchical" is sooner than an Allreduce, with rounded models by much: it needs the fewest
+  messages. With MPICH less: a rank takes 6 ms between two exchanges there, as four ranks and their transfer threads
+  share two cores, and MPICH does not yield while it waits. Single runs differ by more than that, with either: which
+  models meet is a matter of chance.
 - Sparse vectors send the same mean in 40 % of the bytes under bsp. Under asp the target is not reached. A rank does not
   pass on rows that it has merged, unless its own examples have them, which may be why.
 - Changes as int8 go to all ranks: two on the other host. Four messages of a quarter are as many bytes as an Allreduce.
@@ -107,10 +111,9 @@ LINK_NOTES = """\
 - A quarter of the blocks is a third of the bytes. Such an exchange needs 5 ms of the link, and takes 9 to 22: a rank
   computes for 3 ms to choose and round them, and four ranks share two cores. To wait takes as much processor time as
   that: without its yield Open MPI's Allreduce took 47 ms.
-- The row "asp, hierarchical", here and below, was measured when models had a plain mean. Now they weigh by what is new
-  in them, and may be rounded between hosts. With MPICH, in a run of its own, medians of three: an Allreduce 0.48 s; asp
-  along "hierarchical" 0.51 s, with `wire="float16"` 0.35 s, with `wire="int8"` 0.39 s. A rank takes 6 ms between two
-  exchanges there: four ranks and their transfer threads share two cores. With Open MPI it was not measured anew."""
+- "bsp, all, int8" with Open MPI: most runs take 0.6 to 1.1 s, some two to thirty times as long. An exchange stands
+  still there for 0.4 to 1.4 s now and then: some ranks are in MPI_Win_flush, the others call MPI while they wait, and
+  TCP has no timeouts. Why is not known. It began when scatters under bsp left their last flush for later."""
 FAR = """## 40 ms and losses
 
 The same where a packet takes 20 ms each way, and 1 % of them are lost; the rate is not held. TCP resends
@@ -122,7 +125,8 @@ them, with cubic.
 FAR_NOTES = """\
 Along "all" asp is twice as soon as an Allreduce with MPICH. With Open MPI it is not there in 12 s, where an Allreduce
 takes 22. Along "hierarchical" it is not there in 12 s with either: half as many models of the other host arrive. A host
-sends 0.2 to 0.6 MB/s where 1 % is lost, while its ranks train on. Other programs were at work meanwhile."""
+sends 0.2 to 0.6 MB/s where 1 % is lost, while its ranks train on. Other programs were at work meanwhile, and models had
+a plain mean."""
 GRAPHS = """## Bytes by graph
 
 The same with no delay and no limit, under bsp, where bytes and objectives are the same in each run: payload bytes that
