@@ -205,7 +205,8 @@ class Outbox:
                 edge.message, edge.slot = message, edge.ring.next_slot
                 edges.append(edge)
         if self._acknowledged:
-            self.crossing.forget()
+            if self.crossing.edges:
+                self.crossing.forget()
 
             def missing() -> list[OutEdge]:
                 """The edges whose peers must acknowledge more before this rank may send. Local."""
@@ -217,11 +218,16 @@ class Outbox:
                 self.crossing.send_ahead([edge for edge in behind if edge.ring.may_send(edge.ring.depth)])
             if self._waiting.until_none(what, missing):
                 self._waiting.check_alive(edges)
-            for edge in edges:
-                if edge.slot == NO_SLOT:
-                    raise PeerLost(edge.peer, "it failed while this rank waited for it, and has come back")
+                self._check_slots(edges)
             edges = [edge for edge in edges if not edge.done]
         return edges
+
+    @staticmethod
+    def _check_slots(edges: Iterable[OutEdge]) -> None:
+        """PeerLost: the slot that a message had got is one of a former incarnation of its receiver."""
+        for edge in edges:
+            if edge.slot == NO_SLOT:
+                raise PeerLost(edge.peer, "it failed while this rank waited for it, and has come back")
 
     def _put_payload(self, edge: OutEdge) -> None:
         """Start to write the payload of the edge's message."""

@@ -246,10 +246,12 @@ class TimedGroup(Group):
             return
 
         def answer() -> None:
+            """Read, once the request has come to `peer`, and send what was read. Local."""
             copy(slice(None))
             self._timeline.at(self._links.leave(peer, nbytes, self.now), enter)
 
         def enter() -> None:
+            """Let what was read come in, and `rank` go on then. Local."""
             self._timeline.at(self._links.enter(rank, nbytes, self.now), partial(self._timeline.add, rank))
 
         self._timeline.at(self.now + self._network.latency_s, answer)
@@ -281,6 +283,7 @@ class TimedGroup(Group):
         puts = self._carried[rank]
 
         def known(left_s: float) -> None:
+            """Call `event` once all has arrived, which is in `left_s`. Local."""
             self._timeline.at(self.now + max(0.0, left_s), event)
 
         puts.known = known

@@ -124,15 +124,18 @@ class SimulatedTransport:
         return sorted(self._group.failed)
 
     def allgather(self, data: bytes) -> list[bytes]:
+        """As `Transport.allgather`. Collective."""
         return list(self._gather("allgather", data, "allgather").things)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
+        """As `Transport.alltoall`. Collective."""
         given = self._gather("alltoall", {peer: part.copy() for peer, part in parts.items()}, "alltoall").things
         return {rank: theirs.get(self.rank, np.empty(0, np.uint8)) for rank, theirs in enumerate(given)}
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None
     ) -> None:  # fmt: skip
+        """As `Transport.allreduce`. Collective."""
         collective = self._gather("allreduce", array.astype(reduction.accumulator(array.dtype)), "allreduce")
         if collective.result is None:
             parts = {rank: collective.things[rank] for rank in reduction.counting(weights, range(self.size))}
@@ -148,11 +151,13 @@ class SimulatedTransport:
         raise WithoutMpi("MPI_Reduce")
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
+        """As `Transport.broadcast`. Collective."""
         root = root or 0
         mine = array.copy() if self.rank == root else None
         array[...] = self._gather("broadcast", mine, "broadcast").things[root]
 
     def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
+        """As `Transport.barrier`. Collective."""
         self._gather(what, None, patience_s=patience_s)
 
     def _gather(self, what: str, thing: Any, kind: str = "", patience_s: float | None = None) -> Collective:

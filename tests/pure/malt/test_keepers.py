@@ -112,6 +112,32 @@ def test_a_stop_of_the_launcher_is_no_silence(start, monkeypatch):
     assert said[0] == b"pause\n" and set(said[1:]) == {b"alive\n"}
 
 
+ENDED = "say('started', 7); say('done', None)\nwhile True: say('alive', None); time.sleep(0.02)"
+"""The ranks have ended, and the host is heard."""
+
+
+def test_ranks_that_ended_a_while_ago_without_a_report_are_lost(start, monkeypatch):
+    """As where the network between the hosts fails, and ssh goes on."""
+    monkeypatch.setattr(module, "SILENT_S", 0.5)
+    keepers = start(ENDED)
+    assert the(keepers).is_done.wait(10)
+    assert not keepers.is_cut_off({1}) and not keepers.unreached()  # reports may come
+    wait_for(lambda: keepers.is_cut_off({1}))
+    assert keepers.unreached() == {1}
+    assert not keepers.is_cut_off(set())  # all reports have come
+    keepers.leave({1})
+    assert not keepers.are_left
+    assert "rank 1 ended on host b, and how is not known" in keepers.last_words
+
+
+def test_a_stop_of_the_launcher_gives_reports_their_time_again(start, monkeypatch):
+    monkeypatch.setattr(module, "SILENT_S", 0.5)
+    keepers = start(ENDED)
+    wait_for(lambda: keepers.is_cut_off({1}))
+    keepers.pausing(lambda number: None)(signal.SIGCONT)
+    assert not keepers.is_cut_off({1})
+
+
 def test_output_that_cannot_be_printed_is_no_silence(start, tmp_path, monkeypatch):
     monkeypatch.setattr(module, "SILENT_S", 0.1)
     os.mkfifo(tmp_path / "out-1")
