@@ -13,8 +13,16 @@ from typing import Any
 
 from dstorm.errors import DeadlinePassed, MismatchedCalls
 from dstorm.membership.barriers.tolerant import TolerantBarrier
-from dstorm.membership.decision import FINAL, JOINING, Word, knowledge, mask, ranks
-from dstorm.membership.returns.admission import entered_of, incarnation_in, incarnation_of, stamp, with_stamp
+from dstorm.membership.decision import DESERTED, FINAL, JOINING, Word, knowledge, mask, ranks
+from dstorm.membership.returns.admission import (
+    Verdict,
+    entered_of,
+    incarnation_in,
+    incarnation_of,
+    stamp,
+    verdict,
+    with_stamp,
+)
 from dstorm.membership.returns.board import Note
 from dstorm.membership.returns.returns import Returns
 
@@ -107,32 +115,23 @@ class RejoiningBarrier(TolerantBarrier):
     def _check_names(self, what: str, generation: int) -> bool:
         """As `Barrier._check_names`. Refused: this rank has come back, and its program to another call than the others.
 
-        Of two ranks in different calls the one that was admitted later leaves. A rank in its final barrier has finished
-        before the others. It leaves where one of them was admitted before it. Else they were all admitted after it, and
-        each of them leaves once all ranks that were before it are in their final barriers.
+        Where ranks have come back, `verdict` says which of those in different calls leave.
         """
         stamps, words = self._membership.own.stamps, self._membership.words
-        elsewhere = self._elsewhere(generation) if stamps else []
-        if not any(stamps[rank] for rank in (*elsewhere, self._rank) if elsewhere):
+        elsewhere = self._elsewhere(generation)
+        if not any(stamps[rank] for rank in (*elsewhere, self._rank) if stamps and elsewhere):
             return super()._check_names(what, generation)
-        mine = stamps[self._rank], self._rank
-        if self._flags & FINAL:
-            before = [rank for rank in elsewhere if not stamps[rank] or (stamps[rank], rank) < mine]
-            if before:
-                raise MismatchedCalls(self._rank, what, before[0], self._name_of(before[0]))
-            return False
+        others = self._membership.others()
+        meets = [rank for rank in others if not self._membership.came_after(rank, generation)]
         finished = {rank for rank in elsewhere if words[rank].flags & FINAL}
-        meets = [rank for rank in self._membership.others() if not self._membership.came_after(rank, generation)]
-        before = [rank for rank in meets if (stamps[rank], rank) < mine]
-        if stamps[self._rank] and before and finished >= set(before):
-            raise Refused(self._rank, f"it is in {what}, and the others have finished")
-        for rank in elsewhere:
-            if rank in finished or words[rank].flags & self._excuses:
-                continue
-            if not stamps[rank] | stamps[self._rank]:
-                raise MismatchedCalls(self._rank, what, rank, self._name_of(rank))
-            if rank in before:
-                raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(rank)}")
+        if self._flags & FINAL:
+            finished.add(self._rank)
+        left = [rank for rank in elsewhere if not words[rank].flags & DESERTED]
+        found, cause = verdict(stamps, self._rank, meets, left, finished)
+        if found is Verdict.DIFFERS:
+            raise MismatchedCalls(self._rank, what, cause, self._name_of(cause))
+        if found is Verdict.LEAVES:
+            raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(cause)}")
         return False
 
     def _publish(self) -> None:

@@ -8,7 +8,8 @@ failure is one of the incarnation that the stamp beside it names, so no failure 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from enum import Enum
 
 _BARRIER_BITS = 40
 Stamps = Sequence[int]
@@ -63,3 +64,40 @@ def still_failed(failed: int, stamps: Stamps, now: Stamps) -> int:
         if one:
             failed &= ~(1 << rank)
     return failed
+
+
+class Verdict(Enum):
+    """What a rank does that is in another collective call than others."""
+
+    WAITS = "the others leave, and it goes on"
+    LEAVES = "it has come back, and its program to another call than those that went on: it leaves"
+    DIFFERS = "the programs differ; or it has finished before the others, and leaves"
+
+
+def verdict(
+    stamps: Stamps, rank: int, meets: Collection[int], elsewhere: Collection[int], finished: Collection[int]
+) -> tuple[Verdict, int]:
+    """What `rank` does, and the rank because of which; itself where it waits.
+
+    `meets`: the ranks that its call is with. `elsewhere`: those of them that are in another one. `finished`: the ranks
+    in their final barrier, `rank` itself among them. Of two ranks in different calls the one that was admitted later
+    leaves. A rank that has finished leaves where one elsewhere was admitted before it. Else these were all admitted
+    after it, and each of them leaves once all that were before it have finished.
+    """
+
+    def earlier(one: int) -> bool:
+        """Whether `one` was admitted before `rank`."""
+        return (stamps[one], one) < (stamps[rank], rank)
+
+    if rank in finished:
+        causes = [one for one in elsewhere if not stamps[one] or earlier(one)]
+        return (Verdict.DIFFERS, causes[0]) if causes else (Verdict.WAITS, rank)
+    before = list(filter(earlier, meets))
+    if stamps[rank] and before and {*finished} >= {*before}:
+        return Verdict.LEAVES, before[0]
+    for one in elsewhere:
+        if one not in finished and not stamps[one] | stamps[rank]:
+            return Verdict.DIFFERS, one
+        if one not in finished and earlier(one):
+            return Verdict.LEAVES, one
+    return Verdict.WAITS, rank
