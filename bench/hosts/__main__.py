@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.hosts import failures, page, planning, programs, starts, training, ways
-from bench.hosts.trials import YIELD
+from bench.hosts.trials import YIELD, sharing_cores
 from bench.svm import task
 
 ROOT = Path(__file__).parents[2]
@@ -149,8 +149,9 @@ def main() -> None:
         sys.exit(f"bench.hosts is skipped: it {task.NO_RCV1}")
     beside = options.write and options.write.with_suffix(".json")
     found: dict[str, Any] = json.loads(beside.read_text()) if beside and beside.exists() else {}
-    for python in options.mpi:
-        found[_family(python)] = found.get(_family(python), {}) | measured(python, options.only, options.quick)
+    with sharing_cores():
+        for python in options.mpi:
+            found[_family(python)] = found.get(_family(python), {}) | measured(python, options.only, options.quick)
     print(page.text(found))
     if beside:
         beside.write_text(json.dumps(found) + "\n", encoding="utf-8")
