@@ -101,9 +101,13 @@ class View:
         raise PeerLost(rank, why)
 
     def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
-        """The edges of `edges` whose peers are alive."""
+        """The edges of `edges` whose peers are alive, as the incarnations that they mean."""
         failed = self.failed
         return [edge for edge in edges if edge.peer not in failed] if failed else list(edges)
+
+    def has(self, rank: int, incarnation: int) -> bool:
+        """Whether that incarnation of `rank` is a member, and alive."""
+        return Member(rank, incarnation) in {Member(one, self.incarnation(one)) for one in self.alive}
 
     def reachable(self, neighbours: Neighbours) -> Neighbours:
         """A function that returns the ranks that a rank must be able to reach, ascending.
@@ -135,6 +139,14 @@ class FaultTolerantView(View):
     def incarnation(self, rank: int) -> int:
         """As `View.incarnation`."""
         return self._incarnations[rank]
+
+    def to_living(self, edges: Iterable[Edge]) -> list[Edge]:
+        """As `View.to_living`."""
+        left = super().to_living(edges)
+        if not any(self._incarnations):
+            return left
+        meant = self._incarnations
+        return [edge for edge in left if getattr(edge, "incarnation", None) in (None, meant[edge.peer])]
 
     def change(
         self, failed: Iterable[int] = (), joined: Iterable[int] = (), incarnations: Mapping[int, int] | None = None

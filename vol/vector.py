@@ -134,6 +134,8 @@ class Vector(ComesBack, Shared):
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = arguments.weight(self.name, weight)
             self._topology.follow()
+            if self._returning is not None:
+                self._returning.opened_all()
             if self._at_once is not None and rows is None and to is None:
                 done = self._at_once.send(step, weight, self._mass)
                 if done is not None:
@@ -192,6 +194,8 @@ class Vector(ComesBack, Shared):
             lockstep = self._consistency.lockstep
             if lockstep and self._gathered_at == self._step:
                 return Gathered()
+            if lockstep and self._returning is not None:
+                self._returning.hold(self._step)
             if self._consistency.acknowledges and _counts_examples(function):
                 function = AVG
             is_simple = function is AVG or (lockstep and function is SUM)

@@ -43,6 +43,8 @@ class Awaited:
     """Seconds spent waiting for the peer."""
     done: bool = False
     """Whether the peer has closed its end."""
+    incarnation: int | None = None
+    """The incarnation of the peer that is meant, as long as it has not come back here. None: any."""
 
     def renew(self, now: float) -> None:
         """Begin anew, as one of the two ranks has come back."""

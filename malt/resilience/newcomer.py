@@ -55,8 +55,8 @@ class Newcomer:
     def __init__(self, transport: SurvivingTransport, barrier: RejoiningBarrier) -> None:
         self._transport, self._barrier = transport, barrier
         self.announced: list[Vector] = []
-        self.is_gathering = False
-        """Both as in malt/world/world.py."""
+        self.is_gathering = self.is_led = False
+        """These as in malt/world/creations.py."""
         self._made: list[dict[str, Any]] = []
         self._replicas: list[dict[str, Any]] = []
 
@@ -88,6 +88,10 @@ class Newcomer:
         """As `Newcomer.replace` of malt/world/world.py."""
         places = [place for place, one in enumerate(world.vectors) if getattr(one, "entry", None) is entry]
         world.vectors[places[0]] = made
+
+    def has_more(self, world: World) -> bool:
+        """As `Newcomer.has_more` of malt/world/creations.py."""
+        return any(isinstance(one, Awaited) for one in world.vectors)
 
     def _check(self, world: World, call: str, described: dict[str, Any], theirs: dict[str, Any]) -> None:
         for key, value in theirs.items():

@@ -90,6 +90,14 @@ def come_in(world: World) -> None:
             vector.close()
         else:
             vector.take_over(vector.given)
+    if not world.newcomer.has_more(world):
+        world.transport.returns.opened_all()
+    elif not world.newcomer.is_led:
+        returning = [vector.returning for vector in vectors if not vector.closed]
+        leading = [one for one in returning if one is not None and one.is_lockstep]
+        world.newcomer.is_led = bool(leading)
+        for one in leading[:1]:
+            one.await_holds()
 
 
 def agree_on_replica(

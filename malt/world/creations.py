@@ -27,12 +27,17 @@ class Newcomer(Protocol):
     """The vectors that it has announced, and not begun yet."""
     is_gathering: bool
     """Whether more are to be announced before they begin."""
+    is_led: bool
+    """Whether one under lockstep has begun, in which the others hold until all are opened."""
 
     def match(self, world: World, call: str, described: dict[str, Any]) -> dict[str, Any] | None:
         """What the others have made by the same call. None: they have not made it yet, and all make it."""
 
     def match_replica(self, world: World, described: dict[str, Any]) -> bool:
         """Whether the others have made the same Replica."""
+
+    def has_more(self, world: World) -> bool:
+        """Whether the others have vectors that it has not made yet."""
 
     def replace(self, world: World, made: OpenVector, entry: dict[str, Any]) -> None:
         """Keep the vector `made` where the others keep theirs."""

@@ -14,6 +14,7 @@ import malt
 from dstorm import SoloTransport
 from dstorm.errors import OverlappingCalls
 from dstorm.queues.consistency import parse
+from dstorm.queues.waiting import Awaited
 from dstorm.turn import Turn
 from malt.session import session
 from malt.world.world import World
@@ -118,7 +119,7 @@ def test_an_exchange_over_another_is_refused(monkeypatch):
 
 
 def test_a_close_ends_the_wait_of_another_thread(vector, monkeypatch):
-    entered, edge = threading.Event(), SimpleNamespace(peer=0, step=0, heard_at=0.0, waited_s=0.0)
+    entered, edge = threading.Event(), Awaited(0, heard_at=0.0)
 
     def missing():
         entered.set()

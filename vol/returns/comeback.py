@@ -67,7 +67,10 @@ class ComesBack:
         transport, view = self._transport, self._transport.view
         if transport.returns is not None:
             born = [view.incarnation(rank) for rank in range(view.size)]
-            self._returning = Returning(transport, transport.returns, self._queues, born, lambda: ([self._array], {}))
+            self._returning = Returning(
+                transport, transport.returns, self._queues, born, lambda: ([self._array], {}),
+                self._consistency.lockstep,
+            )  # fmt: skip
             transport.duties.append(self._attend)
 
     def _end_returning(self) -> None:

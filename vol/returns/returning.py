@@ -8,25 +8,31 @@ from typing import Any
 from dstorm import DeadlinePassed, Queues, Transport
 from dstorm.membership.returns.returns import Answer, Opening, Returns
 from dstorm.queues.consistency import Consistency
+from dstorm.queues.waiting import Awaited
 from vol.returns.packing import Values, joined, pack, packed_nbytes, parted, unpack
 from vol.update import Array
 
 _BASE_BITS = 40
 """Edges between two incarnations number their messages from a base that these bits are the room of."""
 
+_HOLDS = 0.25
+"""The share of the deadline for which a newcomer waits until the others hold."""
+
 
 class Returning:
     """The ranks that come back to one vector, as this rank sees them. All methods are Local where not said otherwise.
 
     `born`: the incarnations of all ranks that have it since it was made. `values()`: what a newcomer gets.
+    `is_lockstep`: whether the ranks go on step by step.
     """
 
     def __init__(
         self, transport: Transport, returns: Returns, queues: Queues, born: Sequence[int],
-        values: Callable[[], Values],
+        values: Callable[[], Values], is_lockstep: bool = False,
     ) -> None:  # fmt: skip
         self._transport, self._returns, self._queues = transport, returns, queues
         self._born = born
+        self.is_lockstep = is_lockstep
         self.values = values
         """What a newcomer gets."""
         self.is_steady = True
@@ -41,6 +47,8 @@ class Returning:
         """The incarnations that were taken up, by rank."""
         self.since: dict[int, int] = {}
         """The steps at which newcomers were taken up: their scatters go on without them."""
+        self._held: dict[int, tuple[int, Awaited]] = {}
+        """Under lockstep the newcomers that opened vectors still when they were last looked at, with these steps."""
         self._copied_at: dict[int, int] = {}
         """The copies that wait for their newcomers: the step of each, -1 for none, by rank."""
         self._has_closed: set[int] = set()
@@ -79,10 +87,36 @@ class Returning:
                 self._queues.renew(rank, self.base(rank))
                 self._drop(rank)  # what was for its former incarnation
                 self.since[rank] = step
+                if self.is_lockstep:
+                    self._held[rank] = step, Awaited(rank, heard_at=self._transport.clock())
                 self._returns.answer(rank, self._place, Answer(step, self._queues.closed))
             self._serve_as_asked(rank, opening, merged)
         for rank in {*self._copied_at, *self._memory}.difference(self._view.alive):
             self._drop(rank)
+
+    def hold(self, step: int) -> None:
+        """Return once this rank may pass the gather of `step` under lockstep. One-sided. DeadlinePassed.
+
+        A newcomer opens vectors one by one. Along most graphs ranks that do not gather from it would go on meanwhile,
+        and be at a later step in the vectors that it opens next than those which wait for it. So none passes the step
+        after that at which it begins, in the first vector, before it has opened all; and it opens the next one when all
+        are there (`await_holds`).
+        """
+        if self._held:
+            self._queues.waiting.until_none("gather", lambda: self._holding(step))
+
+    def _holding(self, step: int) -> list[Awaited]:
+        """The newcomers because of which this rank may not pass the gather of `step` yet."""
+        found = []
+        left = self._held.keys() - {*self._view.alive}
+        for rank, (since, awaited) in tuple(self._held.items()):
+            opening = self._returns.opening(rank, self._place)
+            if rank in left or opening is None or not self._returns.opens_more(rank):
+                del self._held[rank]
+            elif step > max(since, opening.asked):
+                found.append(awaited)
+                self._returns.hold(rank, self._place)
+        return found
 
     def _serve_as_asked(self, rank: int, opening: Opening, merged: int) -> None:
         if opening.server != self._rank:
@@ -148,6 +182,10 @@ class Returning:
 
     # -- the newcomer -----------------------------------------------------------------------------------------
 
+    def opened_all(self) -> None:
+        """As `Returns.opened_all`: this rank exchanges, so it opens no more for now. One-sided."""
+        self._returns.opened_all()
+
     def announce(self, born: Sequence[int], consistency: Consistency) -> None:
         """Say that this rank opens the vector that the others have. One-sided. `born`: as they have it.
 
@@ -195,6 +233,19 @@ class Returning:
             self._pause()
         return None
 
+    def await_holds(self) -> None:
+        """Return once all that have the vector hold in it. One-sided.
+
+        Not longer than a quarter of the deadline: they may exchange it no more.
+        """
+        until = self._transport.clock() + _HOLDS * self._queues.waiting.deadline_s
+        while self._transport.clock() < until:
+            answers = self._returns.answers(self._place)
+            closed = {rank for rank, one in answers.items() if one.closed}
+            if not set(self._peers()) - closed - self._returns.holding(self._place):
+                return
+            self._pause()
+
     def _heard(self, asked: int) -> dict[int, Answer]:
         """The answers so far. Another rank is asked where the server has closed the vector, or may have failed."""
         answers = self._returns.answers(self._place)
@@ -233,6 +284,6 @@ class Returning:
         if offset < 0:
             raise MemoryError(f"no room for {nbytes / 1e6:,.1f} MB of a rank that comes back: make room in /dev/shm")
         found, self.brought = parted(unpack(self._returns.arena.read(server, offset, nbytes)))
-        self._returns.open(self._place, Opening(-1, 0))
+        self._returns.open(self._place, Opening(-1, self._wanted))
         return found
 

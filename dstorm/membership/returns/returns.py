@@ -4,6 +4,9 @@ A rank that comes back, the newcomer, opens vectors one by one, each by its plac
 arena. It asks one rank, the server, for the values. Every live rank that has the vector open takes it up, at a step of
 its own, and answers. From that step on it sends to the newcomer and waits for it. The newcomer begins at the largest of
 these steps, and says so. The server answers with the place of the values in its own part of the arena.
+
+It also says while it still opens vectors. Until it has opened all, ranks hold in their first exchange with it, and say
+so (vol/returns/returning.py).
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ from dstorm.transport import Bytes
 from dstorm.view import View
 
 _K, _FOR, _PROCESS, _OPEN, _ANSWERS = "incarnation", "for", "process", "open", "answers"
-_ADMISSION, _REFUSAL = "admission", "refusal"
+_ADMISSION, _REFUSAL, _OPENS, _HOLDS = "admission", "refusal", "opens", "holds"
 
 
 class Answer(NamedTuple):
@@ -58,7 +61,7 @@ class Returns:
 
     def __init__(self, board: Board, view: View, rank: int, arena: Arena) -> None:
         self._board, self._view, self._rank, self.arena = board, view, rank, arena
-        self._common: dict[str, Any] = {_K: 0, _OPEN: {}}
+        self._common: dict[str, Any] = {_K: 0, _OPEN: {}, _OPENS: False}
         self._private: dict[int, dict[str, Any]] = {}
         self._seen: dict[int, Note] = {}
         self._lock = threading.RLock()
@@ -96,6 +99,11 @@ class Returns:
         found = note[_OPEN].get(str(place)) if note.get(_K) == present else None
         return None if found is None else Opening(*found)
 
+    def opens_more(self, rank: int) -> bool:
+        """Whether `rank`, which has come back, has vectors to open still, as far as it has said."""
+        note, present = self._seen.get(rank, {}), self._view.incarnation(rank)
+        return note.get(_K) == present and bool(note[_OPENS])
+
     def answer(self, rank: int, place: int, answer: Answer) -> None:
         """Answer `rank`, which has opened the vector at `place`."""
         with self._lock:
@@ -103,6 +111,14 @@ class Returns:
             private[_FOR] = self._view.incarnation(rank)
             private.setdefault(_ANSWERS, {})[str(place)] = answer
             self._write(rank)
+
+    def hold(self, rank: int, place: int) -> None:
+        """Tell `rank`, which has opened the vector at `place`, that this rank waits there until it has opened all."""
+        with self._lock:
+            private = self._private.setdefault(rank, {})
+            if place not in private.get(_HOLDS, ()):
+                private[_HOLDS] = [*private.get(_HOLDS, ()), place]
+                self._write(rank)
 
     # -- the rank that admits ---------------------------------------------------------------------------------
 
@@ -128,7 +144,7 @@ class Returns:
     def announce(self, incarnation: int, process: Sequence[int], others: Sequence[int]) -> None:
         """Tell `others` which process this rank is now."""
         with self._lock:
-            self._common = {_K: incarnation, _PROCESS: list(process), _OPEN: {}}
+            self._common = {_K: incarnation, _PROCESS: list(process), _OPEN: {}, _OPENS: True}
             for rank in others:
                 self._write(rank)
 
@@ -150,6 +166,15 @@ class Returns:
                 if rank != self._rank:
                     self._write(rank)
 
+    def opened_all(self) -> None:
+        """Tell all live ranks that this one opens no more vectors that they have; once, where it has come back."""
+        if self._common[_OPENS]:
+            with self._lock:
+                self._common[_OPENS] = False
+                for rank in self._view.alive:
+                    if rank != self._rank:
+                        self._write(rank)
+
     def answers(self, place: int) -> dict[int, Answer]:
         """The answers of live ranks for the vector at `place`, by rank."""
         found = {}
@@ -158,6 +183,12 @@ class Returns:
             if note.get(_FOR) == self._common[_K] and str(place) in note.get(_ANSWERS, {}):
                 found[rank] = Answer(*note[_ANSWERS][str(place)])
         return found
+
+    def holding(self, place: int) -> set[int]:
+        """The live ranks that wait in the vector at `place` until this one has opened all."""
+        notes = {rank: self._board.read(rank) for rank in self._view.alive if rank != self._rank}
+        k = self._common[_K]
+        return {rank for rank, note in notes.items() if note.get(_FOR) == k and place in note.get(_HOLDS, ())}
 
     def _write(self, rank: int) -> bool:
         return self._board.write(rank, {**self._common, **self._private.get(rank, {})})

@@ -64,6 +64,7 @@ class Inbox:
             [*headers, Watched(memory.data, layout.progress(peer, rank))],
             header.writer(lambda cell: self._window.prepared(cell, peer, layout.acknowledgement(peer, rank))),
             heard_at=self._transport.clock(),
+            incarnation=self._transport.view.incarnation(peer),
         )
 
     def renew(self, peer: int, base: int) -> None:
@@ -71,6 +72,7 @@ class Inbox:
         if (edge := self.edges.get(peer)) is not None:
             edge.ring.begin(base)
             edge.renew(self._transport.clock())
+            edge.incarnation = self._transport.view.incarnation(peer)
             edge.acknowledged, edge.lag = base, LagCounter()
             self._seen = [one for one in self._seen if one[0] is not edge]
 

@@ -59,6 +59,7 @@ class Outbox:
             [self._header(peer, slot) for slot in slots],
             self._header(peer, layout.progress(rank, peer)),
             heard_at=self._transport.clock(),
+            incarnation=self._transport.view.incarnation(peer),
         )
 
     def _buffer(self) -> Outgoing | None:
@@ -93,6 +94,7 @@ class Outbox:
         if (edge := self.edges.get(peer)) is not None:
             edge.ring.begin(base)
             edge.renew(self._transport.clock())
+            edge.incarnation = self._transport.view.incarnation(peer)
             edge.bytes_sent, edge.slot = 0, NO_SLOT
 
     def begin(self, step: int, steps: Mapping[int, int]) -> None:
@@ -222,11 +224,11 @@ class Outbox:
             edges = [edge for edge in edges if not edge.done]
         return edges
 
-    @staticmethod
-    def _check_slots(edges: Iterable[OutEdge]) -> None:
+    def _check_slots(self, edges: Iterable[OutEdge]) -> None:
         """PeerLost: the slot that a message had got is one of a former incarnation of its receiver."""
         for edge in edges:
-            if edge.slot == NO_SLOT:
+            meant = edge.incarnation in (None, self._transport.view.incarnation(edge.peer))
+            if edge.slot == NO_SLOT or not meant:
                 raise PeerLost(edge.peer, "it failed while this rank waited for it, and has come back")
 
     def _put_payload(self, edge: OutEdge) -> None:

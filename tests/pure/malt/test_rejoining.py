@@ -140,7 +140,7 @@ def test_two_ranks_come_back_at_once(seed):
     check(job.run(trained))
 
 
-@pytest.mark.parametrize("turns", [(140, 30, 80), (200, 30, 110)])
+@pytest.mark.parametrize("turns", [(150, 30, 80), (200, 30, 110)])
 def test_all_ranks_come_back_one_after_the_other(turns, monkeypatch):
     """The last one to ranks of which each has come back itself."""
     monkeypatch.setattr(sys.modules[__name__], "STEPS", 60)
@@ -148,6 +148,25 @@ def test_all_ranks_come_back_one_after_the_other(turns, monkeypatch):
     found = job.run(trained)
     check(found)
     assert all(isinstance(one, tuple) for one in found), found
+
+
+@pytest.mark.parametrize("seed", range(8))
+@pytest.mark.parametrize("graph", ["ring", "exponential", "one-peer", "star"])
+def test_a_rank_comes_back_to_several_vectors_along_any_graph(graph, seed):
+    """Ranks that do not gather from it would go on, while it opens one vector after the other."""
+
+    def live(transport):
+        made = [malt.vector(np.zeros(2), sync="bsp", graph=graph) for _ in range(3)]
+        while made[-1].step < STEPS:
+            for v in made:
+                v.array += 1
+                v.scatter()
+                v.gather()
+            transport.pause(14)
+        return [v.step for v in made]
+
+    found = Job(5, seed, {seed % 5: 120 + 11 * seed}, {seed % 5: [0]}).run(live)
+    assert found == [[STEPS] * 3] * 5
 
 
 def test_half_a_message_of_a_former_incarnation_holds_up_nobody():
