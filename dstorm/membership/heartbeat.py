@@ -42,8 +42,12 @@ class HeartbeatTimeout:
         Time in which this rank was itself stopped says nothing of others.
         """
         if now - self._running_at <= _OWN_PAUSE_S:
-            self._longest_s = max(self._longest_s, now - self._heard_at[rank])
+            self._longest_s = max(self._longest_s, now - self._heard_at.get(rank, now))
         self._heard_at[rank] = now
+
+    def begin(self, rank: int, now: float) -> None:
+        """Begin to wait for heartbeats of `rank`, which was started again. The time without it does not count."""
+        self._heard_at = {**self._heard_at, rank: now}
 
     def note_running(self, now: float) -> None:
         """Note that this rank runs. To be called in each period of its heartbeats, and before `silent`."""

@@ -11,6 +11,22 @@ lies within the other. A quorum T of M that lies within S, itself less than M, i
 after S has a rank in common with T, too. Step by step all installed sets lie within one another. (Ranks that have
 ended go on nowhere, so they may be left out of S without their votes.)
 
+A rank that was started again becomes a member by a new epoch, in which votes begin anew. The lowest member proposes
+it, once for these members. A rank accepts that while it has voted for nothing less than the members. One that sees that
+all members have accepted enters the next epoch, whose members are M and the newcomer; and so does one that keeps a rank
+which has entered it. It votes no more in the epoch before. The first set that is installed in the new epoch must be a
+quorum of M, too, until all of M have entered it.
+
+So at most one side goes on. Say that S was installed by votes of the old epoch, and a rank c of S enters the new one.
+It keeps a rank that had entered before, which is in S, as c has voted for S; and so on, back to a rank of S that
+entered first. That one had voted for nothing less than M, and votes no more: S was not installed. Hence S and a first
+set T of the new epoch have no rank in common, and are not both quorums of M. S may propose a newcomer, too: a second
+epoch with the same number. It begins with fewer ranks than the first one, by which the two are told apart. In the first
+one nothing can be installed any more, as said, nor can all of its members accept another newcomer.
+
+"All but ranks that have ended" counts the newest incarnation of each rank of which a rank here has heard. One is only
+admitted after all could hear of its start. So who knows that the ranks are over that have admitted it knows of it.
+
 A rank writes for the job only after a quorum of its members has confirmed that they keep it (`grant`), while it has
 itself voted for nothing less than the members. Each step that leaves it out needs a vote of one of those that have
 confirmed it, and these give none for GRANT_S.
@@ -18,11 +34,10 @@ confirmed it, and these give none for GRANT_S.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from functools import lru_cache
-from typing import NamedTuple
+from collections.abc import Callable, Iterable, Mapping
 
 from dstorm.membership.decision import mask, ranks
+from dstorm.membership.votes import NONE, State, choose, first, is_quorum
 
 SETTLE_S = 0.5
 """How long a rank waits for more suspicions before it votes: one fault breaks many connections, not all at once."""
@@ -34,57 +49,28 @@ LONGEST_S = 60.0
 """How long an agreement may take. A rank that knows no result by then leaves."""
 GRANT_S = 1.0
 """For how long a rank that has confirmed another one does not vote for a set without it."""
-_MOST_BRANCHES = 4096
-
-
-class State(NamedTuple):
-    """What a rank publishes. All fields are masks of ranks."""
-
-    members: int
-    """The ranks that go on, as far as it knows. Its result of the last agreement."""
-    ended: int
-    """The ranks that are known to have ended: their hosts, the launcher or they themselves have said so."""
-    keeps: tuple[int, ...]
-    """By rank: the ranks that it keeps, as far as this rank knows."""
-
-    def to_bytes(self) -> bytes:
-        """The state as bytes, as many for each number of ranks."""
-        width = -(-len(self.keeps) // 8)
-        return b"".join(one.to_bytes(width, "little") for one in (self.members, self.ended, *self.keeps))
-
-
-def from_bytes(data: bytes, size: int) -> State:
-    """The state of one of `size` ranks that to_bytes() has given as `data`. ValueError: it has another length."""
-    width = -(-size // 8)
-    if len(data) != width * (size + 2):
-        raise ValueError(f"a state of {len(data)} bytes, where {width * (size + 2)} are expected")
-    members, ended, *keeps = (
-        int.from_bytes(data[start : start + width], "little") for start in range(0, len(data), width)
-    )
-    return State(members, ended, tuple(keeps))
-
-
-def is_quorum(some: int, members: int, ended: int = 0) -> bool:
-    """Whether the ranks `some` may go on without the rest of `members`. `ended`: those known to have ended. Masks."""
-    twice, number = 2 * (some & members).bit_count(), members.bit_count()
-    return twice > number or (twice == number and bool(some & members & -members)) or not members & ~some & ~ended
-
-
 class Quorum:
-    """What `rank`, one of `size` ranks, knows of the agreement. `now`: seconds of one clock, in all calls."""
+    """What `rank`, one of `size` ranks, knows of the agreement. `now`: seconds of one clock, in all calls.
 
-    def __init__(self, rank: int, size: int) -> None:
-        self.rank = rank
-        everyone = (1 << size) - 1
-        self.state = State(everyone, 0, (everyone,) * size)
+    `incarnation`: of this rank. One that was started again is no member until others admit it.
+    """
+
+    def __init__(self, rank: int, size: int, incarnation: int = 0) -> None:
+        self.rank, self._incarnation = rank, incarnation
+        self.state = first(size)
         """What this rank publishes. Each change replaces it."""
+        if incarnation:
+            none = self.state.started
+            started = (*none[:rank], incarnation, *none[rank + 1 :])
+            self.state = State(0, (0,) * size, started, started, started, epoch=-1)
         self.why = ""
         """Why this rank must leave; "" while it need not."""
         self._own = 1 << rank
         self._suspected = 0
         """The ranks that it has lost, for good, as a mask. It votes without them once it has confirmed none of them."""
-        self._choice = everyone
+        self._choice = self.state.members
         self._chosen_at = self._begun_at = 0.0
+        self._proposed_at: float | None = None
         self._seen: dict[int, tuple[State, float]] = {}
         self._granted: dict[int, float] = {}
 
@@ -108,30 +94,177 @@ class Quorum:
     @property
     def may_ask(self) -> bool:
         """Whether this rank has voted for nothing less than the members: only then may it be confirmed."""
-        return not self.why and not self._suspected & self.members and self.vote == self.members == self._choice
+        return (
+            not self.why and not self.is_outside and not self._suspected & self.members
+            and self.vote == self.members == self._choice
+        )  # fmt: skip
+
+    @property
+    def is_outside(self) -> bool:
+        """Whether this rank was started again, and is no member yet."""
+        return self.state.epoch < 0
 
     def suspect(self, some: Iterable[int]) -> None:
-        """Note that this rank has lost the ranks `some`. That is for good."""
+        """Note that this rank has lost the ranks `some`. That is for good, for their incarnations of this epoch."""
         self._suspected |= mask(some) & ~self._own
 
     def note_ended(self, some: Iterable[int]) -> None:
-        """Note that the ranks `some` are known to have ended."""
-        self.state = self.state._replace(ended=self.state.ended | mask(some) & ~self._own)
+        """Note that the ranks `some`, as they are meant in this epoch, are known to have ended."""
+        self.note_over({rank: self.state.incarnations[rank] for rank in some})
+
+    def note_over(self, some: Mapping[int, int]) -> None:
+        """Note that these incarnations of ranks, and all before, are known to have ended."""
+        over = list(self.state.over)
+        for rank, incarnation in some.items():
+            if rank != self.rank:
+                over[rank] = max(over[rank], incarnation + 1)
+        self.state = self.state._replace(over=tuple(over))
+
+    def note_started(self, some: Mapping[int, int]) -> None:
+        """Note that these incarnations of ranks were started."""
+        started = list(self.state.started)
+        for rank, incarnation in some.items():
+            started[rank] = max(started[rank], incarnation)
+        self.state = self.state._replace(started=tuple(started))
 
     def note(self, peer: int, state: State, now: float) -> None:
         """Note the state that `peer` has published, or that this rank has seen it again."""
         self._seen[peer] = state, now
-        keeps = tuple(one & other for one, other in zip(self.state.keeps, state.keeps, strict=True))
-        keeps = (*keeps[: self.rank], self.vote, *keeps[self.rank + 1 :])
-        members = self.members
-        if state.members & self._own:
-            members &= state.members  # they lie within one another
-        elif state.members:
-            self._leave(f"ranks {sorted(ranks(state.members))} have lost it, and go on without it")
-        self.state = State(members, self.state.ended | state.ended & ~self._own, keeps)
+        own = self.state
+        over = [max(pair) for pair in zip(own.over, state.over, strict=True)]
+        over[self.rank] = own.over[self.rank]
+        started = tuple(max(pair) for pair in zip(own.started, state.started, strict=True))
+        self.state = own = own._replace(over=tuple(over), started=started)
+        is_meant = state.incarnations[self.rank] == self._incarnation
+        if state.incarnations[self.rank] > self._incarnation:
+            self._leave("another process has taken its place")
+        elif state.epoch < 0 or (self.is_outside and not is_meant):
+            return
+        elif self.is_outside or (is_meant and self._follows(peer, state)):
+            self._enter(state)
+        own = self.state
+        is_left_out = not is_meant if state.epoch > own.epoch else is_meant and not state.members & self._own
+        if self._is_behind(state) or (state.epoch >= own.epoch and is_left_out):
+            self._leave(_out(state.members))
+        elif state.is_of(own) and is_meant:
+            keeps = tuple(one & other for one, other in zip(own.keeps, state.keeps, strict=True))
+            keeps = (*keeps[: self.rank], self.vote, *keeps[self.rank + 1 :])
+            members = own.members & state.members  # they lie within one another
+            newcomer = own.newcomer if members == own.members else NONE
+            prior = own.prior if state.prior else 0
+            self.state = own._replace(members=members, keeps=keeps, newcomer=newcomer, prior=prior)
+        elif state.epoch == own.epoch - 1 and own.prior & self._own and not state.keeps[peer] & self._own:
+            self.suspect([peer])  # it has lost this rank, and so does not follow it
 
-    def decide(self, now: float) -> None:
-        """Vote and install what can be installed by now. To be called now and then, and after each change."""
+    def _follows(self, peer: int, state: State) -> bool:
+        """Whether this rank, which is meant by `state` of `peer`, enters its epoch."""
+        own = self.state
+        if not state.base & self._own:
+            return False
+        is_next = state.epoch == own.epoch + 1 and bool(self.vote >> peer & 1)
+        # Of two epochs with one number that with more members was left behind. A newcomer may be in both.
+        return is_next or (state.epoch == own.epoch and state.base.bit_count() < own.base.bit_count())
+
+    def _is_behind(self, state: State) -> bool:
+        """Whether nobody can follow this rank into its epoch, by `state`: others were installed in the one before."""
+        own = self.state
+        if state.epoch == own.epoch:
+            return state.base.bit_count() < own.base.bit_count()
+        before = state.epoch == own.epoch - 1 and bool(own.prior) and not state.members & ~own.prior
+        return before and state.members != own.prior
+
+    def propose(self, newcomer: int, incarnation: int) -> bool:
+        """Propose that `newcomer`, as this incarnation, becomes a member; return whether all members know that it is.
+
+        To be called again and again by one rank, the lowest member.
+        """
+        self.note_started({newcomer: incarnation})
+        self.note_over({newcomer: incarnation - 1})
+        state = self.state
+        if state.over[newcomer] > incarnation:
+            return False
+        if state.members >> newcomer & 1 and state.incarnations[newcomer] == incarnation:
+            return not state.prior
+        is_lowest = state.members & -state.members == self._own
+        if is_lowest and state.newcomer == NONE and self.may_ask and not state.members >> newcomer & 1:
+            self.state = state._replace(newcomer=(newcomer, incarnation))
+        return False
+
+    def _accept(self, is_linked: Callable[[int], bool], now: float) -> None:
+        """Accept what the lowest member proposes, once this rank is linked with the newcomer, or was so long enough."""
+        own = self.state
+        lowest = (own.members & -own.members).bit_length() - 1
+        seen = self._seen.get(lowest, (own, 0.0))[0]
+        is_asked = seen.newcomer != NONE and seen.is_of(own) and seen.members == own.members
+        if own.newcomer != NONE or not self.may_ask or not is_asked:
+            self._proposed_at = None
+            return
+        if self._proposed_at is None:
+            self._proposed_at = now
+        if is_linked(seen.newcomer[0]) or now - self._proposed_at > ECHO_S:
+            self.state = own._replace(newcomer=seen.newcomer)
+
+    def _enter_if_accepted(self) -> None:
+        """Enter the epoch of a newcomer that all members have accepted."""
+        own = self.state
+        if own.newcomer == NONE or self.vote != own.members:
+            return
+        for rank in ranks(own.members & ~self._own):
+            seen = self._seen.get(rank, (None, 0.0))[0]
+            if seen is None or not seen.is_of(own) or (seen.members, seen.newcomer) != (own.members, own.newcomer):
+                return
+        rank, incarnation = own.newcomer
+        incarnations = (*own.incarnations[:rank], incarnation, *own.incarnations[rank + 1 :])
+        self._begin(own.members | 1 << rank, own.members, own.epoch + 1, incarnations)
+
+    def _enter(self, state: State) -> None:
+        """Enter the epoch of `state`."""
+        self._begin(state.base, state.prior, state.epoch, state.incarnations)
+
+    def _begin(self, base: int, prior: int, epoch: int, incarnations: tuple[int, ...]) -> None:
+        """Begin an epoch: nobody is known to have lost anybody, but what this rank has itself."""
+        for rank, before in enumerate(self.state.incarnations):
+            if incarnations[rank] != before:
+                self._suspected &= ~(1 << rank)
+                self._seen.pop(rank, None)
+                self._granted.pop(rank, None)
+        self.state = self.state._replace(
+            members=base, keeps=(base,) * len(self.state.keeps), incarnations=incarnations, epoch=epoch, base=base,
+            prior=prior, newcomer=NONE,
+        )  # fmt: skip
+        self._choice = base
+
+    def _end_prior(self) -> None:
+        """Forget the epoch before once nobody votes in it any more."""
+        own = self.state
+        late = [
+            rank for rank in ranks(own.prior & ~own.ended & ~self._own)
+            if rank not in self._seen or not self._seen[rank][0].is_of(own)
+        ]  # fmt: skip
+        if own.prior and not late:
+            self.state = own._replace(prior=0)
+
+    def _may_go_on(self, some: int) -> bool:
+        """Whether the ranks `some` may go on without the rest of the members."""
+        own = self.state
+        if is_quorum(some, own.members) and (not own.prior or is_quorum(some, own.prior)):
+            return True
+        return all(
+            own.over[rank] > max(own.incarnations[rank], own.started[rank])
+            for rank in range(len(own.keeps))
+            if not some >> rank & 1 and (own.members >> rank & 1 or own.started[rank] > own.incarnations[rank])
+        )
+
+    def decide(self, now: float, is_linked: Callable[[int], bool] = lambda rank: True) -> None:
+        """Vote and install what can be installed by now. To be called now and then, and after each change.
+
+        `is_linked(rank)`: whether this rank has connections to and from a newcomer.
+        """
+        if self.is_outside:
+            return
+        self._end_prior()
+        self._accept(is_linked, now)
+        self._enter_if_accepted()
         if (suspected := self._suspected & self.vote) and not self._has_confirmed(suspected, now):
             self._vote(self.vote & ~suspected)
         choice = choose(self.state)
@@ -144,13 +277,13 @@ class Quorum:
             self._choice, self._chosen_at = choice, now
         if now - self._begun_at > LONGEST_S:
             self._leave(f"nobody knows after {LONGEST_S:g} s which ranks go on")
-        elif not is_quorum(choice, self.members, self.state.ended) or not choice & ~self._suspected:
+        elif not self._may_go_on(choice) or not choice & ~self._suspected:
             if now - self._chosen_at > ALONE_S:  # nobody can tell this rank any more
                 self._leave(_too_few(self.members & self._suspected, self.members & ~self._suspected))
         elif choice & self._own:
             self._agree(choice, now)
             if all(self.state.keeps[rank] == choice for rank in ranks(choice)):
-                self.state = self.state._replace(members=choice)
+                self.state = self.state._replace(members=choice, prior=0, newcomer=NONE)
 
     def grant(self, peer: int, now: float) -> int:
         """Confirm `peer`, unless this rank has lost it or voted without it; return whom it keeps, as a mask."""
@@ -162,7 +295,7 @@ class Quorum:
     def is_confirmed(self, votes: Mapping[int, int]) -> bool:
         """Whether `votes`, the votes of other ranks, confirm this rank. They must be asked for while `may_ask`."""
         confirming = self._own | mask(rank for rank, vote in votes.items() if vote & self._own)
-        return self.may_ask and is_quorum(confirming, self.members, self.state.ended)
+        return self.may_ask and self._may_go_on(confirming)
 
     def _agree(self, choice: int, now: float) -> None:
         """Vote for `choice`, once its ranks choose the same, and no rank is left out that was just confirmed."""
@@ -196,37 +329,8 @@ class Quorum:
         self.why = self.why or why
 
 
-@lru_cache(maxsize=64)
-def choose(state: State) -> int:
-    """The ranks that should go on: members that have not ended and keep one another, as many as possible.
-
-    Of sets of equal size it is that with the lowest member, then that of lower ranks: the same on all ranks that know
-    the same votes.
-    """
-    present = state.members & ~state.ended
-    suspected = {rank: present & ~state.keeps[rank] & ~(1 << rank) for rank in ranks(present)}
-    for rank in tuple(suspected):
-        for other in ranks(suspected[rank]):
-            suspected[other] |= 1 << rank
-    branches = [0]
-
-    def largest(some: int) -> int:
-        """The ranks that should go on, of the ranks `some`."""
-        branches[0] += 1
-        degrees = {rank: (suspected[rank] & some).bit_count() for rank in ranks(some)}
-        worst = max(degrees, key=lambda rank: (degrees[rank], rank), default=-1)
-        if worst < 0 or not degrees[worst]:
-            return some
-        without = largest(some & ~(1 << worst))
-        if degrees[worst] == 1 or branches[0] > _MOST_BRANCHES:  # pairs: the lower rank of each
-            return without
-        return max(without, largest(some & ~suspected[worst]), key=lambda found: _key(found, state.members))
-
-    return largest(present)
-
-
-def _key(some: int, members: int) -> tuple[int, bool, list[int]]:
-    return some.bit_count(), bool(some & members & -members), [-rank for rank in sorted(ranks(some))]
+def _out(members: int) -> str:
+    return f"ranks {sorted(ranks(members))} have lost it, and go on without it"
 
 
 def _too_few(suspected: int, side: int) -> str:

@@ -43,14 +43,15 @@ class LinkedTransport(SurvivingTransport):
     """The transport of ranks on several hosts, which goes on when some of them fail. Its constructor is Local.
 
     `links`: those of `arena`. `arbiter`: that of `links`. `find_failed()`: the ranks of this host that have failed.
-    `end(ranks)`: ends the processes of those of `ranks` that are on this host. `evict(rank)`: as in
-    `SurvivingTransport`, for ranks of this host. A rank of another host is asked to end.
+    `end(ranks)`: ends the processes of those of `ranks` that are on this host. `evict(rank)`, `readmit(rank, process)`:
+    as in `SurvivingTransport`, for ranks of this host. A rank of another host is asked to end.
     """
 
     def __init__(
         self, place: SeveralHosts, arena: Arena, links: Links, arbiter: Arbiter,
         find_failed: Callable[[], Sequence[int]], end: Callable[[Iterable[int]], None], deadline_s: float,
         leave: Callable[[str], object], evict: Callable[[int], bool],
+        readmit: Callable[[int, Sequence[int]], object] | None = None,
     ) -> None:  # fmt: skip
         self._links, self._arbiter = links, arbiter
 
@@ -60,16 +61,30 @@ class LinkedTransport(SurvivingTransport):
             links.evict(rank)
             return True
 
+        def readmit_here(rank: int, process: Sequence[int]) -> None:
+            if readmit is not None and rank in place.local_ranks:
+                readmit(rank, process)
+
         find_failed_anywhere = lambda: [*find_failed(), *links.find_failed()]  # noqa: E731
-        super().__init__(place, arena, find_failed_anywhere, deadline_s, leave, arena.discard, evict_anywhere)
+        super().__init__(
+            place, arena, find_failed_anywhere, deadline_s, leave, arena.discard, evict_anywhere,
+            readmit_here if readmit is not None else None,
+        )  # fmt: skip
+        if self.rejoining is not None:
+            self.rejoining.propose = arbiter.propose
+        links.takes_part = self._takes_part
         arbiter.share(self._slice(nbytes(self.size)), place.local_peers)
 
         def part(change: Change) -> None:
-            ranks = [member.rank for member in change.failed]
-            end(ranks)
-            links.part(ranks)
+            end([member.rank for member in change.failed])
+            links.part({member.rank: member.incarnation for member in change.failed})
 
         self.view.subscribe(part)
+
+    def _takes_part(self, rank: int, incarnation: int) -> bool:
+        """Whether that incarnation of `rank` takes part, as this rank sees it. Local."""
+        takes_part = self.view.has(rank, incarnation)
+        return takes_part and not (self.returns is not None and self.returns.is_outside)
 
     def settle(self) -> None:
         """As `Links.settle`. Local."""

@@ -3,13 +3,19 @@
 Ranks do not communicate through MPI, not even at the start. A connection of MPI that breaks when a rank fails would end
 the job (dstorm/transports/links/links.py). Each rank publishes its endpoint through the processes of mpiexec, and looks
 up those of the others.
+
+A rank that was started again looks all of them up, and connects to those that run. It maps the memory of its host,
+which stays until the job ends.
 """
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import re
 import signal
+import socket
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -32,10 +38,37 @@ from malt.runner import leaving, reporting
 from malt.runner.program import JOB_DIR
 
 PUBLISHED = "{}-published-{}"
-"""The report of a rank: session and rank."""
+"""The report of a rank: session and rank. That of one that was started again ends in a point and its incarnation."""
+_NAME = re.compile(r"([0-9a-f]{8}-\d+)-published-(\d+)\.?(\d*)")
 _POLL_S = 0.01
 _START_S = 30.0
 """How long the ranks may take to connect, once all have come."""
+_AGAIN_S = 10.0
+"""How long a rank that was started again tries to reach others that are not known to have ended."""
+
+
+class Known:
+    """What this rank knows for certain of processes of ranks. `near`: those of other ranks of this host."""
+
+    def __init__(self, session: str, ranks: Party, near: Mapping[int, tuple[int, Process]]) -> None:
+        self._session, self._ranks = session, ranks
+        self._near = dict(near)
+        """By rank: its incarnation, and the process."""
+
+    def readmit(self, rank: int, incarnation: int, process: Process) -> None:
+        """Note the process of a rank of this host that was started again."""
+        self._near[rank] = incarnation, process
+
+    def ended(self) -> dict[int, int]:
+        """The incarnations that have ended: of ranks of this host, and of those that the launcher has seen end."""
+        found = {member: seen for member, seen in leaving.ended_elsewhere().items() if member in self._ranks.members}
+        known = {self._ranks.members.index(member): seen for member, seen in found.items()}
+        near = {rank: one for rank, (one, process) in tuple(self._near.items()) if has_ended(process)}
+        return {rank: max(known.get(rank, -1), near.get(rank, -1)) for rank in known.keys() | near.keys()}
+
+    def started(self) -> dict[int, int]:
+        """The incarnations of ranks that were started again."""
+        return _newest(self._session) if self._ranks.rejoins else {}
 
 
 def transport(
@@ -50,30 +83,105 @@ def transport(
     again. DeadlinePassed: ranks are missing, or cannot be reached. MemoryError: a host has too little free shared
     memory.
     """
-    if ranks.incarnation:
-        raise Refused(ranks.rank, "ranks come back on one host alone")
     if ranks.has_mpi and not ranks.library.startswith("Open MPI"):
         raise RuntimeError("survive=True is for ranks of one host with this MPI: run them on one, or without it")
     exchange = Exchange(ranks.rank, reporting.job_key(), session, reporting.job_hosts())
     mine = [host_name(), this_process(), exchange.endpoint, shm_space.free_nbytes()]
     reports = _gather(session, ranks, mine, deadline_s)
+    newest = _newest(session) if ranks.rejoins else {}
+    latest = [
+        json.loads(_look_up(session, rank, newest.get(rank, 0)) or "null") or report
+        for rank, report in enumerate(reports)
+    ]  # fmt: skip
     place = SeveralHosts(ranks.rank, [host for host, _, _, _ in reports], ranks.library)
     leave = partial(_leave, ranks.rank)
-    memory = _memory(session, place, [free for _, _, _, free in reports], ranks.fence)
-    near = {rank: Process(*reports[rank][1]) for rank in place.local_peers}
-    monitor = ProcessMonitor(near, place.clock, suspect_after_s)
-    endpoints = {rank: Endpoint(*reports[rank][2]) for rank in range(place.size) if rank not in place.local_ranks}
+    memory = _memory(session, place, ranks, [free for _, _, _, free in reports])
+    near = {rank: (newest.get(rank, 0), Process(*latest[rank][1])) for rank in place.local_peers}
+    known = Known(session, ranks, near)
+    monitor = ProcessMonitor({rank: one for rank, (_, one) in near.items()}, place.clock, suspect_after_s)
+    endpoints = {rank: Endpoint(*latest[rank][2]) for rank in range(place.size) if rank not in place.local_ranks}
     _allow_files(2 * len(endpoints))
-    out, into = exchange.connect(endpoints, min(deadline_s, _START_S))
-    arbiter = Arbiter(ranks.rank, ranks.size, partial(_ended, near, ranks.members))
-    links = Links(memory.memory, out, into, arbiter, leave, suspect_after_s, endpoints.keys() - out.keys())
+    if ranks.incarnation:
+        out, into = _call_again(exchange, endpoints, known, newest)
+    else:
+        out, into = exchange.connect(endpoints, min(deadline_s, _START_S), ranks.rejoins)
+    arbiter = Arbiter(
+        ranks.rank, ranks.size, known.ended, find_started=known.started, incarnation=ranks.incarnation
+    )  # fmt: skip
+    unreached = endpoints.keys() - out.keys()
+    linked = {rank: one for rank, one in newest.items() if rank in out}
+    links = Links(memory.memory, out, into, arbiter, leave, suspect_after_s, unreached, linked)
+    if ranks.rejoins:
+        exchange.join_by(links.join)
     arena = Arena(memory, links)
+
+    def readmit(rank: int, process: Sequence[int]) -> None:
+        """Watch the process of a rank of this host that has come back. Local."""
+        monitor.readmit(rank, process)
+        known.readmit(rank, made.view.incarnation(rank), Process(*process))
+
     made = LinkedTransport(
-        place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill
-    )
+        place, arena, links, arbiter, monitor.find_failed, monitor.end, deadline_s, leave, monitor.kill,
+        readmit if ranks.rejoins else None,
+    )  # fmt: skip
+    if ranks.incarnation and made.rejoining is not None:
+        made.clear()
+        made.rejoining.ask(ranks.incarnation, this_process(), arbiter.over)
+        return made, monitor
     made.barrier("malt.init")
-    _path(session, place).unlink(missing_ok=True)  # all live ranks have mapped it
+    if not ranks.rejoins:  # ranks that come back map it, too: the launcher and its keepers remove it at the end
+        _path(session, place).unlink(missing_ok=True)  # all live ranks have mapped it
     return made, monitor
+
+
+def _call_again(
+    exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Known, newest: Mapping[int, int]
+) -> tuple[dict[int, socket.socket], dict[int, socket.socket]]:  # fmt: skip
+    """The connections to and from the ranks of `endpoints`, for this rank, which was started again. One-sided.
+
+    Those that cannot be reached are left out. `newest`: the incarnations of ranks that were started again.
+    """
+    exchange.listen(endpoints.keys())
+    found: dict[int, tuple[socket.socket, socket.socket]] = {}
+    end = time.monotonic() + _AGAIN_S
+    while True:
+        ended = known.ended()
+        missing = {
+            rank: one for rank, one in endpoints.items()
+            if rank not in found and ended.get(rank, -1) < newest.get(rank, 0)
+        }  # fmt: skip
+        found |= exchange.call_again(missing, newest)
+        if missing.keys() <= found.keys() or time.monotonic() > end:
+            break
+        time.sleep(_POLL_S)
+    exchange.end_calls()
+    return {rank: out for rank, (out, _) in found.items()}, {rank: into for rank, (_, into) in found.items()}
+
+
+def newest_session(prefix: str) -> int:
+    """The number of the newest session of the ranks that `prefix` stands for, as they have begun it; 0: none. Local."""
+    begun = [one.group(1) for name in _names() if (one := _NAME.fullmatch(name))]
+    return max((int(session.split("-")[1]) for session in begun if session.split("-")[0] == prefix), default=0)
+
+
+def _newest(session: str) -> dict[int, int]:
+    """By rank: the newest incarnation that has published an endpoint of the session, of those started again."""
+    found: dict[int, int] = {}
+    for name in _names():
+        one = _NAME.fullmatch(name)
+        if one and one[1] == session and one[3]:
+            found[int(one[2])] = max(int(one[3]), found.get(int(one[2]), 0))
+    return found
+
+
+def _names() -> Sequence[str]:
+    """The names of what ranks have published by the launcher."""
+    folder = reporting.folder()
+    if folder is None:
+        return list(leaving.published())
+    with contextlib.suppress(OSError):
+        return os.listdir(folder)
+    return []
 
 
 def _allow_files(count: int) -> None:
@@ -87,9 +195,13 @@ def _allow_files(count: int) -> None:
 
 
 def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) -> list[Any]:
-    """The reports of all ranks, by rank, each as `mine`. Collective. DeadlinePassed: ranks are missing."""
+    """The reports of all ranks, by rank, each as `mine`. Collective. DeadlinePassed: ranks are missing.
+
+    Those with which they have begun: this rank may have been started again.
+    """
     publish, look_up = _by_mpi(session) if ranks.has_mpi else (partial(_publish, session), partial(_look_up, session))
-    publish(ranks.rank, json.dumps(mine))
+    name = f"{ranks.rank}.{ranks.incarnation}" if ranks.incarnation else ranks.rank
+    publish(name, json.dumps(mine))
     found: dict[int, Any] = {}
     end = time.monotonic() + deadline_s
     while missing := [other for other in range(ranks.size) if other not in found]:
@@ -101,10 +213,14 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
         if time.monotonic() > end:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)
+    while ranks.incarnation and _newest(session).get(ranks.rank, 0) < ranks.incarnation:
+        if leaving.is_disconnected() or time.monotonic() > end:
+            raise PeerLost(ranks.rank, "the launcher does not tell the others that this rank was started again")
+        time.sleep(_POLL_S)  # all that can hear of it have heard before it is a member: see quorum.py
     return [found[other] for other in range(ranks.size)]
 
 
-def _by_mpi(session: str) -> tuple[Callable[[int, str], None], Callable[[int], str | None]]:
+def _by_mpi(session: str) -> tuple[Callable[[int | str, str], None], Callable[[int], str | None]]:
     """Functions that publish the report of a rank, and look one up, by the processes of mpiexec."""
     from dstorm.transports import mpi
 
@@ -112,13 +228,13 @@ def _by_mpi(session: str) -> tuple[Callable[[int, str], None], Callable[[int], s
     return (lambda rank, text: mpi.publish(f"{name}-{rank}", text)), (lambda rank: mpi.look_up(f"{name}-{rank}"))
 
 
-def _publish(session: str, rank: int, text: str) -> None:
-    """Publish the report of a rank by the launcher (malt/launch/reports/control.py)."""
+def _publish(session: str, rank: int | str, text: str) -> None:
+    """Publish the report of a rank by the launcher (malt/launch/reports/control.py). `rank`: or as in PUBLISHED."""
     reporting.report(PUBLISHED.format(session, rank), text)
 
 
-def _look_up(session: str, rank: int) -> str | None:
-    name, folder = PUBLISHED.format(session, rank), reporting.folder()
+def _look_up(session: str, rank: int, incarnation: int = 0) -> str | None:
+    name, folder = PUBLISHED.format(session, f"{rank}.{incarnation}" if incarnation else rank), reporting.folder()
     if folder is None:
         return leaving.published().get(name)
     try:
@@ -127,31 +243,27 @@ def _look_up(session: str, rank: int) -> str | None:
         return None
 
 
-def _memory(session: str, place: SeveralHosts, free_nbytes: Sequence[int], fence: Callable[[], None]) -> SharedMemory:
+def _memory(session: str, place: SeveralHosts, ranks: Party, free_nbytes: Sequence[int]) -> SharedMemory:
     """The shared memory of this host's ranks. Collective.
 
     It has the same size for each rank of the job: as much as every host can give. `free_nbytes`: what is free, by rank.
+    Refused: this rank was started again, and the memory is not there any more.
     """
+    path, local_ranks = _path(session, place), place.local_ranks
     hosts = zip(place.hosts, free_nbytes, strict=True)
     nbytes = min(shm_space.share_nbytes(place.hosts.count(host), free) for host, free in hosts)
-    local_ranks = place.local_ranks
-    return SharedMemory(_path(session, place), place.rank, local_ranks, nbytes, fence)
+    if ranks.incarnation:
+        try:
+            nbytes = path.stat().st_size // len(local_ranks)
+        except OSError:
+            raise Refused(ranks.rank, f"the memory of the ranks of its host is gone ({path})") from None
+    return SharedMemory(path, place.rank, local_ranks, nbytes, ranks.fence)
 
 
 def _path(session: str, place: SeveralHosts) -> Path:
     """The file of that memory."""
     job = Path(os.environ.get(JOB_DIR) or f"malt-{os.environ.get('PMIX_NAMESPACE', '')}".replace("/", "-")).name
     return shm_space.file_of(job, f"{session}-{place.local_ranks[0]}")
-
-
-def _ended(near: Mapping[int, Process], members: Sequence[int]) -> list[int]:
-    """The ranks that are known to have ended: those of `near`, of this host, and those that the launcher has seen end.
-
-    `members`: the ranks in MPI.COMM_WORLD, as the launcher counts them.
-    """
-    seen = leaving.ended_elsewhere()
-    found = {rank for rank, process in near.items() if has_ended(process)}
-    return sorted(found | {rank for rank, member in enumerate(members) if member in seen})
 
 
 def _leave(rank: int, why: str) -> NoReturn:

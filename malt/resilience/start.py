@@ -134,8 +134,8 @@ def _transport(
         return _of_mpi(comm, deadline_s, suspect_after_s)
     ranks = party.plain() if comm is None else party.of_mpi(comm)
     session = _name(ranks.members)
-    if folder and ranks.incarnation:
-        session = _newest(Path(folder), ranks.members) or session
+    if ranks.incarnation:
+        session = _newest(Path(folder) if folder and here else None, ranks.members) or session
     if folder:
         report_to(folder, f"memory-{os.getpid()}", "\n".join(shm_space.mapped()))
     if here:
@@ -184,11 +184,18 @@ def _name(members: tuple[int, ...]) -> str:
     return f"{_prefix(members)}-{_sessions[members]}"
 
 
-def _newest(folder: Path, members: tuple[int, ...]) -> str:
-    """The name of the newest session of these ranks, as they have begun it without this one; "" if there is none."""
-    begun = [int(path.name.split("-")[1]) for path in folder.glob(f"{_prefix(members)}-*-members")]
-    _sessions[members] = max(begun, default=_sessions[members])
-    return f"{_prefix(members)}-{max(begun)}" if begun else ""
+def _newest(folder: Path | None, members: tuple[int, ...]) -> str:
+    """The name of the newest session of these ranks, as they have begun it without this one; "" if there is none.
+
+    `folder`: that of a job on one host.
+    """
+    prefix = _prefix(members)
+    if folder is None:
+        newest = hosts.newest_session(prefix)
+    else:
+        newest = max((int(path.name.split("-")[1]) for path in folder.glob(f"{prefix}-*-members")), default=0)
+    _sessions[members] = newest or _sessions[members]
+    return f"{prefix}-{newest}" if newest else ""
 
 
 def _prefix(members: tuple[int, ...]) -> str:

@@ -15,7 +15,7 @@ import os
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
@@ -115,13 +115,12 @@ def is_disconnected() -> bool:
     return _is_alone
 
 
-def ended_elsewhere(incarnations: Mapping[int, int] | None = None) -> frozenset[int]:
-    """The ranks that have ended on the host of the launcher, as far as it has told this rank. Local.
+def ended_elsewhere() -> dict[int, int]:
+    """The ranks that have ended on the host of the launcher, as far as it has told this one: their incarnations. Local.
 
-    `incarnations`: those of the ranks that are meant, 0 where there is none. Earlier ones have ended, too.
+    Earlier incarnations have ended, too.
     """
-    meant = incarnations or {}
-    return frozenset(rank for rank, ended in tuple(_ended.items()) if ended >= meant.get(rank, 0))
+    return dict(tuple(_ended.items()))
 
 
 def is_leaving() -> bool:

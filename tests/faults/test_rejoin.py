@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from programs import ROOT
+from rejoining import TRAINS, check
 
 from malt.launch.hosts.plain.starter import commands
 
@@ -72,40 +73,6 @@ def run_at_once(job_environment, tmp_path):
     return job
 
 
-TRAINS = """
-import os, signal, sys, time
-import numpy as np
-import malt
-
-doomed, life = int(sys.argv[1]), int(os.environ.get("MALT_INCARNATION", "0"))
-malt.init(deadline_s=30)
-print("folder", os.environ["MALT_JOB_DIR"], flush=True)
-came = []
-malt.on_join(came.append)
-w = {"a": np.zeros(100_000, np.float32), "n": np.array([malt.rank()])}
-replica = malt.Replica(w, sync=sys.argv[2], average=sys.argv[3])
-v = malt.vector(1000, sync="bsp")
-print("begins", malt.rank(), malt.rejoined(), v.step > 0, bool(w["a"][0] > 1), int(w["n"][0]), flush=True)
-together = 0
-while v.array[1] < 1:  # the mean of all is 1
-    w["a"] += 1
-    replica.step()
-    together = together + 1 if (came or malt.rejoined()) and len(malt.alive()) == 3 else 0
-    v.array[:] = v.step + 1
-    v.array[1] = together >= 50
-    v.scatter()
-    gathered = v.gather()
-    assert set(gathered.steps) <= {v.step} and v.array[0] == v.array[-1] == v.step
-    if v.step == 40 and life == 0 and malt.rank() == doomed:
-        os.kill(os.getpid(), signal.SIGKILL)
-    time.sleep(0.002)
-lost = [(one.rank, one.back_at is not None) for one in malt.lost_ranks()]
-print("ends", malt.rank(), gathered.senders, malt.shard(90), malt.alive(), lost, flush=True)
-replica.finish()
-print("model", malt.rank(), np.ptp(w["a"]) == 0, float(w["a"][0]), flush=True)
-"""
-
-
 def test_a_rank_that_was_killed_comes_back(run_at_once):
     check(1, run_at_once(TRAINS, "1", "asp", "delta"))
 
@@ -117,22 +84,6 @@ def test_a_rank_that_was_killed_comes_back(run_at_once):
 )
 def test_a_rank_that_was_killed_is_started_again_and_comes_back(doomed, sync, average, run):
     check(doomed, run(TRAINS, str(doomed), sync, average))
-
-
-def check(doomed, found):
-    status, output = found
-    assert status == 0, output
-    assert "folder" in output
-    assert output.count(f"malt: rank {doomed} is lost: its process has ended; 2 of 3 ranks go on") == 1, output
-    assert output.count(f"malt: rank {doomed} is back; 3 of 3 ranks go on") == 1, output
-    for rank in range(3):
-        assert f"begins {rank} False False False 0" in output
-        others = tuple(other for other in range(3) if other != rank)
-        lost = f"[({doomed}, True)]" if rank != doomed else "[]"
-        assert f"ends {rank} {others} slice({30 * rank}, {30 * rank + 30}, None) (0, 1, 2) {lost}" in output, output
-    assert f"begins {doomed} True True True 0" in output
-    models = re.findall(r"model (\d) True (.*)", output)
-    assert len(models) == 3 and len({value for _, value in models}) == 1
 
 
 @pytest.mark.thorough

@@ -1,4 +1,4 @@
-"""Ranks on other hosts that fail are started again (`malt run --rejoin`), by programs that begin no session."""
+"""Ranks of several hosts that fail are started again, and come back (`malt run --rejoin`)."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import re
 import time
 
 import pytest
+from rejoining import TRAINS, check
 
 BEGINS = """
 import os, signal, sys, time
@@ -48,3 +49,52 @@ def test_so_it_is_where_the_launcher_is_cut_off_and_all_ends_with_the_ranks(host
     hosts.shell("b", f"rm -r $(dirname {place[1].partition('*')[0]}x)")
     hosts.link("a", "up")
     hosts.until_clean(60)
+
+
+CUT_OFF = "it was cut off, as ranks had lost it"
+ENDED = "its process has ended"
+
+
+@pytest.mark.parametrize(("at", "ranks", "doomed", "sync", "why"), [
+    ("a:2,b:2", 4, 3, "bsp", ENDED), ("a:2,b:1", 3, 0, "bsp", ENDED), ("a:1,b:1,c:1", 3, 2, "asp", CUT_OFF),
+])  # fmt: skip
+@pytest.mark.thorough(but="a:2,b:2-4-3-bsp-its process has ended")
+def test_a_rank_that_was_killed_comes_back(at, ranks, doomed, sync, why, hosts):
+    job = ["-n", ranks, "--survive=best-effort", "--rejoin", "--hosts", at, "-c", TRAINS, doomed, sync, "delta"]
+    done = hosts.malt("a", *job)
+    check(doomed, (done.returncode, done.stdout + done.stderr), ranks, why)
+    hosts.until_clean()
+
+
+AGAIN = """
+import os, signal, sys, time
+import numpy as np
+import malt
+life, start = int(os.environ.get("MALT_INCARNATION", "0")), float(sys.argv[1])
+until = start + 24
+malt.init(deadline_s=30)
+v = malt.vector(1000, sync="bsp")
+while time.time() < until or v.array[1] < 1:
+    v.array[:] = v.step + 1
+    v.array[1] = time.time() > until  # the mean of all is 1 once all agree that it is over
+    v.scatter()
+    v.gather()
+    assert v.array[0] == v.array[-1] == v.step
+    time.sleep(0.01)
+    if time.time() > start + {(0, 0): 3, (1, 0): 10, (0, 1): 17}.get((malt.rank(), life), 99):
+        os.kill(os.getpid(), signal.SIGKILL)
+malt.barrier()
+print("ends", malt.rank(), v.step, malt.alive(), life, flush=True)
+"""
+
+
+@pytest.mark.thorough
+def test_ranks_are_killed_again_and_again(hosts):
+    """Ranks 0, 1, and 0 again: the lowest one, and one of another host."""
+    job = ["-n", 4, "--survive=best-effort", "--rejoin", "--hosts", "a:1,b:1,c:2", "-c", AGAIN, time.time()]
+    done = hosts.malt("a", *job, limit_s=90)
+    assert done.returncode == 0, done
+    ends = [line.split() for line in done.stdout.splitlines() if line.startswith("ends")]
+    assert len(ends) == 4 and len({one[2] for one in ends}) == 1, done
+    assert sorted(int(one[-1]) for one in ends) == [0, 0, 1, 2], done.stderr
+    hosts.until_clean()

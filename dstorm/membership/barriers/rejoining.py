@@ -51,6 +51,8 @@ class RejoiningBarrier(TolerantBarrier):
         self._returns, self._readmit = returns, readmit
         self.offer: Offer = lambda: "the session has not begun"
         """What all ranks know alike between two collective calls, for a newcomer; or why none can be admitted."""
+        self.propose: Callable[[int, int], bool] = lambda rank, incarnation: True
+        """Proposes to all who go on that a rank is admitted, as this incarnation; returns whether they all know it."""
         self.joined: list[Callable[[int], object]] = []
         """Functions that are called with a rank that has come back, before this rank passes its admission on."""
         self._admitted: dict[int, int] = {}
@@ -153,6 +155,8 @@ class RejoiningBarrier(TolerantBarrier):
     def _consider(self, rank: int, incarnation: int) -> None:
         if self._is_inside and self._flags & FINAL:
             return self._returns.refuse(rank, incarnation, "the others are at the end of the session")
+        if not self._may_admit() or not self.propose(rank, incarnation):
+            return
         with self._turn.lent() as is_free:
             if not is_free or self._is_inside or self.calls.is_any or not self._may_admit():
                 return

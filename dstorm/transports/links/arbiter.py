@@ -10,12 +10,14 @@ import struct
 import threading
 import time
 import zlib
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 
 import numpy as np
 
+from dstorm.membership import votes
 from dstorm.membership.decision import ranks
-from dstorm.membership.quorum import Quorum, State, from_bytes
+from dstorm.membership.quorum import Quorum
+from dstorm.membership.votes import State, from_bytes
 from dstorm.transport import Window
 
 _HEAD = struct.Struct("<IQ")
@@ -28,22 +30,27 @@ def nbytes(size: int) -> int:
 
 
 def _cell_nbytes(size: int) -> int:
-    return -(-(_HEAD.size + -(-size // 8) * (size + 2)) // 64) * 64
+    return -(-(_HEAD.size + votes.nbytes(size)) // 64) * 64
 
 
 class Arbiter:
     """The agreement as `rank`, one of `size` ranks, sees it. All methods are Local. Any thread may call them.
 
-    `find_ended()`: ranks that are known for certain to have ended. They have failed without an agreement.
+    `find_ended()`: incarnations of ranks that are known for certain to have ended, the newest of each. These have
+    failed without an agreement. `find_started()`: incarnations that were started, of all that `find_ended` has given,
+    and of those that came before these have ended. `incarnation`: of this rank.
     """
 
     def __init__(
-        self, rank: int, size: int, find_ended: Callable[[], Iterable[int]] = tuple,
-        clock: Callable[[], float] = time.monotonic,
+        self, rank: int, size: int, find_ended: Callable[[], Mapping[int, int]] = dict,
+        clock: Callable[[], float] = time.monotonic, find_started: Callable[[], Mapping[int, int]] = dict,
+        incarnation: int = 0,
     ) -> None:  # fmt: skip
         self.rank, self.size = rank, size
-        self._find_ended, self._clock = find_ended, clock
-        self._quorum = Quorum(rank, size)
+        self._find_ended, self._find_started, self._clock = find_ended, find_started, clock
+        self._quorum = Quorum(rank, size, incarnation)
+        self.is_linked: Callable[[int], bool] = lambda rank: True
+        """Whether this rank has connections to and from one that is to become a member."""
         self._deciding = threading.RLock()
         self.is_undecided = False
         """Whether it is not decided yet who goes on. Each change of the agreement renews it, as calls ask it often."""
@@ -60,15 +67,25 @@ class Arbiter:
         """Publish states to the ranks `near`, of this host, in `window`, which has nbytes(size) bytes of each."""
         self._window, self._near = window, near
 
+    @property
+    def is_outside(self) -> bool:
+        """As `Quorum.is_outside`."""
+        return self._quorum.is_outside
+
     def failed(self) -> list[int]:
-        """The ranks that do not go on: they have ended, or the others go on without them."""
+        """The ranks that do not go on: they have ended, or the others go on without them.
+
+        None, while this rank is no member itself.
+        """
         state = self._quorum.state
+        if self.is_outside:
+            return []
         return sorted(set(range(self.size)) - ranks(state.members & ~state.ended) - {self.rank})
 
     def was_cut_off(self, rank: int) -> bool:
         """Whether the others go on without `rank`, of which nobody knows that it has ended."""
         state = self._quorum.state
-        return not (state.members | state.ended) >> rank & 1
+        return not self.is_outside and not (state.members | state.ended) >> rank & 1
 
     def suspect(self, lost: Iterable[int]) -> None:
         """Note that this rank has lost the ranks `lost`."""
@@ -81,6 +98,22 @@ class Arbiter:
         with self._deciding:
             self._quorum.note_ended(ended)
             self.is_undecided = self._quorum.is_undecided
+
+    def note_over(self, incarnations: Mapping[int, int]) -> None:
+        """Note that these incarnations of ranks, and all before, are known to have ended."""
+        with self._deciding:
+            self._quorum.note_over(incarnations)
+            self.is_undecided = self._quorum.is_undecided
+
+    def over(self) -> list[int]:
+        """The ranks none of whose incarnations runs, as far as this rank knows."""
+        state = self._quorum.state
+        return [rank for rank in range(self.size) if state.over[rank] > state.started[rank]]
+
+    def propose(self, newcomer: int, incarnation: int) -> bool:
+        """As `Quorum.propose`; False where this rank has no connections to it."""
+        with self._deciding:
+            return self.is_linked(newcomer) and self._quorum.propose(newcomer, incarnation)
 
     def note(self, peer: int, data: bytes) -> None:
         """Note the state that `peer` has published, as bytes. One of another length is ignored."""
@@ -96,9 +129,11 @@ class Arbiter:
     def decide(self) -> str:
         """Take part in the agreement; return why this rank must leave, or "". To be called again and again."""
         with self._deciding:
+            ended = self._find_ended()  # before what they have left is read: see dstorm/membership/quorum.py
+            self._quorum.note_started(self._find_started())
             self._read_near()
-            self._quorum.note_ended(self._find_ended())
-            self._quorum.decide(self._clock())
+            self._quorum.note_over(ended)
+            self._quorum.decide(self._clock(), self.is_linked)
             self.is_undecided = self._quorum.is_undecided
             self._publish_near()  # before any rank of another host learns of it: see `is_confirmed`
             return self._quorum.why
@@ -152,10 +187,9 @@ class Arbiter:
         if self._window is None:
             return
         self._window.sync()
-        width = -(-self.size // 8) * (self.size + 2)
         for peer in self._near:
             start = peer * _cell_nbytes(self.size)
-            cell = self._window.memory[start : start + _HEAD.size + width].tobytes()
+            cell = self._window.memory[start : start + _HEAD.size + votes.nbytes(self.size)].tobytes()
             if len(cell) < _HEAD.size:  # the memory is freed
                 return
             check, count = _HEAD.unpack_from(cell)

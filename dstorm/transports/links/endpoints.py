@@ -9,7 +9,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from functools import partial
 from typing import NamedTuple
 
@@ -26,6 +26,12 @@ _MOST_ADDRESSES = 16
 _YES = b"Y"
 _ANY_PORT = 9
 _LOOPBACK = "127.0.0.1"
+_RANK_BITS = 32
+_TO, _FROM = 0, 1
+"""Which of its two connections to another rank one that was started again makes: that to it, or that from it."""
+
+Join = Callable[[int, int, socket.socket, socket.socket], object]
+"""A function that is given a rank that was started again, its incarnation, and the connections to and from it."""
 
 
 class Endpoint(NamedTuple):
@@ -87,18 +93,25 @@ class Exchange:
         addresses = interfaces(hosts)
         self._server = AuthenticatedServer(_name(session, rank), key or own_key, addresses)
         self.endpoint = Endpoint(addresses, self._server.port, own_key)
+        self._into: dict[int, socket.socket] = {}
+        self._halves: dict[tuple[int, int], dict[int, socket.socket]] = {}
+        """The connections of ranks that were started again, by rank, incarnation and kind."""
+        self._calling: frozenset[int] = frozenset()
+        """Ranks with higher numbers that it calls, as it was started again: it does not take their calls meanwhile."""
+        self._join: Join | None = None
+        self._changing = threading.Lock()
 
     def connect(
-        self, endpoints: Mapping[int, Endpoint], deadline_s: float
+        self, endpoints: Mapping[int, Endpoint], deadline_s: float, stays: bool = False
     ) -> tuple[dict[int, socket.socket], dict[int, socket.socket]]:  # fmt: skip
         """The connections to, and those from, the ranks of `endpoints`, by rank. Collective: they do the same.
 
         A rank that has ended before it called is left out. DeadlinePassed: a rank could not be reached, or did not
-        call. It stops listening at the end.
+        call. It stops listening at the end, unless it `stays`, for ranks that are started again.
         """
         end = time.monotonic() + deadline_s
-        into: dict[int, socket.socket] = {}
-        self._server.start(partial(_take, into, endpoints.keys()))
+        into = self._into
+        self._server.start(partial(self._answer, endpoints.keys()))
         out: dict[int, socket.socket] = {}
         while missing := [rank for rank in endpoints if rank not in out]:
             for rank in missing:
@@ -108,22 +121,92 @@ class Exchange:
         while missing := [rank for rank in endpoints if rank not in into and not _has_ended(out[rank])]:
             _check(end, missing, deadline_s)
             time.sleep(_NAP_S)
-        self._server.stop()
+        if not stays:
+            self._server.stop()
         return {rank: out[rank] for rank in into}, into
 
-    def _call(self, rank: int, endpoint: Endpoint) -> socket.socket:
+    def listen(self, ranks: Collection[int]) -> None:
+        """Answer those of `ranks` that are started again. Local. For one that was itself, in place of `connect`."""
+        self._server.start(partial(self._answer, ranks))
+
+    def call_again(
+        self, endpoints: Mapping[int, Endpoint], incarnations: Mapping[int, int]
+    ) -> dict[int, tuple[socket.socket, socket.socket]]:  # fmt: skip
+        """Connections to and from the ranks of `endpoints` that answer, or have called, by rank. One-sided.
+
+        This rank was started again; the others have begun, or were so, too. `incarnations`: of these and of itself. Of
+        two that call each other the lower one makes the connections. `end_calls` ends that.
+        """
+        self._calling = frozenset(rank for rank in endpoints if rank > self._rank and incarnations.get(rank))
+        found = {}
+        for rank, endpoint in endpoints.items():
+            with self._changing:
+                halves = self._halves.get((rank, incarnations.get(rank, 0)), {})
+                if len(halves) > 1:
+                    del self._halves[rank, incarnations[rank]]
+                    found[rank] = halves[_FROM], halves[_TO]
+                    continue
+            with contextlib.suppress(OSError):
+                out = self._call(rank, endpoint, incarnations[self._rank], _TO)
+                try:
+                    found[rank] = out, self._call(rank, endpoint, incarnations[self._rank], _FROM)
+                except OSError:
+                    out.close()
+        return found
+
+    def end_calls(self) -> None:
+        """Take the calls of all ranks that were started again. Local. After the last `call_again`."""
+        self._calling = frozenset()
+
+    def join_by(self, join: Join) -> None:
+        """Give `join` each rank that was started again and has made both connections. Local. Any thread may call it."""
+        with self._changing:
+            self._join = join
+            waiting = [(key, halves) for key, halves in self._halves.items() if len(halves) > 1]
+            for key, _ in waiting:
+                del self._halves[key]
+        for key, halves in waiting:
+            join(*key, halves[_FROM], halves[_TO])
+
+    def _answer(self, known: Collection[int], number: int, caller: socket.socket) -> bool:
+        """Take the connection of a caller of this number; return whether it was taken."""
+        rank, kind = number & (1 << _RANK_BITS) - 1, number >> _RANK_BITS & 1
+        incarnation = number >> _RANK_BITS + 1
+        if not incarnation:
+            return _take(self._into, known, rank, caller)
+        if rank in self._calling:
+            return False
+        with self._changing:
+            for former in [one for one in self._halves if one[0] == rank and one[1] < incarnation]:
+                for connection in self._halves.pop(former).values():
+                    connection.close()
+            halves = self._halves.setdefault((rank, incarnation), {})
+        taken: dict[int, socket.socket] = {}
+        if not _take(taken, known, rank, caller):
+            return False
+        with self._changing:
+            halves[kind] = taken[rank]
+            join = self._join if len(halves) > 1 else None
+            if join is not None:
+                self._halves.pop((rank, incarnation), None)
+        if join is not None:
+            join(rank, incarnation, halves[_FROM], halves[_TO])
+        return True
+
+    def _call(self, rank: int, endpoint: Endpoint, incarnation: int = 0, kind: int = _TO) -> socket.socket:
         """A connection to `rank`, which listens at `endpoint`. OSError: none of its addresses answers.
 
         All addresses are tried at once: one that drops packets takes _ANSWER_S, and a host may have several that others
         cannot reach (docker0, virbr0).
         """
         key, name = endpoint.key or self._job_key, _name(self._session, rank)
+        number = self._rank | kind << _RANK_BITS | incarnation << _RANK_BITS + 1
         answers: queue.SimpleQueue[socket.socket | None] = queue.SimpleQueue()
         one_at_a_time, is_over = threading.Lock(), threading.Event()
 
         def attempt(address: str) -> None:
             """Answer with a connection to `address` if it is the first that is confirmed, else with None. Local."""
-            made = _answered((address, endpoint.port), key, name, self._rank)
+            made = _answered((address, endpoint.port), key, name, number)
             with one_at_a_time:
                 if made is not None and is_over.is_set():
                     made.close()  # the other end takes one alone
@@ -143,10 +226,10 @@ class Exchange:
         raise OSError("nobody answers")
 
 
-def _answered(where: tuple[str, int], key: str, name: str, rank: int) -> socket.socket | None:
-    """A connection to a rank that has answered to the call of `rank`, or None."""
+def _answered(where: tuple[str, int], key: str, name: str, number: int) -> socket.socket | None:
+    """A connection to a rank that has answered to a call with this number, or None."""
     with contextlib.suppress(OSError):
-        made = call(where, key, name, rank, _ANSWER_S)
+        made = call(where, key, name, number, _ANSWER_S)
         with contextlib.suppress(OSError):
             made.settimeout(_ANSWER_S)
             if made.recv(1) == _YES:

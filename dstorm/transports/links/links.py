@@ -10,6 +10,10 @@ system closes its connections. So does a network that drops them, while both ran
 silence, makes a suspicion, and the ranks agree on who goes on (dstorm/transports/links/arbiter.py). A rank that is
 marked failed is cut off, so that nothing arrives that it sends later. What has arrived before is still written: `part`
 waits for that.
+
+A rank that was started again makes both connections to each rank of other hosts (`join`). They are used once the
+former incarnation is parted, where that has taken part: nothing that was meant for it, or has come from it, is on its
+way then.
 """
 
 from __future__ import annotations
@@ -49,7 +53,7 @@ class Links:
     Threads write what these ranks put into `memory`. `out`, `into`: a connection to and from each live rank of another
     host. `arbiter`: this rank's part in the agreement on who goes on. `leave(why)`: ends this process when the others
     go on without it, or may do so. `suspect_after_s`: the heartbeat timeout. `unreached`: ranks of other hosts to which
-    there is no connection.
+    there is no connection. `incarnations`: of those that were started again, by rank.
     """
 
     keeps_order = True
@@ -58,7 +62,7 @@ class Links:
     def __init__(
         self, memory: Bytes, out: Mapping[int, socket.socket], into: Mapping[int, socket.socket],
         arbiter: Arbiter, leave: Callable[[str], object], suspect_after_s: float | None = None,
-        unreached: Iterable[int] = (),
+        unreached: Iterable[int] = (), incarnations: Mapping[int, int] | None = None,
     ) -> None:  # fmt: skip
         self._memory, self._arbiter, self._leave = memory, arbiter, leave
         self._out = {peer: Outgoing(peer, connection, partial(self._note, peer)) for peer, connection in out.items()}
@@ -70,9 +74,18 @@ class Links:
         """The ranks that have said that they end in order."""
         self._cut: set[int] = set()
         """The ranks that it has cut off."""
+        self._incarnations = dict(incarnations or {})
+        """Those of the ranks that were started again, by rank."""
+        self.takes_part: Callable[[int, int], bool] = lambda rank, incarnation: False
+        """Whether an incarnation of a rank takes part, as this rank sees it: only then can something be on its way."""
+        self._joining: dict[int, tuple[int, socket.socket, socket.socket]] = {}
+        """The incarnations whose connections are not used yet, and these, to and from it."""
+        self._changing = threading.Lock()
         self._closed = False
         self._questions = 0
+        self._far = frozenset(out) | frozenset(unreached)
         arbiter.suspect(unreached)
+        arbiter.is_linked = self._is_linked_again
         self._receivers = {
             peer: threading.Thread(target=self._receive, args=(peer, incoming), name="malt link", daemon=True)
             for peer, incoming in self._into.items()
@@ -96,11 +109,22 @@ class Links:
         for way in ways:
             with way.lock:
                 way.ask()
+        end = time.monotonic() + LONGEST_S
         for way in ways:
             while not way.is_done():
+                if self._arbiter.is_outside:
+                    self._listen_outside(way, end)
+                    continue
                 with way.lock:
                     if not way.is_done() and way.listen():
                         self._hear(way.peer)
+
+    def _listen_outside(self, way: Outgoing, end: float) -> None:
+        """Listen while nobody is suspected: this rank was started again, and is no member yet."""
+        self._listen([way])
+        time.sleep(_NAP_S)
+        if time.monotonic() > end:
+            self._go(f"rank {way.peer} does not answer it for {LONGEST_S:g} s")
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
         """As `Window.get`."""
@@ -129,12 +153,60 @@ class Links:
             if rank in self._out:
                 self._out[rank].break_off()
 
-    def part(self, ranks: Iterable[int]) -> None:
-        """As `cut`. On return all that `ranks` have sent is written, and nothing more will be. Local."""
-        ranks = set(ranks)
+    def part(self, incarnations: Mapping[int, int]) -> None:
+        """As `cut`, of these incarnations of ranks. On return all that they have sent is written, and nothing more will
+        be. Local.
+        """
+        ranks = {rank for rank, one in incarnations.items() if self._incarnations.get(rank, 0) <= one}
+        self._part(ranks)
+        for rank in ranks & self._joining.keys():
+            self._link_again(rank)
+
+    def _part(self, ranks: Iterable[int]) -> None:
         self.cut(ranks)
-        for rank in ranks & self._receivers.keys():
+        for rank in set(ranks) & self._receivers.keys():
             self._receivers[rank].join(_PART_S)  # it reads only what has arrived already
+
+    def join(self, peer: int, incarnation: int, out: socket.socket, into: socket.socket) -> None:
+        """Take the connections to and from `peer`, which was started again. Local. Any thread may call it."""
+        self._arbiter.note_over({peer: incarnation - 1})
+        with self._changing:
+            linked = self._incarnations.get(peer, 0)
+            waiting = self._joining.get(peer, (linked if peer in self._out else -1,))
+            is_newest = incarnation > waiting[0]
+            if is_newest:
+                self._joining[peer] = incarnation, out, into
+            for connection in waiting[1:] if is_newest else (out, into):
+                connection.close()
+        if is_newest and not self.takes_part(peer, linked):
+            self._part([peer])
+            self._link_again(peer)
+
+    def _link_again(self, peer: int) -> None:
+        """Use the connections that `peer` has made as it was started again, once its former ones are parted."""
+        with self._changing:
+            if peer not in self._joining:
+                return
+            incarnation, out, into = self._joining.pop(peer)
+            self._incarnations[peer] = incarnation
+            self._heartbeat_timeout.begin(peer, time.monotonic())
+            former = [some.get(peer) for some in (self._out, self._into)]
+            for some in (self._ended, self._leaving, self._cut):
+                some.discard(peer)
+            self._out = {**self._out, peer: Outgoing(peer, out, partial(self._note, peer))}
+            self._into = {**self._into, peer: Incoming(into)}
+            receiver = threading.Thread(
+                target=self._receive, args=(peer, self._into[peer]), name="malt link", daemon=True
+            )  # fmt: skip
+            self._receivers = {**self._receivers, peer: receiver}
+            receiver.start()
+        for one in former:
+            if one is not None:
+                one.connection.close()
+
+    def _is_linked_again(self, peer: int) -> bool:
+        """Whether `peer` is on this host, or its newest incarnation has made its connections."""
+        return peer not in self._far or peer in self._joining or (peer in self._into and self._is_linked(peer))
 
     def settle(self) -> None:
         """Return once it is decided who goes on, if ranks have lost each other. This process ends where it does not."""
@@ -189,13 +261,15 @@ class Links:
         """Write what `peer` puts into memory, until its connection ends."""
         with contextlib.suppress(OSError):
             incoming.serve(self._memory, partial(self._hear, peer), partial(self._arbiter.answer, peer))
+        if self._into[peer] is not incoming:  # it was started again
+            return
         self._ended.add(peer)
         self._out[peer].break_off()  # it may still bring what the peer has said of its end
         self._judge_end(peer)
 
     def _judge_end(self, peer: int) -> None:
         if peer in self._leaving:
-            self._arbiter.note_ended([peer])
+            self._arbiter.note_over({peer: self._incarnations.get(peer, 0)})
         else:
             self._arbiter.suspect([peer])
 
@@ -212,7 +286,7 @@ class Links:
         elif kind == END:
             self._leaving.add(peer)
             if peer in self._ended:
-                self._arbiter.note_ended([peer])
+                self._judge_end(peer)
 
     def _hear(self, peer: int) -> None:
         self._heartbeat_timeout.heard(peer, time.monotonic())
@@ -240,13 +314,19 @@ class Links:
                 way.lock.release()
 
     def _suspect_silent(self) -> None:
-        heard = self._out.keys() - self._ended - self._leaving - set(self._arbiter.failed())
+        if self._arbiter.is_outside:  # its peers do not use its connections before the former incarnation is parted
+            return
+        present = self._out.keys() - set(self._arbiter.failed())
+        heard = present - self._ended - self._leaving
         missed = set(self._heartbeat_timeout.silent(heard, time.monotonic()))
         missed |= {peer for peer in heard if self._out[peer].broken}
         if missed:
             self._arbiter.suspect(missed)
             for peer in missed:
                 self._out[peer].break_off()  # no flush waits for it any more
+        for peer in present & self._ended:  # one that was started again may have ended before it was a member
+            self._judge_end(peer)
+        self._arbiter.suspect(self._far - self._out.keys() - set(self._arbiter.failed()))
 
     def _go(self, why: str) -> None:
         if not self._closed:

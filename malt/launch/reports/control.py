@@ -27,8 +27,8 @@ from dstorm.transports.links.server import AuthenticatedServer
 from malt.launch.hosts.plain.starter import begin_anew
 from malt.runner import reporting
 
-_PUBLISHED = re.compile(r"[0-9a-f]{8}-\d+-published-\d+")
-"""What a rank publishes to all others (malt/resilience/hosts.py)."""
+_PUBLISHED = re.compile(r"[0-9a-f]{8}-\d+-published-\d+(\.\d+)?")
+"""What a rank publishes to all others (malt/resilience/hosts.py); one that was started again, with its incarnation."""
 _NAME = re.compile(rf"(again|finished|left|status|ready|lost|calls|begun|shown)-\d+|rank-\d+\.txt|{_PUBLISHED.pattern}")
 _AGAIN = reporting.AGAIN.format("")
 _LONGEST_NBYTES = 1 << 20
@@ -77,9 +77,12 @@ class ControlServer:
             self._server.send(_ends(fresh))
 
     def tell(self, ended: Mapping[int, int]) -> None:
-        """As `report_ended`, and `pass_on`. Local."""
-        self.report_ended(ended)
+        """As `pass_on`, and `report_ended`. Local.
+
+        In this order: who hears that a rank has ended has heard of all that were started again before that.
+        """
         self.pass_on()
+        self.report_ended(ended)
 
     def pass_on(self) -> None:
         """Send what ranks have published since the last call to all ranks, also those that connect later. Local."""

@@ -67,6 +67,6 @@ def test_ranks_that_are_known_to_have_ended_have_failed_at_once():
     arbiter = Arbiter(0, 3)
     arbiter.note_ended([2])
     assert arbiter.failed() == [2]
-    finding = Arbiter(0, 3, lambda: [1])
+    finding = Arbiter(0, 3, lambda: {1: 0})
     finding.decide()
     assert finding.failed() == [1] and not finding.was_cut_off(1)

@@ -9,8 +9,9 @@ import pytest
 from dstorm import Group, SimulatedTransport
 from dstorm.membership import quorum
 from dstorm.membership.decision import mask, ranks
-from dstorm.membership.quorum import Quorum, is_quorum
+from dstorm.membership.quorum import Quorum
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.membership.votes import is_quorum
 
 pytestmark = pytest.mark.serial
 ARENA = 1 << 23

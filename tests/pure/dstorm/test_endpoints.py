@@ -176,3 +176,57 @@ def test_addresses_that_do_not_answer_cost_no_time(exchanges):
         assert time.monotonic() - began < endpoints._ANSWER_S
         wait_for(lambda: into.keys() == {0})
         time.sleep(endpoints._ANSWER_S)  # what came second is closed
+
+
+def test_a_rank_that_was_started_again_connects_both_ways(exchanges):
+    """Rank 0 stays to be called; rank 1 calls again twice, once before rank 0 knows what to do with it."""
+    joined = []
+    exchanges[0].listen([1])
+    for incarnation in (1, 2):
+        again = Exchange(1, *JOB)
+        found = again.call_again({0: exchanges[0].endpoint, 2: exchanges[2].endpoint}, {1: incarnation})
+        again._server.stop()
+        assert found.keys() == {0}  # rank 2 does not answer
+        if incarnation == 1:
+            exchanges[0].join_by(lambda *one: joined.append(one))
+        wait_for(lambda made=incarnation: len(joined) == made)
+        rank, number, to, from_ = joined[-1]
+        assert (rank, number) == (1, incarnation)
+        found[0][0].sendall(b"to")
+        to.sendall(b"from")
+        assert from_.recv(4) == b"to" and found[0][1].recv(4) == b"from"
+        for connection in (*found[0], to, from_):
+            connection.close()
+
+
+def test_one_that_has_no_part_in_the_session_is_sent_away(exchanges):
+    joined = []
+    exchanges[0].join_by(lambda *one: joined.append(one))
+    exchanges[0].listen([1])
+    assert exchanges[3].call_again({0: exchanges[0].endpoint}, {3: 1}) == {} and not joined
+
+
+def test_of_two_that_were_started_again_and_call_each_other_one_connects(exchanges):
+    found = {}
+
+    def call(rank):
+        other = {1 - rank: exchanges[1 - rank].endpoint}
+        while 1 - rank not in found.get(rank, ()):
+            found[rank] = exchanges[rank].call_again(other, {0: 1, 1: 2})
+        exchanges[rank].end_calls()
+
+    for rank in range(2):
+        exchanges[rank].listen([1 - rank])
+    threads = [threading.Thread(target=call, args=[rank]) for rank in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(20)
+    for rank in range(2):
+        found[rank][1 - rank][0].sendall(b"%d" % rank)
+    for rank in range(2):
+        assert found[rank][1 - rank][1].recv(1) == b"%d" % (1 - rank)
+    joined = []
+    exchanges[0].join_by(lambda *one: joined.append(one))
+    exchanges[1].join_by(lambda *one: joined.append(one))
+    assert not joined

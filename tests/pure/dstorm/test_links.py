@@ -178,7 +178,7 @@ def test_one_that_is_silent_is_given_up_and_told(make, nbytes):
     pair.first.flush([1])
     assert 0.3 < time.monotonic() - start < 5
     wait_for(lambda: pair.first.find_failed() == [1])
-    pair.first.part([1])  # as the transport does then
+    pair.first.part({1: 0})  # as the transport does then
     assert not pair.left
     with pytest.raises(OSError):  # what it sends late does not arrive
         for _ in range(100):
@@ -291,7 +291,7 @@ def test_nothing_is_written_once_parted(make, monkeypatch):
     connection = pair.ways[1][0]
     for place in range(2):
         connection.send(channels.HEAD.pack(channels.PUT, place * nbytes, nbytes) + b"x" * nbytes)
-    pair.first.part([1, 5])
+    pair.first.part({1: 0, 5: 0})
     after = pair.memory[0].copy()
     assert after.any()
     time.sleep(0.3)
@@ -308,3 +308,86 @@ def test_a_beat_is_no_end_of_a_flush(make):
     pair.ways[0][1].send(channels.DONE)
     flush.join(5)
     assert not flush.is_alive()
+
+
+@pytest.fixture
+def joins(make):
+    """A pair whose rank 1 has ended, and the ends of the connections that it makes again: to rank 0, and from it."""
+    pair = make()
+    pair.second().close()
+    pair.end_second()
+    wait_for(lambda: pair.first.find_failed() == [1])
+    ways = [socket.socketpair() for _ in range(2)]
+    pair.ways += ways
+    pair.known = {(1, 0)}
+    pair.first.takes_part = lambda *one: one in pair.known
+    return pair, ways[0][1], ways[1][0], (ways[1][1], ways[0][0])
+
+
+def test_a_rank_that_was_started_again_is_heard_once_the_former_one_is_parted(joins):
+    pair, to, from_, ours = joins
+    to.sendall(channels.HEAD.pack(channels.PUT, 8, 4) + b"\1\2\3\4" + channels.HEAD.pack(channels.FLUSH, 0, 0))
+    pair.first.join(1, 1, *ours)
+    time.sleep(0.1)
+    assert not pair.memory[0].any()
+    pair.known.clear()
+    pair.first.part({1: 0})
+    assert to.recv(1) == channels.DONE and bytes(pair.memory[0][8:12]) == b"\1\2\3\4"
+    pair.first.put(np.full(2, 7, np.uint8), 1, 40)
+    threading.Thread(target=pair.first.flush, args=[[1]], daemon=True).start()
+    head = from_.recv(channels.HEAD.size + 2, socket.MSG_WAITALL)
+    assert channels.HEAD.unpack_from(head) == (channels.PUT, 40, 2) and head[-2:] == b"\7\7"
+    from_.sendall(channels.DONE)
+
+
+def test_nothing_that_was_put_for_a_former_incarnation_reaches_the_next(joins):
+    pair, _, from_, ours = joins
+    pair.first.put(np.full(2, 7, np.uint8), 1, 40)
+    pair.first.join(1, 1, *ours)
+    pair.first.put(np.full(2, 8, np.uint8), 1, 40)
+    pair.first.flush([1])
+    pair.first.part({1: 0})
+    from_.settimeout(0.2)
+    with pytest.raises(TimeoutError):
+        from_.recv(1)
+
+
+def test_the_end_of_one_that_came_back_is_a_failure_again(joins):
+    pair, to, _, ours = joins
+    pair.known.clear()
+    pair.first.part({1: 0})
+    pair.first.join(1, 1, *ours)
+    assert not pair.first.find_failed() or pair.arbiters[0].propose(1, 1) is False
+    wait_for(lambda: pair.arbiters[0].propose(1, 1))
+    assert pair.first.find_failed() == []
+    channels.shut(to)
+    wait_for(lambda: pair.first.find_failed() == [1])
+
+
+def test_one_that_ends_before_it_takes_part_leaves_its_place_to_the_next(joins):
+    pair, former, _, ours = joins
+    pair.known.clear()
+    pair.first.part({1: 0})
+    pair.first.join(1, 1, *ours)
+    channels.shut(former)
+    ways = [socket.socketpair() for _ in range(2)]
+    pair.ways += ways
+    pair.first.join(1, 3, ways[1][1], ways[0][0])
+    late = [socket.socketpair() for _ in range(2)]
+    pair.ways += late
+    pair.first.join(1, 2, late[1][1], late[0][0])  # its thread came later
+    ways[0][1].sendall(channels.HEAD.pack(channels.PUT, 8, 1) + b"\1" + channels.HEAD.pack(channels.FLUSH, 0, 0))
+    ways[0][1].settimeout(5)
+    assert ways[0][1].recv(1) == channels.DONE and pair.memory[0][8] == 1
+    assert [one.fileno() for one in (*ours, late[1][1], late[0][0])] == [-1] * 4
+
+
+def test_one_that_came_back_and_ends_in_order_has_ended(make):
+    """Also for a rank that was started again itself, and so has found the other as it was."""
+    pair = make()
+    pair.first._incarnations[1] = 2
+    pair.arbiters[0].note_over({1: 1})
+    second = pair.second()
+    second.close()
+    pair.end_second()
+    wait_for(lambda: pair.arbiters[0]._quorum.state.over[1] == 3)

@@ -7,21 +7,10 @@ from itertools import combinations, pairwise
 
 import pytest
 
-from dstorm.membership import quorum
 from dstorm.membership.decision import mask, ranks
 from dstorm.membership.heartbeat import FLOOR_S, HeartbeatTimeout
-from dstorm.membership.quorum import (
-    ALONE_S,
-    ECHO_S,
-    GRANT_S,
-    LONGEST_S,
-    SETTLE_S,
-    Quorum,
-    State,
-    choose,
-    from_bytes,
-    is_quorum,
-)
+from dstorm.membership.quorum import ALONE_S, ECHO_S, GRANT_S, LONGEST_S, SETTLE_S, Quorum
+from dstorm.membership.votes import NONE, State, choose, first, from_bytes, is_quorum, key
 
 pytestmark = pytest.mark.serial
 STEP_S = 0.05
@@ -37,14 +26,18 @@ class Job:
         self.random = random.Random(seed)
         self.hosts = hosts or list(range(size))
         self.quorums = [Quorum(rank, size) for rank in range(size)]
+        self.lives = [0] * size
+        """The incarnation of each rank."""
         self.timeouts = [HeartbeatTimeout([r for r in range(size) if r != rank], 0.0) for rank in range(size)]
         self.on_way, self.cut, self.broken = [], set(), set()
         self.frozen, self.ended, self.left = {}, set(), {}
-        self.known = set()
-        """The ranks of which the launcher says that they have ended."""
+        self.known, self.known_started = {}, {}
+        """The incarnations of which the launcher says that they have ended, and were started."""
         self.asked = [None] * size
         self.written = []
         """Each write: when, by which rank, and the members that it knew."""
+        self.excluded = set()
+        """Incarnations that ran as a rank wrote that goes on without them, and its state."""
         self.installed = {(1 << size) - 1}
 
     def running(self):
@@ -64,6 +57,34 @@ class Job:
         self.ended.add(rank)
         for peer in range(self.size):
             self.break_off(rank, peer)
+
+    def know(self):
+        """The launcher tells all what it has seen by now."""
+        self.known = {rank: self.lives[rank] for rank in self.ended}
+        self.known_started = dict(enumerate(self.lives))
+
+    def start_again(self, rank):
+        """A rank that has ended begins anew, and connects to the others where that is possible."""
+        self.ended.discard(rank)
+        self.left.pop(rank, None)
+        self.frozen.pop(rank, None)
+        self.lives[rank] += 1
+        self.quorums[rank] = Quorum(rank, self.size, self.lives[rank])
+        self.timeouts[rank] = HeartbeatTimeout([r for r in range(self.size) if r != rank], self.now)
+        self.asked[rank] = None
+        self.on_way = [one for one in self.on_way if rank not in one[1:3]]
+        for peer in range(self.size):
+            self.broken.discard(frozenset((rank, peer)))
+            if peer != rank:
+                self.timeouts[peer].begin(rank, self.now)
+            if peer in self.ended | self.left.keys():
+                self.break_off(rank, peer)
+            elif self.hosts[peer] != self.hosts[rank]:  # the call shows it
+                self.quorums[peer].note_over({rank: self.lives[rank] - 1})
+        self.known_started = {**self.known_started, rank: self.lives[rank]}  # it publishes that before it asks
+
+    def is_linked(self, rank, peer):
+        return frozenset((rank, peer)) not in self.broken
 
     def break_off(self, rank, peer):
         if rank != peer and self.hosts[rank] != self.hosts[peer]:
@@ -88,8 +109,6 @@ class Job:
 
     def receive(self, rank, peer, kind, body):
         own = self.quorums[rank]
-        if peer in ranks(own._suspected):
-            return
         self.timeouts[rank].heard(peer, self.now)
         if kind == "state":
             own.note(peer, body, self.now)
@@ -104,12 +123,18 @@ class Job:
         others = [peer for peer in range(self.size) if peer != rank]
         far = [peer for peer in others if self.hosts[peer] != self.hosts[rank]]
         own.suspect(timeout.silent([peer for peer in far if own.members >> peer & 1], self.now))
-        own.suspect(peer for peer in far if frozenset((rank, peer)) in self.broken)
-        for peer in ranks(own._suspected):
-            self.break_off(rank, peer)  # as the links do
-        own.note_ended(peer for peer in self.ended | self.left.keys() if self.hosts[peer] == self.hosts[rank])
-        own.note_ended(self.known)
-        own.decide(self.now)
+        own.suspect(peer for peer in far if own.members >> peer & 1 and not self.is_linked(rank, peer))
+        meant = own.state.incarnations
+        own.suspect(peer for peer in far if own.members >> peer & 1 and meant[peer] < self.lives[peer])
+        for peer in ranks(own._suspected & own.members):
+            if own.state.incarnations[peer] == self.lives[peer]:
+                self.break_off(rank, peer)  # as the links do
+        near = [peer for peer in self.ended | self.left.keys() if self.hosts[peer] == self.hosts[rank]]
+        own.note_over({peer: self.lives[peer] for peer in near})
+        own.note_over(self.known)
+        own.note_started(self.known_started)
+        self.admit(rank, own)
+        own.decide(self.now, lambda peer: self.is_linked(rank, peer))
         self.installed.add(own.members)
         if own.why:
             self.left[rank] = own.why
@@ -117,11 +142,18 @@ class Job:
                 self.break_off(rank, peer)
             return
         for peer in others:
-            if not own._suspected >> peer & 1:
-                self.send(rank, peer, "state", own.state)
-            if not own.members >> peer & 1:  # it is cut off, once it was told
-                self.break_off(rank, peer)
+            self.send(rank, peer, "state", own.state)
+            is_out = own.state.base & ~own.members & ~own.state.ended
+            if is_out >> peer & 1 and own.state.incarnations[peer] == self.lives[peer]:
+                self.break_off(rank, peer)  # it is cut off, once it was told
         self.write(rank)
+
+    def admit(self, rank, own):
+        """The lowest member proposes those that ask, and have connections to all members."""
+        for peer in self.running():
+            asks = self.quorums[peer]
+            if asks.is_outside and all(self.is_linked(peer, one) for one in ranks(own.members)):
+                own.propose(peer, self.lives[peer])
 
     def write(self, rank):
         own = self.quorums[rank]
@@ -139,20 +171,32 @@ class Job:
                 self.send(rank, peer, "ask", self.now)
 
     def check(self):
-        sets = sorted(self.installed, key=int.bit_count)
-        for one, other in pairwise(sets):
-            assert one & ~other == 0 or not self.lives(one) or not self.lives(other), [sorted(ranks(s)) for s in sets]
+        """Of two ranks that go on, one goes on with the other."""
+        live = [self.quorums[r] for r in range(self.size) if r not in self.ended | self.left.keys()]
+        inside = [own for own in live if not own.is_outside and not own.is_undecided]
+        for one, other in combinations(inside, 2):
+            is_together = one.members >> other.rank & 1 or other.members >> one.rank & 1
+            assert is_together or one.state.epoch != other.state.epoch, (one.state, other.state)
+        if not any(self.lives):
+            sets = sorted(self.installed, key=int.bit_count)
+            for small, large in pairwise(sets):
+                assert small & ~large == 0 or not (self.has(small) and self.has(large)), sets
 
-    def lives(self, some):
+    def has(self, some):
         return any(self.quorums[r].members == some for r in ranks(some) - self.ended - self.left.keys())
 
     def check_write(self, rank):
-        """No live rank goes on without the one that writes."""
+        """No live rank goes on without the one that writes; and nobody has written that goes on without it."""
+        own = self.quorums[rank].state
         for other in set(range(self.size)) - self.ended - self.left.keys():
-            assert self.quorums[other].members >> rank & 1 or not self.quorums[other].members >> other & 1, (
-                rank,
-                other,
-            )
+            its = self.quorums[other].state
+            if its.epoch >= own.epoch:  # one of an earlier epoch may not have heard of the last ones
+                assert its.members >> rank & 1 or not its.members >> other & 1, (own, its)
+        for life, other, state in self.excluded:
+            is_later = state.epoch >= own.epoch
+            assert (life, other) != (self.lives[rank], rank) or not is_later, (own, state)
+        running = set(range(self.size)) - self.ended - self.left.keys()
+        self.excluded |= {(self.lives[r], r, own) for r in running if not own.members >> r & 1}
 
     def run(self, seconds):
         end = self.now + seconds
@@ -160,11 +204,11 @@ class Job:
             self.turn()
 
     def sides(self):
-        """The members that the ranks know that go on."""
+        """The members that the ranks know that go on. One that was started again goes on once it is a member."""
         return {
             tuple(sorted(ranks(self.quorums[r].members)))
             for r in range(self.size)
-            if r not in self.ended | self.left.keys()
+            if r not in self.ended | self.left.keys() and not self.quorums[r].is_outside
         }
 
 
@@ -253,7 +297,7 @@ def test_a_host_that_ends_whole(ended, known, sides):
     job.run(1.0)
     for rank in ended:
         job.end(rank)
-    job.known = known
+    job.known = dict.fromkeys(known, 0)
     job.run(5.0)
     assert job.sides() == sides, job.left
 
@@ -269,17 +313,19 @@ def test_a_rank_that_has_ended_for_certain_holds_up_nobody():
     assert job.sides() == {(0, 2)}
 
 
-@pytest.mark.parametrize("seed", range(60))
-def test_at_most_one_side_goes_on_whatever_happens(seed):
+EVENTS = ["break", "one way", "both ways", "end", "freeze", "divide", "known"]
+
+
+def play(seed, kinds):
     """Cuts of one or both ways, ends, freezes, at any moments. `check` and `check_write` look after each turn."""
     choose_ = random.Random(seed)
     size = choose_.randrange(2, 7)
     job = Job(size, seed, [choose_.randrange(size) for _ in range(size)] if seed % 3 == 0 else None)
-    events = sorted(choose_.uniform(0.2, choose_.choice([2.0, 12.0])) for _ in range(choose_.randrange(1, 8)))
+    events = sorted(choose_.uniform(0.2, choose_.choice([2.0, 12.0])) for _ in range(choose_.randrange(1, len(kinds))))
     for at in events:
         job.run(at - job.now)
         one, other = choose_.sample(range(size), 2)
-        kind = choose_.choice(["break", "one way", "both ways", "end", "freeze", "divide", "known"])
+        kind = choose_.choice(kinds)
         if kind == "break":
             job.break_off(one, other)
         elif kind in ("one way", "both ways") and job.hosts[one] != job.hosts[other]:
@@ -291,11 +337,55 @@ def test_at_most_one_side_goes_on_whatever_happens(seed):
         elif kind == "divide":
             part = {r for r in range(size) if choose_.random() < 0.5}
             cut(job, part, set(range(size)) - part, choose_.random() < 0.5)
+        elif kind == "again":
+            for rank in sorted(job.ended | job.left.keys()):
+                if choose_.random() < 0.7:
+                    job.ended.add(rank)
+                    job.start_again(rank)
         else:
-            job.known |= job.ended
+            job.know()
     job.run(30.0)
+    return job
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_at_most_one_side_goes_on_whatever_happens(seed):
+    job = play(seed, EVENTS)
     assert len(job.sides()) <= 1, job.left
     assert not any(job.quorums[r].is_undecided for r in job.running())
+
+
+@pytest.mark.parametrize("seed", range(100))
+def test_at_most_one_side_goes_on_where_ranks_come_back(seed):
+    job = play(seed, [*EVENTS, "end", "end", "again", "again", "again"])
+    assert len(job.sides()) <= 1, job.left
+    assert not any(job.quorums[r].is_undecided for r in job.running())
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_ranks_that_end_and_are_started_again_come_in(seed):
+    """Where nothing else fails, all that run are members in the end, if any is."""
+    job = play(seed, ["end"] * 4 + ["again"] * 5 + ["known"] * 2)
+    assert not job.sides() or not any(job.quorums[r].is_outside for r in job.running()), job.left
+
+
+def test_ranks_come_back_one_after_the_other():
+    """Each rank of three hosts ends, and is started again; then two at once."""
+    job = Job(4, hosts=[0, 0, 1, 2])
+    job.run(1.0)
+    for ended in ([0], [1], [2], [3], [0, 3], [1, 2]):
+        for rank in ended:
+            job.end(rank)
+        if len(ended) > 1:  # those that live are no majority
+            job.know()
+        job.run(2.0)
+        assert job.sides() == {tuple(sorted(set(range(4)) - {*ended}))}, job.left
+        for rank in ended:
+            job.start_again(rank)
+        job.run(2.0)
+        assert job.sides() == {(0, 1, 2, 3)} and not job.left
+        assert all(own.state.prior == 0 and own.state.newcomer == NONE for own in job.quorums)
+    assert {own.state.epoch for own in job.quorums} == {8}
 
 
 def test_who_was_just_confirmed_is_not_left_out_at_once():
@@ -316,12 +406,12 @@ def test_the_choice_is_the_same_on_all_and_the_largest():
             keeps = [
                 everyone & ~mask(r for r in range(size) if choice.random() < 0.3 and r != rank) for rank in range(size)
             ]
-            state = State(everyone, 0, tuple(keeps))
+            state = first(size)._replace(keeps=tuple(keeps))
             sides = [
                 some for some in range(1, 1 << size)
                 if all(not some & ~keeps[r] for r in ranks(some))
             ]  # fmt: skip
-            assert choose(state) == max(sides, key=lambda some: quorum._key(some, everyone))
+            assert choose(state) == max(sides, key=lambda some: key(some, everyone))
 
 
 def test_many_losses_are_looked_through_in_time():
@@ -329,21 +419,23 @@ def test_many_losses_are_looked_through_in_time():
     keeps = [
         ((1 << size) - 1) & ~(1 << (rank + 1) % size) & ~(1 << (rank + 7) % size) | 1 << rank for rank in range(size)
     ]
-    found = choose(State((1 << size) - 1, 0, tuple(keeps)))
+    found = choose(first(size)._replace(keeps=tuple(keeps)))
     assert found and all(not found & ~keeps[rank] for rank in ranks(found))
 
 
 def test_a_state_travels_as_bytes():
-    state = State(0b101, 0b010, tuple(range(9, 18)))
+    over, started, incarnations = tuple(range(9)), (0, 3) + (0,) * 7, (1,) * 9
+    state = State(0b101, tuple(range(9, 18)), over, started, incarnations, -1, 0b111, 0b110, (3, 7))
     assert from_bytes(state.to_bytes(), 9) == state
-    with pytest.raises(ValueError, match="22 are expected"):
+    with pytest.raises(ValueError, match="144 are expected"):
         from_bytes(b"abc", 9)
 
 
 def lost(size, rank, *others):
     """A state in which `rank` has lost `others`, and nobody else anybody."""
     everyone = (1 << size) - 1
-    return State(everyone, 0, tuple(everyone & ~mask(others) if r == rank else everyone for r in range(size)))
+    keeps = tuple(everyone & ~mask(others) if r == rank else everyone for r in range(size))
+    return first(size)._replace(keeps=keeps)
 
 
 def test_a_rank_asks_only_while_nothing_is_in_doubt():
@@ -352,13 +444,13 @@ def test_a_rank_asks_only_while_nothing_is_in_doubt():
     doubting.decide(0.0)
     assert doubting.is_undecided and not doubting.may_ask and not doubting.is_confirmed({1: 0b111, 2: 0b111})
     left = Quorum(0, 3)
-    left.note(1, State(0b110, 0, (0b111,) * 3), 0.0)
+    left.note(1, first(3)._replace(members=0b110), 0.0)
     assert left.why and left.is_undecided and not left.may_ask
 
 
 def test_a_rank_follows_those_that_go_on_with_it():
     own = Quorum(0, 3)
-    own.note(1, State(0b011, 0, (0b111,) * 3), 0.0)
+    own.note(1, first(3)._replace(members=0b011), 0.0)
     assert own.members == 0b011 and not own.why
 
 
@@ -366,7 +458,7 @@ def test_others_say_nothing_of_this_rank_itself():
     own = Quorum(0, 3)
     own.suspect([0])
     own.note_ended([0])
-    own.note(1, State(0b111, 0b001, (0b010, 0b111, 0b111)), 0.0)
+    own.note(1, first(3)._replace(keeps=(0b010, 0b111, 0b111), over=(1, 0, 0)), 0.0)
     own.decide(0.0)
     assert (own.vote, own.state.ended, own.members) == (0b111, 0, 0b111)
 
@@ -431,3 +523,63 @@ def test_a_rank_that_has_lost_all_others_waits_for_news_and_leaves():
         assert not own.why
     own.decide(1.1 * ALONE_S)
     assert "lost ranks [1, 2]" in own.why
+
+
+def begun(rank):
+    """Rank 1 or 2 of four, which go on without the others."""
+    own = Quorum(rank, 4)
+    own.note_over({0: 0, 3: 0})
+    own.decide(0.0)
+    own.note(3 - rank, own.state._replace(keeps=(0b1111, 0b0110, 0b0110, 0b1111)), 0.0)
+    own.decide(0.0)
+    assert own.members == 0b0110
+    return own
+
+
+def test_of_two_epochs_after_one_that_with_fewer_members_goes_on():
+    """Rank 1 proposes rank 0, which enters by rank 2. Rank 1 has lost that one, goes on alone, and admits rank 3."""
+    first, second, newcomer, other = begun(1), begun(2), Quorum(0, 4, 1), Quorum(3, 4, 1)
+    assert not first.propose(0, 1)
+    second.note(1, first.state, 1.0)
+    second.decide(1.0)
+    second.decide(1.0)
+    newcomer.note(2, second.state, 1.0)
+    assert newcomer.members == second.members == 0b0111
+    first.suspect([2])
+    for now in (20.0, 21.0):
+        first.decide(now)
+    assert first.members == 0b0010 and not first.propose(3, 1)
+    first.decide(21.0)
+    other.note(1, first.state, 21.0)
+    first.note(3, other.state, 21.0)
+    first.decide(21.0)
+    assert first.state.epoch == newcomer.state.epoch == 1 and first.members == other.members == 0b1010
+    second.suspect([1])
+    newcomer.note(1, first.state, 21.0)
+    newcomer.suspect([1])
+    now = 21.0
+    while now < 30.0:
+        second.note(0, newcomer.state, now)
+        newcomer.note(2, second.state, now)
+        for own in (second, newcomer):
+            own.decide(now)
+        now += 0.1
+    assert "[1, 3] have lost it" in newcomer.why and second.members == 0b0111 and not second.may_ask
+    assert not newcomer.is_confirmed({2: second.grant(0, now)}) and first.is_confirmed({3: other.grant(1, now)})
+
+
+def test_one_that_learns_of_a_decision_needs_the_members_before_no_more():
+    state = first(4, 0b1110)._replace(
+        incarnations=(1, 0, 0, 0), over=(1, 0, 0, 0), started=(1, 0, 0, 0), epoch=1, base=0b1111, prior=0b1110,
+        members=0b1111, keeps=(0b0111, 0b0111, 0b0111, 0b1111),
+    )  # fmt: skip
+    own = Quorum(1, 4)
+    own.state = state
+    own.note(2, state._replace(members=0b0111, prior=0), 1.0)
+    assert own.members == 0b0111 and own.propose(0, 1)
+
+
+def test_an_incarnation_that_has_ended_is_not_proposed():
+    own = begun(1)
+    own.note_over({0: 1})
+    assert not own.propose(0, 1) and own.state.newcomer == NONE
