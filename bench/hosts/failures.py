@@ -14,8 +14,8 @@ from bench.hosts.trials import KILL_ALL, Job
 RUNS, AT_ONCE = 10, 8
 """Of each case; and how many jobs at once, each on a network of its own. They wait most of the time."""
 NAMES = "abc"
-STEPS = 80
-"""As many as take 4 s and more."""
+STEPS, LONG = 80, 240
+"""As many as take 4 s and more; and as a rank needs that is started again after 5 s."""
 KILL_RANK = "pkill -KILL -n -f 'runner/[p]rogram.py'"
 CUT_S = 15.0
 """Longer than any keepalive."""
@@ -44,6 +44,8 @@ class Case(NamedTuple):
     """Whether b is not there any more: nobody cleans it."""
     ending: str = "well"
     """That of rank 3, of bench.hosts.lockstep."""
+    rejoins: bool = False
+    """Whether it is started again."""
 
 
 def _kill_rank(network: Any) -> None:
@@ -74,6 +76,7 @@ GOES_ON = {
     "a rank is killed": Case(_kill_rank),
     "a host is lost, its daemons killed": Case(_lose_host, survivors=(0, 1), is_lost=True),
     "a link is cut for 15 s, and mended": Case(_cut, _mend, survivors=(0, 1)),
+    "a rank is killed, and comes back (`--rejoin`)": Case(_kill_rank, survivors=(0, 1, 2, 3), rejoins=True),
 }
 """With --survive=best-effort."""
 
@@ -127,7 +130,8 @@ def _ends(network: Any, python: str, case: Case) -> Found:
 
 def _goes_on(network: Any, python: str, case: Case) -> Found:
     """A job of which the survivors of a failure go on."""
-    job = Job(network, python, "a:2,b:2", [STEPS, case.ending, 3], "--survive=best-effort")
+    steps, options = (LONG, ["--rejoin"]) if case.rejoins else (STEPS, [])
+    job = Job(network, python, "a:2,b:2", [steps, case.ending, 3], "--survive=best-effort", *options)
     job.await_said("begun", 4)
     since = _struck(network, job, case)
     status, ended = job.end()

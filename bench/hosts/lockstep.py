@@ -51,10 +51,11 @@ def main() -> None:
         end_as(ending)
     malt.init(deadline_s=DEADLINE_S if ending == "deadline" else PATIENT_S)
     vector = malt.vector(1000, sync="bsp")
-    malt.barrier()
+    if not malt.rejoined():  # else the others are past it
+        malt.barrier()
     say(begun=time.monotonic(), host=os.uname().nodename)
     pauses, last = [], time.monotonic()
-    for step in range(steps):
+    for step in range(vector.step, steps):
         if is_told and step == steps // 2:
             end_as(ending)
         vector.array += 1

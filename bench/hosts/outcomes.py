@@ -33,9 +33,7 @@ then, on all hosts that are there.
 {table}
 
 Where a link goes down, neither the host nor its network answers: `malt run` ends the job after 6 s of that. What it has
-started there waits 30 s for the launcher, and then ends by itself. The row of the link was measured when `malt run`
-waited 30 s, too. Since then jobs, one or two at a time, have ended after 7.4 to 8.6 s, five of five; eight at once, on
-a machine with much other work, after 18 to 27 s."""
+started there waits 30 s for the launcher, and then ends by itself."""
 SURVIVAL = """## Failures that ranks outlive
 
 The same with `--survive=best-effort`. No rank uses MPI there. Seconds from the failure until the others have exchanged
@@ -46,6 +44,7 @@ again, and until `malt run` has ended, which they do after some seconds of train
 {notes}"""
 SURVIVAL_NOTES = """\
 - A link that is cut is noticed by 10 s of silence. The ranks of the smaller part end then.
+- A rank that was killed is started again after 5 s. All ranks go on with it then, in lockstep, to the end.
 - Where `malt run` is on the smaller side, it says where the others go on, what they print to, and how they are ended.
   What they have printed stays there.
 - Three hosts of a rank each that all lose each other have no majority: all ranks end. What was started elsewhere for
@@ -60,7 +59,7 @@ each epoch, as apps.mf does.
 {table}
 
 Under asp the ten epochs of a rank are over in 0.1 s, on its own rows alone where few models have come by then: on two
-hosts the objective is above the limit, and differs from run to run."""
+hosts the objective differs from run to run, and is above the limit with MPICH."""
 
 
 def starts(found: ByMpi) -> str:

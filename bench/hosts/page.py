@@ -17,9 +17,9 @@ PAGE = """# Across hosts
 
 Ranks of MALT on several hosts, beside MPI's own calls. The hosts are network namespaces of one machine of 2 cores, as
 in tests/hosts: each has a network, file systems and an ssh daemon of its own. So the links are real TCP, and the ranks
-share the cores. MPI cannot see that, so Open MPI is told to yield while it waits; MPICH cannot be told. Linux shares the
-cores among all threads meanwhile, not among sessions first (`sched_autogroup_enabled`): the ranks of each host are a
-session, and where those of one yielded, those of another stood still for a second now and then. It is made by
+share the cores. MPI cannot see that, so Open MPI is told to yield while it waits; MPICH cannot be told. Linux shares
+the cores among all threads meanwhile, not among sessions first (`sched_autogroup_enabled`): the ranks of each host are
+a session, and where those of one yielded, those of another stood still for a second now and then. It is made by
 
     python -m bench.hosts --mpi .venv-openmpi/bin/python .venv-mpich/bin/python --write docs/hosts.md
 
@@ -102,9 +102,9 @@ LINK_NOTES = """\
 - An Allreduce takes 17 ms: 190 KB each way, which is what the link carries in 15. A rank of asp makes more epochs in
   that time, on its own rows, and merges what has come. Along "hierarchical" each host sends two models an exchange, and
   hears of the other host every 30 ms at best, every 8 ms as int8. Models weigh by what is new in them there.
-- Asp along "hierarchical" is sooner than an Allreduce, with rounded models by more: it needs the fewest messages. Single
-  runs differ by a factor of two and more: which models meet is a matter of chance. With MPICH a rank takes 6 ms between
-  two exchanges, as four ranks and their transfer threads share two cores, and MPICH does not yield while it waits.
+- Asp along "hierarchical" is sooner than an Allreduce, with rounded models by more: it needs the fewest messages.
+  Single runs differ by a factor of two and more: which models meet is a matter of chance. With MPICH a rank takes 6 ms
+  between two exchanges, as four ranks and their transfer threads share two cores, and MPICH does not yield meanwhile.
 - Sparse vectors send the same mean in 40 % of the bytes under bsp. Under asp the target is not reached. A rank does not
   pass on rows that it has merged, unless its own examples have them, which may be why.
 - Changes as int8 go to all ranks: two on the other host. Four messages of a quarter are as many bytes as an Allreduce.
