@@ -129,13 +129,13 @@ class Vector(ComesBack, Shared):
         try:
             if self._queues.closed:
                 self._check_open()
-            step = self._begun = self._step + 1
             self._transport.poll_failures()  # first, as the callbacks of users may raise: nothing has been sent yet
+            if self._returning is not None:
+                self._returning.before_exchange()
+            step = self._begun = self._step + 1
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = arguments.weight(self.name, weight)
             self._topology.follow()
-            if self._returning is not None:
-                self._returning.opened_all()
             if self._at_once is not None and rows is None and to is None:
                 done = self._at_once.send(step, weight, self._mass)
                 if done is not None:
@@ -194,8 +194,6 @@ class Vector(ComesBack, Shared):
             lockstep = self._consistency.lockstep
             if lockstep and self._gathered_at == self._step:
                 return Gathered()
-            if lockstep and self._returning is not None:
-                self._returning.hold(self._step)
             if self._consistency.acknowledges and _counts_examples(function):
                 function = AVG
             is_simple = function is AVG or (lockstep and function is SUM)

@@ -108,10 +108,6 @@ class Quorum:
         """Note that this rank has lost the ranks `some`. That is for good, for their incarnations of this epoch."""
         self._suspected |= mask(some) & ~self._own
 
-    def note_ended(self, some: Iterable[int]) -> None:
-        """Note that the ranks `some`, as they are meant in this epoch, are known to have ended."""
-        self.note_over({rank: self.state.incarnations[rank] for rank in some})
-
     def note_over(self, some: Mapping[int, int]) -> None:
         """Note that these incarnations of ranks, and all before, are known to have ended."""
         over = list(self.state.over)

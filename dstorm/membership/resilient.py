@@ -96,6 +96,7 @@ class SurvivingTransport(BarrierTransport):
             notes = self._slice(board.nbytes(self.size))
             self.returns = Returns(Board(notes, self.rank), self.view, self.rank, self)
             self._barrier = RejoiningBarrier(self, memory, *options, returns=self.returns, readmit=readmit)
+            self.returns.are_past = self._barrier.are_past
         self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
         if isinstance(self._barrier, RejoiningBarrier):
             self._barrier.joined.append(self._collectives.send_again)
@@ -169,9 +170,11 @@ class SurvivingTransport(BarrierTransport):
         return self._barrier.calling(what) if self.returns is not None else nullcontext()
 
     def _check_admitted(self, what: str) -> None:
-        """Refused: this rank has come back, and is not admitted yet."""
-        if self.returns is not None and self.returns.is_outside:
-            raise Refused(self.rank, f"{self._barrier.calls.name(what)} comes before malt.vector and malt.Replica")
+        """Refused: this rank has come back, and is not admitted yet. One-sided: else it opens no more for now."""
+        if self.returns is not None:
+            if self.returns.is_outside:
+                raise Refused(self.rank, f"{self._barrier.calls.name(what)} comes before malt.vector and malt.Replica")
+            self.returns.opened_all()
 
     def _made(self, nbytes: int) -> Slice:
         wanted = [int(text) for text in self._collectives.allgather(str(nbytes).encode(), "window") if text]

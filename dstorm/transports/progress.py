@@ -10,6 +10,10 @@ compiled code must release it.
 from __future__ import annotations
 
 import atexit
+import ctypes
+import os
+import struct
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -41,6 +45,24 @@ ADVICE = {
 """The line that rank 0 prints where the thread level is below MULTIPLE, by whether it is SERIALIZED."""
 _STOP_S = 5.0
 """How long to wait for the thread to end. A library that hangs in it must not hold up the exit."""
+_SET_ATTRIBUTES = {"x86_64": 314, "aarch64": 274, "riscv64": 274}
+"""The number of the system call sched_setattr, by machine (man 2 sched_setattr)."""
+_ATTRIBUTES = struct.Struct("=IIQiIQQQ")
+"""struct sched_attr: its size, policy, flags, nice, priority, runtime, deadline, period."""
+_SLICE_NS = 100_000
+"""The shortest that Linux takes."""
+
+
+def run_at_once() -> None:
+    """Let this thread run as soon as it wakes, where others use all cores: it asks for little time at once. Local.
+
+    Linux from 6.12 on then puts it before threads that ask for more (EEVDF). Else a thread that computes is interrupted
+    at the next tick, which comes every 4 ms by default. Where the system knows no such thing nothing happens.
+    """
+    number = _SET_ATTRIBUTES.get(os.uname().machine)
+    if number is not None and sys.platform == "linux":
+        attributes = _ATTRIBUTES.pack(_ATTRIBUTES.size, 0, 0, 0, 0, _SLICE_NS, 0, 0)
+        ctypes.CDLL(None).syscall(number, 0, attributes, 0)
 
 
 def spans_hosts(hosts: Iterable[str]) -> bool:
@@ -91,6 +113,7 @@ class Helper:
         atexit.register(self.stop)
 
     def _run(self) -> None:
+        run_at_once()
         pace = Pace()
         while not self._stopping:
             before_s = time.thread_time()

@@ -12,7 +12,7 @@ from dstorm.transports.links.arbiter import Arbiter, nbytes
 from dstorm.transports.links.links import Links
 from dstorm.transports.mapped import SpanningWindow
 from dstorm.transports.shm import SharedMemory
-from dstorm.view import Change
+from dstorm.view import Change, Member
 
 
 def host_name() -> str:
@@ -76,10 +76,14 @@ class LinkedTransport(SurvivingTransport):
         arbiter.share(self._slice(nbytes(self.size)), place.local_peers)
 
         def part(change: Change) -> None:
-            end([member.rank for member in change.failed])
+            end([one.rank for one in filter(self._is_last, change.failed)])
             links.part({member.rank: member.incarnation for member in change.failed})
 
         self.view.subscribe(part)
+
+    def _is_last(self, member: Member) -> bool:
+        """Whether no other process has taken its rank meanwhile. Local."""
+        return self.view.incarnation(member.rank) == member.incarnation
 
     def _takes_part(self, rank: int, incarnation: int) -> bool:
         """Whether that incarnation of `rank` takes part, as this rank sees it. Local."""

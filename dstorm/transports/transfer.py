@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from dstorm.errors import TransferFailed
 from dstorm.queues.waiting import Awaited, Waiting
 from dstorm.transport import Load, Transport
+from dstorm.transports.progress import run_at_once
 
 
 @dataclass(eq=False)
@@ -149,6 +150,7 @@ class TransferThread(Rounds):
         self._awake.set()
 
     def _run(self) -> None:
+        run_at_once()
         with contextlib.suppress(Exception):  # `check` raises it where the user sees it
             while not self._is_stopping:
                 self._awake.wait(self._nap_s())

@@ -141,7 +141,7 @@ def _call_again(
 
     Those that cannot be reached are left out. `newest`: the incarnations of ranks that were started again.
     """
-    exchange.listen(endpoints.keys())
+    exchange.listen(endpoints.keys(), newest)
     found: dict[int, tuple[socket.socket, socket.socket]] = {}
     end = time.monotonic() + _AGAIN_S
     while True:

@@ -280,8 +280,8 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
     """Record the ranks that have failed or come back, report them on the lowest live rank, and schedule the callbacks.
     Local.
     """
-    if fresh := sorted(member.rank for member in change.failed):
-        _report_failed(world, transport, fresh, monitor)
+    if change.failed:
+        _report_failed(world, transport, dict(sorted(change.failed)), monitor)
     came = sorted(member.rank for member in change.joined)
     reporter = min(set(world.alive).difference(came), default=-1)  # a newcomer does not report itself
     for rank in came:
@@ -293,7 +293,10 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
             transport.call_later(partial(callback, rank))
 
 
-def _report_failed(world: World, transport: SurvivingTransport, fresh: list[int], monitor: ProcessMonitor) -> None:
+def _report_failed(
+    world: World, transport: SurvivingTransport, fresh: dict[int, int], monitor: ProcessMonitor
+) -> None:  # fmt: skip
+    """Record and report ranks that have failed. `fresh`: their incarnations, by rank. Local."""
     before = set(world.failures.lost)
     for rank in fresh:
         stopped_s = monitor.stopped_s(rank)
@@ -306,12 +309,12 @@ def _report_failed(world: World, transport: SurvivingTransport, fresh: list[int]
             world.failures.reasons[rank] = _eviction(world, rank)
     if (folder := os.environ.get(JOB_DIR)) and not _is_on_one_host(os.environ):
         for rank in fresh:  # the launcher may not see them
-            report_to(folder, f"lost-{world.members[rank]}", str(world.transport.view.incarnation(rank)))
+            report_to(folder, f"lost-{world.members[rank]}", str(fresh[rank]))
     lost = world.failures.lost.keys() - world.failures.back.keys()
     alive = sorted(set(range(world.size)) - lost)  # some of them may have finished by now
     if world.rank == alive[0] and not is_leaving():
         # The rank that was lowest until now may have failed before it reported those that failed before it.
-        reported = fresh if min(fresh) > world.rank else sorted(before | set(fresh))
+        reported = list(fresh) if min(fresh) > world.rank else sorted(before | set(fresh))
         for rank in reported:
             on = f"{len(alive)} of {world.size} ranks go on"
             print(f"malt: rank {rank} is lost: {world.failures.reasons[rank]}; {on}", file=sys.stderr, flush=True)

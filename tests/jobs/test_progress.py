@@ -284,3 +284,21 @@ def test_one_host_gets_no_thread(job):
     assert [answer["hosts"] for answer in answers] == [1, 1]
     assert not any(HELPER in answer["threads"] for answer in answers)
     assert stderr == ""
+
+
+def test_threads_that_move_bytes_ask_for_little_time_at_once():
+    """In this thread of a process of its own: sched_getattr says for how much."""
+    source = (
+        "import ctypes, os, struct\n"
+        "from dstorm.transports import progress\n"
+        "progress.run_at_once()\n"
+        "number = {'x86_64': 315, 'aarch64': 275}.get(os.uname().machine)\n"
+        "found = ctypes.create_string_buffer(56)\n"
+        "assert number is None or ctypes.CDLL(None).syscall(number, 0, found, 56, 0) == 0\n"
+        "print(os.uname().release, struct.unpack_from('=IIQiIQ', found.raw)[-1] if number else 0)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", source], capture_output=True, text=True, check=True, cwd=ROOT)
+    release, nanoseconds = done.stdout.split()
+    if tuple(map(int, release.split(".")[:2])) < (6, 12):
+        pytest.skip(f"Linux {release} knows no such thing")
+    assert int(nanoseconds) == progress._SLICE_NS

@@ -71,6 +71,9 @@ class ComesBack:
                 transport, transport.returns, self._queues, born, lambda: ([self._array], {}),
                 self._consistency.lockstep,
             )  # fmt: skip
+            self._returning.ended = lambda: self._step if self._gathered_at == self._step else None
+            if self._consistency.lockstep:
+                transport.returns.lockstep.append(self._returning)
             transport.duties.append(self._attend)
 
     def _end_returning(self) -> None:

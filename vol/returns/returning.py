@@ -15,7 +15,7 @@ from vol.update import Array
 _BASE_BITS = 40
 """Edges between two incarnations number their messages from a base that these bits are the room of."""
 
-_HOLDS = 0.25
+_PATIENCE = 0.25
 """The share of the deadline for which a newcomer waits until the others hold."""
 
 
@@ -35,6 +35,10 @@ class Returning:
         self.is_lockstep = is_lockstep
         self.values = values
         """What a newcomer gets."""
+        self.ended: Callable[[], int | None] = lambda: None
+        """The step of the last exchange; None: one is under way."""
+        self.outer = self
+        """The vector within whose exchange the last one of this vector has begun; itself where it was within none."""
         self.is_steady = True
         """Whether `values` may be called at any time; else at the end of an exchange alone."""
         self.beside: Callable[[], Mapping[str, Any]] = dict
@@ -94,26 +98,41 @@ class Returning:
         for rank in {*self._copied_at, *self._memory}.difference(self._view.alive):
             self._drop(rank)
 
-    def hold(self, step: int) -> None:
-        """Return once this rank may pass the gather of `step` under lockstep. One-sided. DeadlinePassed.
+    def before_exchange(self) -> None:
+        """Note that this rank opens no more vectors for now; under lockstep, hold. One-sided. DeadlinePassed.
 
         A newcomer opens vectors one by one. Along most graphs ranks that do not gather from it would go on meanwhile,
-        and be at a later step in the vectors that it opens next than those which wait for it. So none passes the step
-        after that at which it begins, in the first vector, before it has opened all; and it opens the next one when all
-        are there (`await_holds`).
+        and be at a later step in the vectors that it opens next than those which wait for it. So no rank goes further
+        in the first of them than to the end of the step at which the newcomer begins, before that has opened all; and
+        it opens the next one when all are there (`await_holds`). They hold where they are in no other exchange, in the
+        same place of their programs: before the exchange within which that of the vector begins.
         """
-        if self._held:
-            self._queues.waiting.until_none("gather", lambda: self._holding(step))
+        self._returns.opened_all()
+        if not self.is_lockstep:
+            return
+        under_way = [one for one in self._returns.lockstep if one.ended() is None]
+        self.outer = under_way[0].outer if under_way else self
+        if any(one.is_held for one in self._returns.lockstep):
+            self._queues.waiting.until_none("scatter", self._holding)
 
-    def _holding(self, step: int) -> list[Awaited]:
-        """The newcomers because of which this rank may not pass the gather of `step` yet."""
+    def _holding(self) -> list[Awaited]:
+        """The newcomers because of which this rank does not begin an exchange of this vector."""
+        return [found for one in self._returns.lockstep if one.outer is self for found in one.holding()]
+
+    @property
+    def is_held(self) -> bool:
+        """Whether a newcomer that has opened it opened more when it was looked at last."""
+        return bool(self._held)
+
+    def holding(self) -> list[Awaited]:
+        """The newcomers that must not miss an exchange of this vector before they have opened all. One-sided."""
         found = []
-        left = self._held.keys() - {*self._view.alive}
+        left, step = self._held.keys() - {*self._view.alive}, self.ended()
         for rank, (since, awaited) in tuple(self._held.items()):
             opening = self._returns.opening(rank, self._place)
             if rank in left or opening is None or not self._returns.opens_more(rank):
                 del self._held[rank]
-            elif step > max(since, opening.asked):
+            elif step is not None and step >= max(since, opening.asked):
                 found.append(awaited)
                 self._returns.hold(rank, self._place)
         return found
@@ -171,7 +190,10 @@ class Returning:
 
     def close(self) -> None:
         """Answer newcomers that this rank has closed the vector. One-sided."""
-        for rank in tuple(self._copied_at):
+        self._returns.opened_all()
+        if self in self._returns.lockstep:
+            self._returns.lockstep.remove(self)
+        for rank in self._taken.keys() & {*self._view.alive}:
             self._returns.answer(rank, self._place, Answer(0, True))
             self._drop(rank)
 
@@ -181,10 +203,6 @@ class Returning:
         return {"place": self._place, "nbytes": self._queues.window.memory.nbytes, "born": list(self._born)}
 
     # -- the newcomer -----------------------------------------------------------------------------------------
-
-    def opened_all(self) -> None:
-        """As `Returns.opened_all`: this rank exchanges, so it opens no more for now. One-sided."""
-        self._returns.opened_all()
 
     def announce(self, born: Sequence[int], consistency: Consistency) -> None:
         """Say that this rank opens the vector that the others have. One-sided. `born`: as they have it.
@@ -234,17 +252,18 @@ class Returning:
         return None
 
     def await_holds(self) -> None:
-        """Return once all that have the vector hold in it. One-sided.
+        """Return once all that have the vector hold, or wait for this rank in a barrier. One-sided.
 
         Not longer than a quarter of the deadline: they may exchange it no more.
         """
-        until = self._transport.clock() + _HOLDS * self._queues.waiting.deadline_s
-        while self._transport.clock() < until:
-            answers = self._returns.answers(self._place)
-            closed = {rank for rank, one in answers.items() if one.closed}
-            if not set(self._peers()) - closed - self._returns.holding(self._place):
+        until, polls = self._transport.clock() + _PATIENCE * self._queues.waiting.deadline_s, 0
+        while self._transport.clock() < until and not self._returns.are_past():
+            there = {rank for rank, one in self._returns.answers(self._place).items() if one.closed}
+            there |= self._returns.holding(self._place)
+            if not [rank for rank in self._peers() if rank not in there and not self._returns.opens_more(rank)]:
                 return
-            self._pause()
+            self._transport.pause(polls)
+            polls += 1
 
     def _heard(self, asked: int) -> dict[int, Answer]:
         """The answers so far. Another rank is asked where the server has closed the vector, or may have failed."""

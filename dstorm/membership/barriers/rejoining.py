@@ -140,6 +140,11 @@ class RejoiningBarrier(TolerantBarrier):
         if not self._returns.is_outside:  # its former incarnation may still count as alive
             super()._publish()
 
+    def are_past(self) -> bool:
+        """Whether another rank waits in a barrier that this one has not entered."""
+        own, words = self._membership.own.entered, self._membership.words
+        return any(words[rank].entered > own for rank in self._membership.others())
+
     # -- the rank that admits ---------------------------------------------------------------------------------
 
     def _admit_all(self) -> None:

@@ -5,14 +5,14 @@ arena. It asks one rank, the server, for the values. Every live rank that has th
 its own, and answers. From that step on it sends to the newcomer and waits for it. The newcomer begins at the largest of
 these steps, and says so. The server answers with the place of the values in its own part of the arena.
 
-It also says while it still opens vectors. Until it has opened all, ranks hold in their first exchange with it, and say
-so (vol/returns/returning.py).
+It also says while it still opens vectors. Until it has opened all, ranks hold before their next exchange, and say so
+(vol/returns/returning.py).
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from dstorm.membership.returns.board import Board, Note
@@ -38,9 +38,9 @@ class Opening(NamedTuple):
     """What a newcomer has said of a vector that it has opened."""
 
     server: int
-    """The rank that it asks for the values; -1: it has them."""
+    """The rank that it asks for the values; -1: it has them, or there are none."""
     asked: int
-    """The number of the question."""
+    """The step of which it asks for the values, at which it begins; -1: it does not know it yet."""
 
 
 class Arena(Protocol):
@@ -67,6 +67,10 @@ class Returns:
         self._lock = threading.RLock()
         self.is_outside = False
         """Whether this rank has come back, and is not admitted yet."""
+        self.are_past: Callable[[], bool] = lambda: False
+        """Whether another rank waits in a barrier that this one has not entered."""
+        self.lockstep: list[Any] = []
+        """How this rank takes newcomers up in each open vector under lockstep (vol/returns/returning.py)."""
 
     # -- every rank -------------------------------------------------------------------------------------------
 

@@ -93,12 +93,6 @@ class Arbiter:
             self._quorum.suspect(lost)
             self.is_undecided = self._quorum.is_undecided
 
-    def note_ended(self, ended: Iterable[int]) -> None:
-        """Note that the ranks `ended` are known to have ended."""
-        with self._deciding:
-            self._quorum.note_ended(ended)
-            self.is_undecided = self._quorum.is_undecided
-
     def note_over(self, incarnations: Mapping[int, int]) -> None:
         """Note that these incarnations of ranks, and all before, are known to have ended."""
         with self._deciding:

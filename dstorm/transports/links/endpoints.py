@@ -98,6 +98,8 @@ class Exchange:
         """The connections of ranks that were started again, by rank, incarnation and kind."""
         self._calling: frozenset[int] = frozenset()
         """Ranks with higher numbers that it calls, as it was started again: it does not take their calls meanwhile."""
+        self._reached: set[tuple[int, int]] = set()
+        """Ranks, and their incarnations, that it has reached so: it does not take their calls."""
         self._join: Join | None = None
         self._changing = threading.Lock()
 
@@ -125,8 +127,12 @@ class Exchange:
             self._server.stop()
         return {rank: out[rank] for rank in into}, into
 
-    def listen(self, ranks: Collection[int]) -> None:
-        """Answer those of `ranks` that are started again. Local. For one that was itself, in place of `connect`."""
+    def listen(self, ranks: Collection[int], incarnations: Mapping[int, int]) -> None:
+        """Answer those of `ranks` that are started again. Local. For one that was itself, in place of `connect`.
+
+        `incarnations`: as of `call_again`, which follows.
+        """
+        self._calling = frozenset(rank for rank in ranks if rank > self._rank and incarnations.get(rank))
         self._server.start(partial(self._answer, ranks))
 
     def call_again(
@@ -137,7 +143,6 @@ class Exchange:
         This rank was started again; the others have begun, or were so, too. `incarnations`: of these and of itself. Of
         two that call each other the lower one makes the connections. `end_calls` ends that.
         """
-        self._calling = frozenset(rank for rank in endpoints if rank > self._rank and incarnations.get(rank))
         found = {}
         for rank, endpoint in endpoints.items():
             with self._changing:
@@ -150,6 +155,7 @@ class Exchange:
                 out = self._call(rank, endpoint, incarnations[self._rank], _TO)
                 try:
                     found[rank] = out, self._call(rank, endpoint, incarnations[self._rank], _FROM)
+                    self._reached.add((rank, incarnations.get(rank, 0)))
                 except OSError:
                     out.close()
         return found
@@ -174,7 +180,7 @@ class Exchange:
         incarnation = number >> _RANK_BITS + 1
         if not incarnation:
             return _take(self._into, known, rank, caller)
-        if rank in self._calling:
+        if rank in self._calling or (rank, incarnation) in self._reached:
             return False
         with self._changing:
             for former in [one for one in self._halves if one[0] == rank and one[1] < incarnation]:

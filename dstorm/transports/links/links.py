@@ -45,6 +45,8 @@ _CLOSE_S = 0.5
 _WRITE_S = 0.4 * GRANT_S
 """How long the answers to a question count for the one who has asked, from the moment at which it asked."""
 _NAP_S = 0.001
+_OUTSIDE_S = 300.0
+"""How long a rank that is no member yet waits for one that does not answer. That one may compute meanwhile."""
 
 
 class Links:
@@ -109,7 +111,7 @@ class Links:
         for way in ways:
             with way.lock:
                 way.ask()
-        end = time.monotonic() + LONGEST_S
+        end = time.monotonic() + _OUTSIDE_S
         for way in ways:
             while not way.is_done():
                 if self._arbiter.is_outside:
@@ -124,7 +126,7 @@ class Links:
         self._listen([way])
         time.sleep(_NAP_S)
         if time.monotonic() > end:
-            self._go(f"rank {way.peer} does not answer it for {LONGEST_S:g} s")
+            self._go(f"rank {way.peer} does not answer it for {_OUTSIDE_S:g} s")
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
         """As `Window.get`."""
@@ -157,15 +159,26 @@ class Links:
         """As `cut`, of these incarnations of ranks. On return all that they have sent is written, and nothing more will
         be. Local.
         """
-        ranks = {rank for rank, one in incarnations.items() if self._incarnations.get(rank, 0) <= one}
-        self._part(ranks)
-        for rank in ranks & self._joining.keys():
-            self._link_again(rank)
+        linked = {rank: self._incarnations.get(rank, 0) for rank, one in incarnations.items()}
+        meant = {rank: one for rank, one in linked.items() if one <= incarnations[rank]}
+        for rank, one in meant.items():
+            self._cut_off(rank, one)
+        for rank, one in meant.items():
+            self._end(rank, one)
 
-    def _part(self, ranks: Iterable[int]) -> None:
-        self.cut(ranks)
-        for rank in set(ranks) & self._receivers.keys():
-            self._receivers[rank].join(_PART_S)  # it reads only what has arrived already
+    def _cut_off(self, peer: int, incarnation: int) -> None:
+        """As `cut`, where this incarnation is linked."""
+        with self._changing:
+            if self._incarnations.get(peer, 0) == incarnation:
+                self.cut([peer])
+
+    def _end(self, peer: int, incarnation: int) -> None:
+        """Return when all that this incarnation has sent is written; then use the connections of the next one."""
+        if peer in self._receivers:
+            self._receivers[peer].join(_PART_S)  # it reads only what has arrived already
+        with self._changing:
+            if self._incarnations.get(peer, 0) == incarnation and peer in self._joining:
+                self._link_again(peer)
 
     def join(self, peer: int, incarnation: int, out: socket.socket, into: socket.socket) -> None:
         """Take the connections to and from `peer`, which was started again. Local. Any thread may call it."""
@@ -179,34 +192,28 @@ class Links:
             for connection in waiting[1:] if is_newest else (out, into):
                 connection.close()
         if is_newest and not self.takes_part(peer, linked):
-            self._part([peer])
-            self._link_again(peer)
+            self._cut_off(peer, linked)
+            self._end(peer, linked)
 
     def _link_again(self, peer: int) -> None:
-        """Use the connections that `peer` has made as it was started again, once its former ones are parted."""
-        with self._changing:
-            if peer not in self._joining:
-                return
-            incarnation, out, into = self._joining.pop(peer)
-            self._incarnations[peer] = incarnation
-            self._heartbeat_timeout.begin(peer, time.monotonic())
-            former = [some.get(peer) for some in (self._out, self._into)]
-            for some in (self._ended, self._leaving, self._cut):
-                some.discard(peer)
-            self._out = {**self._out, peer: Outgoing(peer, out, partial(self._note, peer))}
-            self._into = {**self._into, peer: Incoming(into)}
-            receiver = threading.Thread(
-                target=self._receive, args=(peer, self._into[peer]), name="malt link", daemon=True
-            )  # fmt: skip
-            self._receivers = {**self._receivers, peer: receiver}
-            receiver.start()
-        for one in former:
-            if one is not None:
-                one.connection.close()
+        """Use the connections that `peer` has made as it was started again. The caller holds the lock."""
+        incarnation, out, into = self._joining.pop(peer)
+        former = [some[peer].connection for some in (self._out, self._into) if peer in some]
+        self._incarnations[peer] = incarnation
+        self._heartbeat_timeout.begin(peer, time.monotonic())
+        self._out = {**self._out, peer: Outgoing(peer, out, partial(self._note, peer))}
+        self._into = {**self._into, peer: Incoming(into)}
+        for some in (self._ended, self._leaving, self._cut):
+            some.discard(peer)
+        receiver = threading.Thread(target=self._receive, args=(peer, self._into[peer]), name="malt link", daemon=True)
+        self._receivers = {**self._receivers, peer: receiver}
+        receiver.start()
+        for connection in former:
+            connection.close()
 
     def _is_linked_again(self, peer: int) -> bool:
-        """Whether `peer` is on this host, or its newest incarnation has made its connections."""
-        return peer not in self._far or peer in self._joining or (peer in self._into and self._is_linked(peer))
+        """Whether `peer` is on this host, or its connections are in use."""
+        return peer not in self._far or (peer in self._into and self._is_linked(peer))
 
     def settle(self) -> None:
         """Return once it is decided who goes on, if ranks have lost each other. This process ends where it does not."""

@@ -145,7 +145,8 @@ class AuthenticatedServer:
                     known = (caller, threading.current_thread())
             if number is not None:
                 caller.settimeout(None)
-                self._callers = [*(one for one in self._callers if one[0].fileno() >= 0), known]
+                with self._changing:
+                    self._callers = [*(one for one in self._callers if one[0].fileno() >= 0), known]
                 is_kept = serve(number, caller)
         if not is_kept:
             caller.close()

@@ -107,7 +107,7 @@ class ControlServer:
         write = partial(self._write, rank, caller)
         write(f"elsewhere-{rank}", "")
         with contextlib.suppress(OSError), caller.makefile("rb") as lines:
-            caller.send(_ends(self._ended) + b"".join(tuple(self._published.values())))
+            caller.send(b"".join(tuple(self._published.values())) + _ends(self._ended))
             for name, text in _reports(lines):
                 write(name, text)
         if not self._closing:

@@ -65,7 +65,7 @@ def test_memory_that_is_freed_is_not_read(near):
 
 def test_ranks_that_are_known_to_have_ended_have_failed_at_once():
     arbiter = Arbiter(0, 3)
-    arbiter.note_ended([2])
+    arbiter.note_over({2: 0})
     assert arbiter.failed() == [2]
     finding = Arbiter(0, 3, lambda: {1: 0})
     finding.decide()

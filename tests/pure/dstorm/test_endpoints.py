@@ -181,7 +181,7 @@ def test_addresses_that_do_not_answer_cost_no_time(exchanges):
 def test_a_rank_that_was_started_again_connects_both_ways(exchanges):
     """Rank 0 stays to be called; rank 1 calls again twice, once before rank 0 knows what to do with it."""
     joined = []
-    exchanges[0].listen([1])
+    exchanges[0].listen([1], {})
     for incarnation in (1, 2):
         again = Exchange(1, *JOB)
         found = again.call_again({0: exchanges[0].endpoint, 2: exchanges[2].endpoint}, {1: incarnation})
@@ -202,7 +202,7 @@ def test_a_rank_that_was_started_again_connects_both_ways(exchanges):
 def test_one_that_has_no_part_in_the_session_is_sent_away(exchanges):
     joined = []
     exchanges[0].join_by(lambda *one: joined.append(one))
-    exchanges[0].listen([1])
+    exchanges[0].listen([1], {})
     assert exchanges[3].call_again({0: exchanges[0].endpoint}, {3: 1}) == {} and not joined
 
 
@@ -216,7 +216,7 @@ def test_of_two_that_were_started_again_and_call_each_other_one_connects(exchang
         exchanges[rank].end_calls()
 
     for rank in range(2):
-        exchanges[rank].listen([1 - rank])
+        exchanges[rank].listen([1 - rank], {0: 1, 1: 2})
     threads = [threading.Thread(target=call, args=[rank]) for rank in range(2)]
     for thread in threads:
         thread.start()

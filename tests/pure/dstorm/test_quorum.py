@@ -457,7 +457,7 @@ def test_a_rank_follows_those_that_go_on_with_it():
 def test_others_say_nothing_of_this_rank_itself():
     own = Quorum(0, 3)
     own.suspect([0])
-    own.note_ended([0])
+    own.note_over({0: 0})
     own.note(1, first(3)._replace(keeps=(0b010, 0b111, 0b111), over=(1, 0, 0)), 0.0)
     own.decide(0.0)
     assert (own.vote, own.state.ended, own.members) == (0b111, 0, 0b111)
@@ -465,13 +465,13 @@ def test_others_say_nothing_of_this_rank_itself():
 
 def test_ranks_that_have_ended_are_left_out_at_once():
     own = Quorum(0, 3)
-    own.note_ended([2])
+    own.note_over({2: 0})
     own.decide(0.0)
     assert own.vote == 0b011
     own = Quorum(0, 3)
     own.grant(1, 5.0)
     own.suspect([1])
-    own.note_ended([1])
+    own.note_over({1: 0})
     own.decide(5.0)
     assert own.vote == 0b101
 

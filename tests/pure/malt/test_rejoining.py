@@ -152,21 +152,70 @@ def test_all_ranks_come_back_one_after_the_other(turns, monkeypatch):
 
 @pytest.mark.parametrize("seed", range(8))
 @pytest.mark.parametrize("graph", ["ring", "exponential", "one-peer", "star"])
-def test_a_rank_comes_back_to_several_vectors_along_any_graph(graph, seed):
-    """Ranks that do not gather from it would go on, while it opens one vector after the other."""
+@pytest.mark.parametrize("order", ["0011", "0101", "1001", "1010"])
+def test_a_rank_comes_back_to_several_vectors_along_any_graph(order, graph, seed):
+    """Ranks that do not gather from it would go on, while it opens one vector after the other.
+
+    `order`: of the scatter and the gather of each of two vectors.
+    """
 
     def live(transport):
-        made = [malt.vector(np.zeros(2), sync="bsp", graph=graph) for _ in range(3)]
-        while made[-1].step < STEPS:
-            for v in made:
-                v.array += 1
-                v.scatter()
-                v.gather()
+        made = [malt.vector(np.zeros(2), sync="bsp", graph=graph) for _ in range(2)]
+        while min(v.step for v in made) < STEPS:
+            for place, which in enumerate(order):
+                v = made[int(which)]
+                if which in order[:place]:
+                    v.gather()
+                else:
+                    v.array += 1
+                    v.scatter()
             transport.pause(14)
         return [v.step for v in made]
 
-    found = Job(5, seed, {seed % 5: 120 + 11 * seed}, {seed % 5: [0]}).run(live)
-    assert found == [[STEPS] * 3] * 5
+    found = Job(5, seed, {seed % 5: 80 + 9 * seed}, {seed % 5: [0]}).run(live)
+    assert found == [[STEPS] * 2] * 5
+
+
+@pytest.mark.parametrize("closes", [False, True])
+def test_one_that_opens_not_all_holds_up_nobody(closes):
+    """It has come back, and ends, or closes the first vector, before it has made the second one."""
+
+    def live(transport):
+        a = malt.vector(np.zeros(2), sync="bsp")
+        if a.step and closes:
+            a.close()
+        if a.step:
+            return "back"
+        b = malt.vector(np.zeros(2), sync="bsp")
+        while a.step < STEPS:
+            for v in (a, b):
+                v.scatter()
+                v.gather()
+            transport.pause(14)
+        return "ended"
+
+    found = Job(4, 5, {1: 60}, {1: [0]}).run(live)
+    assert [found[rank] for rank in (0, 2, 3)] == ["ended"] * 3, found
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_two_ranks_come_back_to_several_vectors_at_once(seed):
+    """Neither waits for the other to hold; nor do they where the others wait for them in a barrier."""
+
+    def live(transport):
+        made = [malt.vector(np.zeros(2), sync="bsp") for _ in range(2)]
+        opened_at = transport.clock()
+        while made[-1].step < STEPS:
+            if seed % 2:
+                malt.barrier()
+            for v in made:
+                v.scatter()
+                v.gather()
+            transport.pause(14)
+        return [v.step for v in made], opened_at
+
+    found = Job(5, seed, {1: 60, 3: 60 + seed}, {1: [0], 3: [0]}).run(live)
+    assert [one[0] for one in found] == [[STEPS] * 2] * 5 and max(one[1] for one in found) < 1.0
 
 
 def test_half_a_message_of_a_former_incarnation_holds_up_nobody():
