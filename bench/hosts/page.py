@@ -121,9 +121,9 @@ them, with cubic.
 
 {notes}"""
 FAR_NOTES = """\
-Along "hierarchical" asp is there in a fifth of an Allreduce's time with Open MPI, in under a third with MPICH; models
-rounded to int8 between hosts in a tenth and less. A host sends 0.2 to 2 MB/s where 1 % is lost, while its ranks train
-on."""
+Along "hierarchical" asp is there in less than a fifth of an Allreduce's time with Open MPI, less than a third with
+MPICH; with models that are rounded to int8 between hosts in a ninth and less. A host sends 0.2 to 2 MB/s where 1 % is
+lost, while its ranks train on."""
 GRAPHS = """## Bytes by graph
 
 The same with no delay and no limit, under bsp, where bytes and objectives are the same in each run: payload bytes that

@@ -80,8 +80,8 @@ def transport(
     timeout, as for malt.init.
 
     RuntimeError: it does not work with this MPI, or the limit of open files is too low. Refused: this rank was started
-    again. DeadlinePassed: ranks are missing, or cannot be reached. MemoryError: a host has too little free shared
-    memory.
+    again, and cannot come back. DeadlinePassed: ranks are missing, or cannot be reached. MemoryError: a host has too
+    little free shared memory.
     """
     if ranks.has_mpi and not ranks.library.startswith("Open MPI"):
         raise RuntimeError("survive=True is for ranks of one host with this MPI: run them on one, or without it")
@@ -215,7 +215,7 @@ def _gather(session: str, ranks: Party, mine: Sequence[Any], deadline_s: float) 
         time.sleep(_POLL_S)
     while ranks.incarnation and _newest(session).get(ranks.rank, 0) < ranks.incarnation:
         if leaving.is_disconnected() or time.monotonic() > end:
-            raise PeerLost(ranks.rank, "the launcher does not tell the others that this rank was started again")
+            raise Refused(ranks.rank, "the launcher is not heard, by which the others learn that it was started again")
         time.sleep(_POLL_S)  # all that can hear of it have heard before it is a member: see quorum.py
     return [found[other] for other in range(ranks.size)]
 
