@@ -129,6 +129,8 @@ class Vector(ComesBack, Shared):
         try:
             if self._queues.closed:
                 self._check_open()
+            if self._returning is not None and not self._returning.is_steady:
+                self._begun = self._step + 1  # its user has begun the exchange already
             self._transport.poll_failures()  # first, as the callbacks of users may raise: nothing has been sent yet
             if self._returning is not None:
                 self._returning.before_exchange()

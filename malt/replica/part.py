@@ -156,6 +156,8 @@ class Part:
 
     def send(self, arrays: Sequence[Array], count: int) -> None:
         """Send the parameters, or what has changed, to the peers. `count`: what the loop has counted. One-sided."""
+        if self.vector.returning is not None:
+            self.vector.returning.before_exchange()
         self._set_steady(False)
         mine = self._mine(arrays)
         if self._in_place:

@@ -71,10 +71,15 @@ class ComesBack:
                 transport, transport.returns, self._queues, born, lambda: ([self._array], {}),
                 self._consistency.lockstep,
             )  # fmt: skip
-            self._returning.ended = lambda: self._step if self._gathered_at == self._step else None
+            self._returning.ended = self._ended
             if self._consistency.lockstep:
                 transport.returns.lockstep.append(self._returning)
             transport.duties.append(self._attend)
+
+    def _ended(self) -> int | None:
+        """The step of the last exchange; None: one is under way."""
+        is_steady = self._returning is not None and self._returning.is_steady
+        return self._step if is_steady and self._gathered_at == self._step else None
 
     def _end_returning(self) -> None:
         if self._attend in self._transport.duties:

@@ -108,7 +108,7 @@ class Returning:
         same place of their programs: before the exchange within which that of the vector begins.
         """
         self._returns.opened_all()
-        if not self.is_lockstep:
+        if not (self.is_lockstep and self.is_steady):
             return
         under_way = [one for one in self._returns.lockstep if one.ended() is None]
         self.outer = under_way[0].outer if under_way else self

@@ -169,11 +169,33 @@ def test_a_rank_comes_back_to_several_vectors_along_any_graph(order, graph, seed
                 else:
                     v.array += 1
                     v.scatter()
-            transport.pause(14)
+            transport._place.pause(14)  # as code of the user: it looks at nothing
         return [v.step for v in made]
 
     found = Job(5, seed, {seed % 5: 80 + 9 * seed}, {seed % 5: [0]}).run(live)
     assert found == [[STEPS] * 2] * 5
+
+
+@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("graph", ["all", "ring"])
+@pytest.mark.parametrize("average", ["delta", "model"])
+def test_a_rank_comes_back_to_a_replica_and_a_vector(average, graph, seed):
+    """Ranks that hold are at the end of an exchange of the Replica: they can give its values."""
+
+    def live(transport):
+        w = {"a": np.zeros(4, np.float32)}
+        replica = malt.Replica(w, sync="bsp", average=average, graph=graph)
+        v = malt.vector(np.zeros(2), sync="bsp", graph=graph)
+        while v.step < STEPS:
+            w["a"] += 1
+            replica.step()
+            v.scatter()
+            v.gather()
+            transport._place.pause(14)  # as code of the user: it looks at nothing
+        return v.step, replica.vectors[0].step
+
+    found = Job(4, seed, {seed % 4: 90 + 7 * seed}, {seed % 4: [0]}).run(live)
+    assert found == [(STEPS, STEPS)] * 4
 
 
 @pytest.mark.parametrize("closes", [False, True])
