@@ -49,6 +49,8 @@ LONGEST_S = 60.0
 """How long an agreement may take. A rank that knows no result by then leaves."""
 GRANT_S = 1.0
 """For how long a rank that has confirmed another one does not vote for a set without it."""
+
+
 class Quorum:
     """What `rank`, one of `size` ranks, knows of the agreement. `now`: seconds of one clock, in all calls.
 

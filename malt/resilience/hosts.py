@@ -46,13 +46,21 @@ _START_S = 30.0
 _AGAIN_S = 10.0
 """How long a rank that was started again tries to reach others that are not known to have ended."""
 
+Connections = tuple[dict[int, socket.socket], dict[int, socket.socket]]
+"""Those to, and those from, ranks of other hosts, by rank."""
+
 
 class Known:
-    """What this rank knows for certain of processes of ranks. `near`: those of other ranks of this host."""
+    """What this rank knows for certain of processes of ranks. `near`: those of other ranks of this host.
 
-    def __init__(self, session: str, ranks: Party, near: Mapping[int, tuple[int, Process]]) -> None:
-        self._session, self._ranks = session, ranks
-        self._near = dict(near)
+    `newest`: the incarnations of ranks that were started again, as this rank begins.
+    """
+
+    def __init__(
+        self, session: str, ranks: Party, near: Mapping[int, Process], newest: Mapping[int, int]
+    ) -> None:  # fmt: skip
+        self._session, self.ranks, self.newest = session, ranks, newest
+        self._near = {rank: (newest.get(rank, 0), process) for rank, process in near.items()}
         """By rank: its incarnation, and the process."""
 
     def readmit(self, rank: int, incarnation: int, process: Process) -> None:
@@ -61,14 +69,14 @@ class Known:
 
     def ended(self) -> dict[int, int]:
         """The incarnations that have ended: of ranks of this host, and of those that the launcher has seen end."""
-        found = {member: seen for member, seen in leaving.ended_elsewhere().items() if member in self._ranks.members}
-        known = {self._ranks.members.index(member): seen for member, seen in found.items()}
+        found = {member: seen for member, seen in leaving.ended_elsewhere().items() if member in self.ranks.members}
+        known = {self.ranks.members.index(member): seen for member, seen in found.items()}
         near = {rank: one for rank, (one, process) in tuple(self._near.items()) if has_ended(process)}
         return {rank: max(known.get(rank, -1), near.get(rank, -1)) for rank in known.keys() | near.keys()}
 
     def started(self) -> dict[int, int]:
         """The incarnations of ranks that were started again."""
-        return _newest(self._session) if self._ranks.rejoins else {}
+        return _newest(self._session) if self.ranks.rejoins else {}
 
 
 def transport(
@@ -89,28 +97,20 @@ def transport(
     mine = [host_name(), this_process(), exchange.endpoint, shm_space.free_nbytes()]
     reports = _gather(session, ranks, mine, deadline_s)
     newest = _newest(session) if ranks.rejoins else {}
-    latest = [
-        json.loads(_look_up(session, rank, newest.get(rank, 0)) or "null") or report
-        for rank, report in enumerate(reports)
-    ]  # fmt: skip
+    again = {rank: _look_up(session, rank, incarnation) for rank, incarnation in newest.items()}
+    latest = [json.loads(again.get(rank) or "null") or report for rank, report in enumerate(reports)]
     place = SeveralHosts(ranks.rank, [host for host, _, _, _ in reports], ranks.library)
     leave = partial(_leave, ranks.rank)
     memory = _memory(session, place, ranks, [free for _, _, _, free in reports])
-    near = {rank: (newest.get(rank, 0), Process(*latest[rank][1])) for rank in place.local_peers}
-    known = Known(session, ranks, near)
-    monitor = ProcessMonitor({rank: one for rank, (_, one) in near.items()}, place.clock, suspect_after_s)
-    endpoints = {rank: Endpoint(*latest[rank][2]) for rank in range(place.size) if rank not in place.local_ranks}
-    _allow_files(2 * len(endpoints))
-    if ranks.incarnation:
-        out, into = _call_again(exchange, endpoints, known, newest)
-    else:
-        out, into = exchange.connect(endpoints, min(deadline_s, _START_S), ranks.rejoins)
+    near = {rank: Process(*latest[rank][1]) for rank in place.local_peers}
+    known = Known(session, ranks, near, newest)
+    monitor = ProcessMonitor(near, place.clock, suspect_after_s)
+    addresses = [Endpoint(*endpoint) for _, _, endpoint, _ in latest]
     arbiter = Arbiter(
         ranks.rank, ranks.size, known.ended, find_started=known.started, incarnation=ranks.incarnation
     )  # fmt: skip
-    unreached = endpoints.keys() - out.keys()
-    linked = {rank: one for rank, one in newest.items() if rank in out}
-    links = Links(memory.memory, out, into, arbiter, leave, suspect_after_s, unreached, linked)
+    connections = _connections(exchange, place, addresses, known, deadline_s)
+    links = _links(memory, place, connections, known, arbiter, leave, suspect_after_s)
     if ranks.rejoins:
         exchange.join_by(links.join)
     arena = Arena(memory, links)
@@ -134,13 +134,38 @@ def transport(
     return made, monitor
 
 
-def _call_again(
-    exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Known, newest: Mapping[int, int]
-) -> tuple[dict[int, socket.socket], dict[int, socket.socket]]:  # fmt: skip
+def _connections(
+    exchange: Exchange, place: SeveralHosts, addresses: Sequence[Endpoint], known: Known, deadline_s: float
+) -> Connections:
+    """The connections to and from the ranks of other hosts that were reached. Collective, but for a rank that was
+    started again: One-sided. DeadlinePassed. RuntimeError: the limit of open files is too low.
+
+    `addresses`: those of all ranks.
+    """
+    endpoints = {rank: one for rank, one in enumerate(addresses) if rank not in place.local_ranks}
+    _allow_files(2 * len(endpoints))
+    if known.ranks.incarnation:
+        return _call_again(exchange, endpoints, known)
+    return exchange.connect(endpoints, min(deadline_s, _START_S), known.ranks.rejoins)
+
+
+def _links(
+    memory: SharedMemory, place: SeveralHosts, connections: Connections, known: Known, arbiter: Arbiter,
+    leave: Callable[[str], object], suspect_after_s: float | None,
+) -> Links:  # fmt: skip
+    """The links over `connections`. Local."""
+    out, into = connections
+    unreached = set(range(place.size)) - {*place.local_ranks} - out.keys()
+    linked = {rank: one for rank, one in known.newest.items() if rank in out}
+    return Links(memory.memory, out, into, arbiter, leave, suspect_after_s, unreached, linked)
+
+
+def _call_again(exchange: Exchange, endpoints: Mapping[int, Endpoint], known: Known) -> Connections:
     """The connections to and from the ranks of `endpoints`, for this rank, which was started again. One-sided.
 
-    Those that cannot be reached are left out. `newest`: the incarnations of ranks that were started again.
+    Those that cannot be reached are left out.
     """
+    newest = known.newest
     exchange.listen(endpoints.keys(), newest)
     found: dict[int, tuple[socket.socket, socket.socket]] = {}
     end = time.monotonic() + _AGAIN_S

@@ -81,6 +81,13 @@ class ComesBack:
         is_steady = self._returning is not None and self._returning.is_steady
         return self._step if is_steady and self._gathered_at == self._step else None
 
+    def _poll_and_hold(self, returning: Returning) -> None:
+        """Poll failures before a scatter; then hold where newcomers open vectors still. One-sided. DeadlinePassed."""
+        if not returning.is_steady:
+            self._begun = self._step + 1  # a Replica has begun the exchange: who is found now has no part in it
+        self._transport.poll_failures()
+        returning.before_exchange()
+
     def _end_returning(self) -> None:
         if self._attend in self._transport.duties:
             self._transport.duties.remove(self._attend)

@@ -167,54 +167,67 @@ class SimulatedTransport:
         return self._group.gather(self.rank, self._calls.name(what), thing, meanwhile, kind)
 
     def calling(self, what: str) -> AbstractContextManager[None]:
+        """As `Transport.calling`. Local."""
         return self._calls.calling(what, self.trace)
 
     def set_deadline(self, deadline_s: float) -> None:
+        """As `Transport.set_deadline`. Local."""
         if self._rounds is not None:
             self._rounds.waiting.deadline_s = deadline_s
 
     def attend(self) -> None:
+        """As `Transport.attend`. Local."""
         for duty in tuple(self.duties):
             duty()
 
     def poll_failures(self, quietly: bool = False) -> None:
+        """As `Transport.poll_failures`. Local: no failure is found here."""
         self.attend()
 
     def count_step(self) -> None:
+        """As `Transport.count_step`. Local."""
         self.heartbeat()
 
     def heartbeat(self) -> None:
+        """As `Transport.heartbeat`. Local."""
         self._group.heard_at[self.rank] = self.clock()
 
     def heard_at(self, rank: int) -> float:
+        """As `Transport.heard_at`. Local."""
         return self._group.heard_at[rank]
 
     def poll_wait(self, wait: Wait) -> bool:
+        """As `Transport.poll_wait`. Local."""
         self.waiting = wait
         return wait.judge(self.clock(), self.heard_at, lambda rank: ()).is_over
 
     def end_wait(self, in_vain: bool = False) -> None:
+        """As `Transport.end_wait`. Local."""
         self.waiting = None
 
     def opened(self) -> None:
-        pass
+        """Nothing: nobody asks which vectors are open. Local."""
 
     def closed(self) -> None:
-        pass
+        """Nothing, as `opened`. Local."""
 
     def has_closed(self, rank: int) -> bool:
+        """As `Transport.has_closed`. Local."""
         return True
 
     def was_evicted(self, rank: int) -> bool:
+        """As `Transport.was_evicted`: no rank is. Local."""
         return False
 
     def depart(self) -> None:
-        pass
+        """Nothing: the others are told by `close`. Local."""
 
     def clock(self) -> float:
+        """As `Transport.clock`: the time of the group. Local."""
         return self._group.now
 
     def pause(self, polls: int, until: float = math.inf) -> None:
+        """As `Transport.pause`: others run meanwhile. Local."""
         self.attend()
         self._group.poll(self.rank, polls, until)
 
@@ -223,7 +236,7 @@ class SimulatedTransport:
         self._group.compute(self.rank, seconds)
 
     def progress(self) -> None:
-        pass
+        """Nothing: Puts need no progress. Local."""
 
     def close(self) -> None:
-        pass
+        """Nothing: there is nothing to free. Local."""
