@@ -168,6 +168,16 @@ def test_a_rank_is_told_which_incarnations_have_ended(open_control_server, calle
     assert leaving.ended_elsewhere() == {0: 2, 1: 0}
 
 
+def test_who_hears_that_a_rank_has_ended_has_heard_what_was_published_before(
+    open_control_server, tmp_path, monkeypatch
+):  # fmt: skip
+    sent = []
+    monkeypatch.setattr(open_control_server._server, "send", sent.append)
+    (tmp_path / "0123abcd-1-published-0.1").write_text("its endpoint")
+    open_control_server.tell({0: 0})
+    assert sent == [b"published 0123abcd-1-published-0.1 its endpoint\n", b"ended 0 0\n"]
+
+
 def test_a_caller_without_the_key_is_refused(open_control_server, tmp_path):
     with pytest.raises(ConnectionResetError):
         connected(open_control_server, "0" * 64)

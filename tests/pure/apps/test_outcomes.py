@@ -39,3 +39,13 @@ def test_a_pause_is_from_the_failure_to_the_next_exchange():
     ends = [{"pauses": [[0.0, 4.0], [11.0, 13.5]]}, {"pauses": [[10.5, 12.0]]}]
     assert trials.pause_s(ends, 10.0) == 3.5  # the one before it does not count
     assert trials.pause_s(ends, 14.0) == 0.0
+
+
+def test_what_was_set_for_trials_is_restored_though_one_fails(tmp_path, monkeypatch):
+    setting = tmp_path / "sched_autogroup_enabled"
+    setting.write_text("1\n")
+    monkeypatch.setattr(trials, "_AUTOGROUP", setting)
+    with pytest.raises(ValueError, match="a trial"), trials.sharing_cores():
+        assert setting.read_text() == "0"
+        raise ValueError("a trial")
+    assert setting.read_text() == "1\n"

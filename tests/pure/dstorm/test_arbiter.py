@@ -70,3 +70,21 @@ def test_ranks_that_are_known_to_have_ended_have_failed_at_once():
     finding = Arbiter(0, 3, lambda: {1: 0})
     finding.decide()
     assert finding.failed() == [1] and not finding.was_cut_off(1)
+
+
+def test_one_that_is_no_member_yet_has_lost_nobody():
+    outside = Arbiter(0, 3, incarnation=1)
+    assert outside.failed() == [] and not outside.was_cut_off(1)
+
+
+def test_a_rank_is_proposed_once_it_is_linked():
+    arbiter, linked = Arbiter(0, 2), set()
+    arbiter.is_linked = linked.__contains__
+    arbiter.note_over({1: 0})
+    for _ in range(3):
+        arbiter.decide()
+        assert not arbiter.propose(1, 1) and arbiter.failed() == [1]
+    linked.add(1)
+    assert not arbiter.propose(1, 1)
+    arbiter.decide()
+    assert arbiter.failed() == []

@@ -104,7 +104,7 @@ def one_host(folder):
     return run
 
 
-def several_hosts(folder):
+def several_hosts(folder, end=lambda ranks: None):
     """Ranks 0 and 1 share memory; rank 2 is at the end of TCP connections."""
     hosts = ["a", "a", "b"]
 
@@ -123,7 +123,7 @@ def several_hosts(folder):
             links = Links(memory.memory, out, into, arbiter, pytest.fail, None)
             arena = Arena(memory, links)
             return LinkedTransport(
-                place, arena, links, arbiter, list, lambda ranks: None, 30.0, pytest.fail, lambda rank: False
+                place, arena, links, arbiter, list, end, 30.0, pytest.fail, lambda rank: False
             )  # fmt: skip
 
         return in_threads(make, body)
@@ -144,3 +144,20 @@ def test_a_transport_keeps_its_promises(make, tmp_path: Path):
     # In a simulation nobody is late: a barrier of ranks that do not all come is an error of the schedule.
     has_deadlines = make in (surviving_simulated, one_host, several_hosts)
     check_transport(make(tmp_path), has_deadlines)
+
+
+def test_a_process_is_not_ended_for_the_failure_of_the_former_one(tmp_path: Path):
+    ended = []
+
+    def live(transport):
+        view = transport.view
+        if transport.rank == 0:
+            view.change(failed=[1])
+            view.change(joined=[1])
+            view.report()
+            assert ended == []
+            view.change(failed=[1])
+            view.report()
+            assert ended == [1]
+
+    several_hosts(tmp_path, ended.extend)(live)

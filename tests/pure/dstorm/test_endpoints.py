@@ -230,3 +230,12 @@ def test_of_two_that_were_started_again_and_call_each_other_one_connects(exchang
     exchanges[0].join_by(lambda *one: joined.append(one))
     exchanges[1].join_by(lambda *one: joined.append(one))
     assert not joined
+
+
+def test_the_half_of_a_former_incarnation_is_closed(exchanges):
+    exchanges[0].listen([1], {})
+    half = exchanges[1]._call(0, exchanges[0].endpoint, 1)
+    wait_for(lambda: exchanges[0]._halves.get((1, 1)))
+    exchanges[1]._call(0, exchanges[0].endpoint, 2)
+    half.settimeout(5)
+    assert half.recv(1) == b""

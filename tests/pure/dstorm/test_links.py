@@ -24,16 +24,16 @@ class Left(Exception):
 
 
 class Pair:
-    """Ranks 0 and 1, on hosts of their own. `first`: the links of rank 0, or of rank `lower`."""
+    """Ranks 0 and 1, on hosts of their own. `first`: the links of rank 0, or of rank `lower`, as this `incarnation`."""
 
-    def __init__(self, suspect_after_s=None, lower=0):
+    def __init__(self, suspect_after_s=None, lower=0, incarnation=0):
         self.ways = [socket.socketpair() for _ in range(2)]
         self.memory = [np.zeros(NBYTES, np.uint8) for _ in range(2)]
         self.left = []
         self._before = threading.enumerate()
         (out0, into1), (out1, into0) = self.ways
         self._made = []
-        self.arbiters = [Arbiter(rank, 2) for rank in range(2)]
+        self.arbiters = [Arbiter(rank, 2, incarnation=incarnation if rank == lower else 0) for rank in range(2)]
         self.first = Links(
             self.memory[lower],
             {1 - lower: out0},
@@ -391,3 +391,50 @@ def test_one_that_came_back_and_ends_in_order_has_ended(make):
     second.close()
     pair.end_second()
     wait_for(lambda: pair.arbiters[0]._quorum.state.over[1] == 3)
+
+
+def test_the_late_failure_of_a_former_incarnation_leaves_the_next_one_linked(joins):
+    pair, to, _, ours = joins
+    pair.known.clear()
+    pair.first.join(1, 1, *ours)
+    pair.first.part({1: 0})
+    to.sendall(channels.HEAD.pack(channels.PUT, 8, 1) + b"\1")
+    wait_for(lambda: pair.memory[0][8] == 1)
+
+
+def test_one_that_ends_while_it_is_admitted_is_a_failure_again(joins):
+    pair, to, _, ours = joins
+    pair.known.clear()
+    pair.first.join(1, 1, *ours)
+    channels.shut(to)
+    pair.first._receivers[1].join()
+    arbiter = pair.arbiters[0]
+    arbiter.is_linked = lambda rank: True  # when it was accepted
+    arbiter.decide()  # the former incarnation is no member
+    arbiter.propose(1, 1)
+    wait_for(lambda: arbiter.was_cut_off(1))
+
+
+def test_one_that_is_admitted_though_it_is_not_linked_is_suspected(make):
+    pair = make()
+    arbiter = Arbiter(0, 2)
+    pair._made.append(Links(pair.memory[0], {}, {}, arbiter, pair._leave, unreached=[1]))
+    arbiter.is_linked = lambda rank: True  # it has waited for that long enough
+    wait_for(lambda: arbiter.failed() == [1])
+    arbiter.propose(1, 1)
+    wait_for(lambda: arbiter._quorum.state.incarnations[1] == 1 and arbiter.was_cut_off(1))
+
+
+def test_one_that_is_no_member_yet_leaves_where_a_flush_is_not_answered(make, monkeypatch):
+    monkeypatch.setattr(links, "_OUTSIDE_S", 0.05)
+    pair = make(lower=1, incarnation=1)
+    flush = threading.Thread(target=pair.first.flush, args=([0],))
+    flush.start()
+    flush.join(5)
+    assert not flush.is_alive() and pair.left == ["rank 0 does not answer it for 0.05 s"]
+
+
+def test_one_that_is_no_member_yet_suspects_nobody(make):
+    pair = make(suspect_after_s=0.0, lower=1, incarnation=1)
+    pair.first._suspect_silent()
+    assert not pair.first._out[0].broken

@@ -186,3 +186,10 @@ def test_it_listens_at_its_addresses_alone():
             socket.create_connection(("127.0.0.2", made.port), 5)
     finally:
         made.stop()
+
+
+def test_callers_that_have_gone_are_forgotten(open_server, connect):
+    open_server.start(lambda number, caller: None)
+    for number in range(3):
+        assert is_ended(connect(number))
+    assert len(open_server._callers) == 1

@@ -11,6 +11,7 @@ from carried import ROUND_TRIP_S, run_carried
 from dstorm import DeadlinePassed, Group, SimulatedTransport
 from dstorm.errors import TransferFailed
 from dstorm.membership.barriers.barrier import Barrier, nbytes
+from dstorm.transports import transfer
 from dstorm.transports.transfer import Rounds, TransferThread
 from dstorm.view import View
 
@@ -174,3 +175,11 @@ def test_the_thread_makes_rounds_while_there_is_something_to_do():
     assert done.wait(10)
     thread.stop()
     assert not thread._thread.is_alive()
+
+
+def test_the_thread_runs_at_once(monkeypatch):
+    called = []
+    monkeypatch.setattr(transfer, "run_at_once", lambda: called.append(threading.current_thread()))
+    thread = TransferThread(SimulatedTransport(Group(1), 0), 5.0)
+    thread.stop()
+    assert called == [thread._thread]
