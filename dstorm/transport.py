@@ -48,12 +48,14 @@ class Window(Protocol):
     def prepared_flush(self, peers: Sequence[int]) -> Put:
         """Return a function that does `flush` with these peers; with no peers it does nothing. Local."""
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """Read from `peer`'s memory, which may be this rank's own, into `destination`; complete on return. One-sided.
 
         `destination` is C-contiguous. It takes the bytes from `offset` on. With `places` it has a row for each of them,
         and takes the row of that number: rows as long as its own are counted from `offset` on. What is written
         meanwhile may be read half-done. PeerLost: the memory has gone with its rank.
+
+        Return the bytes that were moved: also what was asked, and what lies between rows and was read with them.
         """
 
     def sync(self) -> None:

@@ -30,7 +30,7 @@ class Measuring:
 
         BadInput, on all ranks: the objective is not finite.
         """
-        visited, find = self._dealt.visited, partial(self._objective.found, point)
+        visited, find = self._dealt.visited, partial(self._objective.found, point, measures=True)
         if math.isnan(value):
             value = self._dealt.whole(partial(find, rows=self._dealt.count)).value
         if not math.isfinite(value):

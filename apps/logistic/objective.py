@@ -26,7 +26,7 @@ class Found(NamedTuple):
     right: int
     rows: int
     gradient: Any
-    """That of the mean loss: of the kind of the weights, valid until the next call."""
+    """That of the mean loss: of the kind of the weights, valid until the next call. None where it was not asked for."""
 
 
 class Objective:
@@ -37,10 +37,10 @@ class Objective:
         self._loss = linear.SOFTMAX if options.multiclass == "softmax" else linear.LOSSES[options.loss]
         self._scores = np.zeros(classes)
 
-    def found(self, x: Any, block: Block, rows: float, l1: bool = True) -> Found:
+    def found(self, x: Any, block: Block, rows: float, l1: bool = True, measures: bool = False) -> Found:
         """The objective of `x`, with or without the `l1` penalty, over the blocks of all ranks. Collective.
 
-        `rows`: the number by which sums are divided.
+        `rows`: the number by which sums are divided. `measures`: ranks do not add up their gradients.
         """
         weights = self._weights
         params, out = weights.seen(x, block), weights.memory(block)
@@ -48,8 +48,11 @@ class Objective:
         if not self._intercept:
             out[-1] = 0
         out /= rows
-        numbers = (losses / rows, right, len(block.data.labels))
-        gradient, totals = weights.added(out, block, numbers, self._penalty(weights.local(x), l1))
+        numbers, penalty = (losses / rows, right, len(block.data.labels)), self._penalty(weights.local(x), l1)
+        if measures:
+            gradient, totals = None, weights.totals(numbers, penalty)
+        else:
+            gradient, totals = weights.added(out, block, numbers, penalty)
         return Found(float(totals[0]), int(totals[1]), int(totals[2]), gradient)
 
     def _add(self, block: Block, params: Array, out: Array) -> tuple[float, int]:

@@ -52,6 +52,9 @@ class Weights(Protocol):
         `part`: what is added to the first number for the rows `local`, once. The sums are valid until the next call.
         """
 
+    def totals(self, numbers: Sequence[float], part: float) -> Array:
+        """The sums over ranks of `numbers`, as those of `added`. Collective."""
+
     def update(self, step: Callable[..., None], x: Any, *others: Any) -> None:
         """Call step(x, *others), which changes the rows of this rank in place. Local."""
 
@@ -99,6 +102,12 @@ class Replicated:
         self._exchange.take(self._sums)
         totals[0] += part
         return own, totals
+
+    def totals(self, numbers: Sequence[float], part: float) -> Array:
+        totals = np.array(numbers, np.float64)
+        self._exchange.take(totals)
+        totals[0] += part
+        return totals
 
     def update(self, step: Callable[..., None], x: Array, *others: Array) -> None:
         step(x, *others)
@@ -151,12 +160,15 @@ class Sharded:
     def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
         with suppress(malt.PeerLost):
             self._gradient.push(own, block.columns)
+        return self._gradient, self.totals(numbers, part)
+
+    def totals(self, numbers: Sequence[float], part: float) -> Array:
         totals = np.array(numbers, np.float64)
         totals[0] += part
         malt.allreduce(totals, "sum")
         self._numbers += totals.nbytes
         malt.barrier()
-        return self._gradient, totals
+        return totals
 
     def _sums(self) -> malt.Statistics:
         """The traffic of the numbers that ranks add up beside gradients."""

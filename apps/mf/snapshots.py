@@ -87,12 +87,12 @@ class Snapshots:
 
     def _completed(self, items: Rows, newest: NDArray[np.bool_]) -> Rows:
         """The rows `items`, with the doubtful ones taken from the rank that has the newest. Collective."""
-        sums = np.zeros((len(self._doubtful), items.shape[1] + 1), np.float32)
-        sums[newest, :-1] = items[self._places(self._doubtful[newest])]
-        sums[newest, -1] = 1
-        malt.allreduce(sums)
-        known = self._doubtful_seen & (sums[:, -1] > 0)
-        items[self._places(self._doubtful[known])] = sums[known, :-1] / sums[known, -1:]
+        numbers = malt.allgather(np.flatnonzero(newest).astype(np.int32))
+        parts = malt.allgather(items[self._places(self._doubtful[newest])])
+        for some, rows in zip(numbers, parts, strict=True):
+            if some is not None and rows is not None:  # else its rank has failed
+                seen = self._doubtful_seen[some]
+                items[self._places(self._doubtful[some[seen]])] = rows[seen]
         return items
 
     def _places(self, items: Numbers) -> Numbers:

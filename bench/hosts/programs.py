@@ -14,9 +14,7 @@ _DATA = task.RCV1.parents[1]
 _RANKS = 4
 _LIMIT_S = 300
 _NAMES = "ab"
-_COUNTERS = "cat /proc/net/dev"
-_SENT = 8
-"""The place of the bytes that an interface has sent, in its line there."""
+_REPORT, _COUNT = "/tmp/report.json", "/tmp/sent"
 _RIDGE = 0.29922308955
 """The least objective of logistic regression on rcv1-ccat with l2 1e-4, by scipy's L-BFGS-B."""
 
@@ -66,29 +64,27 @@ def programs(python: str, quick: bool) -> dict[str, dict[str, Any]]:
 
 
 def _run(network: Any, python: str, program: Program) -> dict[str, Any]:
-    alone = _reported(network, python, program, ())
-    before = _sent(network)
-    across = _reported(network, python, program, ("--hosts", "a:2,b:2"))
+    alone, _ = _reported(network, python, program, ())
+    across, sent = _reported(network, python, program, ("--hosts", "a:2,b:2"))
     return {
         "measure": program.measure, "least": program.least, "is_even": program.is_even,
         "alone": alone["final"][program.measure], "across": across["final"][program.measure],
-        "bytes_across": across["epochs"][-1]["bytes_across"], "bytes_wire": _sent(network) - before,
+        "bytes_across": across["epochs"][-1]["bytes_across"], "bytes_wire": sent,
         "seconds": across["final"]["seconds"], "seconds_alone": alone["final"]["seconds"],
     }  # fmt: skip
 
 
-def _reported(network: Any, python: str, program: Program, options: Sequence[str]) -> Any:
-    """The report of a run. RuntimeError: it failed."""
-    words = ["-m", "malt", "run", "-n", _RANKS, *options, "-m", *program.words, "--json", "/tmp/report.json"]
+def _reported(network: Any, python: str, program: Program, options: Sequence[str]) -> tuple[Any, int]:
+    """The report of a run, and the bytes that its hosts have sent to each other in training. RuntimeError: it failed.
+
+    They are counted where each host is in a namespace of its own.
+    """
+    run = ["-m", "malt", "run", "-n", _RANKS, *options]
+    words = [*run, "-m", "bench.hosts.counted", _COUNT, *program.words, "--json", _REPORT]
     done = network.run(LAUNCHER, python, *map(str, words), folder=ROOT, limit_s=_LIMIT_S, environment=YIELD)
     if done.returncode:
         raise RuntimeError(done.stderr)
-    report = json.loads(network.shell(LAUNCHER, "cat /tmp/report.json; rm /tmp/report.json"))
+    report, sent = json.loads(network.shell(LAUNCHER, f"cat {_REPORT}")), network.shell(LAUNCHER, f"cat {_COUNT}")
+    network.shell(LAUNCHER, f"rm {_REPORT} {_COUNT}")
     network.until_clean()
-    return report
-
-
-def _sent(network: Any) -> int:
-    """The bytes that all hosts have sent to the bridge so far, with all headers."""
-    lines = [line.partition(":") for host in _NAMES for line in network.shell(host, _COUNTERS).splitlines()[2:]]
-    return sum(int(counters.split()[_SENT]) for name, _, counters in lines if name.strip() != "lo")
+    return report, int(sent)

@@ -71,8 +71,8 @@ class EdgeStatistics:
     bytes_read: int = 0
     """Payload bytes read from the peer's memory, by pulls; or received from it, by an algorithm of malt.allreduce."""
     bytes_across: int = 0
-    """Those of `bytes_sent` that went to another host, and those that pulls of `bytes_read` have fetched from one. So
-    each byte counts at one rank."""
+    """Those of `bytes_sent` that went to another host, and those that pulls have moved from one: also what lies between
+    rows and is read with them, and what says whether rows are whole. So each byte counts at one rank."""
     superseded: int = 0
     """Messages to the peer, on another host, that never left by themselves: the next one took their place, or took up
     what they held."""
@@ -115,14 +115,14 @@ def total(peers: Mapping[int, EdgeStatistics], waited_s: float) -> Statistics:
 
 
 def located(
-    peers: Mapping[int, EdgeStatistics], hosts: Sequence[str], rank: int, pulls: bool = False
+    peers: Mapping[int, EdgeStatistics], hosts: Sequence[str], rank: int, pulled: Mapping[int, int] | None = None
 ) -> dict[int, EdgeStatistics]:  # fmt: skip
     """`peers`, with the bytes that `rank` has moved across hosts. `hosts`: the host of each rank.
 
-    `pulls`: whether `bytes_read` are those of pulls, which no other rank counts as sent.
+    `pulled`: the bytes that pulls have moved, by peer: no other rank counts them as sent.
     """
     far = {peer for peer in peers if hosts[peer] != hosts[rank]}
-    moved = {peer: edge.bytes_sent + (edge.bytes_read if pulls else 0) for peer, edge in peers.items()}
+    moved = {peer: edge.bytes_sent + (pulled or {}).get(peer, 0) for peer, edge in peers.items()}
     return {peer: replace(edge, bytes_across=moved[peer]) if peer in far else edge for peer, edge in peers.items()}
 
 

@@ -77,11 +77,12 @@ class MappedMemory:
         """As `Window.prepared_flush`. Local."""
         return self.sync
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`. One-sided."""
         self.sync()
         read(self.parts[peer], offset, destination, places)
         self.sync()
+        return destination.nbytes
 
     def copy(self, offset: int, destination: Bytes) -> None:
         """As `Window.copy`. Local."""
@@ -107,7 +108,7 @@ class Far(Protocol):
     def flush(self, peers: Sequence[int]) -> None:
         """As `Window.flush`. One-sided."""
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`. One-sided."""
 
 
@@ -144,9 +145,9 @@ class SpanningWindow:
         is_near = all(peer in self._near.parts for peer in peers)
         return self.sync if is_near else partial(self.flush, peers)
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`. One-sided."""
-        self._way(peer).get(destination, peer, offset, places)
+        return self._way(peer).get(destination, peer, offset, places)
 
     def drop(self) -> None:
         """Drop the views of the memory. Local."""

@@ -50,8 +50,9 @@ class SoloWindow:
     def prepared_flush(self, peers: Sequence[int]) -> Put:
         return _nothing
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         read(self.memory, offset, destination, places)
+        return destination.nbytes
 
     def sync(self) -> None: ...
 

@@ -156,7 +156,8 @@ def test_of_a_rank_that_was_started_again_the_former_incarnation_reports_nothing
 
 
 def test_a_rank_is_told_which_incarnations_have_ended(open_control_server, caller, tmp_path, monkeypatch):
-    wait_for("elsewhere-2", tmp_path)
+    caller.sendall(line("begun-2"))
+    wait_for("begun-2", tmp_path)  # it has been told of those that had ended before: of none
     for seen in ({0: 0}, {0: 0, 1: 0}, {0: 2, 1: 0}):
         open_control_server.report_ended(seen)
     while caller.recv(64, socket.MSG_PEEK) != b"ended 0 0\nended 1 0\nended 0 2\n":

@@ -237,8 +237,8 @@ class OwnedVector(Operand, Shared):
             for rank, owner in owners.items()
             if rank != self._rank
         }
-        hosts = self._transport.hosts
-        whole = total(located(peers, hosts, self._rank, pulls=True), queues.waited_s)
+        pulled = {rank: owner.bytes_moved for rank, owner in owners.items()}
+        whole = total(located(peers, self._transport.hosts, self._rank, pulled), queues.waited_s)
         sent, across = whole.bytes_sent + self._scalars.bytes_sent, whole.bytes_across + self._scalars.bytes_across
         return replace(whole, bytes_sent=sent, bytes_across=across)
 

@@ -11,6 +11,8 @@ from __future__ import annotations
 import contextlib
 import weakref
 from collections.abc import Iterator
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +20,15 @@ from numpy.typing import NDArray
 from dstorm import Window
 from vol.sharded.layout import Numbers, ShardLayout
 from vol.update import Array
+
+
+class Read(NamedTuple):
+    """What a read has found."""
+
+    is_whole: NDArray[np.bool_]
+    """Which blocks, or which rows, are whole."""
+    nbytes: int
+    """The bytes that it has moved, versions included."""
 
 
 class Parts:
@@ -54,24 +65,20 @@ class Parts:
             versions += 1
             self._window.sync()
 
-    def read_range(self, owner: int, rows: slice, into: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Read a range of rows of `owner`, counted from its first one on; return which blocks are whole. One-sided.
+    def read_range(self, owner: int, rows: slice, into: NDArray[np.uint8]) -> Read:
+        """Read a range of rows of `owner`, counted from its first one on: which blocks are whole. One-sided.
 
         `into`: the bytes of a row in each row.
         """
         blocks, width = self.layout.blocks_of(rows), into.shape[1]
+        versions = partial(self._read_versions, owner, blocks.stop - blocks.start, blocks.start)
+        before, first = versions()
+        nbytes = self._window.get(into.reshape(-1), owner, self._rows_at(owner) + rows.start * width)
+        after, last = versions()
+        return Read(_whole(before, after), first + nbytes + last)
 
-        def versions() -> Numbers:
-            found = np.empty(blocks.stop - blocks.start, np.int64)
-            self._window.get(found.view(np.uint8), owner, self._at[owner] + found.itemsize * blocks.start)
-            return found
-
-        before = versions()
-        self._window.get(into.reshape(-1), owner, self._rows_at(owner) + rows.start * width)
-        return _whole(before, versions())
-
-    def read_rows(self, owner: int, rows: Numbers, into: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Read rows of `owner` by their numbers, counted from its first one on; return which are whole. One-sided.
+    def read_rows(self, owner: int, rows: Numbers, into: NDArray[np.uint8]) -> Read:
+        """Read rows of `owner` by their numbers, counted from its first one on: which are whole. One-sided.
 
         `into`: the bytes of a row in each row. All rows of a block are whole, of the same moment, or none is.
         """
@@ -79,16 +86,19 @@ class Parts:
         is_whole = np.zeros(self.layout.block_count(owner), np.bool_)
         is_whole[block_of] = True
         blocks = np.flatnonzero(is_whole).astype(np.int64)
+        versions = partial(self._read_versions, owner, len(blocks), 0, blocks)
+        before, first = versions()
+        nbytes = self._window.get(into, owner, self._rows_at(owner), rows)
+        after, last = versions()
+        is_whole[blocks] = _whole(before, after)
+        return Read(is_whole[block_of], first + nbytes + last)
 
-        def versions() -> Numbers:
-            found = np.empty(len(blocks), np.int64)
-            self._window.get(found.view(np.uint8).reshape(-1, found.itemsize), owner, self._at[owner], blocks)
-            return found
-
-        before = versions()
-        self._window.get(into, owner, self._rows_at(owner), rows)
-        is_whole[blocks] = _whole(before, versions())
-        return is_whole[block_of]
+    def _read_versions(self, owner: int, count: int, start: int, blocks: Numbers | None = None) -> tuple[Numbers, int]:
+        """The versions of `count` blocks of `owner`, from `start` on or `blocks`, and the bytes moved. One-sided."""
+        found = np.empty(count, np.int64)
+        into, width = found.view(np.uint8), found.itemsize
+        as_rows = into if blocks is None else into.reshape(count, width)
+        return found, self._window.get(as_rows, owner, self._at[owner] + width * start, blocks)
 
     def _rows_at(self, owner: int) -> int:
         return self._at[owner] + self.layout.rows_at(owner)

@@ -20,6 +20,9 @@ class Owner(Awaited):
     """A rank from which rows are read. `step`: how often all that was read from it was whole."""
 
     bytes_read: int = 0
+    """Those of the rows."""
+    bytes_moved: int = 0
+    """Those that the reads have moved, versions included."""
 
 
 class Range(NamedTuple):
@@ -31,14 +34,14 @@ class Range(NamedTuple):
     first: int
     """The place in the result that the owner's first row has, or would have: it may be negative."""
 
-    def read(self, parts: Parts, result: Bytes) -> tuple[int, list[Piece]]:
-        """Read it into `result`; return how many rows that were, and what is still to be read, block by block."""
+    def read(self, parts: Parts, result: Bytes) -> tuple[int, int, list[Piece]]:
+        """Read it into `result`; return its rows, the bytes moved, and what is still to be read, block by block."""
         start, stop = self.rows.start, self.rows.stop
-        whole = parts.read_range(self.owner, self.rows, result[self.first + start : self.first + stop])
+        whole, nbytes = parts.read_range(self.owner, self.rows, result[self.first + start : self.first + stop])
         size, block = parts.layout.block_rows, start // parts.layout.block_rows
         torn = (np.flatnonzero(~whole) + block).tolist()
         left = (slice(max(start, one * size), min(stop, (one + 1) * size)) for one in torn)
-        return stop - start, [self._replace(rows=rows) for rows in left]
+        return stop - start, nbytes, [self._replace(rows=rows) for rows in left]
 
 
 class Listed(NamedTuple):
@@ -50,13 +53,13 @@ class Listed(NamedTuple):
     places: Numbers
     """Where they belong in the result."""
 
-    def read(self, parts: Parts, result: Bytes) -> tuple[int, list[Piece]]:
-        """Read them into `result`; return how many rows that were, and what is still to be read."""
+    def read(self, parts: Parts, result: Bytes) -> tuple[int, int, list[Piece]]:
+        """Read them into `result`; return how many they are, the bytes moved, and what is still to be read."""
         into = np.empty((len(self.rows), result.shape[1]), np.uint8)
-        whole = parts.read_rows(self.owner, self.rows, into)
+        whole, nbytes = parts.read_rows(self.owner, self.rows, into)
         result[self.places[whole]] = into[whole]
         left = Listed(self.owner, self.rows[~whole], self.places[~whole])
-        return len(into), [left] if len(left.rows) else []
+        return len(into), nbytes, [left] if len(left.rows) else []
 
 
 Piece = Range | Listed
@@ -95,8 +98,9 @@ class Puller:
 
     def _read(self, piece: Piece, result: Bytes) -> list[Piece]:
         owner = self.owners[piece.owner]
-        count, left = piece.read(self.parts, result)
+        count, nbytes, left = piece.read(self.parts, result)
         owner.bytes_read += count * result.shape[1]
+        owner.bytes_moved += nbytes
         if not left:
             owner.step, owner.heard_at = owner.step + 1, self._clock()
         return left

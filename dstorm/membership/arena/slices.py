@@ -31,9 +31,9 @@ class Slice:
         """As `Window.prepared`. Local."""
         return self._arena.prepared(source, peer, self._start + offset)
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`. One-sided."""
-        self._arena.get(destination, peer, self._start + offset, places)
+        return self._arena.get(destination, peer, self._start + offset, places)
 
     def copy(self, offset: int, destination: Bytes) -> None:
         """As `Window.copy`. Local."""
@@ -69,7 +69,7 @@ class LoneWindow:
         """As `Window.prepared_flush`: nothing."""
         return tuple
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`: PeerLost."""
         raise PeerLost(peer, "it has freed this memory")
 

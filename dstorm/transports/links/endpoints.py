@@ -191,6 +191,9 @@ class Exchange:
         if not _take(taken, known, rank, caller):
             return False
         with self._changing:
+            if self._halves.get((rank, incarnation)) is not halves:  # its next incarnation has called meanwhile
+                taken[rank].close()
+                return True
             halves[kind] = taken[rank]
             join = self._join if len(halves) > 1 else None
             if join is not None:

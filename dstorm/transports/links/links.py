@@ -128,13 +128,14 @@ class Links:
         if time.monotonic() > end:
             self._go(f"rank {way.peer} does not answer it for {_OUTSIDE_S:g} s")
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`."""
         wanted = np.zeros(1, np.int64) if places is None else places
-        if destination.size and not (
-            peer in self._out and self._out[peer].get(destination, offset, wanted, lambda: self._hear(peer))
-        ):
+        if not destination.size:
+            return 0
+        if peer not in self._out or not self._out[peer].get(destination, offset, wanted, lambda: self._hear(peer)):
             raise PeerLost(peer, "it failed before this rank had read its memory")
+        return destination.nbytes + wanted.nbytes
 
     def find_failed(self) -> Sequence[int]:
         """The ranks that do not go on, by the agreement of those that do. Local."""

@@ -18,7 +18,7 @@ from mpi4py import MPI
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import progress
 from dstorm.transports.mapped import MappedMemory, SpanningWindow
-from dstorm.transports.mpi.rows import ranges
+from dstorm.transports.mpi.rows import MOST_NBYTES, pieces, ranges
 from dstorm.transports.watchdog import Watchdog
 
 
@@ -59,22 +59,34 @@ class _FarMemory:
             else:
                 self._win.Flush_all()
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`. One-sided."""
         if not destination.size:
-            return
-        nbytes = destination.nbytes
+            return 0
         if places is None:
-            self._win.Get((destination, nbytes, MPI.BYTE), peer, (offset, nbytes, MPI.BYTE))
-            return self.flush([peer])
-        width = destination.shape[1]
-        starts, counts, wanted = ranges(places, width)
-        read = np.empty((int(counts.sum()), width), np.uint8)
-        kind = MPI.BYTE.Create_hindexed((counts * width).tolist(), (offset + starts * width).tolist()).Commit()
-        self._win.Get((read, read.nbytes, MPI.BYTE), peer, (0, 1, kind))
+            return self._get(destination, peer, offset)
+        return self._get_rows(destination, peer, offset, places)
+
+    def _get(self, destination: Bytes, peer: int, offset: int) -> int:
+        for start in range(0, destination.nbytes, MOST_NBYTES):
+            some = destination[start : start + MOST_NBYTES]
+            self._win.Get((some, some.nbytes, MPI.BYTE), peer, (offset + start, some.nbytes, MPI.BYTE))
         self.flush([peer])
-        kind.Free()
-        np.take(read, wanted, axis=0, out=destination)
+        return destination.nbytes
+
+    def _get_rows(self, destination: Bytes, peer: int, offset: int, places: Places) -> int:
+        width = destination.shape[1]
+        found, kinds = ranges(places, width), []
+        read = np.empty((int(found.counts.sum()), width), np.uint8)
+        for rows, (starts, counts, _) in pieces(found, width):
+            kind = MPI.BYTE.Create_hindexed((counts * width).tolist(), (offset + starts * width).tolist()).Commit()
+            self._win.Get((read[rows], read[rows].nbytes, MPI.BYTE), peer, (0, 1, kind))
+            kinds.append(kind)
+        self.flush([peer])
+        for kind in kinds:
+            kind.Free()
+        np.take(read, found.wanted, axis=0, out=destination)
+        return read.nbytes
 
 
 class MpiWindow(SpanningWindow):

@@ -64,7 +64,7 @@ class SimulatedWindow:
         """As `Window.prepared_flush`, but not faster. Local."""
         return partial(self.flush, frozenset(peers))
 
-    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> None:
+    def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`. Other ranks may run meanwhile. One-sided."""
 
         def copy(piece: slice) -> None:
@@ -72,6 +72,7 @@ class SimulatedWindow:
             read(self._parts[peer], start, destination[piece], some)
 
         self._group.read(self._rank, peer, destination, copy)
+        return destination.nbytes
 
     def sync(self) -> None:
         """As `Window.sync`: other ranks may run. Local."""

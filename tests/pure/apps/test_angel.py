@@ -40,7 +40,7 @@ def test_all_goes_through_rank_0_and_parts_move_less(file, taken):
     star, parts = (one["moved"] for one in taken)
     numbers = malt.open_svmlight(file).X.shape[1] + 1 + NUMBERS  # features, the intercept, what else is added up
     evaluations, rest = divmod(star[0], 2 * (RANKS - 1) * 8 * numbers)
-    assert evaluations >= 5 and rest == 0
+    assert evaluations >= 5 and rest == 2 * (RANKS - 1) * 8 * NUMBERS, "what is measured needs no gradients"
     assert star[0] == max(star) == sum(star) // 2
     assert 3 * max(parts) < star[0] and max(parts) < 1.5 * min(parts)
 

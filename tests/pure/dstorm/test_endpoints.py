@@ -239,3 +239,23 @@ def test_the_half_of_a_former_incarnation_is_closed(exchanges):
     exchanges[1]._call(0, exchanges[0].endpoint, 2)
     half.settimeout(5)
     assert half.recv(1) == b""
+
+
+def test_a_half_that_is_answered_while_the_next_incarnation_calls_is_closed(exchanges, monkeypatch):
+    """It has made the other one before."""
+    joined, take = [], endpoints._take
+    exchanges[0].listen([1], {})
+    exchanges[1]._call(0, exchanges[0].endpoint, 1)
+    wait_for(lambda: exchanges[0]._halves.get((1, 1)))
+    exchanges[0].join_by(lambda *one: joined.append(one))
+
+    def late(*args):
+        monkeypatch.setattr(endpoints, "_take", take)
+        exchanges[1]._call(0, exchanges[0].endpoint, 2)
+        wait_for(lambda: exchanges[0]._halves.get((1, 2)))
+        return take(*args)
+
+    monkeypatch.setattr(endpoints, "_take", late)
+    half = exchanges[1]._call(0, exchanges[0].endpoint, 1, endpoints._FROM)
+    half.settimeout(5)
+    assert half.recv(1) == b"" and not joined

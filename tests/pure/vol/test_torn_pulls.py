@@ -72,8 +72,8 @@ def test_no_block_is_half_done(seed):
 
 EQUAL, EVEN = "(before == after)", "(before % 2 == 0)"
 MUTANTS = {
-    "ranges_unchecked": (Parts, "read_range", ("return _whole(before, versions())", "return _whole(before, before)")),
-    "rows_unchecked": (Parts, "read_rows", ("_whole(before, versions())", "_whole(before, before)")),
+    "ranges_unchecked": (Parts, "read_range", ("_whole(before, after)", "_whole(before, before)")),
+    "rows_unchecked": (Parts, "read_rows", ("_whole(before, after)", "_whole(before, before)")),
     "odd_passes_for_whole": (part, "_whole", (EVEN, "True")),
     "any_even_version_passes": (part, "_whole", (EQUAL, "(after % 2 == 0)")),
     "odd_too_late": (Parts, "changing", ("    versions += 1\n    self._window.sync()\n    try", "    try")),
