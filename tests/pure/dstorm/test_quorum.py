@@ -525,15 +525,26 @@ def test_a_rank_that_has_lost_all_others_waits_for_news_and_leaves():
     assert "lost ranks [1, 2]" in own.why
 
 
-def begun(rank):
-    """Rank 1 or 2 of four, which go on without the others."""
+def begun(rank, members=0b0110):
+    """Rank 1 or 2 of four, of which `members` go on without the others."""
     own = Quorum(rank, 4)
-    own.note_over({0: 0, 3: 0})
+    own.note_over(dict.fromkeys(ranks(0b1111 & ~members), 0))
     own.decide(0.0)
-    own.note(3 - rank, own.state._replace(keeps=(0b1111, 0b0110, 0b0110, 0b1111)), 0.0)
+    keeps = tuple(members if members >> other & 1 else 0b1111 for other in range(4))
+    own.note(3 - rank, own.state._replace(keeps=keeps), 0.0)
     own.decide(0.0)
-    assert own.members == 0b0110
+    assert own.members == members
     return own
+
+
+def accepted():
+    """Ranks 1 and 2 of the members 1 to 3: the first has proposed rank 0, and the second has accepted that."""
+    first, second = begun(1, 0b1110), begun(2, 0b1110)
+    assert not first.propose(0, 1)
+    second.note(1, first.state, 1.0)
+    second.decide(1.0)
+    assert second.state.newcomer == (0, 1)
+    return first, second
 
 
 def test_of_two_epochs_after_one_that_with_fewer_members_goes_on():
@@ -583,3 +594,48 @@ def test_an_incarnation_that_has_ended_is_not_proposed():
     own = begun(1)
     own.note_over({0: 1})
     assert not own.propose(0, 1) and own.state.newcomer == NONE
+
+
+def test_one_that_has_heard_of_a_newer_incarnation_does_not_go_on_alone():
+    """That one may have been admitted by others."""
+    own = Quorum(1, 2)
+    own.note_started({0: 1})
+    own.note_over({0: 0})
+    own.decide(0.0)
+    assert own.members == 0b11
+    own.note_over({0: 1})
+    own.decide(0.0)
+    assert own.members == 0b10
+
+
+def test_a_newcomer_without_a_link_is_accepted_late():
+    first, second = begun(1), begun(2)
+    first.propose(0, 1)
+    second.note(1, first.state, 1.0)
+    for now, epoch in ((1.0, 0), (1.0 + 0.9 * ECHO_S, 0), (1.0 + 1.1 * ECHO_S, 1)):
+        second.decide(now, lambda rank: False)
+        assert second.state.epoch == epoch
+
+
+def test_one_that_has_voted_without_a_member_enters_no_epoch_with_it():
+    """Though it had accepted the newcomer before, as all others have."""
+    first, second = accepted()
+    second.suspect([3])
+    second.decide(1.0)
+    second.note(3, first.state, 1.0)
+    second.decide(1.0)
+    assert second.vote == 0b0110 and second.state.epoch == 0
+
+
+def test_one_that_has_voted_without_a_rank_does_not_follow_it_and_is_suspected():
+    first, second = accepted()
+    for rank in (2, 3):
+        first.note(rank, second.state, 1.0)
+    first.decide(1.0)
+    second.suspect([1])
+    second.decide(1.0)
+    second.note(1, first.state, 1.0)
+    assert first.state.epoch == 1 and second.state.epoch == 0 and second.vote == 0b1100
+    first.note(2, second.state, 1.0)
+    first.decide(1.0)
+    assert first.vote == 0b1011
