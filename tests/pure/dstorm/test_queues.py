@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from schedules import complete, send
 
-from dstorm import DeadlinePassed, Group, Lag, Queues, SimulatedTransport, parse
+from dstorm import DeadlinePassed, Group, Lag, PeerLost, Queues, SimulatedTransport, parse
 from dstorm.header import NBYTES
+from dstorm.view import FaultTolerantView
 
 pytestmark = pytest.mark.serial
 
@@ -198,3 +199,28 @@ def test_after_a_receiver_has_left_nothing_is_sent_to_it():
         return send(queues, [1], 1, payload(0, 1)) if rank == 0 else None
 
     assert run(2, 0, live)[0] == (0, 1.0)
+
+
+@pytest.mark.parametrize("opens", [False, True])
+def test_a_scatter_sends_nothing_to_a_receiver_that_comes_back_during_the_wait(opens):
+    """Whether that has opened its queues by then or not: who calls looks for the present neighbours."""
+    group = Group(2)
+
+    def start(rank):
+        transport = SimulatedTransport(group, rank)
+        view = transport.view = FaultTolerantView(2)
+        queues = Queues(transport, complete(2), parse("notify-ack"), 1.0)
+
+        def come_back():
+            view.change(failed=[1])
+            view.change(joined=[1])
+            if opens:
+                queues.renew(1, 1 << 40)
+
+        if rank == 0:
+            send(queues, [1], 1, payload(0, 1))
+            transport.duties.append(come_back)
+            with pytest.raises(PeerLost, match="has come back"):
+                send(queues, [1], 2, payload(0, 2))
+
+    group.run(start)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from dstorm.queues.waiting import Awaited
 from dstorm.view import Change, FaultTolerantView, Member, View
 
 pytestmark = pytest.mark.serial
@@ -45,6 +46,15 @@ def test_a_rank_that_failed_is_taken_by_its_next_incarnation():
         Change(2, members(), members((1, 1))),
         Change(3, members((1, 1), (2, 0)), members()),
     ]
+
+
+def test_an_edge_to_a_former_incarnation_is_to_nobody_that_lives():
+    view = FaultTolerantView(4)
+    view.change(failed=[1, 2])
+    view.change(joined=[1])
+    former, present, any_one = (Awaited(1, heard_at=0.0, incarnation=one) for one in (0, 1, None))
+    other, failed = (Awaited(rank, heard_at=0.0, incarnation=0) for rank in (3, 2))
+    assert view.to_living([former, present, any_one, other, failed]) == [present, any_one, other]
 
 
 def test_subscribers_are_told_of_each_change_once_and_late_ones_of_all():

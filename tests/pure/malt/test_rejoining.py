@@ -201,11 +201,14 @@ def test_a_rank_comes_back_to_a_replica_and_a_vector(average, graph, seed):
 @pytest.mark.parametrize("closes", [False, True])
 def test_one_that_opens_not_all_holds_up_nobody(closes):
     """It has come back, and ends, or closes the first vector, before it has made the second one."""
+    ended = []
 
     def live(transport):
         a = malt.vector(np.zeros(2), sync="bsp")
         if a.step and closes:
             a.close()
+            while len(ended) < 3:
+                transport._place.pause(14)  # as code of the user: it looks at nothing
         if a.step:
             return "back"
         b = malt.vector(np.zeros(2), sync="bsp")
@@ -214,6 +217,7 @@ def test_one_that_opens_not_all_holds_up_nobody(closes):
                 v.scatter()
                 v.gather()
             transport.pause(14)
+        ended.append(transport.rank)
         return "ended"
 
     found = Job(4, 5, {1: 60}, {1: [0]}).run(live)
@@ -221,14 +225,15 @@ def test_one_that_opens_not_all_holds_up_nobody(closes):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_two_ranks_come_back_to_several_vectors_at_once(seed):
+@pytest.mark.parametrize("meets", [False, True])
+def test_two_ranks_come_back_to_several_vectors_at_once(meets, seed):
     """Neither waits for the other to hold; nor do they where the others wait for them in a barrier."""
 
     def live(transport):
         made = [malt.vector(np.zeros(2), sync="bsp") for _ in range(2)]
         opened_at = transport.clock()
         while made[-1].step < STEPS:
-            if seed % 2:
+            if meets:
                 malt.barrier()
             for v in made:
                 v.scatter()
@@ -238,6 +243,84 @@ def test_two_ranks_come_back_to_several_vectors_at_once(seed):
 
     found = Job(5, seed, {1: 60, 3: 60 + seed}, {1: [0], 3: [0]}).run(live)
     assert [one[0] for one in found] == [[STEPS] * 2] * 5 and max(one[1] for one in found) < 1.0
+
+
+def await_newcomer(v, transport):
+    """Return once a rank has opened `v` again, and some time later: it opens the next vector if it may."""
+    while not v.returning.is_held:
+        transport.pause(14)
+    for _ in range(20):
+        transport.pause(14)
+
+
+def test_a_rank_comes_back_between_the_exchanges_of_two_vectors():
+    """It opens the second vector when the others have exchanged both equally often."""
+
+    def live(transport):
+        first, second = (malt.vector(np.zeros(2), sync="bsp") for _ in range(2))
+        while second.step < STEPS:
+            first.scatter()
+            first.gather()
+            if first.step == 3:
+                await_newcomer(first, transport)
+            second.scatter()
+            second.gather()
+        return first.step
+
+    assert Job(3, 1, {1: 200}, {1: [0]}).run(live) == [STEPS] * 3
+
+
+def test_a_rank_that_is_behind_goes_on_to_the_step_at_which_a_newcomer_begins():
+    """Rank 3 waits for its message of that step; rank 0, which gives the values of the second vector, for rank 3."""
+
+    def live(transport):
+        made = [malt.vector(np.zeros(2), sync="bsp", graph="ring") for _ in range(2)]
+        while made[1].step < STEPS:
+            if transport.rank == 2 and made[0].step == 3:
+                await_newcomer(made[0], transport)
+            for v in made:
+                v.scatter()
+                v.gather()
+        return made[0].step
+
+    assert Job(4, 1, {1: 200}, {1: [0]}).run(live) == [STEPS] * 4
+
+
+def test_ranks_that_close_a_vector_after_a_rank_has_come_back_to_it_are_not_waited_for():
+    """It opens the second vector before they close that, too."""
+
+    def live(transport):
+        first, second = malt.vector(np.zeros(2), sync="bsp"), malt.vector(2)
+        if not first.step:
+            first.scatter()
+            first.gather()
+            await_newcomer(first, transport)
+            first.close()
+        while second.step < STEPS:
+            second.scatter()
+            transport.pause(14)
+        return first.step
+
+    assert Job(3, 1, {1: 200}, {1: [0]}).run(live) == [1] * 3
+
+
+def test_one_that_comes_to_a_barrier_before_it_has_opened_all_holds_up_nobody():
+    """In the end it is left out: it has come to one barrier more than the others since then."""
+
+    def live(transport):
+        first, second = malt.vector(np.zeros(2), sync="bsp"), None
+        malt.barrier()
+        while first.step < STEPS:
+            first.scatter()
+            malt.barrier()
+            first.gather()
+            second = second or malt.vector(2)
+            if first.step == 3:
+                await_newcomer(first, transport)
+        return first.step
+
+    found = Job(3, 1, {1: 300}, {1: [0]}).run(live)
+    assert found[::2] == [STEPS] * 2 and "it is in malt.barrier, and the others in malt.finalize" in found[1]
 
 
 def test_half_a_message_of_a_former_incarnation_holds_up_nobody():
