@@ -14,9 +14,7 @@ from pathlib import Path
 import malt
 from apps import harness
 from apps.harness import job
-
-_SENT = 8
-"""The place of the bytes that an interface has sent, in its line of /proc/net/dev."""
+from bench.hosts.wire import sent_by_host
 
 
 class _Training(job.Training):
@@ -25,20 +23,14 @@ class _Training(job.Training):
     def train(self) -> None:
         """As `Training.train`. Collective."""
         malt.barrier()
-        before = sent()
+        before = sent_by_host()
         super().train()
         malt.barrier()
         hosts = malt.hosts()
         is_first = hosts.index(hosts[malt.rank()]) == malt.rank()
-        everyone = malt.allgather(sent() - before if is_first else 0)
+        everyone = malt.allgather(sent_by_host() - before if is_first else 0)
         if malt.lowest():
             Path(sys.argv[1]).write_text(str(sum(everyone)))
-
-
-def sent(counters: str = "/proc/net/dev") -> int:
-    """The bytes that this host has sent to others so far, with all headers. Local."""
-    lines = [line.partition(":") for line in Path(counters).read_text().splitlines()[2:]]
-    return sum(int(numbers.split()[_SENT]) for name, _, numbers in lines if name.strip() != "lo")
 
 
 if __name__ == "__main__":

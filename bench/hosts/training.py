@@ -10,7 +10,6 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -18,6 +17,7 @@ import numpy as np
 import malt
 from bench.hosts import ways
 from bench.hosts.ways import WAYS, Way
+from bench.hosts.wire import sent_by_host
 from bench.svm import task
 from malt.kernels import linear
 from malt.kernels.linear import Examples, Order
@@ -30,9 +30,6 @@ QUICK_TARGET = 0.3
 """One that few exchanges reach."""
 KEPT = 400
 """Models of rank 0 that are kept of a run, at most."""
-_TRAFFIC = Path("/proc/self/net/dev")
-_SENT = 8
-"""The place of the bytes that an interface has sent, in its line there."""
 
 
 class Plan(NamedTuple):
@@ -110,7 +107,7 @@ class Run:
         self._marks.append(Mark(now, number, across, self._wire() - self._sent))
 
     def _wire(self) -> int:
-        return _sent_by_host() if self._is_first else 0
+        return sent_by_host() if self._is_first else 0
 
     def result(self) -> dict[str, Any]:
         """When rank 0's model has reached the target, and what had been done by then. Collective.
@@ -152,12 +149,6 @@ def parts(count: int, generator: np.random.Generator) -> Iterator[Order]:
 def _last(marks: Sequence[Sequence[float]], seconds: float) -> Mark:
     """The last mark by then."""
     return max((Mark(*mark) for mark in marks if mark[0] <= seconds), default=Mark(0.0, 0, 0, 0))
-
-
-def _sent_by_host() -> int:
-    """Bytes that all interfaces of this host but the loopback have sent."""
-    lines = [line.partition(":") for line in _TRAFFIC.read_text().splitlines()[2:]]
-    return sum(int(counters.split()[_SENT]) for name, _, counters in lines if name.strip() != "lo")
 
 
 def rows() -> Rows:

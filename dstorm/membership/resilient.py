@@ -96,7 +96,7 @@ class SurvivingTransport(BarrierTransport):
             notes = self._slice(board.nbytes(self.size))
             self.returns = Returns(Board(notes, self.rank), self.view, self.rank, self)
             self._barrier = RejoiningBarrier(self, memory, *options, returns=self.returns, readmit=readmit)
-            self.returns.are_past = self._barrier.are_past
+            self.returns.are_past, self.returns.check_past = self._barrier.are_past, self._barrier.check_past
         self._collectives = Collectives(self, self._slice(collectives.nbytes(self.size)), self._barrier)
         if isinstance(self._barrier, RejoiningBarrier):
             self._barrier.joined.append(self._collectives.send_again)

@@ -84,6 +84,7 @@ class Waiting:
 
         `what`: the call that waits, for errors. `even_closed`: it waits also where `notice` would raise.
         DeadlinePassed: `timeout_s` is over, or an awaited rank has given no heartbeat for the deadline of the session.
+        Refused: this rank has come back, and those for which it waits wait for it in a barrier.
         """
         edges = missing()
         if not edges:
@@ -104,6 +105,8 @@ class Waiting:
                     wait.heard = {edge.peer: edge.heard_at for edge in edges}
                     if transport.poll_wait(wait) and timeout_s is None:
                         raise self._passed(what, edges, now)
+                    if transport.returns is not None and not even_closed:
+                        transport.returns.check_past(what, wait.ranks)
                 before = now
                 transport.pause(polls, until)
                 if not even_closed:

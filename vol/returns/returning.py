@@ -242,12 +242,14 @@ class Returning:
     def fetched(self) -> Values | None:
         """The values that another rank has given; None: all others have closed the vector. One-sided.
 
-        PeerLost, DeadlinePassed: as `agreed`. MemoryError: that rank has no room for a copy.
+        PeerLost, DeadlinePassed: as `agreed`. MemoryError: that rank has no room for a copy. Refused: it waits for this
+        one in a barrier, and so has none to give.
         """
         while self._server >= 0:
             answers = self._heard(self._wanted)
             if self._server in answers and (place := answers[self._server].values):
                 return self._fetched(self._server, place)
+            self._returns.check_past("malt.vector", [self._server])
             self._pause()
         return None
 

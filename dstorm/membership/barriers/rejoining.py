@@ -27,6 +27,8 @@ from dstorm.membership.returns.board import Note
 from dstorm.membership.returns.returns import Returns
 
 Offer = Callable[[], "Note | str"]
+_PASSED_S = 1.0
+"""How long a rank that has come back waits for ranks that are in a barrier without it: what they sent may be late."""
 
 
 class Refused(SystemExit):
@@ -55,6 +57,8 @@ class RejoiningBarrier(TolerantBarrier):
         """Proposes to all who go on that a rank is admitted, as this incarnation; returns whether they all know it."""
         self.joined: list[Callable[[int], object]] = []
         """Functions that are called with a rank that has come back, before this rank passes its admission on."""
+        self._passed_at: float | None = None
+        """Since when all ranks for which this one waits are in a barrier that it has not entered."""
         self._admitted: dict[int, int] = {}
         """Stamps that were read and not followed yet, by rank."""
 
@@ -142,8 +146,25 @@ class RejoiningBarrier(TolerantBarrier):
 
     def are_past(self) -> bool:
         """Whether another rank waits in a barrier that this one has not entered."""
-        own, words = self._membership.own.entered, self._membership.words
-        return any(words[rank].entered > own for rank in self._membership.others())
+        return any(map(self._is_past, self._membership.others()))
+
+    def _is_past(self, rank: int) -> bool:
+        return self._membership.words[rank].entered > self._membership.own.entered
+
+    def check_past(self, what: str, awaited: Collection[int]) -> None:
+        """Refused: this rank has come back, and waits in `what` for ranks that wait for it in a barrier. Local.
+
+        Its program makes other calls than theirs. To be called again and again in a wait.
+        """
+        has_come_back = incarnation_of(self._membership.own.stamps, self._rank)
+        if not (has_come_back and awaited and all(map(self._is_past, awaited))):
+            self._passed_at = None
+            return
+        now = self._clock()
+        if self._passed_at is None:
+            self._passed_at = now
+        if now - self._passed_at > min(_PASSED_S, self.deadline_s / 8):
+            raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(min(awaited))}")
 
     # -- the rank that admits ---------------------------------------------------------------------------------
 

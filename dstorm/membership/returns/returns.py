@@ -12,7 +12,7 @@ It also says while it still opens vectors. Until it has opened all, ranks hold b
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from typing import Any, NamedTuple, Protocol
 
 from dstorm.membership.returns.board import Board, Note
@@ -69,6 +69,8 @@ class Returns:
         """Whether this rank has come back, and is not admitted yet."""
         self.are_past: Callable[[], bool] = lambda: False
         """Whether another rank waits in a barrier that this one has not entered."""
+        self.check_past: Callable[[str, Collection[int]], None] = lambda what, awaited: None
+        """As `RejoiningBarrier.check_past`."""
         self.lockstep: list[Any] = []
         """How this rank takes newcomers up in each open vector under lockstep (vol/returns/returning.py)."""
 

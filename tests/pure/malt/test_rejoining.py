@@ -323,6 +323,26 @@ def test_one_that_comes_to_a_barrier_before_it_has_opened_all_holds_up_nobody():
     assert found[::2] == [STEPS] * 2 and "it is in malt.barrier, and the others in malt.finalize" in found[1]
 
 
+@pytest.mark.parametrize("seed", range(4))
+@pytest.mark.parametrize(("meets", "call"), [("scatter", "malt.vector"), ("gather", "gather")])
+def test_one_that_waits_for_ranks_which_wait_for_it_in_a_barrier_stays_out(seed, meets, call):
+    """The others meet amid an exchange, or after it, where a rank that comes back has its first one before it."""
+
+    def live(transport):
+        v = malt.vector(np.zeros(2), sync="bsp")
+        while v.step < STEPS:
+            for name in ("scatter", "gather"):
+                getattr(v, name)()
+                if name == meets:
+                    malt.barrier()
+            transport.pause(14)
+        return v.step
+
+    found = Job(3, seed, {1: 100 + 10 * seed}, {1: [0]}).run(live)
+    out = f"out: malt: rank 1 stays out: it is in {call}, and the others in malt.barrier"
+    assert found == [STEPS, out, STEPS]
+
+
 def test_half_a_message_of_a_former_incarnation_holds_up_nobody():
     check(Job(3, 78, {1: 35}, {1: [100, 19, 0]}).run(trained))
 
