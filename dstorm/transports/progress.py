@@ -70,6 +70,14 @@ def spans_hosts(hosts: Iterable[str]) -> bool:
     return len(set(hosts)) > 1
 
 
+def spins(library: str) -> bool:
+    """Whether a thread that waits in the MPI library keeps a core from others. `library`, as `Transport.library`.
+
+    Open MPI's yields it where `malt run` has more ranks than cores.
+    """
+    return not library.startswith("Open MPI")
+
+
 def library_helps(library: str, environ: Mapping[str, str]) -> bool:
     """Whether the MPI library has a progress thread of its own. `library`, as `Transport.library`."""
     return library.startswith("Open MPI") and environ.get(OPENMPI_THREAD, "0") not in ("", "0")

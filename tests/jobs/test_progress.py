@@ -244,6 +244,34 @@ def test_a_scatter_arrives_while_its_receiver_computes(job):
     assert stderr == ""
 
 
+WAITING = """
+import hashlib, json, sys, time
+import malt
+
+v = malt.vector(2**18)  # 1 MB
+malt.barrier()
+busy_s = 0.0
+if malt.rank() == 0:
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 2_000_000)
+else:
+    time.sleep(0.1)
+    v.scatter()
+    start, cpu = time.perf_counter(), time.process_time()
+    time.sleep(0.4)
+    busy_s = time.process_time() - cpu
+malt.barrier()
+sys.stdout.write(json.dumps(dict(rank=malt.rank(), busy_s=busy_s, merged=v.gather().count)) + "\\n")
+"""
+
+
+def test_a_transfer_thread_that_waits_leaves_its_core_to_others(job, library):
+    if library.family == "openmpi":
+        pytest.skip(f"{library} yields its core where ranks share cores")
+    (computing, waiting), _ = job(ALONE + WAITING)
+    print(f"{1e3 * waiting['busy_s']:.0f} ms of 400")
+    assert waiting["busy_s"] < 0.2 and computing["merged"] == 1
+
+
 @pytest.mark.thorough
 def test_the_librarys_own_thread(job, library):
     if library.family != "openmpi":
