@@ -45,6 +45,13 @@ class Window(Protocol):
     def flush(self, peers: Sequence[int]) -> None:
         """Return when all earlier Puts to `peers` are complete in their memory. One-sided."""
 
+    def linger(self, peers: Sequence[int]) -> None:
+        """Return once what was put to `peers`, ranks of other hosts, has most likely arrived; or at once. One-sided.
+
+        For a thread that has nothing else to do, before `flush`, which says so for certain: it sleeps, where a flush
+        would keep a core from others for as long as it waits.
+        """
+
     def prepared_flush(self, peers: Sequence[int]) -> Put:
         """Return a function that does `flush` with these peers; with no peers it does nothing. Local."""
 

@@ -45,7 +45,7 @@ class HostNetwork:
         command = ["unshare", "--pid", "--mount", "--net", "--fork", "--kill-child", "--mount-proc", str(SCRIPT)]
         environment = {**os.environ, "PATH": _PATH}
         self.names = tuple(names)
-        self._relays = []
+        self._relays, self._cores = [], {}
         self._serve = subprocess.Popen(
             [*command, "serve", *names], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
             env=environment, text=True,
@@ -64,6 +64,7 @@ class HostNetwork:
         """Start a command on a host; its process here."""
         own = {"PATH": _PATH, "HOME": os.path.expanduser("~"), "LANG": "C.UTF-8", **(environment or {})}
         pipes = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+        words = (*self._cores.get(host, ()), *words)
         return subprocess.Popen(self.words("in", host, folder, *words), env=own, **{**pipes, **options})
 
     def run(self, host, *words, limit_s=LIMIT_S, **options):
@@ -92,6 +93,11 @@ class HostNetwork:
     def start_malt(self, host, *words, **options):
         """Start `malt run WORDS` on a host; its process here."""
         return self.start(host, sys.executable, "-m", "malt", "run", *words, **{"folder": ROOT, **options})
+
+    def on_core(self, host, core):
+        """Let all that is started on a host from now on run on this core of the machine alone."""
+        self.shell(host, f"taskset -p -c {core} $(cat /run/sshd.pid)")
+        self._cores[host] = ("taskset", "-c", str(core))
 
     def link(self, host, state):
         """Plug in the cable of a host (up), or pull it (down)."""

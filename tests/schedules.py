@@ -65,6 +65,8 @@ class RecordingWindow:
     def prepared_flush(self, peers):
         return lambda: self.flush(peers)
 
+    def linger(self, peers): ...
+
     def flush(self, peers):
         self.stages.append(self._stage)
         self._stage = []

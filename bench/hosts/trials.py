@@ -13,10 +13,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import IO, Any
 
+from dstorm.transports.progress import OPENMPI_YIELD
+
 ROOT = Path(__file__).parents[2]
 LAUNCHER = "a"
 """The host of `malt run`."""
-YIELD = {"OMPI_MCA_mpi_yield_when_idle": "1"}
+YIELD = {OPENMPI_YIELD: "1"}
 """What `malt run` sets where ranks share the cores of a host. Here hosts share them, which it cannot see."""
 LONGEST_S = 120.0
 """A job that takes longer hangs."""

@@ -73,6 +73,9 @@ class MappedMemory:
         """As `Window.flush`. One-sided."""
         self.sync()
 
+    def linger(self, peers: Sequence[int]) -> None:
+        """As `Window.linger`: nothing."""
+
     def prepared_flush(self, peers: Sequence[int]) -> Put:
         """As `Window.prepared_flush`. Local."""
         return self.sync
@@ -108,6 +111,9 @@ class Far(Protocol):
     def flush(self, peers: Sequence[int]) -> None:
         """As `Window.flush`. One-sided."""
 
+    def linger(self, peers: Sequence[int]) -> None:
+        """As `Window.linger`. One-sided."""
+
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`. One-sided."""
 
@@ -139,6 +145,10 @@ class SpanningWindow:
             self.sync()  # it orders copies, and with Open MPI it takes some us
         if far:
             self._far.flush(far)
+
+    def linger(self, peers: Sequence[int]) -> None:
+        """As `Window.linger`. One-sided."""
+        self._far.linger(peers)
 
     def prepared_flush(self, peers: Sequence[int]) -> Put:
         """As `Window.prepared_flush`. Local."""

@@ -24,6 +24,8 @@ OPENMPI_THREAD = "OMPI_MCA_btl_tcp_progress_thread"
 """The variable that makes Open MPI receive TCP in a thread of its own, without the GIL. MPI_Init reads it. MPICH's
 MPIR_CVAR_ASYNC_PROGRESS is not used: its thread spins, and takes half of a core that computes."""
 
+OPENMPI_YIELD = "OMPI_MCA_mpi_yield_when_idle"
+"""The variable that makes Open MPI yield its core while it waits. MPI_Init reads it."""
 SHORTEST_NAP_S = 5e-5
 LONGEST_NAP_S = 2e-3
 _GROWTH = 2.0
@@ -70,12 +72,12 @@ def spans_hosts(hosts: Iterable[str]) -> bool:
     return len(set(hosts)) > 1
 
 
-def spins(library: str) -> bool:
+def spins(library: str, environ: Mapping[str, str]) -> bool:
     """Whether a thread that waits in the MPI library keeps a core from others. `library`, as `Transport.library`.
 
-    Open MPI's yields it where `malt run` has more ranks than cores.
+    Open MPI's yields it where the environment says so, as `malt run` does where there are more ranks than cores.
     """
-    return not library.startswith("Open MPI")
+    return not library.startswith("Open MPI") or environ.get(OPENMPI_YIELD, "0") in ("", "0")
 
 
 def library_helps(library: str, environ: Mapping[str, str]) -> bool:

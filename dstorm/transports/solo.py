@@ -47,6 +47,8 @@ class SoloWindow:
 
     def flush(self, peers: Sequence[int]) -> None: ...
 
+    def linger(self, peers: Sequence[int]) -> None: ...
+
     def prepared_flush(self, peers: Sequence[int]) -> Put:
         return _nothing
 

@@ -149,10 +149,6 @@ class TransferThread(Rounds):
         """As `Carrier.wake`. Local."""
         self._awake.set()
 
-    def is_calling(self) -> bool:
-        """Whether this thread calls. Local."""
-        return threading.get_ident() == self._thread.ident
-
     def _run(self) -> None:
         run_at_once()
         with contextlib.suppress(Exception):  # `check` raises it where the user sees it

@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from dstorm.transports.progress import OPENMPI_YIELD
 from malt.launch.hosts.allocation import Host
 from malt.launch.hosts.plain.starter import REJOIN
 from malt.launch.hosts.variables import travelling
@@ -269,7 +270,7 @@ def _openmpi_settings(library: Library, machine: Machine, crowded: bool, alone: 
     if crowded:
         # Open MPI compares the ranks with the cores of the machine, not with a quota or an affinity mask. A rank that
         # waits without yielding then keeps the rank that it waits for off its core (a barrier takes 5 ms).
-        settings["OMPI_MCA_mpi_yield_when_idle"] = "1"
+        settings[OPENMPI_YIELD] = "1"
     return settings
 
 

@@ -17,7 +17,7 @@ import pytest
 from two_hosts import APART, NAMESPACES, TOGETHER, need_namespaces
 
 from dstorm.transports import progress
-from dstorm.transports.progress import LONGEST_NAP_S, OPENMPI_THREAD, SHORTEST_NAP_S, Helper, Pace
+from dstorm.transports.progress import LONGEST_NAP_S, OPENMPI_THREAD, OPENMPI_YIELD, SHORTEST_NAP_S, Helper, Pace
 from malt.launch.mpi_library import bound_library, find_mpiexec
 
 ROOT = Path(__file__).parents[2]
@@ -87,6 +87,11 @@ def test_ranks_that_share_memory_need_no_help():
 )  # fmt: skip
 def test_a_library_that_helps_itself(library, value, helps):
     assert progress.library_helps(library, {} if value is None else {OPENMPI_THREAD: value}) == helps
+
+
+def test_a_library_that_spins():
+    assert progress.spins("MPICH 5.0.2", {OPENMPI_YIELD: "1"}) and progress.spins("Open MPI 5.0.11", {})
+    assert not progress.spins("Open MPI 5.0.11", {OPENMPI_YIELD: "1"})
 
 
 # -- the thread -------------------------------------------------------------------------------------------------------
@@ -265,9 +270,7 @@ sys.stdout.write(json.dumps(dict(rank=malt.rank(), busy_s=busy_s, merged=v.gathe
 
 
 def test_a_transfer_thread_that_waits_leaves_its_core_to_others(job, library):
-    if library.family == "openmpi":
-        pytest.skip(f"{library} yields its core where ranks share cores")
-    (computing, waiting), _ = job(ALONE + WAITING)
+    (computing, waiting), _ = job(ALONE + WAITING, **{OPENMPI_YIELD: "0"})
     print(f"{1e3 * waiting['busy_s']:.0f} ms of 400")
     assert waiting["busy_s"] < 0.2 and computing["merged"] == 1
 

@@ -219,6 +219,7 @@ class Outgoing:
 
     def flush(self) -> None:
         """As `Load.flush`. One-sided."""
+        self.window.linger(self._moving)
         self.window.flush(self._moving)
 
     def finish(self) -> None:

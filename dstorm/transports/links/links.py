@@ -128,6 +128,9 @@ class Links:
         if time.monotonic() > end:
             self._go(f"rank {way.peer} does not answer it for {_OUTSIDE_S:g} s")
 
+    def linger(self, peers: Iterable[int]) -> None:
+        """As `Window.linger`: nothing, as a flush sleeps."""
+
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`."""
         wanted = np.zeros(1, np.int64) if places is None else places

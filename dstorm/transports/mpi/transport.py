@@ -154,11 +154,7 @@ class MpiTransport(BarrierTransport):
             return self._window(nbytes, clear=False)
 
     def _window(self, nbytes: int, watchdog: Watchdog | None = None, clear: bool = True) -> MpiWindow:
-        return MpiWindow(self._comm, self._host, self.hosts, nbytes, watchdog, clear, self._lock, self._may_sleep)
-
-    def _may_sleep(self) -> bool:
-        """Whether a flush of this thread sleeps: it is the transfer thread, and would keep a core from this rank."""
-        return self._transfer is not None and progress.spins(self.library) and self._transfer.is_calling()
+        return MpiWindow(self._comm, self._host, self.hosts, nbytes, watchdog, clear, self._lock)
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""

@@ -7,9 +7,11 @@ memory are all that moves data (MPI-4.1, chapter 12). Accumulate is not used: MP
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any, cast
 
@@ -19,11 +21,12 @@ from mpi4py import MPI
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports import progress
 from dstorm.transports.mapped import MappedMemory, SpanningWindow
+from dstorm.transports.mpi.library import library
 from dstorm.transports.mpi.rows import MOST_NBYTES, pieces, ranges
 from dstorm.transports.watchdog import Watchdog
 
 _SHORTEST_NAP_S, _LONGEST_NAP_S = 2e-5, 2e-4
-"""The naps of a flush that may sleep."""
+"""The naps between two looks whether Puts have arrived."""
 
 
 def fence() -> Callable[[], None]:
@@ -37,15 +40,13 @@ def fence() -> Callable[[], None]:
 
 
 class _FarMemory:
-    """The memory of ranks of other hosts, over a window of MPI.
-
-    `watchdog`: watches the flushes. `may_sleep()`: whether the flush of this thread may sleep.
-    """
+    """The memory of ranks of other hosts, over a window of MPI. `watchdog`: watches the flushes."""
 
     keeps_order = False
 
-    def __init__(self, win: MPI.Win, watchdog: Watchdog | None, may_sleep: Callable[[], bool]) -> None:
-        self._win, self._watchdog, self._may_sleep = win, watchdog, may_sleep
+    def __init__(self, win: MPI.Win, watchdog: Watchdog | None) -> None:
+        self._win, self._watchdog = win, watchdog
+        self._spins = progress.spins(library(), os.environ)
 
     def put(self, source: Bytes, peer: int, offset: int) -> None:
         """As `Window.put`. One-sided."""
@@ -59,28 +60,31 @@ class _FarMemory:
 
     def flush(self, peers: Sequence[int]) -> None:
         """As `Window.flush`. One-sided."""
-        watching = self._watchdog.watching if self._watchdog is not None else contextlib.nullcontext
-        with watching(f"MPI_Win_flush to ranks {list(peers)}"):
-            if self._may_sleep():
-                self._sleep_until_answered(peers)
+        with self._watching("MPI_Win_flush", peers):
             if len(peers) == 1:
                 self._win.Flush(peers[0])
             else:
                 self._win.Flush_all()
 
-    def _sleep_until_answered(self, peers: Sequence[int]) -> None:
-        """Return once a Get from each of `peers` has come back: what was put before has most likely arrived, too.
+    def linger(self, peers: Sequence[int]) -> None:
+        """As `Window.linger`: until a Get from each of `peers` has come back. One-sided."""
+        if not self._spins:
+            return
+        with self._watching("MPI_Rget", peers):
+            read = np.empty((len(peers), 1), np.uint8)
+            requests = [
+                self._win.Rget((byte, 1, MPI.BYTE), peer, (0, 1, MPI.BYTE))
+                for byte, peer in zip(read, peers, strict=True)
+            ]
+            nap_s = _SHORTEST_NAP_S
+            while not MPI.Request.Testall(requests):
+                time.sleep(nap_s)
+                nap_s = min(2 * nap_s, _LONGEST_NAP_S)
 
-        The flush, which says for certain, is short then. It would keep a core busy for as long as it waits.
-        """
-        read = np.empty((len(peers), 1), np.uint8)
-        requests = [
-            self._win.Rget((byte, 1, MPI.BYTE), peer, (0, 1, MPI.BYTE)) for byte, peer in zip(read, peers, strict=True)
-        ]
-        nap_s = _SHORTEST_NAP_S
-        while not MPI.Request.Testall(requests):
-            time.sleep(nap_s)
-            nap_s = min(2 * nap_s, _LONGEST_NAP_S)
+    def _watching(self, call: str, peers: Sequence[int]) -> AbstractContextManager[object]:
+        if self._watchdog is None:
+            return contextlib.nullcontext()
+        return self._watchdog.watching(f"{call} to ranks {list(peers)}")
 
     def get(self, destination: Bytes, peer: int, offset: int, places: Places | None = None) -> int:
         """As `Window.get`. One-sided."""
@@ -120,13 +124,12 @@ class MpiWindow(SpanningWindow):
 
     `comm`, `host`: all ranks, and those of this host. `hosts`: the name of the host of each rank of `comm`. `watchdog`:
     watches the flushes to other hosts. `clear`: whether the memory is zeroed. `lock`: held during each call of MPI; the
-    caller of the constructor holds it, too. `may_sleep()`: whether a flush of this thread to other hosts may sleep.
+    caller of the constructor holds it, too.
     """
 
     def __init__(
         self, comm: MPI.Intracomm, host: MPI.Intracomm, hosts: Sequence[str], nbytes: int,
         watchdog: Watchdog | None = None, clear: bool = True, lock: threading.RLock | None = None,
-        may_sleep: Callable[[], bool] = lambda: False,
     ) -> None:  # fmt: skip
         self._wins = _windows(comm, host, len(set(hosts)), max(nbytes, 1))
         for win in self._wins:
@@ -139,7 +142,7 @@ class MpiWindow(SpanningWindow):
         if lock is not None:
             self._wins = [cast("MPI.Win", progress.Serialized(win, lock)) for win in self._wins]
         near = MappedMemory(comm.rank, parts, self._wins[0].Sync if len(self._wins) == 1 else self._sync_all)
-        super().__init__(near, _FarMemory(self._wins[-1], watchdog, may_sleep))
+        super().__init__(near, _FarMemory(self._wins[-1], watchdog))
         self.sync()
         comm.Barrier()
 

@@ -60,6 +60,9 @@ class SimulatedWindow:
         self._group.deliver(self._rank, peers)
         self._group.maybe_switch(self._rank)
 
+    def linger(self, peers: Sequence[int]) -> None:
+        """As `Window.linger`: nothing."""
+
     def prepared_flush(self, peers: Sequence[int]) -> Put:
         """As `Window.prepared_flush`, but not faster. Local."""
         return partial(self.flush, frozenset(peers))
