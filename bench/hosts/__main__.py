@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from bench.hosts import failures, page, planning, programs, starts, training, ways
-from bench.hosts.trials import YIELD, sharing_cores
+from bench.hosts.trials import own_cores, sharing_cores
 from bench.svm import task
 
 ROOT = Path(__file__).parents[2]
@@ -32,13 +31,11 @@ Lines = list[dict[str, Any]]
 
 
 def _on_hosts(
-    python: str, names: str, ranks: int, words: Sequence[str], mbit: int = 0, delay_ms: int = 0, loss_percent: int = 0,
-    own_cores: bool = False,
+    python: str, names: str, ranks: int, words: Sequence[str], mbit: int = 0, delay_ms: int = 0, loss_percent: int = 0
 ) -> Lines:  # fmt: skip
     """What a program prints as JSON on so many ranks of each host. RuntimeError: the job failed.
 
     `mbit`: of the link of each host. `delay_ms`, `loss_percent`: of the way to the last host, and back. 0: as it is.
-    `own_cores`: each host has a core of its own; else they share them, and Open MPI is told so.
     """
     sys.path.insert(0, str(ROOT / "tests"))
     from host_network import HostNetwork  # with pytest, as tests use it
@@ -49,12 +46,10 @@ def _on_hosts(
             network.rate(name, mbit)
         if delay_ms:
             network.late(names[-1], delay_ms, loss_percent)
-        for core, name in zip(sorted(os.sched_getaffinity(0)), names, strict=False) if own_cores else ():
-            network.on_core(name, core)
+        own_cores(network)
         hosts = ",".join(f"{name}:{ranks}" for name in names)
         job = ["-m", "malt", "run", "-n", str(ranks * len(names)), "--hosts", hosts, "-m", *words]
-        environment = {} if own_cores else YIELD
-        done = network.run(names[0], python, *job, folder=ROOT, limit_s=_LIMIT_S, environment=environment)
+        done = network.run(names[0], python, *job, folder=ROOT, limit_s=_LIMIT_S)
     finally:
         network.close()
     if done.returncode:
@@ -70,14 +65,14 @@ def _trained(python: str, names: str, plan: training.Plan, **network: int) -> Li
 def transfers(python: str, quick: bool) -> dict[str, Any]:
     """The seconds of exchanges, by part and name."""
     near, late = (TRANSFERS[:1], LATE[:1]) if quick else (TRANSFERS, LATE)
-    lines = _on_hosts(python, "ab", 1, ("bench.hosts.transfers", *near), own_cores=True)
-    lines += _on_hosts(python, "ab", 1, ("bench.hosts.transfers", *late), delay_ms=DELAY_MS, own_cores=True)
+    lines = _on_hosts(python, "ab", 1, ("bench.hosts.transfers", *near))
+    lines += _on_hosts(python, "ab", 1, ("bench.hosts.transfers", *late), delay_ms=DELAY_MS)
     return {name: times for line in lines for name, times in line.items()}
 
 
 def link(python: str, quick: bool) -> Lines:
     """Trainings over a link of a low rate."""
-    plan = training.Plan(ways.LINK, 3, 1.0, 40)
+    plan = training.Plan(ways.LINK, 5, 1.0, 40)
     if quick:
         plan = training.Plan(ways.LINK[:3:2], 1, 0.5, 12, training.QUICK_TARGET)
     return _trained(python, "ab", plan, mbit=RATE_MBIT)

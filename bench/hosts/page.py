@@ -16,10 +16,11 @@ SLOWEST = 0.99
 PAGE = """# Across hosts
 
 Ranks of MALT on several hosts, beside MPI's own calls. The hosts are network namespaces of one machine of 2 cores, as
-in tests/hosts: each has a network, file systems and an ssh daemon of its own. So the links are real TCP, and the ranks
-share the cores. MPI cannot see that, so Open MPI is told to yield while it waits; MPICH cannot be told. Linux shares
-the cores among all threads meanwhile, not among sessions first (`sched_autogroup_enabled`): the ranks of each host are
-a session, and where those of one yielded, those of another stood still for a second now and then. It is made by
+in tests/hosts: each has a network, file systems, an ssh daemon and a core of its own, but where more than two hosts
+share them. So the links are real TCP, and two ranks of a host share a core: there Open MPI yields while it waits, as
+`malt run` tells it; MPICH cannot be told. Linux shares the cores among all threads meanwhile, not among sessions first
+(`sched_autogroup_enabled`): the ranks of each host are a session, and where those of one yielded, those of another
+stood still for a second now and then. It is made by
 
     python -m bench.hosts --mpi .venv-openmpi/bin/python .venv-mpich/bin/python --write docs/hosts.md
 
@@ -48,7 +49,7 @@ def table(titles: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
 
 TRANSFERS = """## Messages
 
-Two ranks on two hosts, each of which has a core of its own here. One run, medians:
+Two ranks on two hosts. One run, medians:
 
 {table}
 
@@ -146,14 +147,14 @@ PLANNED = """## Predictions
 The same along three graphs under bsp, over links of three rates, until the objective is {target}: seconds as
 `malt.simulate(network=)` predicts them, and as these hosts take them. In the same job, before, are measured what a
 simulation is given: half a round trip and the bytes a second of a plain TCP connection between the hosts, and what a
-rank computes between two exchanges while all four do, which share two cores. Nothing else is fitted.
+rank computes between two exchanges while all four do. Nothing else is fitted.
 
 {table}
 
 {summary}
 {notes}"""
 PLANNED_NOTES = """\
-- Figures are of one run. At each rate the three graphs come in the predicted order, with both.
+- Figures are medians of 3 runs, each with a seed of its own, which simulated ranks have, too.
 - Along the ring a link carries one message at a time, each way. Along the others two or four share it. A simulated link
   carries them one after the other, at the rate of a single stream; MPICH takes up to 1.7 times as long for four."""
 

@@ -13,8 +13,8 @@ from malt.kernels import linear
 
 MBIT = (10, 30, 100)
 """The rates that links are held to."""
-PLAN = Plan(("bsp, all", "bsp, hierarchical", "bsp, ring"), 1, 0.0, 25, 0.1945)
-QUICK = PLAN._replace(exchanges=4, target=0.5)
+PLAN = Plan(("bsp, all", "bsp, hierarchical", "bsp, ring"), 3, 0.0, 25, 0.1945)
+QUICK = PLAN._replace(rounds=1, exchanges=4, target=0.5)
 HOSTS = ("a", "a", "b", "b")
 BEST = 3
 """How many of the best choices are compared by their order."""
@@ -32,14 +32,19 @@ def predicted(facts: Mapping[str, Any], plan: Plan) -> list[dict[str, Any]]:
 
 
 def compared(lines: Sequence[Mapping[str, Any]], mbit: int, plan: Plan) -> list[dict[str, Any]]:
-    """What was measured at a rate, beside what is predicted. `lines`: what bench.hosts.planned has printed."""
+    """What was measured at a rate, beside what is predicted: medians. `lines`: what bench.hosts.planned has printed."""
     facts, *results = lines
-    found = []
-    for expected, result in zip(predicted(facts, plan), results, strict=True):
-        seconds = {"predicted": expected["seconds"], "measured": result["seconds"]}
-        exchanges = {"predicted_exchanges": expected["exchanges"], "exchanges": result["exchanges"]}
-        found.append({"mbit": mbit, "way": result["way"], "seed": result["seed"], **seconds, **exchanges, **facts})
-    return found
+    expected = predicted(facts, plan)
+    return [
+        {"mbit": mbit, "way": way, "predicted": _middle(expected, way), "measured": _middle(results, way), **facts}
+        for way in plan.ways
+    ]
+
+
+def _middle(results: Sequence[Mapping[str, Any]], way: str) -> float | None:
+    """The median seconds of the runs of this way; None where most do not reach the target."""
+    middle = statistics.median(one["seconds"] or float("inf") for one in results if one["way"] == way)
+    return None if middle == float("inf") else middle
 
 
 def error(row: Mapping[str, Any]) -> float:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from bench.hosts.trials import LAUNCHER, ROOT, YIELD
+from bench.hosts.trials import LAUNCHER, ROOT, own_cores
 from bench.svm import task
 
 _DATA = task.RCV1.parents[1]
@@ -56,15 +56,17 @@ def programs(python: str, quick: bool) -> dict[str, dict[str, Any]]:
     """What the programs reach on one host and on two, by name, and the bytes that cross."""
     from host_network import HostNetwork  # of tests/, with pytest, as tests use it
 
-    network = HostNetwork(_NAMES)
+    network, chosen = HostNetwork(_NAMES), QUICK if quick else PROGRAMS
     try:
-        return {name: _run(network, python, one) for name, one in (QUICK if quick else PROGRAMS).items()}
+        alone = {name: _reported(network, python, one, ())[0] for name, one in chosen.items()}
+        own_cores(network)
+        return {name: _run(network, python, one, alone[name]) for name, one in chosen.items()}
     finally:
         network.close()
 
 
-def _run(network: Any, python: str, program: Program) -> dict[str, Any]:
-    alone, _ = _reported(network, python, program, ())
+def _run(network: Any, python: str, program: Program, alone: Any) -> dict[str, Any]:
+    """What the program reaches on two hosts, beside `alone`, its report on one."""
     across, sent = _reported(network, python, program, ("--hosts", "a:2,b:2"))
     return {
         "measure": program.measure, "least": program.least, "is_even": program.is_even,
@@ -81,7 +83,7 @@ def _reported(network: Any, python: str, program: Program, options: Sequence[str
     """
     run = ["-m", "malt", "run", "-n", _RANKS, *options]
     words = [*run, "-m", "bench.hosts.counted", _COUNT, *program.words, "--json", _REPORT]
-    done = network.run(LAUNCHER, python, *map(str, words), folder=ROOT, limit_s=_LIMIT_S, environment=YIELD)
+    done = network.run(LAUNCHER, python, *map(str, words), folder=ROOT, limit_s=_LIMIT_S)
     if done.returncode:
         raise RuntimeError(done.stderr)
     report, sent = json.loads(network.shell(LAUNCHER, f"cat {_REPORT}")), network.shell(LAUNCHER, f"cat {_COUNT}")
