@@ -60,8 +60,8 @@ An iteration of L-BFGS on sharded weights exchanges some 23 scalars beside rows.
 costs some KB on the way, and 8 bytes in MALT's count. A pull is an MPI_Get: over TCP Open MPI's request is as long as
 what it asks for, so rows cross twice, once each way.
 
-Under asp the ten epochs of a rank are over in 0.1 s, on its own rows alone where few models have come by then: on two
-hosts the objective differs from run to run, and is above the limit with MPICH."""
+Under asp the ten epochs of a rank are over in 0.1 s, on its own rows alone where few models have come by then. With
+MPICH a third as many come as with Open MPI, and the objective stays above the limit."""
 
 
 def starts(found: ByMpi) -> str:

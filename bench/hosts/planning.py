@@ -60,6 +60,16 @@ def best(rows: Sequence[Mapping[str, Any]], kind: str) -> list[tuple[int, str]]:
     return [(row["mbit"], row["way"]) for row in ordered[:BEST]]
 
 
+def in_order(rows: Sequence[Mapping[str, Any]]) -> list[int]:
+    """The rates at which the ways come in the predicted order."""
+
+    def ways(mbit: int, kind: str) -> list[str]:
+        return [way for _, way in best([row for row in rows if row["mbit"] == mbit], kind)]
+
+    rates = sorted({row["mbit"] for row in rows})
+    return [mbit for mbit in rates if ways(mbit, "predicted") == ways(mbit, "measured")]
+
+
 def summary(rows: Sequence[Mapping[str, Any]]) -> tuple[float, float, bool]:
     """The median error, the largest, and whether the best are predicted in their order."""
     errors = [error(row) for row in rows]

@@ -26,13 +26,16 @@ def test_the_errors_and_the_order_of_the_best():
     assert planning.best(ROWS, "measured") == [(100, "bsp, ring"), (30, "bsp, ring"), (100, "bsp, all")]
     swapped = [*ROWS[:2], row(100, "ring", 1.0, 3.5), ROWS[3]]
     assert planning.summary(swapped)[2] is False
+    assert planning.in_order(ROWS) == [10, 30, 100]
+    assert planning.in_order([*ROWS[:2], row(100, "ring", 1.0, 4.5), ROWS[3]]) == [10, 30]
     assert planning.error(row(10, "all", 1.0, None)) == planning.error(row(10, "all", None, 1.0)) == float("inf")
 
 
 def test_the_page_has_them():
     text = page.planned({"openmpi": {"planned": ROWS}})
     assert "| 10 Mbit/s, all | Open MPI | 8.00 | 1.00 | 2.00 | 10.00 | 12.50 | 20% |" in text
-    assert "- Open MPI: the median error is 10%, the largest 50%. The three best are ring at 100, ring at 30" in text
+    assert "- Open MPI: the median error is 10%, the largest 50%. At 3 of 3 rates the graphs come in the" in text
+    assert "The three best of all are ring at 100, ring at 30, all at 100, as predicted." in text
     swapped = [*ROWS[:2], row(100, "ring", 1.0, 3.5), ROWS[3]]
     assert "ring at 30, ring at 100, all at 100; predicted ring at 100" in page.planned({"mpich": {"planned": swapped}})
 
