@@ -25,7 +25,7 @@ from dstorm.transports.mpi.library import library
 from dstorm.transports.mpi.rows import MOST_NBYTES, pieces, ranges
 from dstorm.transports.watchdog import Watchdog
 
-_SHORTEST_NAP_S, _LONGEST_NAP_S = 2e-5, 2e-4
+_SHORTEST_NAP_S, _LONGEST_NAP_S = 2e-5, 5e-5
 """The naps between two looks whether Puts have arrived."""
 
 
