@@ -53,8 +53,8 @@ Two ranks on two hosts. One run, medians:
 
 {table}
 
-A rank, its threads and the network of its host share a core. So what arrives back to back is as fast as MPI's Puts less
-what the receiver needs to merge it.
+A rank, its threads and the network of its host share a core. Back to back, a message under notify-ack takes 0.1 to 0.4
+ms beside its bytes.
 """
 _MESSAGES = (
     ("40 B under bsp, scatter and gather; a blocking Allreduce", "small", "bsp", "Allreduce"),
