@@ -93,7 +93,7 @@ class Waiting:
         transport = self._transport
         start = now = transport.clock()
         wait = Wait(transport.rank, transport.size, what, start, self.deadline_s)
-        polls = 0
+        polls, passed_at = 0, None
         until = start + (self.deadline_s if timeout_s is None else timeout_s)
         before_s = [(edge, edge.waited_s) for edge in edges] if transport.trace is not None else []
         try:
@@ -106,7 +106,7 @@ class Waiting:
                     if transport.poll_wait(wait) and timeout_s is None:
                         raise self._passed(what, edges, now)
                     if transport.returns is not None and not even_closed:
-                        transport.returns.check_past(what, wait.ranks)
+                        passed_at = transport.returns.check_past(what, wait.ranks, passed_at)
                 before = now
                 transport.pause(polls, until)
                 if not even_closed:

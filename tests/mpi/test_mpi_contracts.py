@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from contracts import check_transport, check_window
 
@@ -43,6 +44,16 @@ def on(kind):
 @pytest.mark.parametrize("kind", [MpiTransport, Halves, Alone])
 def test_a_window_over_mpi_keeps_its_contract(kind):
     check_window(on(kind))
+
+
+def test_what_lies_between_rows_of_another_host_is_moved_with_them():
+    transport, width = Alone(MPI.COMM_WORLD, 30.0), 12
+    window = transport.window(10_000)
+    rows = np.empty((3, width), np.uint8)
+    moved = {peer: window.get(rows, peer, 0, np.array([7, 0, 700])) for peer in range(transport.size)}
+    assert moved == {peer: width * (3 if peer == transport.rank else 8 + 1) for peer in moved}
+    window.free()
+    transport.close()
 
 
 def test_a_transport_over_mpi_keeps_its_contract():

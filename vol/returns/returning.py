@@ -245,11 +245,12 @@ class Returning:
         PeerLost, DeadlinePassed: as `agreed`. MemoryError: that rank has no room for a copy. Refused: it waits for this
         one in a barrier, and so has none to give.
         """
+        passed_at: float | None = None
         while self._server >= 0:
             answers = self._heard(self._wanted)
             if self._server in answers and (place := answers[self._server].values):
                 return self._fetched(self._server, place)
-            self._returns.check_past("malt.vector", [self._server])
+            passed_at = self._returns.check_past("malt.vector", [self._server], passed_at)
             self._pause()
         return None
 

@@ -57,8 +57,6 @@ class RejoiningBarrier(TolerantBarrier):
         """Proposes to all who go on that a rank is admitted, as this incarnation; returns whether they all know it."""
         self.joined: list[Callable[[int], object]] = []
         """Functions that are called with a rank that has come back, before this rank passes its admission on."""
-        self._passed_at: float | None = None
-        """Since when all ranks for which this one waits are in a barrier that it has not entered."""
         self._admitted: dict[int, int] = {}
         """Stamps that were read and not followed yet, by rank."""
 
@@ -151,20 +149,19 @@ class RejoiningBarrier(TolerantBarrier):
     def _is_past(self, rank: int) -> bool:
         return self._membership.words[rank].entered > self._membership.own.entered
 
-    def check_past(self, what: str, awaited: Collection[int]) -> None:
-        """Refused: this rank has come back, and waits in `what` for ranks that wait for it in a barrier. Local.
+    def check_past(self, what: str, awaited: Collection[int], since: float | None) -> float | None:
+        """Since when this rank, which has come back, waits for ranks that wait for it in a barrier; None: not. Local.
 
-        Its program makes other calls than theirs. To be called again and again in a wait.
+        To be called again and again in a wait, at first with None. Refused: it has done so for too long: its program
+        makes other calls than theirs.
         """
         has_come_back = incarnation_of(self._membership.own.stamps, self._rank)
         if not (has_come_back and awaited and all(map(self._is_past, awaited))):
-            self._passed_at = None
-            return
+            return None
         now = self._clock()
-        if self._passed_at is None:
-            self._passed_at = now
-        if now - self._passed_at > min(_PASSED_S, self.deadline_s / 8):
+        if since is not None and now - since > min(_PASSED_S, self.deadline_s / 8):
             raise Refused(self._rank, f"it is in {what}, and the others in {self._name_of(min(awaited))}")
+        return now if since is None else since
 
     # -- the rank that admits ---------------------------------------------------------------------------------
 

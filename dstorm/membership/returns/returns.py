@@ -69,7 +69,7 @@ class Returns:
         """Whether this rank has come back, and is not admitted yet."""
         self.are_past: Callable[[], bool] = lambda: False
         """Whether another rank waits in a barrier that this one has not entered."""
-        self.check_past: Callable[[str, Collection[int]], None] = lambda what, awaited: None
+        self.check_past: Callable[[str, Collection[int], float | None], float | None] = lambda *arguments: None
         """As `RejoiningBarrier.check_past`."""
         self.lockstep: list[Any] = []
         """How this rank takes newcomers up in each open vector under lockstep (vol/returns/returning.py)."""

@@ -71,6 +71,7 @@ class SimulatedWindow:
         """As `Window.get`. Other ranks may run meanwhile. One-sided."""
 
         def copy(piece: slice) -> None:
+            """Copy the rows, or bytes, of a piece. Local."""
             start, some = (offset + (piece.start or 0), None) if places is None else (offset, places[piece])
             read(self._parts[peer], start, destination[piece], some)
 

@@ -12,6 +12,7 @@ import malt
 from dstorm import Group, MismatchedCalls, SimulatedTransport
 from dstorm.membership.barriers.rejoining import Refused
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.queues.waiting import Awaited, Waiting
 from malt.resilience.newcomer import Newcomer, offer
 from malt.session import session
 from malt.world.endings import TolerantEnding
@@ -341,6 +342,32 @@ def test_one_that_waits_for_ranks_which_wait_for_it_in_a_barrier_stays_out(seed,
     found = Job(3, seed, {1: 100 + 10 * seed}, {1: [0]}).run(live)
     out = f"out: malt: rank 1 stays out: it is in {call}, and the others in malt.barrier"
     assert found == [STEPS, out, STEPS]
+
+
+@pytest.mark.parametrize("sends", [True, False])
+def test_who_sends_or_has_never_failed_may_wait_for_ranks_in_a_barrier(sends):
+    """Rank 1 comes back, and waits for what it sends; or has never failed, and waits for what others send."""
+
+    def live(transport):
+        v = malt.vector(np.zeros(2))
+        while sends and not malt.rejoined() and not transport.view.incarnation(1):
+            transport.pause(14)
+        if malt.rank() == 1:
+            start = transport.clock()
+            others = [Awaited(rank, heard_at=start) for rank in (0, 2)]
+            waiting = Waiting(transport, 5.0, lambda: None)
+
+            def missing():
+                return others if transport.clock() < start + 2 else []
+
+            if sends:
+                waiting.until_sent("scatter", missing, transport.clock)
+            else:
+                waiting.until_none("gather", missing)
+        malt.barrier()
+        return v.step
+
+    assert Job(3, 1, {1: 100} if sends else {}, {1: [0]}).run(live) == [0] * 3
 
 
 def test_half_a_message_of_a_former_incarnation_holds_up_nobody():
