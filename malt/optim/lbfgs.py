@@ -1,16 +1,19 @@
 """L-BFGS with a line search for the strong Wolfe conditions. The history has the direction (malt/optim/history.py).
 
-On sharded vectors all that travels is scalars. An iteration whose first trial step is taken exchanges 2 m + 3 of them:
-s.g of the newest pair and s.y follow from slopes that are known.
+On sharded vectors all that travels is scalars. An iteration has two exchanges where its first trial step is taken: of 2
+scalars once the function has returned, and of 2 m + 1 for the direction. The other products follow from those.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
+from collections.abc import Sequence
+from operator import sub
 from typing import Any
 
 from malt.optim import linesearch
-from malt.optim.history import Pair, direction
+from malt.optim.history import Pair, Products, direction, measured
 from malt.optim.linesearch import Trial
 from malt.optim.objective import (
     LONGEST,
@@ -23,7 +26,7 @@ from malt.optim.objective import (
     checked_limits,
     reported,
 )
-from malt.optim.vectors import checked, dot
+from malt.optim.vectors import checked, dot, dots
 
 
 def lbfgs(
@@ -45,27 +48,59 @@ def lbfgs(
     TypeError: an argument is wrong; w is unchanged. The errors of function() and callback().
     """
     limits = checked_limits(m, tolerance, max_iterations)
-    objective = Objective(function, checked(w))
-    first = result = limits.first(objective.value, objective.norm())
-    pairs, newest_slope = deque[Pair](maxlen=limits.m), 0.0
+    objective, pairs, line = Objective(function, checked(w)), deque[Pair](maxlen=limits.m), None
+    square, products = dot(objective.gradient, objective.gradient), Products([], [])
+    first = result = limits.first(objective.value, math.sqrt(square))
     while not (reason := limits.reason(result, first.gradient_norm)):
-        gradient, point, is_finite = objective.gradient, w.copy(), True
-        way = direction(gradient, pairs, newest_slope)
-
-        def trial(step: float, way: Any = way, point: Any = point) -> Trial:
-            nonlocal is_finite
-            found = Trial(step, objective.at(point + step * way), dot(objective.gradient, way))
-            is_finite = is_finite and found.is_finite
-            return found
-
-        start = Trial(0.0, result.value, dot(gradient, way))
-        step = 1.0 if pairs else min(LONGEST, 1.0 / result.gradient_norm)  # the first step has length 1
-        found, is_enough = linesearch.search(trial, start, step)
-        if not is_enough:
-            reason = NO_STEP if is_finite else NOT_FINITE
-            found = trial(found.step)
-        newest_slope = found.step * found.slope
-        pairs.append(Pair(found.step * way, objective.gradient - gradient, newest_slope - found.step * start.slope))
-        result = Result(found.value, objective.norm(), result.iterations + 1, objective.evaluations, reason)
-        result = reported(result, callback)
+        if line is not None:
+            products = line.learned(pairs)
+        line = _Line(objective, square, products, pairs)
+        found, reason = line.search(
+            1.0 if pairs else min(LONGEST, 1.0 / result.gradient_norm)
+        )  # the first has length 1
+        square = line.square
+        norm = math.sqrt(square)
+        result = reported(Result(found.value, norm, result.iterations + 1, objective.evaluations, reason), callback)
     return result._replace(reason=reason)
+
+
+class _Line:
+    """The function along the direction from w. `square`, `products`: those of its gradient there, with `pairs`."""
+
+    def __init__(self, objective: Objective, square: float, products: Products, pairs: Sequence[Pair]) -> None:
+        self._objective, self._square, self._before = objective, square, products
+        self._point, self._gradient = objective.w.copy(), objective.gradient
+        self._way, slope = direction(self._gradient, square, products, pairs)
+        self._start = self._last = Trial(0.0, objective.value, slope)
+        self.square = square
+        """The product of the gradient at w with itself."""
+        self._is_finite = True
+
+    def search(self, step: float) -> tuple[Trial, str]:
+        """Move w to a lower value; return the trial there, and "". Collective. `step`: the first one to try.
+
+        Where there is none, w is at the lowest one, and the text says why.
+        """
+        found, is_enough = linesearch.search(self._trial, self._start, step)
+        if is_enough:
+            return found, ""
+        reason = NO_STEP if self._is_finite else NOT_FINITE
+        return self._trial(found.step), reason
+
+    def learned(self, pairs: deque[Pair]) -> Products:
+        """Add the step of the search to `pairs`; return the products of the gradient at w with them. Collective."""
+        gradient, last, before = self._objective.gradient, self._last, self._before
+        change = gradient - self._gradient
+        (after,), (y_y,) = measured([gradient], pairs, [(change, change)])
+        s_g, y_g = last.step * last.slope, (self.square - self._square + y_y) / 2
+        of_y = Products([*map(sub, after.s, before.s)], [*map(sub, after.y, before.y)])
+        of_y = of_y.extended(s_g - last.step * self._start.slope, y_y)
+        pairs.append(Pair(last.step * self._way, change, of_y))
+        return after.extended(s_g, y_g).of_last(len(pairs))
+
+    def _trial(self, step: float) -> Trial:
+        value, gradient = self._objective.at(self._point + step * self._way), self._objective.gradient
+        slope, self.square = dots([(gradient, self._way), (gradient, gradient)])
+        self._last = Trial(step, value, slope)
+        self._is_finite = self._is_finite and self._last.is_finite
+        return self._last

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
-from malt.optim.vectors import assign, dot
+from malt.optim.vectors import assign
 from vol import arguments
 
 Function = Callable[[Any], tuple[float, Any]]
@@ -89,7 +89,3 @@ class Objective:
         self.value, self.gradient = float(value), gradient.copy()
         self.evaluations += 1
         return self.value
-
-    def norm(self) -> float:
-        """The norm of the last gradient. Collective if it is sharded."""
-        return math.sqrt(dot(self.gradient, self.gradient))

@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from malt.optim.history import Pair, direction
+from malt.optim.history import Pair, Products, direction, measured
 from malt.optim.linesearch import DECREASE, ROUNDING
 from malt.optim.objective import (
     LONGEST,
@@ -27,7 +27,7 @@ from malt.optim.objective import (
     checked_limits,
     reported,
 )
-from malt.optim.vectors import checked, combined, dot
+from malt.optim.vectors import checked, combined, dots
 from vol import arguments
 
 _MOST_TRIALS: Final = 50
@@ -44,34 +44,73 @@ def owlqn(
     """
     limits = checked_limits(m, tolerance, max_iterations)
     penalty = combined(lambda x: np.full_like(x, _number(l1)), checked(w)) if np.isscalar(l1) else checked(l1, "l1")
-    objective = Objective(function, w)
-
-    def penalized(value: float) -> float:
-        return value + dot(combined(np.abs, w), penalty)
-
-    pseudo = combined(_pseudo_gradient, w, objective.gradient, penalty)
-    first = result = limits.first(penalized(objective.value), math.sqrt(dot(pseudo, pseudo)))
-    pairs = deque[Pair](maxlen=limits.m)
+    objective, pairs, last = Objective(function, w), deque[Pair](maxlen=limits.m), None
+    here = _point(objective, penalty)
+    products = Products([], [])
+    first = result = limits.first(here.value, math.sqrt(here.square))
     while not (reason := limits.reason(result, first.gradient_norm)):
-        gradient, point = objective.gradient, w.copy()
-        way = combined(_downward, direction(pseudo, pairs), pseudo)
+        if last is not None:
+            products = _learned(pairs, last, here)
+        last, way = here, combined(_downward, direction(here.pseudo, here.square, products, pairs)[0], here.pseudo)
         step = 1.0 if pairs else min(LONGEST, 1.0 / result.gradient_norm)  # the first step has length 1
-        for _ in range(_MOST_TRIALS):
-            value = penalized(objective.at(combined(_within_orthant, point + step * way, point, pseudo)))
-            moved = w - point
-            if value <= result.value + DECREASE * dot(pseudo, moved) + ROUNDING * abs(result.value):
-                break
-            step /= 2
-        else:
-            reason = NO_STEP if math.isfinite(value) else NOT_FINITE
-            value, moved = penalized(objective.at(point)), w - point
-        change = objective.gradient - gradient
-        if (curvature := dot(moved, change)) > 0:
-            pairs.append(Pair(moved, change, curvature))
-        pseudo = combined(_pseudo_gradient, w, objective.gradient, penalty)
-        norm = math.sqrt(dot(pseudo, pseudo))
-        result = reported(Result(value, norm, result.iterations + 1, objective.evaluations, reason), callback)
+        here, reason = _search(objective, penalty, last, way, step)
+        norm = math.sqrt(here.square)
+        result = reported(Result(here.value, norm, result.iterations + 1, objective.evaluations, reason), callback)
     return result._replace(reason=reason)
+
+
+class _Point(NamedTuple):
+    """A point, and what was found there."""
+
+    w: Any
+    gradient: Any
+    pseudo: Any
+    """The pseudo-gradient."""
+    value: float
+    """The loss with its penalty."""
+    square: float
+    """The product of the pseudo-gradient with itself."""
+    slope: float
+    """The product of the step to the point with the pseudo-gradient where it began; 0 at the first one."""
+
+
+def _point(objective: Objective, penalty: Any, last: _Point | None = None) -> _Point:
+    """The point where w is, a step from `last`. Collective if it is sharded."""
+    w, gradient = objective.w.copy(), objective.gradient
+    pseudo = combined(_pseudo_gradient, w, gradient, penalty)
+    steps = [] if last is None else [(last.pseudo, w - last.w)]
+    size, square, *slopes = dots([(combined(np.abs, w), penalty), (pseudo, pseudo), *steps])
+    return _Point(w, gradient, pseudo, objective.value + size, square, sum(slopes))
+
+
+def _search(objective: Objective, penalty: Any, last: _Point, way: Any, step: float) -> tuple[_Point, str]:
+    """Move w from `last` to a lower value; return that point, and "". Collective if w is sharded.
+
+    Where there is none, w is there again, and the text says why.
+    """
+    for _ in range(_MOST_TRIALS):
+        objective.at(combined(_within_orthant, last.w + step * way, last.w, last.pseudo))
+        point = _point(objective, penalty, last)
+        if point.value <= last.value + DECREASE * point.slope + ROUNDING * abs(last.value):
+            return point, ""
+        step /= 2
+    objective.at(last.w)
+    return _point(objective, penalty, last), NO_STEP if math.isfinite(point.value) else NOT_FINITE
+
+
+def _learned(pairs: deque[Pair], last: _Point, here: _Point) -> Products:
+    """Add the step from `last` to `here`, unless its curvature is 0; return the products of the pseudo-gradient `here`.
+
+    Collective if w is sharded.
+    """
+    moved, change = here.w - last.w, here.gradient - last.gradient
+    others = [(moved, change), (change, change), (here.pseudo, moved), (here.pseudo, change)]
+    (of_pseudo, of_change), numbers = measured([here.pseudo, change], pairs, others)
+    curvature, square, s_pseudo, y_pseudo = numbers
+    if curvature <= 0:
+        return of_pseudo
+    pairs.append(Pair(moved, change, of_change.extended(curvature, square)))
+    return of_pseudo.extended(s_pseudo, y_pseudo).of_last(len(pairs))
 
 
 def _number(l1: Any) -> float:

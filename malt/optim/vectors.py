@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
+from vol import sharded
 from vol.sharded import Arithmetic, Temporary
 
 
 def dot(x: Any, y: Any) -> float:
     """The scalar product. Collective for sharded vectors, else Local."""
     return x.dot(y) if isinstance(x, Arithmetic) else float(np.vdot(x, y))
+
+
+def dots(pairs: Sequence[tuple[Any, Any]]) -> list[float]:
+    """The scalar product of each pair of vectors. Collective for sharded vectors, in one exchange, else Local."""
+    if pairs and isinstance(pairs[0][0], Arithmetic):
+        return sharded.dots(pairs)
+    return [float(np.vdot(x, y)) for x, y in pairs]
 
 
 def combined(function: Callable[..., Any], x: Any, *others: Any) -> Any:

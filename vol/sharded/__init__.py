@@ -2,6 +2,7 @@
 
 from vol.sharded.arithmetic import Arithmetic, Temporary
 from vol.sharded.layout import ShardLayout
+from vol.sharded.operand import dots
 from vol.sharded.owned import OwnedVector
 from vol.sharded.sparse import HashedLayout, SparseShardedVector, resting
 from vol.sharded.vector import ShardedVector
@@ -14,5 +15,6 @@ __all__ = [
     "ShardedVector",
     "SparseShardedVector",
     "Temporary",
+    "dots",
     "resting",
 ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -72,12 +72,7 @@ class Operand(ABC):
         ValueError, TypeError, on all ranks: another layout, no vector. PeerLost, on all: a rank has failed.
         DeadlinePassed, MismatchedCalls: as malt.barrier.
         """
-
-        def find() -> float:
-            mine, theirs = self._values, self._aligned(self._checked("dot", other))
-            return sum(float(np.vdot(mine[rows], theirs[rows])) for rows in self._blocks())
-
-        return sum(self._of_all("dot", find))
+        return dots([(self, other)])[0]
 
     def norm(self) -> float:
         """The Euclidean norm. Collective. Errors: as `dot`."""
@@ -120,9 +115,28 @@ class Operand(ABC):
 
     def _of_all(self, call: str, find: Callable[[], float]) -> list[float]:
         """What find() returns on each rank, in rank order. Collective."""
+        return [number for (number,) in self._numbers_of_all(call, lambda: (find(),))]
 
-        def found() -> float:
+    def _numbers_of_all(self, call: str, find: Callable[[], Sequence[float]]) -> list[tuple[float, ...]]:
+        """The same of several numbers, in one exchange."""
+
+        def found() -> Sequence[float]:
             with self._begin(call), np.errstate(all="ignore"):  # a warning may be an error, on one rank alone
                 return find()
 
         return self._scalars.of_all(f"{self.name}.{call}", found)
+
+
+def dots(pairs: Sequence[tuple[Operand, Operand]]) -> list[float]:
+    """The scalar product of each pair of vectors, all of one layout, in one exchange. Collective. Errors: as `dot`."""
+    first = pairs[0][0]
+
+    def find() -> list[float]:
+        parts = [(first._checked("dot", x)._values, x._aligned(x._checked("dot", y))) for x, y in pairs]
+        totals = [0.0] * len(parts)
+        for rows in first._blocks():
+            for place, (mine, theirs) in enumerate(parts):
+                totals[place] += float(np.vdot(mine[rows], theirs[rows]))
+        return totals
+
+    return [sum(numbers) for numbers in zip(*first._numbers_of_all("dot", find), strict=True)]

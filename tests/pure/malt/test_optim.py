@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from itertools import pairwise
 
 import numpy as np
@@ -13,6 +14,7 @@ import malt
 from malt.optim import linesearch
 from malt.optim.linesearch import Trial
 from malt.optim.owlqn import _downward
+from vol.sharded.scalars import Scalars
 
 pytestmark = pytest.mark.serial
 
@@ -119,6 +121,20 @@ class TestLbfgs:
         assert more <= 2  # trials beyond the first
         numbers = [(later - before) / 8 / max(size - 1, 1) for before, later in pairwise(sent)]
         assert size == 1 or min(numbers[4:]) == 2 * 3 + 3 + 1  # and one for the penalty of the function
+
+    @pytest.mark.parametrize("minimize", [malt.optim.lbfgs, partial(malt.optim.owlqn, l1=0.0)])
+    def test_an_iteration_takes_two_exchanges(self, minimize, monkeypatch):
+        """Beside that of the function."""
+        calls, after, of_all = [], [], Scalars.of_all
+        monkeypatch.setattr(Scalars, "of_all", lambda *given: [calls.append(None), of_all(*given)][1])
+
+        def live(rank):
+            w = malt.sharded(12, "float64")
+            w.local[:] = np.arange(1.0, 13.0)
+            minimize(lambda w: ((w * w).dot(w * w) / 4, w * w * w), w, callback=lambda _: after.append(len(calls)))
+
+        malt.simulate(live, 1)
+        assert min(np.diff(after)) == 3
 
     def test_it_stops_where_it_is_not_finite(self):
         for function, least in (

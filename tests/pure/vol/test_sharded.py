@@ -13,7 +13,7 @@ import pytest
 
 import malt
 from dstorm import ClosedError, PeerLost, interruption
-from vol.sharded import Temporary, push
+from vol.sharded import Temporary, dots, push
 from vol.sharded.layout import ShardLayout
 
 pytestmark = pytest.mark.serial
@@ -252,6 +252,25 @@ def test_scalars_alone_are_exchanged():
         return [s.statistics().bytes_sent - before, s.statistics().bytes_read, g.statistics().bytes_sent]
 
     assert everywhere(program, 4) == [48, 0, 0]
+
+
+def test_scalar_products_take_one_exchange():
+    def program():
+        s, x = (malt.sharded(40_000, "float64") for _ in range(2))
+        s.local[:], x.local[:] = (np.random.default_rng(seed).normal(size=40_000)[s.range] for seed in (1, 2))
+        wanted = [s.dot(x), x.dot(x), (s + x).dot(s)]
+        before = s.statistics().bytes_sent
+        assert dots([(s, x), (x, x), (s + x, s)]) == wanted
+        assert s.statistics().bytes_sent - before == 3 * 8 * (malt.size() - 1)
+        error = error_everywhere(lambda: dots([(s, x)] * (1 + malt.rank() % 2)))
+        assert type(error) is ValueError and "ranks exchange 1 and 2 numbers" in str(error)
+        for text in ("x" * length for length in range(9)):
+            assert str(error_everywhere(lambda text=text: s._scalars.of_all("dot", lambda: refuse(text)))) == text
+
+    def refuse(text):
+        raise ValueError(text)
+
+    everywhere(program, 2)
 
 
 REFUSED = [
