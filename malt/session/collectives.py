@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from dstorm import PeerLost, Transport, algorithms
+from dstorm import PeerLost, Transport, algorithms, reduction
 from dstorm.algorithms import ALGORITHMS
 from dstorm.reduction import OPERATIONS
 from malt.session import session
@@ -33,6 +33,8 @@ _GATHER_NBYTES: Final = 1 << 26
 """What allgather receives at once, from all ranks together."""
 _SMALL_NBYTES: Final = 1 << 18
 """Arrays that are no larger, of all ranks together, are sent with what ranks compare: in one exchange."""
+_SUMMED_NBYTES: Final = 1 << 16
+"""The same for arrays that are reduced. Each rank then reduces all of them."""
 _DEEPEST: Final = 100
 """The most levels of nested lists and dicts in a value."""
 
@@ -86,8 +88,14 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
         described = {"op": op, "algorithm": algorithm, "_weight": _weight(weight, op)}
         return _own(array, _NUMBERS), {**described, **_described(array)}
 
+    def is_small(own: Array) -> bool:
+        return algorithm == "auto" and own.nbytes * transport.size <= _SUMMED_NBYTES
+
+    def data(own: Array) -> bytes:
+        return own.tobytes() if is_small(own) else b""
+
     with transport.calling(call):
-        own, reports = agree(transport, call, check)
+        own, reports, sent = agree_and_send(transport, call, check, data)
         _check_mean(call, own, op)
         weights = {rank: theirs["_weight"] for rank, theirs in reports.items()} if op == "mean" else None
         try:
@@ -95,11 +103,21 @@ def allreduce(array: Array, op: str = "mean", weight: float = 1.0, algorithm: st
                 algorithms.allreduce(world.traffic, list(reports), own, op, weights, algorithm)
             elif algorithm == "mpi":
                 transport.allreduce_by_mpi(own, op, weights)
+            elif is_small(own):
+                _reduce(own, sent, op, weights)
             else:
                 transport.allreduce(own, op, weights)
         except ValueError as error:  # on all ranks: all weights are zero; "mpi" is refused
             raise ValueError(f"{call}: {error}") from None
     _put_back(own, array)
+
+
+def _reduce(own: Array, sent: Mapping[int, bytes], op: str, weights: Mapping[int, float] | None) -> None:
+    """Write the reduction of all ranks' arrays into `own`. `sent`: their bytes. ValueError: all weights are zero."""
+    wide = reduction.accumulator(own.dtype)
+    ranks = reduction.counting(weights, sent)
+    parts = {rank: np.frombuffer(sent[rank], own.dtype).astype(wide) for rank in ranks}
+    reduction.reduce_into(own.reshape(-1), parts, op, weights)
 
 
 def reduce_rows(array: Array, op: str = "mean") -> Array:

@@ -68,8 +68,10 @@ class TestReduceRows:
 
 
 class TestAllreduce:
+    @pytest.mark.parametrize("is_small", [True, False])
     @pytest.mark.parametrize("dtype, shape", CASES)
-    def test_every_dtype_and_shape(self, dtype, shape):
+    def test_every_dtype_and_shape(self, dtype, shape, is_small, monkeypatch):
+        monkeypatch.setattr(collectives, "_SUMMED_NBYTES", 1 << 30 if is_small else -1)
         everyone = [filled(shape, dtype, rank) for rank in range(malt.size())]
         for op in ("mean", "sum", "max", "min"):
             if op == "mean" and np.dtype(dtype).kind in "biu":
@@ -131,8 +133,9 @@ class TestAllreduce:
             assert (view == sum(range(malt.size()))).all()
         assert np.count_nonzero(whole) in (0, 48)
 
-    def test_weights(self):
-        array = np.full(5, malt.rank() + 1, np.float32)
+    @pytest.mark.parametrize("shape", [(5,), ()])
+    def test_weights(self, shape):
+        array = np.full(shape, malt.rank() + 1, np.float32)
         malt.allreduce(array, weight=malt.rank() + 1)
         ranks = range(1, malt.size() + 1)
         assert np.allclose(array, sum(rank * rank for rank in ranks) / sum(ranks))

@@ -35,7 +35,7 @@ _BROADCAST_NBYTES = 1 << 30
 _REDUCE_NBYTES = 1 << 23
 """Bytes that are reduced at once, so that buffers stay small."""
 _COMBINE = {"mean": MPI.SUM, "sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
-_LENGTH_NBYTES, _BLOCK_NBYTES = 8, 512
+_LENGTH_NBYTES, _BLOCK_NBYTES = 8, 256
 """What each rank sends first in an allgather over several hosts: the length of its data, and as much of them."""
 _LEAST_BLOCK = 256
 """The fewest elements that one rank reduces, where a piece has as many. Fewer are not worth a message."""

@@ -62,7 +62,10 @@ class TestFailures:
         assert all(repr(other) == repr(ends[0]) for other in ends)
         return ends[0], failed
 
-    def test_allreduce(self, turn):
+    @pytest.mark.parametrize("small_nbytes", [0, 1 << 16])
+    def test_allreduce(self, turn, monkeypatch, small_nbytes):
+        monkeypatch.setattr(collectives, "_SUMMED_NBYTES", small_nbytes)
+
         def live(rank):
             array = np.full(60, 2.0**rank, np.float32)
             malt.allreduce(array, "sum")
