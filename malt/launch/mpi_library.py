@@ -29,9 +29,9 @@ _LAUNCHERS = {
 }
 
 _VERSIONS = (  # the banner of a library, or what its mpiexec --version prints
-    ("openmpi", r"Open ?MPI\)? v?(\d+)\.(\d+)|OpenRTE\) (\d+)\.(\d+)"),
-    ("intel", r"Intel\(R\) MPI Library\D*(\d+)\.(\d+)"),
-    ("mpich", r"(?:MPICH|MVAPICH\w*)\s+[Vv]ersion\s*:?\s*(\d+)\.(\d+)|HYDRA build details:\s+Version: +(\d+)\.(\d+)"),
+    ("openmpi", r"(?:Open ?MPI\)? v?|OpenRTE\) )(\d+(?:\.\d+)+)"),
+    ("intel", r"Intel\(R\) MPI Library\D*(\d+(?:\.\d+)+)"),
+    ("mpich", r"(?:(?:MPICH|MVAPICH\w*)\s+[Vv]ersion\s*:?\s*|HYDRA build details:\s+Version: +)(\d+(?:\.\d+)+)"),
 )
 
 PROBE = """
@@ -63,7 +63,8 @@ class Library:
 
     family: str
     """A key of NAMES."""
-    version: tuple[int, int]
+    version: tuple[int, ...]
+    """Two numbers or more."""
     path: str = ""
     """Its file, or "" if the system does not report it."""
 
@@ -92,13 +93,12 @@ def bound_library(python: str = sys.executable) -> Library:
     return Library(*identity, path)
 
 
-def identify(text: str) -> tuple[str, tuple[int, int]] | None:
+def identify(text: str) -> tuple[str, tuple[int, ...]] | None:
     """Return the family and version in the banner of a library or the --version of an mpiexec, or None. Pure."""
     for family, pattern in _VERSIONS:
         found = re.search(pattern, text)
         if found:
-            major, minor = (int(number) for number in found.groups() if number is not None)
-            return family, (major, minor)
+            return family, tuple(map(int, found[1].split(".")))
     return None
 
 
@@ -121,13 +121,13 @@ def find_mpiexec(library: Library, environ: Mapping[str, str], prefix: str = sys
     )
 
 
-def belongs(mpiexec: tuple[str, tuple[int, int]], library: Library) -> bool:
+def belongs(mpiexec: tuple[str, tuple[int, ...]], library: Library) -> bool:
     """Whether an mpiexec of this family and version can start ranks of `library`. Pure.
 
     Each major version of Open MPI connects ranks in its own way. All launchers of MPICH use one protocol.
     """
-    family, (major, _) = mpiexec
-    return family == library.family and (family != "openmpi" or major == library.version[0])
+    family, version = mpiexec
+    return family == library.family and (family != "openmpi" or version[0] == library.version[0])
 
 
 def _candidates(library: Library, environ: Mapping[str, str], prefix: str) -> Iterator[str]:
@@ -140,7 +140,7 @@ def _candidates(library: Library, environ: Mapping[str, str], prefix: str) -> It
             yield path
 
 
-def _identity(mpiexec: str) -> tuple[str, tuple[int, int]] | None:
+def _identity(mpiexec: str) -> tuple[str, tuple[int, ...]] | None:
     try:
         done = subprocess.run(
             [mpiexec, "--version"], capture_output=True, text=True, stdin=subprocess.DEVNULL, timeout=PROBE_TIMEOUT_S

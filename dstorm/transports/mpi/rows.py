@@ -4,8 +4,8 @@ MPI sends each range of a datatype by itself over TCP. Open MPI 5 takes 60 bytes
 each of many rows of 8 bytes is eight times the bytes, and slow. Where few rows lie between two that are wanted, they
 are read, too.
 
-Over TCP the request of Open MPI's Get is as long as what it reads, and takes twice as many bytes in all once that is
-longer than a message of its own.
+Over TCP the request of Open MPI's Get is as long as what it reads, unless malt run has started the job
+(malt/launch/machine/network.py), and takes twice as many bytes in all once that is longer than a message of its own.
 """
 
 from __future__ import annotations

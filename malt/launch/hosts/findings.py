@@ -76,8 +76,8 @@ def of_host(host: str, need: Need, found: Mapping[str, Any]) -> str:
     if found["trouble"]:
         return f"host {host}: no MPI in {need.python}: {found['trouble']}; {INSTALL}"
     identity = identify(found["mpi"])
-    if identity != (need.library.family, need.library.version):
-        other = str(Library(*identity)) if identity else "unknown"
+    other = str(Library(*identity)) if identity else "unknown"
+    if other != str(need.library):
         return f"host {host}: its MPI is {other}, and {need.library} here: install the same on all hosts"
     return ""
 

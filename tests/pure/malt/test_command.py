@@ -222,6 +222,13 @@ def test_hosts_share_the_load():
     assert "OMPI_MCA_mpi_yield_when_idle" in settings(ranks=20, at="a,b")
 
 
+def test_openmpi_answers_gets_between_hosts_with_puts():
+    name, of_11, of_9 = "OMPI_MCA_btl_tcp_flags", Library("openmpi", (5, 0, 11)), Library("openmpi", (5, 0, 9))
+    assert settings(of_11, at="a,b")[name].endswith(",rdma-remote-completion")
+    assert settings(of_9, at="a,b") == settings(of_11, at="localhost:4") == settings(MPICH, at="a,b") == {}
+    assert settings(of_11, at="a,b", environ={name: "send"}) == {}
+
+
 def test_openmpi_sends_other_hosts_the_attempt():
     words = options(OPENMPI5, at="a", environ={command.RESTART: "1"})
     assert words[words.index(command.RESTART) - 1] == "-x"

@@ -11,16 +11,17 @@ from malt.launch.mpi_library import LaunchError, Library, belongs, bound_library
 pytestmark = pytest.mark.serial
 
 BANNERS = {
-    "Open MPI v5.0.11, package: Open MPI user@host Distribution, ident: 5.0.11": ("openmpi", (5, 0)),
-    "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4": ("openmpi", (4, 1)),
-    "mpiexec (Open MPI) 5.0.11\n\nReport bugs to ...": ("openmpi", (5, 0)),
-    "mpiexec.openmpi (OpenRTE) 4.1.4\n\nReport bugs to ...": ("openmpi", (4, 1)),
-    "MPICH Version:      5.0.2\nMPICH Release date: ...": ("mpich", (5, 0)),
-    "HYDRA build details:\n    Version:                                 5.0.2\n": ("mpich", (5, 0)),
-    "MVAPICH2 Version      :\t2.3.7": ("mpich", (2, 3)),
-    "MPI VERSION    : CRAY MPICH version 8.1.28.15 (ANL base 3.4a2)": ("mpich", (8, 1)),
-    "Intel(R) MPI Library 2021.18.1 for Linux* OS\n": ("intel", (2021, 18)),
-    "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626": ("intel", (2021, 18)),
+    "Open MPI v5.0.11, package: Open MPI user@host Distribution, ident: 5.0.11": ("openmpi", (5, 0, 11)),
+    "Open MPI v4.1.4, package: Debian OpenMPI, ident: 4.1.4": ("openmpi", (4, 1, 4)),
+    "Open MPI v5.1.0a1, package: Open MPI user@host Distribution": ("openmpi", (5, 1, 0)),
+    "mpiexec (Open MPI) 5.0.11\n\nReport bugs to ...": ("openmpi", (5, 0, 11)),
+    "mpiexec.openmpi (OpenRTE) 4.1.4\n\nReport bugs to ...": ("openmpi", (4, 1, 4)),
+    "MPICH Version:      5.0.2\nMPICH Release date: ...": ("mpich", (5, 0, 2)),
+    "HYDRA build details:\n    Version:                                 5.0.2\n": ("mpich", (5, 0, 2)),
+    "MVAPICH2 Version      :\t2.3.7": ("mpich", (2, 3, 7)),
+    "MPI VERSION    : CRAY MPICH version 8.1.28.15 (ANL base 3.4a2)": ("mpich", (8, 1, 28, 15)),
+    "Intel(R) MPI Library 2021.18.1 for Linux* OS\n": ("intel", (2021, 18, 1)),
+    "Intel(R) MPI Library for Linux* OS, Version 2021.18.1 Build 20260626": ("intel", (2021, 18, 1)),
     "Microsoft MPI 10.1": None,
     "": None,
 }
