@@ -14,6 +14,7 @@ from collections.abc import Callable
 
 import numpy as np
 from mpi4py import MPI
+from numpy.typing import NDArray
 
 import malt
 from bench.timing import alternate
@@ -58,20 +59,18 @@ def far_model(comm: MPI.Intracomm) -> Times:
 
 
 def stream(comm: MPI.Intracomm) -> Times:
-    """4 MB back to back: seconds a message between arrivals, and of a raw Put and Flush. Collective."""
+    """4 MB back to back: seconds a message between arrivals, and of a raw Put and Flush. Collective.
+
+    `copied`: of a raw Put and Flush, to a rank that copies each message meanwhile, as a gather does.
+    """
     v = malt.vector(np.ones(LARGE, np.float32), graph={0: [1], 1: [0]}, sync="notify-ack")
     raw = MPI.Win.Allocate(2 * v.array.nbytes, comm=comm)
     raw.Lock_all()
     np.asarray(raw.tomemory())[:] = 0
-    times: Times = {"notify-ack": [], "Put + Flush": []}
+    times: Times = {"notify-ack": [], "Put + Flush": [], "copied": []}
     for _ in range(7):
-        comm.Barrier()
-        start = time.perf_counter()
-        if comm.rank == 0:
-            for count in range(_MESSAGES):
-                raw.Put(v.array, 1, (count % 2 * v.array.nbytes, v.array.nbytes, MPI.BYTE))
-                raw.Flush(1)
-        times["Put + Flush"].append((time.perf_counter() - start) / _MESSAGES)
+        times["Put + Flush"].append(_put(comm, raw, v.array, 0))
+        times["copied"].append(_put(comm, raw, v.array, _MESSAGES))
         comm.Barrier()
         times["notify-ack"].append(_streamed(comm, v))
     raw.Unlock_all()
@@ -79,6 +78,27 @@ def stream(comm: MPI.Intracomm) -> Times:
     v.close()
     times["notify-ack"] = comm.bcast(times["notify-ack"], 1)
     return {name: one[2:] for name, one in times.items()}
+
+
+def _put(comm: MPI.Intracomm, raw: MPI.Win, array: NDArray[np.float32], copies: int) -> float:
+    """Seconds of a Put and a Flush, as rank 0 sees them. `copies`: how often rank 1 copies as much, meanwhile."""
+    into, end = np.empty_like(array).view(np.uint8), np.empty(1)
+    comm.Barrier()
+    start = time.perf_counter()
+    if comm.rank == 0:
+        for count in range(_MESSAGES):
+            raw.Put(array, 1, (count % 2 * array.nbytes, array.nbytes, MPI.BYTE))
+            raw.Flush(1)
+    seconds = (time.perf_counter() - start) / _MESSAGES
+    if comm.rank == 0:
+        comm.Send(end, 1)
+    else:
+        ended = comm.Irecv(end, 0)
+        while not ended.Test():
+            if copies:
+                copies -= 1
+                np.copyto(into, np.asarray(raw.tomemory())[: array.nbytes])
+    return seconds
 
 
 def _streamed(comm: MPI.Intracomm, v: malt.Vector) -> float:

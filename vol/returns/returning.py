@@ -308,4 +308,3 @@ class Returning:
         found, self.brought = parted(unpack(self._returns.arena.read(server, offset, nbytes)))
         self._returns.open(self._place, Opening(-1, self._wanted))
         return found
-

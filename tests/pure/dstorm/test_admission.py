@@ -48,7 +48,12 @@ CASES = {
     "the one that was admitted later leaves": ((0, 0, 5), 2, [0, 1], [0, 1], [], (LEAVES, 0)),
     "the others wait for that": ((0, 0, 5), 0, [1, 2], [2], [], (WAITS, 0)),
     "ranks that have never failed differ as ever, also beside one that has": (
-        (0, 0, 5), 0, [1, 2], [2, 1], [], (DIFFERS, 1)
+        (0, 0, 5),
+        0,
+        [1, 2],
+        [2, 1],
+        [],
+        (DIFFERS, 1),
     ),
     "one that has finished leaves": ((0, 0, 5), 2, [0, 1], [0, 1], [2], (DIFFERS, 0)),
     "not where the others came back after it": ((0, 0, 5), 0, [1, 2], [2], [0], (WAITS, 0)),
