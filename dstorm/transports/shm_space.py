@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 _FOLDER = "/dev/shm"
-_OF_MPI = ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_")
+_OF_MPI = ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_", "ucx_shm_posix_")
 _LARGEST_SHARE_NBYTES = 1 << 36
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from dstorm.transports.links import handshake
 from malt.launch.command import Line
+from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.ending import Ending
 from malt.launch.hosts.plain.keepers import Keepers
 from malt.launch.hosts.remote import RemoteHosts
@@ -75,6 +76,7 @@ def run(
         departure = Departure(folder, line.ranks, line.is_spread, state is not None, control_server)
         jobs.publish(folder, line.ranks, line.program)
         output = Output(folder, line.ranks, line.display)
+        traces = Traces(str(folder))
         job = Supervised(line.arguments, ours, signals, departure, grace_s, output, remote.processes())
         signals.suspend = remote.pausing(signals.suspend)
         output.start()
@@ -83,7 +85,7 @@ def run(
         job.own(keepers.processes())
         observer = Observer(folder, line.ranks, line.program, output, line.display.view)
         observer.start()
-        ending = Ending(folder, line.ranks, remote) if remote else None
+        ending = Ending(folder, line.ranks, remote, traces) if remote else None
         failure, is_ending = _ends(folder, state, ending, keepers)
         status = job.wait(failure, is_ending, lambda: ending is not None and ending.is_cut_off)
         keepers.collect(status, lambda: signals.times > 1)
@@ -95,8 +97,7 @@ def run(
         status, is_printed = _settled(status, line, folder, state, signals.first is not None)
         if state is not None or status != 0 or (ending is not None and ending.is_forced):
             job.kill_leftovers()  # children of failed ranks
-            if ending is not None:
-                ending.clean()
+            traces.remove()
         _say_why(status, folder, state, signals.first, b"" if is_printed else banners)
         say(keepers.last_words)
     return End(status, signals.first is not None, keepers.are_left)

@@ -46,6 +46,23 @@ def test_an_error_on_another_host_ends_the_job(hosts):
     hosts.until_clean()
 
 
+EARLY = """
+import os, time
+if "1" in (os.environ.get("PMI_RANK"), os.environ.get("OMPI_COMM_WORLD_RANK")):
+    time.sleep(0.2)
+    raise KeyError("the reason")
+import malt
+malt.init()
+"""
+
+
+@pytest.mark.parametrize("at", [(), ("--hosts", "a:2,b:1")], ids=["one-host", "two-hosts"])
+def test_what_mpi_made_for_ranks_that_were_killed_while_it_began_is_removed(at, hosts):
+    done = hosts.malt("a", "-n", "3", *at, "-c", EARLY)
+    assert done.returncode == 1 and "KeyError: 'the reason'" in done.stderr
+    hosts.until_clean()
+
+
 @pytest.mark.thorough
 def test_a_rank_that_is_killed_on_another_host_ends_the_job(hosts):
     run = Run(hosts, "time.sleep(60)")

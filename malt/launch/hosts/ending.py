@@ -17,11 +17,13 @@ _STAYS_S = 4.0
 
 
 class Ending:
-    """The end of a job of so many `ranks` on several hosts. `folder`: that of the job. `remote`: its other hosts."""
+    """The end of a job of so many `ranks` on several hosts.
 
-    def __init__(self, folder: Path, ranks: int, remote: RemoteHosts) -> None:
-        self._folder, self._all, self._remote = folder, set(range(ranks)), remote
-        self._traces = Traces(str(folder))
+    `folder`: that of the job. `remote`: its other hosts. `traces`: what MPI makes for ranks of this one.
+    """
+
+    def __init__(self, folder: Path, ranks: int, remote: RemoteHosts, traces: Traces) -> None:
+        self._folder, self._all, self._remote, self._traces = folder, set(range(ranks)), remote, traces
         self._finished_at: float | None = None
         self.is_forced = self.is_cut_off = False
         """Whether mpiexec has not ended by itself; and whether it cannot, as a host is cut off."""
@@ -58,10 +60,6 @@ class Ending:
         elsewhere = self._all - here
         closed = ranks_with(self._folder, "closed")
         return elsewhere <= closed and all(has_closed(str(self._folder), rank) for rank in here)
-
-    def clean(self) -> None:
-        """Remove what MPI has left on this host of a job on several. Call it when no rank runs any more. Local."""
-        self._traces.remove()
 
     def _force(self, why: str) -> None:
         if not self.is_forced:

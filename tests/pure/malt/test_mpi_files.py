@@ -8,7 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from malt.launch.hosts.agent.traces import _mapped
+from malt.launch.hosts.agent import traces
+from malt.launch.hosts.agent.traces import Traces, _mapped
 
 pytestmark = pytest.mark.serial
 
@@ -24,4 +25,24 @@ def test_files_of_the_user_are_not_those_of_mpi():
         assert _mapped(os.getpid()) & {str(file) for file in files} == {str(files[0])}
     finally:
         for file in files:
+            file.unlink(missing_ok=True)
+
+
+@pytest.mark.parametrize("kind", ["mpich_shm_", "ucx_shm_posix_"])
+def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
+    before, left, opened, mapped = (Path(f"/dev/shm/{kind}{name}-{os.getpid()}") for name in ("0", "1", "2", "3"))
+    try:
+        before.write_bytes(bytes(4096))
+        made = Traces(str(tmp_path))
+        for file in (left, opened, mapped):
+            file.write_bytes(bytes(4096))
+        with open(opened, "rb"), open(mapped, "r+b") as mapping:
+            its = mmap.mmap(mapping.fileno(), 0)
+            mapping.close()
+            made.remove()
+        its.close()
+        assert [file.exists() for file in (before, left, opened, mapped)] == [True, False, True, True]
+    finally:
+        for file in (before, left, opened, mapped):
             file.unlink(missing_ok=True)

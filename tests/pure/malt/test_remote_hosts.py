@@ -23,6 +23,7 @@ from malt.launch.hosts import examination, findings, remote
 from malt.launch.hosts.agent import agent
 from malt.launch.hosts.agent.closing import LOCK, has_closed
 from malt.launch.hosts.agent.stopwatch import Stopwatch
+from malt.launch.hosts.agent.traces import Traces
 from malt.launch.hosts.allocation import Host, is_of_mpijob
 from malt.launch.hosts.connection import program
 from malt.launch.hosts.ending import Ending
@@ -166,7 +167,7 @@ def test_ranks_that_still_close_files_have_not_ended(hosts, tmp_path):
     here.mkdir()
     for name in files:
         (here / name).touch()
-    ending = Ending(here, 2, hosts)
+    ending = Ending(here, 2, hosts, Traces(str(here)))
     text = f"import fcntl, os\nfile = open({str(here / LOCK.format(0))!r}, 'w')\nfcntl.lockf(file, fcntl.LOCK_EX)"
     rank = subprocess.Popen(
         [sys.executable, "-c", f"{text}\nprint('locked', flush=True)\ninput()"], stdin=subprocess.PIPE,

@@ -9,7 +9,7 @@ import re
 import time
 
 _POLL_S, _CLOSES_S, _NOTE_S = 0.1, 1.0, 0.5
-_SHM, _SHM_OF_MPI = "/dev/shm/", ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_")
+_SHM, _SHM_OF_MPI = "/dev/shm/", ("sm_segment.", "osc_sm.", "vader_segment.", "mpich_shm_", "ucx_shm_posix_")
 _HWLOC_OF_HYDRA = "/tmp/hydra_hwloc_xmlfile_"
 
 
@@ -19,7 +19,7 @@ class Traces:
     def __init__(self, folder: str) -> None:
         self._folder, self._noted_at = folder, 0.0
         self._paths: set[str] = set()
-        self._before = _files_of_mpich()
+        self._before = _by_name()
 
     def note(self) -> None:
         """Look which files there are, every half second. The ranks have reported their processes in the folder."""
@@ -45,9 +45,10 @@ class Traces:
         looked at: a live job uses its own.
         """
         end = time.monotonic() + _CLOSES_S
-        while fresh := _files_of_mpich() - self._before - self._paths:
+        while fresh := _by_name() - self._before - self._paths:
             processes = [int(word) for word in os.listdir("/proc") if word.isdecimal()]
-            self._paths |= fresh.difference(*map(_mapped, processes), *map(_opened, processes))
+            opened = list(map(_opened, processes))  # first: a process maps a file before it closes it
+            self._paths |= fresh.difference(*opened, *map(_mapped, processes))
             if time.monotonic() > end:
                 break
             time.sleep(_POLL_S)
@@ -62,9 +63,17 @@ def stat(process: str) -> list[str]:
         return file.read().rpartition(b")")[2].decode().split()
 
 
-def _files_of_mpich() -> set[str]:
-    """The files by which ranks of MPICH on one host share memory, and those in which its daemons keep the topology."""
-    return {*glob.glob(f"{_SHM}mpich_shm_*"), *glob.glob(f"{_HWLOC_OF_HYDRA}*")}
+def _by_name() -> set[str]:
+    """The files by which ranks of MPICH and of UCX share memory, and those in which MPICH's daemons keep the topology.
+
+    MPICH keeps its file while it runs. UCX removes the name at once: one that stays is of a process that was killed in
+    between.
+    """
+    return {
+        path
+        for name in (f"{_SHM}mpich_shm_", f"{_SHM}ucx_shm_posix_", _HWLOC_OF_HYDRA)
+        for path in glob.glob(f"{name}*")
+    }
 
 
 def _opened(process: int) -> set[str]:
