@@ -25,8 +25,11 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import settings
 
+from malt.launch.machine import network
+
 try:
-    from mpi4py import MPI
+    with network.settled():  # else Open MPI searches for networks for a second, and leaves 16 MB in /dev/shm
+        from mpi4py import MPI
 
     COMM = MPI.COMM_WORLD.Dup()
     RANK, SIZE = COMM.rank, COMM.size

@@ -16,6 +16,30 @@ def test_ranks_are_where_they_were_asked_for(hosts):
     hosts.until_clean()
 
 
+PULLS = """
+import malt, time
+from bench.hosts.wire import sent_by_host
+s = malt.sharded(1 << 18, "float64")
+malt.barrier()
+before = sent_by_host()
+for _ in range(10):
+    s.pull()
+malt.barrier()
+sent, counted = sum(malt.allgather(sent_by_host() - before)), sum(malt.allgather(s.statistics().bytes_across))
+if malt.lowest():
+    print(counted / 10, sent / counted)
+"""
+
+
+def test_a_pull_moves_its_bytes_once(hosts):
+    """Open MPI by itself sends requests as long as what they ask for."""
+    done = hosts.malt("a", "-n", "2", "--hosts", "a:1,b:1", "-c", PULLS)
+    assert done.returncode == 0, done.stderr
+    counted, ratio = map(float, done.stdout.split())
+    assert 1 << 21 <= counted < 1.01 * (1 << 21) and 1 < ratio < 1.1
+    hosts.until_clean()
+
+
 @pytest.mark.thorough
 def test_a_program_trains_as_on_one_host(hosts):
     words = ["-m", "apps.svm", "--sync", "bsp", "--epochs", "2"]
