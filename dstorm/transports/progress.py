@@ -34,8 +34,12 @@ _SHARE = 0.01
 """Share of the processor time that polls may take while there is no traffic. Waking up costs as much again."""
 _BUSY = 3.0
 """A poll that costs so many times the usual is busy: it has moved bytes. A wrong guess costs those seven polls."""
-_LEARNING = 1 / 16
-"""Weight of a new idle poll in the usual cost."""
+_LEARNING, _EASING = 1 / 64, 1 / 2
+"""Weight of an idle poll in the usual cost, where it costs more, and where it costs less.
+
+Polls that wait for another thread inside the library cost more, too. Were that learned for good, traffic would pass for
+idleness: naps of 10 ms, between which it piles up.
+"""
 _DOUBT = 1 / 16384
 """Weight of a busy poll there. Bytes may stream for seconds, but a cost that stays for good is not traffic."""
 ADVICE = {
@@ -96,14 +100,15 @@ class Pace:
     def __init__(self) -> None:
         self._nap_s = LONGEST_NAP_S
         self._usual_s = 0.0
-        """Cost of an idle poll after the longest nap, when all caches are cold."""
+        """Cost of an idle poll after a long nap, when all caches are cold."""
 
     def nap_s(self, cost_s: float) -> float:
         """Seconds until the next poll, after one that took `cost_s` of processor time."""
         usual_s = self._usual_s or cost_s
         longest_s = max(LONGEST_NAP_S, usual_s / _SHARE)
         busy = cost_s > _BUSY * usual_s
-        weight = _DOUBT if busy else _LEARNING if self._nap_s >= longest_s else 0.0
+        idle = (_EASING if cost_s < usual_s else _LEARNING) if self._nap_s >= LONGEST_NAP_S else 0.0
+        weight = _DOUBT if busy else idle
         self._usual_s = usual_s + weight * (min(cost_s, _BUSY * usual_s) - usual_s)
         self._nap_s = SHORTEST_NAP_S if busy else min(_GROWTH * self._nap_s, longest_s)
         return self._nap_s

@@ -72,6 +72,19 @@ def test_expensive_polls_are_rarer():
     assert nap_s == pytest.approx(100 * 1e-4)
 
 
+def test_traffic_is_known_again_soon_after_polls_had_to_wait(pace):
+    """They wait for another thread inside the library, and cost more and more: 1, 2, 4, 8 and 16 times as much."""
+    for doubled in range(5):
+        for _ in range(2000):
+            pace.nap_s(SILENT_S * 2**doubled)
+    assert pace.nap_s(BUSY_S) > SHORTEST_NAP_S
+    for _ in range(10):
+        pace.nap_s(SILENT_S)
+        pace.nap_s(BUSY_S)
+    pace.nap_s(SILENT_S)
+    assert pace.nap_s(BUSY_S) == SHORTEST_NAP_S
+
+
 # -- who needs help, who gives it -------------------------------------------------------------------------------------
 
 
