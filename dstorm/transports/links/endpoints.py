@@ -21,6 +21,8 @@ _SIOCGIFADDR = 0x8915  # <linux/sockios.h>
 _NAME_NBYTES = 15
 _ANSWER_S = 2.0
 """How long an address may take to answer."""
+_TAKEN_S = 10.0
+"""How long a rank that has answered may take to say that it has taken the connection. It is at work on that."""
 _NAP_S = 0.02
 _MOST_ADDRESSES = 16
 _YES = b"Y"
@@ -248,10 +250,15 @@ def _answered(where: tuple[str, int], key: str, name: str, number: int) -> socke
 
 
 def _confirmed(made: socket.socket) -> bool:
-    """Tell the rank that has answered that this connection is used; return whether it still listens."""
+    """Tell the rank that has answered that this connection is used; return whether it has taken it.
+
+    One that has waited for that too long has not: a later call is answered.
+    """
     with contextlib.suppress(OSError):
         made.sendall(_YES)
-        return True
+        made.settimeout(_TAKEN_S)
+        if made.recv(1) == _YES:
+            return True
     made.close()
     return False
 
@@ -266,7 +273,7 @@ def _take(into: dict[int, socket.socket], known: Collection[int], rank: int, cal
     It is not where the rank is not `known`, or has given up meanwhile.
     """
     caller.settimeout(_ANSWER_S)
-    if rank not in known or not caller.send(_YES) or caller.recv(1) != _YES:
+    if rank not in known or not caller.send(_YES) or caller.recv(1) != _YES or not caller.send(_YES):
         return False
     _prepare(caller)
     into[rank] = caller

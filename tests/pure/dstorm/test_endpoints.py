@@ -199,6 +199,28 @@ def test_a_rank_that_was_started_again_connects_both_ways(exchanges):
             connection.close()
 
 
+def test_a_connection_is_used_only_where_both_ends_have_taken_it(exchanges, monkeypatch):
+    """The one that was called waits too long for the word that the first connection is used, and closes it."""
+    late, confirmed = [1.0], endpoints._confirmed
+    monkeypatch.setattr(endpoints, "_ANSWER_S", 0.5)
+    monkeypatch.setattr(
+        endpoints, "_confirmed", lambda made: [time.sleep(late.pop() if late else 0), confirmed(made)][1]
+    )
+    joined = []
+    exchanges[0].join_by(lambda *one: joined.append(one))
+    exchanges[0].listen([1], {})
+    calls = 0
+    while not (found := exchanges[1].call_again({0: exchanges[0].endpoint}, {1: 1})):
+        calls += 1
+    assert calls == 1
+    wait_for(lambda: joined)
+    found[0][0].sendall(b"to")
+    joined[0][2].sendall(b"from")
+    assert joined[0][3].recv(4) == b"to" and found[0][1].recv(4) == b"from"
+    for connection in (*found[0], *joined[0][2:]):
+        connection.close()
+
+
 def test_one_that_has_no_part_in_the_session_is_sent_away(exchanges):
     joined = []
     exchanges[0].join_by(lambda *one: joined.append(one))
