@@ -10,6 +10,7 @@ import json
 import subprocess
 import sys
 import threading
+import time
 import types
 from pathlib import Path
 
@@ -108,6 +109,21 @@ def test_a_library_that_spins():
 
 
 # -- the thread -------------------------------------------------------------------------------------------------------
+
+
+def test_the_helper_leaves_polls_to_a_thread_that_makes_them():
+    polls, made = [], []
+    helper = Helper(lambda: polls.append(None))
+    end = time.monotonic() + 0.5
+    while time.monotonic() < end:
+        helper.is_relieved = True
+        made.append(len(polls))
+        time.sleep(1e-3)
+    assert made[-1] - made[0] <= 2  # one may have been under way
+    while len(polls) < made[-1] + 3:
+        assert time.monotonic() < end + 10
+        time.sleep(1e-3)
+    helper.stop()
 
 
 def test_the_helper_polls_until_it_is_stopped():

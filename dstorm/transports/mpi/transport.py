@@ -319,6 +319,8 @@ class MpiTransport(BarrierTransport):
         # it; with MPICH another call would wait for that.
         if self._poll is not None and not (self._transfer is not None and self._transfer.is_under_way):
             self._poll()
+            if self._helper is not None:
+                self._helper.is_relieved = True
 
     def close(self) -> None:
         """Free the communicator. Collective, after all windows are freed."""
