@@ -36,7 +36,7 @@ _SHARE = 0.01
 """Share of the processor time that polls may take while there is no traffic. Waking up costs as much again."""
 _BUSY = 3.0
 """A poll that costs so many times the usual is busy: it has moved bytes. A wrong guess costs those seven polls."""
-_LEARNING, _EASING = 1 / 64, 1 / 2
+_LEARNING, _EASING = 1 / 32, 1 / 8
 """Weight of an idle poll in the usual cost, where it costs more, and where it costs less.
 
 Polls that wait for another thread inside the library cost more, too. Were that learned for good, traffic would pass for

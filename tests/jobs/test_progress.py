@@ -79,7 +79,7 @@ def test_traffic_is_known_again_soon_after_polls_had_to_wait(pace):
         for _ in range(2000):
             pace.nap_s(SILENT_S * 2**doubled)
     assert pace.nap_s(BUSY_S) > SHORTEST_NAP_S
-    for _ in range(10):
+    for _ in range(30):
         pace.nap_s(SILENT_S)
         pace.nap_s(BUSY_S)
     pace.nap_s(SILENT_S)
