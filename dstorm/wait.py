@@ -72,6 +72,7 @@ class Wait:
         """
 
         def has_timed_out(rank: int) -> bool:
+            """Whether it has given no heartbeat for the deadline."""
             return now - max(self.since, heard_at(rank), self.heard.get(rank, self.since)) > self.deadline_s
 
         counting = [rank for rank in self.ranks if rank not in self.spared]

@@ -56,12 +56,14 @@ class LinkedTransport(SurvivingTransport):
         self._links, self._arbiter = links, arbiter
 
         def evict_anywhere(rank: int) -> bool:
+            """As `evict`, of a rank of any host. One-sided."""
             if rank in place.local_ranks:
                 return evict(rank)
             links.evict(rank)
             return True
 
         def readmit_here(rank: int, process: Sequence[int]) -> None:
+            """As `readmit`, if the rank is on this host. Local."""
             if readmit is not None and rank in place.local_ranks:
                 readmit(rank, process)
 
@@ -76,6 +78,7 @@ class LinkedTransport(SurvivingTransport):
         arbiter.share(self._slice(nbytes(self.size)), place.local_peers)
 
         def part(change: Change) -> None:
+            """Take nothing more from the ranks that have failed, and end those of this host. Local."""
             end([one.rank for one in filter(self._is_last, change.failed)])
             links.part({member.rank: member.incarnation for member in change.failed})
 

@@ -118,6 +118,7 @@ def _run(chosen: argparse.Namespace, program: list[str]) -> int:
     mpiexec, machine = find_mpiexec(library, environ), this_machine()
 
     def line(environ: Mapping[str, str]) -> Line:
+        """The line that starts the job in this environment. Pure."""
         return compose(wanted, library, mpiexec, machine, environ)
 
     first = line(environ)

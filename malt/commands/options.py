@@ -25,6 +25,7 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parser() -> argparse.ArgumentParser:
+    """The parser of the command line of malt."""
     malt = _Parser(prog="malt", description="Data-parallel training, peer to peer and one-sided.", allow_abbrev=False)
     malt.add_argument("--version", action="version", version=f"malt {__version__}")
     commands = malt.add_subparsers(dest="command", metavar="COMMAND", required=True)
@@ -169,6 +170,7 @@ def _number_of(things: str, least: int) -> Callable[[str], int]:
     """A type for argparse: a whole number, `least` or more."""
 
     def parse(word: str) -> int:
+        """The number. ArgumentTypeError."""
         if not (word.isdecimal() and int(word) >= least):
             raise argparse.ArgumentTypeError(f"the number of {things} is {least} or more, not {word!r}")
         return int(word)
@@ -184,6 +186,7 @@ def _between(what: str, unit: str, least: float, most: float) -> Callable[[str],
     """A type for argparse: a finite number, from `least` to `most`."""
 
     def parse(word: str) -> float:
+        """The number. ArgumentTypeError."""
         try:
             number = float(word)
         except ValueError:

@@ -26,7 +26,7 @@ from malt.optim.objective import (
     checked_limits,
     reported,
 )
-from malt.optim.vectors import checked, dot, dots
+from malt.optim.vectors import checked, dots
 
 
 def lbfgs(
@@ -49,7 +49,7 @@ def lbfgs(
     """
     limits = checked_limits(m, tolerance, max_iterations)
     objective, pairs, line = Objective(function, checked(w)), deque[Pair](maxlen=limits.m), None
-    square, products = dot(objective.gradient, objective.gradient), Products([], [])
+    (square,), products = dots([(objective.gradient, objective.gradient)]), Products([], [])
     first = result = limits.first(objective.value, math.sqrt(square))
     while not (reason := limits.reason(result, first.gradient_norm)):
         if line is not None:

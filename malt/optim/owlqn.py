@@ -80,7 +80,7 @@ def _point(objective: Objective, penalty: Any, last: _Point | None = None) -> _P
     pseudo = combined(_pseudo_gradient, w, gradient, penalty)
     steps = [] if last is None else [(last.pseudo, w - last.w)]
     size, square, *slopes = dots([(combined(np.abs, w), penalty), (pseudo, pseudo), *steps])
-    return _Point(w, gradient, pseudo, objective.value + size, square, sum(slopes))
+    return _Point(w, gradient, pseudo, objective.value + size, square, slopes[0] if slopes else 0.0)
 
 
 def _search(objective: Objective, penalty: Any, last: _Point, way: Any, step: float) -> tuple[_Point, str]:
@@ -99,7 +99,7 @@ def _search(objective: Objective, penalty: Any, last: _Point, way: Any, step: fl
 
 
 def _learned(pairs: deque[Pair], last: _Point, here: _Point) -> Products:
-    """Add the step from `last` to `here`, unless its curvature is 0; return the products of the pseudo-gradient `here`.
+    """Add the step from `last` to `here`, if its curvature is above 0; return the products of the pseudo-gradient `here`.
 
     Collective if w is sharded.
     """

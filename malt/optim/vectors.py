@@ -11,11 +11,6 @@ from vol import sharded
 from vol.sharded import Arithmetic, Temporary
 
 
-def dot(x: Any, y: Any) -> float:
-    """The scalar product. Collective for sharded vectors, else Local."""
-    return x.dot(y) if isinstance(x, Arithmetic) else float(np.vdot(x, y))
-
-
 def dots(pairs: Sequence[tuple[Any, Any]]) -> list[float]:
     """The scalar product of each pair of vectors. Collective for sharded vectors, in one exchange, else Local."""
     if pairs and isinstance(pairs[0][0], Arithmetic):

@@ -25,6 +25,19 @@ def transport(monkeypatch):
     made.close()
 
 
+def test_a_rank_that_polls_itself_relieves_the_helper(transport, monkeypatch):
+    relieved = []
+
+    class Noted:
+        def __setattr__(self, name, value):
+            relieved.append((name, value))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(transport, "_helper", Noted())
+        transport.progress()
+    assert relieved == [("is_relieved", True)]
+
+
 class Watched:
     """An object of the MPI library that calls note(name) before each of its methods."""
 

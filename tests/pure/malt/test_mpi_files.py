@@ -28,6 +28,30 @@ def test_files_of_the_user_are_not_those_of_mpi():
             file.unlink(missing_ok=True)
 
 
+def test_a_file_that_is_mapped_and_closed_between_two_looks_is_in_use(tmp_path, monkeypatch):
+    monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
+    file, made, held = Path(f"/dev/shm/mpich_shm_late-{os.getpid()}"), Traces(str(tmp_path)), ["opened"]
+
+    def look(state):
+        def files(process):
+            if process != os.getpid():
+                return set()
+            found = {str(file)} if held[-1] == state else set()
+            held.append("mapped")
+            return found
+
+        return files
+
+    monkeypatch.setattr(traces, "_opened", look("opened"))
+    monkeypatch.setattr(traces, "_mapped", look("mapped"))
+    file.write_bytes(bytes(4096))
+    try:
+        made.remove()
+        assert len(held) > 2 and file.exists()
+    finally:
+        file.unlink(missing_ok=True)
+
+
 @pytest.mark.parametrize("kind", ["mpich_shm_", "ucx_shm_posix_"])
 def test_files_that_came_during_the_job_go_unless_they_are_in_use(kind, tmp_path, monkeypatch):
     monkeypatch.setattr(traces, "_CLOSES_S", 0.0)
