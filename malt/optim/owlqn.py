@@ -99,7 +99,7 @@ def _search(objective: Objective, penalty: Any, last: _Point, way: Any, step: fl
 
 
 def _learned(pairs: deque[Pair], last: _Point, here: _Point) -> Products:
-    """Add the step from `last` to `here`, if its curvature is above 0; return the products of the pseudo-gradient `here`.
+    """Add the step from `last` to `here` if its curvature is above 0; return the products of the pseudo-gradient there.
 
     Collective if w is sharded.
     """

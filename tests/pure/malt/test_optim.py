@@ -169,6 +169,29 @@ def test_owlqn_follows_a_direction_only_where_it_leads_down():
     assert _downward(way, pseudo).tolist() == [1, 0, 0, -1, 0]
 
 
+def test_owlqn_goes_on_where_the_curvature_is_negative():
+    w = np.array([0.5])
+    result = malt.optim.owlqn(lambda w: (float(np.cos(w).sum()), -np.sin(w)), w, l1=0.0)
+    assert result.reason == "converged" and w == pytest.approx(math.pi, abs=1e-5)
+
+
+def test_owlqn_takes_no_step_that_lowers_the_value_by_next_to_nothing():
+    """The first step has length 1: from the one side of the minimum to the other."""
+    w, values = np.array([3.50001]), []
+    malt.optim.owlqn(
+        lambda w: (float((w - 3) @ (w - 3)), 2 * (w - 3)), w, l1=0.0, max_iterations=1,
+        callback=lambda result: values.append(result.value),
+    )  # fmt: skip
+    assert values[0] < 1e-4
+
+
+@pytest.mark.parametrize("m, most", [(2, 32), (10, 26)])
+def test_owlqn_with_a_history_that_is_full(m, most):
+    w = np.zeros(12)
+    result = malt.optim.owlqn(logistic, w, l1=0.001, m=m, tolerance=1e-7)
+    assert result.reason == "converged" and result.iterations < most
+
+
 def test_owlqn_finds_the_minimum_and_its_zeros():
     def halves(both, l1):
         """The same with w = both[:12] - both[12:], which are not negative: smooth."""
