@@ -78,6 +78,11 @@ def spans_hosts(hosts: Iterable[str]) -> bool:
     return len(set(hosts)) > 1
 
 
+def can_yield(library: str) -> bool:
+    """Whether this MPI can be told to yield its core while it waits, as malt run does where that is needed. Pure."""
+    return library.startswith("Open MPI")
+
+
 def spins(library: str, environ: Mapping[str, str]) -> bool:
     """Whether a thread that waits in the MPI library keeps a core from others. `library`, as `Transport.library`.
 

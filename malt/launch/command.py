@@ -178,10 +178,10 @@ def compose(job: Job, library: Library, mpiexec: str, machine: Machine, environ:
         settings[TRACE] = job.trace
     if job.display.label and is_spread:
         options += _labelling(library)
+    if is_spread:
+        settings |= network.between_hosts(library, environ)
     if library.family == "openmpi":
         settings |= _openmpi_settings(library, machine, crowded, job.ranks == 1)
-        if is_spread:
-            settings |= network.between_hosts(library.version)
         if not machine.terminal and "FORCE_COLOR" not in environ:
             settings["NO_COLOR"] = "1"  # its ranks print to a pseudo-terminal, and would colour what goes into a file
         options += _openmpi_options(environ)

@@ -183,9 +183,10 @@ def test_binding_of_the_user_is_kept(policy):
     ("at", "expected"), [("a,b", "a:2,b:2"), ("a,b:1", "a:3,b:1"), ("a:4", "a:4"), ("a:8,b:8", "a:8,b:8")]
 )
 def test_hosts(at, expected):
-    names = sorted([*THREADS, *HEAP, "MALT_FAILURE_DIR"])
+    between = network.between_hosts(MPICH, {})
+    names = sorted([*THREADS, *HEAP, *between, "MALT_FAILURE_DIR"])
     assert options(MPICH, at=at) == ["-n", "4", "-hosts", expected, "-genvlist", ",".join(names)]
-    exported = [word for name in names for word in ("-x", name)]
+    exported = [word for name in names if name not in between for word in ("-x", name)]
     assert options(OPENMPI5, at=at) == ["-n", "4", "--bind-to", "none", "--host", expected, *exported]
 
 
@@ -225,8 +226,14 @@ def test_hosts_share_the_load():
 def test_openmpi_answers_gets_between_hosts_with_puts():
     name, of_11, of_9 = "OMPI_MCA_btl_tcp_flags", Library("openmpi", (5, 0, 11)), Library("openmpi", (5, 0, 9))
     assert settings(of_11, at="a,b")[name].endswith(",rdma-remote-completion")
-    assert settings(of_9, at="a,b") == settings(of_11, at="localhost:4") == settings(MPICH, at="a,b") == {}
+    assert settings(of_9, at="a,b") == settings(of_11, at="localhost:4") == {}
     assert settings(of_11, at="a,b", environ={name: "send"}) == {}
+
+
+def test_mpich_answers_gets_between_hosts_in_long_segments():
+    assert settings(MPICH, at="a,b") == {"UCX_TCP_TX_SEG_SIZE": "64k"}
+    assert settings(MPICH, at="localhost:4") == settings(INTEL, at="a,b") == {}
+    assert settings(MPICH, at="a,b", environ={"UCX_TCP_RX_SEG_SIZE": "16k"}) == {}
 
 
 def test_openmpi_sends_other_hosts_the_attempt():
