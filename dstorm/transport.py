@@ -203,8 +203,16 @@ class Transport(Protocol):
         `array` is unchanged.
         """
 
-    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
-        """Return when all live ranks have entered the barrier. Collective.
+    @property
+    def meetings(self) -> int:
+        """How many barriers this rank has entered, those of other collective calls too. Local."""
+
+    def barrier(
+        self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
+    ) -> bool:  # fmt: skip
+        """Return when all live ranks have entered the barrier: whether any of them gave `mark`. Collective.
+
+        Where ranks may fail alone, it returns True.
 
         `what` names the barrier in errors. `final`: the barrier ends the session; a rank that has entered it does not
         count as failed afterwards. All other collective calls enter a barrier first, and raise the same errors.

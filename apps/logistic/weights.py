@@ -160,14 +160,20 @@ class Sharded:
     def added(self, own: Array, block: Block, numbers: Sequence[float], part: float) -> tuple[Any, Array]:
         with suppress(malt.PeerLost):
             self._gradient.push(own, block.columns)
-        return self._gradient, self.totals(numbers, part)
+        totals = self._summed(numbers, part)
+        self._gradient.settle()  # all ranks have pushed before the numbers were added up
+        return self._gradient, totals
 
     def totals(self, numbers: Sequence[float], part: float) -> Array:
+        totals = self._summed(numbers, part)
+        malt.barrier()
+        return totals
+
+    def _summed(self, numbers: Sequence[float], part: float) -> Array:
         totals = np.array(numbers, np.float64)
         totals[0] += part
         malt.allreduce(totals, "sum")
         self._numbers += totals.nbytes
-        malt.barrier()
         return totals
 
     def _sums(self) -> malt.Statistics:

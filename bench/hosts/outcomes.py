@@ -57,7 +57,7 @@ and those that MALT counts (`bytes_across` of `--json`).
 {table}
 
 An iteration of L-BFGS on sharded weights moves 1.4 MB of rows, beside which headers of TCP and acknowledgements take
-2 %. Ranks come together seven times meanwhile, in barriers and for scalars. Each costs 4 to 7 KB on the way, and
+1.4 %. Ranks come together four times meanwhile, in a barrier and for scalars. Each costs 4 to 5 KB on the way, and
 nothing, or some bytes, in MALT's count.
 
 Under asp the ten epochs of a rank are over in 0.1 s, on its own rows alone where few models have come by then. With

@@ -22,6 +22,9 @@ from dstorm.view import View
 DEPARTED, DESERTED, OPEN, FINAL, JOINING = 1, 2, 4, 8, 16
 """Flags of a word: the rank has departed; it knows of a rank that has; it has open vectors; the barrier that it has
 entered is the final one; it asks to be admitted, and is no member yet."""
+MARKS = 32, 64
+"""The same: it has marked the last barrier of an even, or of an odd number, that it has entered. So a rank that has
+left a barrier can read the marks of all, until it enters the next one."""
 
 
 class Word(NamedTuple):
@@ -42,7 +45,7 @@ class Word(NamedTuple):
     heartbeats: int = 0
     """Number of its heartbeats that are not steps."""
     flags: int = 0
-    """DEPARTED, DESERTED, OPEN and FINAL."""
+    """DEPARTED, DESERTED, OPEN, FINAL, JOINING and MARKS."""
     awaited: int = 0
     """The ranks that it waits for; 0: it does not wait, or has not waited for long."""
     evicted: int = 0

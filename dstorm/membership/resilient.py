@@ -239,11 +239,14 @@ class SurvivingTransport(BarrierTransport):
             self._collectives.broadcast(array, root)
         self._report()
 
-    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
+    def barrier(
+        self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
+    ) -> bool:  # fmt: skip
         """As `Transport.barrier`. Collective."""
         self._check_admitted(what)
         lost = self._barrier.enter(what, patience_s, final)
         self._report(lost if final else None)
+        return True
 
     def set_deadline(self, deadline_s: float) -> None:
         """As `Transport.set_deadline`. Local."""

@@ -26,20 +26,29 @@ _CRC_BITS = 30
 
 
 class Cells:
-    """The layout of the cells of `size` ranks, and what was read from them. `stamped`: whether ranks may come back."""
+    """The layout of the cells of `size` ranks, and what was read from them.
 
-    def __init__(self, size: int, stamped: bool = False) -> None:
+    `stamped`: whether ranks may come back. The first cell begins at byte `start`, and each other one `stride` bytes
+    after the one before, by default its length.
+    """
+
+    def __init__(self, size: int, stamped: bool = False, start: int = 0, stride: int = 0) -> None:
         self._mask_bits = 8 * -(-size // 8)
         self._masks_nbytes = _MASKS * self._mask_bits // 8
         self._stamps = struct.Struct(f"<{size if stamped else 0}q")
         self._body_nbytes = self._masks_nbytes + _NUMBERS.size + self._stamps.size
         self._header_at = NAME_NBYTES + -(-self._body_nbytes // _LINE) * _LINE
         self.nbytes = self._header_at + header.NBYTES
-        """Length of one cell. The cell of rank r begins at r * nbytes."""
+        """Length of one cell."""
+        self._start, self._stride = start, stride or self.nbytes
         self.flags_at = NAME_NBYTES + self._masks_nbytes + _NUMBERS.size - 8
         """Offset of the low byte of the flags in a cell."""
         self._read: dict[int, tuple[bytes, Word]] = {}
         """The bytes and the word that were read last, by rank, as most polls find the same."""
+
+    def at(self, rank: int) -> int:
+        """Where the cell of `rank` begins. Pure."""
+        return rank * self._stride + self._start
 
     def write(self, cell: Bytes, word: Word, name: bytes) -> None:
         """Write `word` and `name` into `cell`. Local."""
@@ -56,7 +65,7 @@ class Cells:
 
     def read(self, memory: Bytes, rank: int) -> Word | None:
         """The word of `rank` in `memory`; None where it is being written, or never was. Local."""
-        start = rank * self.nbytes
+        start = self.at(rank)
         found = memory.data[start : start + self.nbytes].tobytes()
         before = self._read.get(rank)
         if before is not None and before[0] == found:
@@ -83,7 +92,7 @@ class Cells:
 
     def name(self, memory: Bytes, rank: int, checksum: int) -> str:
         """The name of the call in the cell of `rank`, whose word has this `checksum` of the name. Local."""
-        name = memory[rank * self.nbytes :][:NAME_NBYTES].tobytes().rstrip(b"\0")
+        name = memory[self.at(rank) :][:NAME_NBYTES].tobytes().rstrip(b"\0")
         return name.decode(errors="replace") if zlib.crc32(name) == checksum else "another call"
 
 

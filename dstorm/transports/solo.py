@@ -77,7 +77,7 @@ class SoloWindow:
 class SoloTransport:
     """One rank without peers, in real time."""
 
-    rank, size = 0, 1
+    rank, size, meetings = 0, 1, 0
     waiting = None
     trace: Trace | None = None
     returns: Any = None
@@ -114,8 +114,11 @@ class SoloTransport:
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`: nothing."""
 
-    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
-        """As `Transport.barrier`: nothing."""
+    def barrier(
+        self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
+    ) -> bool:  # fmt: skip
+        """As `Transport.barrier`, of this rank alone. Local."""
+        return mark
 
     def calling(self, what: str) -> AbstractContextManager[None]:
         """As `Transport.calling`: nothing."""

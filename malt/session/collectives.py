@@ -51,9 +51,10 @@ def barrier() -> None:
     """
     current = session.world()
     with current.transport.calling("malt.barrier"):
-        if current.sharded or not current.notes.are_due:  # else the exchange of notes is the barrier
+        if current.sharded:
+            current.settle_pushes("malt.barrier")
+        elif not current.notes.are_due:  # else the exchange of notes is the barrier
             current.transport.barrier("malt.barrier")
-        current.settle_pushes("malt.barrier")
         current.notes.compare(current.transport)
 
 

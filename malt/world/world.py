@@ -222,15 +222,19 @@ class World:
         return is_lowest
 
     def settle_pushes(self, call: str) -> None:
-        """Add what was pushed to sharded vectors before all ranks entered the last barrier. Collective.
+        """Add what was pushed to sharded vectors before this call, by any rank. Collective.
 
-        Returns once all ranks have done so. `call`: the call of the user. PeerLost, on all ranks: one has failed with
-        its part of an open vector.
+        Returns once all ranks have done so: after one barrier, where no rank has pushed since the ranks met last, else
+        after two. `call`: the call of the user. PeerLost, on all ranks: one has failed with its part of an open vector.
         """
         if vectors := self.sharded:
             for vector in vectors:
-                vector.settle()
-            self.ending.meet(self, call)
+                vector.settle()  # all that was pushed before the ranks met last has come
+            met = self.transport.meetings
+            if self.transport.barrier(call, mark=any(vector.pushed_at == met for vector in vectors)):
+                for vector in vectors:
+                    vector.settle()
+                self.ending.meet(self, call)
             self.grow([vector for vector in vectors if isinstance(vector, SparseShardedVector)])
 
     def grow(self, vectors: Sequence[SparseShardedVector]) -> None:

@@ -46,6 +46,8 @@ class OwnedVector(Operand, Shared):
         self._pushes = PushQueues(transport, layout, self._queues, self._add, name)
         self._waiting = Waiting(transport, deadline_s, self._queues.notice)
         self._is_held = False
+        self.pushed_at = -1
+        """How many barriers this rank had entered when it pushed last; -1: it has not pushed."""
         transport.duties.append(self._absorb)
 
     def pull(self, index: Any = None, out: Array | None = None) -> Array:
@@ -92,7 +94,10 @@ class OwnedVector(Operand, Shared):
             for owner, theirs, some in pieces:
                 if owner == self._rank:
                     self._add(theirs, some)
-            self._pushes.send([piece for piece in pieces if piece[0] != self._rank])
+            try:
+                self._pushes.send([piece for piece in pieces if piece[0] != self._rank])
+            finally:
+                self.pushed_at = self._transport.meetings
 
     def close(self) -> None:
         """Close it. Collective. A second call does nothing.

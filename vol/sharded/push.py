@@ -22,6 +22,8 @@ DEPTH: Final = 4
 MESSAGE_NBYTES: Final = 1 << 16
 MOST_NBYTES: Final = 1 << 20
 """The longest payload of a small and of a large vector, where a row is not longer."""
+_FEW: Final = 8
+"""Messages of fewer ranks are longer, and need fewer headers. Those from all others take as much memory together."""
 _SHARE: Final = 20
 """The queues of a rank take so much less memory than its part, where the part is large."""
 _NUMBER_NBYTES: Final = 8
@@ -34,7 +36,8 @@ def queue_layout(layout: ShardLayout) -> Layout:
     """The layout of the queues of a sharded vector, with its parts behind them. Pure."""
     rows, row = max(map(layout.count, layout.ranks)), layout.row_nbytes + _NUMBER_NBYTES
     share = max(map(layout.nbytes, layout.ranks)) // (_SHARE * DEPTH * len(layout.ranks))
-    longest = min(rows * row, max(MESSAGE_NBYTES, min(share, MOST_NBYTES)))
+    small = MESSAGE_NBYTES * max(_FEW // len(layout.ranks), 1)
+    longest = min(rows * row, max(small, min(share, MOST_NBYTES)))
 
     def others(rank: int) -> list[int]:
         return [one for one in layout.ranks if one != rank]

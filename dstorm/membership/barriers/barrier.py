@@ -21,7 +21,7 @@ import numpy as np
 from dstorm.errors import ClosedError, DeadlinePassed, MismatchedCalls, PeerLost
 from dstorm.membership.barriers.calls import Calls
 from dstorm.membership.barriers.wait_monitor import WaitMonitor
-from dstorm.membership.decision import DEPARTED, DESERTED, FINAL, OPEN, Membership, mask, ranks
+from dstorm.membership.decision import DEPARTED, DESERTED, FINAL, MARKS, OPEN, Membership, Word, mask, ranks
 from dstorm.membership.status import NAME_NBYTES, Cells
 from dstorm.transport import Transport, Window
 from dstorm.turn import Turn
@@ -72,7 +72,7 @@ class Barrier(WaitMonitor):
         self._name = b""
         self.calls = Calls()
         """The collective calls that its barriers are part of."""
-        self._flags = self._steps = self._heartbeats = self._open = self._awaited = 0
+        self._flags = self._steps = self._heartbeats = self._open = self._awaited = self._marked = 0
         self._evicted_at = {}
         self._is_inside = False
         now = transport.clock()
@@ -103,6 +103,12 @@ class Barrier(WaitMonitor):
         self._heartbeat_s = min(deadline_s / _HEARTBEATS_A_DEADLINE, _LONGEST_HEARTBEAT_S)
 
     @property
+    def is_marked(self) -> bool:
+        """Whether any rank has marked the barrier that this rank has left last: the same on all ranks. Local."""
+        mark = MARKS[self._membership.own.entered % 2]
+        return bool(self._flags & mark) or any(self._membership.words[rank].flags & mark for rank in self._others)
+
+    @property
     def next_number(self) -> int:
         """The number of the next barrier. Local."""
         return self._membership.own.entered + 1
@@ -116,11 +122,14 @@ class Barrier(WaitMonitor):
     def check_now_and_then(self) -> None:
         """Check for failed ranks where the last time was a while ago; here nothing, as none can fail. One-sided."""
 
-    def enter(self, what: str, patience_s: float | None = None, final: bool = False) -> frozenset[int]:
+    def enter(
+        self, what: str, patience_s: float | None = None, final: bool = False, mark: bool = False
+    ) -> frozenset[int]:  # fmt: skip
         """Return when all live ranks have entered the barrier: the ranks that had failed. Collective.
 
         The result is the same on all ranks. A `final` barrier ends the session: its result lacks ranks that entered it,
-        as these may have ended since.
+        as these may have ended since. `mark`: what `is_marked` tells. A barrier that is entered once more, after
+        DeadlinePassed, keeps the mark that it had: others may have left it.
 
         DeadlinePassed: the missing ranks have given no heartbeat for the deadline, or have not come within
         `patience_s`; a later call waits for them again. PeerLost: a missing rank has departed. MismatchedCalls: a rank
@@ -128,7 +137,7 @@ class Barrier(WaitMonitor):
         a collective call.
         """
         with self._turn.taken(what):
-            return self._enter(self.calls.name(what), patience_s, final)
+            return self._enter(self.calls.name(what), patience_s, final, mark)
 
     @contextlib.contextmanager
     def calling(self, what: str) -> Iterator[None]:
@@ -136,7 +145,7 @@ class Barrier(WaitMonitor):
         with self._turn.taken(what), self.calls.calling(what, self._transport.trace):
             yield
 
-    def _enter(self, what: str, patience_s: float | None, final: bool) -> frozenset[int]:
+    def _enter(self, what: str, patience_s: float | None, final: bool, mark: bool) -> frozenset[int]:
         if self._flags & DEPARTED:
             raise ClosedError(f"{what}: this rank has departed")
         with self._publishing:
@@ -144,7 +153,8 @@ class Barrier(WaitMonitor):
             generation = self._membership.enter(zlib.crc32(self._name))
             self._is_inside = True
             self._flags = self._flags | FINAL if final else self._flags & ~FINAL
-            self._publish()
+            self._set_mark(generation, mark)
+            self._publish_to(self._membership.others(), enters=not final)
         decision = self._decision(generation, what)
         if decision is None:
             decision = self._wait(generation, what, patience_s, final)
@@ -152,6 +162,11 @@ class Barrier(WaitMonitor):
         self._check_names(what, generation)
         words = self._membership.words
         return frozenset(rank for rank in ranks(decision) if not final or words[rank].entered < generation)
+
+    def _set_mark(self, generation: int, mark: bool) -> None:
+        if generation > self._marked:
+            self._marked, bit = generation, MARKS[generation % 2]
+            self._flags = self._flags | bit if mark else self._flags & ~bit
 
     def _missing(self, generation: int) -> list[int]:
         """The ranks that have not entered; where all have, the ranks that may not know that yet."""
@@ -221,6 +236,7 @@ class Barrier(WaitMonitor):
     def _withdraw(self) -> None:
         with self._publishing:
             self._membership.withdraw()
+            self._heartbeats += 1  # the word is a newer one, also where ranks must tell two of them apart
         self._is_inside = False
 
     def _decision(self, generation: int, what: str) -> int | None:
@@ -268,7 +284,7 @@ class Barrier(WaitMonitor):
 
     def _flags_of(self, rank: int) -> int:
         """The flags of `rank` as they are in memory, perhaps torn. They serve as a hint."""
-        flags: int = self._window.memory.data[rank * self._cells.nbytes + self._cells.flags_at]
+        flags: int = self._window.memory.data[self._cells.at(rank) + self._cells.flags_at]
         return flags
 
     def _publish_soon(self) -> None:
@@ -281,22 +297,31 @@ class Barrier(WaitMonitor):
     def _publish(self) -> None:
         self._publish_to(self._membership.others())
 
-    def _publish_to(self, others: Sequence[int]) -> None:
+    def _publish_to(self, others: Sequence[int], enters: bool = False) -> None:
+        """Publish the word of this rank to `others`. `enters`: they look for it until they have seen it."""
         with self._publishing:  # a heartbeat may come from another thread
             word = self._membership.own._replace(
                 steps=self._steps, heartbeats=self._heartbeats, flags=self._flags, awaited=self._awaited,
                 evicted=mask(self._evicted_at),
             )  # fmt: skip
             self._cells.write(self._cell, word, self._name)
-            for peer in others:
-                self._window.put(self._cell, peer, self._rank * self._cells.nbytes)
-            if others:
-                self._window.flush(others)
+            self._send(others, enters)
             self._published_at = self._transport.clock()
+
+    def _send(self, others: Sequence[int], enters: bool) -> None:
+        """Put the cell of this rank to `others`. `enters`: as that of `_publish_to`."""
+        for peer in others:
+            self._window.put(self._cell, peer, self._cells.at(self._rank))
+        if others:
+            self._window.flush(others)
+
+    def _word(self, rank: int) -> Word | None:
+        """The word of `rank` in this rank's memory; None where it is being written, or never was."""
+        return self._cells.read(self._window.memory, rank)
 
     def _read(self, rank: int) -> int:
         """Read the word of `rank`; return the ranks that it has marked failed and this rank has not, as a mask."""
-        word = self._cells.read(self._window.memory, rank)
+        word = self._word(rank)
         if word is None:
             return 0
         if word != self._membership.words[rank]:

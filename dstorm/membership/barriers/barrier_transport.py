@@ -35,6 +35,11 @@ class BarrierTransport:
         """As `Transport.count_step`. One-sided. It is the barrier's own, without a call between."""
         return self._barrier.count_step
 
+    @property
+    def meetings(self) -> int:
+        """As `Transport.meetings`. Local."""
+        return self._barrier.next_number - 1
+
     def heartbeat(self) -> None:
         """As `Transport.heartbeat`. One-sided."""
         self._barrier.heartbeat()

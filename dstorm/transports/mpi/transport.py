@@ -16,9 +16,11 @@ from mpi4py import MPI
 from numpy.typing import NDArray
 
 from dstorm import reduction
-from dstorm.membership.barriers import barrier
+from dstorm.membership import letters
+from dstorm.membership.barriers import barrier, gathering
 from dstorm.membership.barriers.barrier import Barrier
 from dstorm.membership.barriers.barrier_transport import BarrierTransport
+from dstorm.membership.barriers.gathering import GatheringBarrier
 from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space
@@ -35,8 +37,6 @@ _BROADCAST_NBYTES = 1 << 30
 _REDUCE_NBYTES = 1 << 23
 """Bytes that are reduced at once, so that buffers stay small."""
 _COMBINE = {"mean": MPI.SUM, "sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
-_LENGTH_NBYTES, _BLOCK_NBYTES = 8, 256
-"""What each rank sends first in an allgather over several hosts: the length of its data, and as much of them."""
 _LEAST_BLOCK = 256
 """The fewest elements that one rank reduces, where a piece has as many. Fewer are not worth a message."""
 
@@ -58,10 +58,9 @@ class MpiTransport(BarrierTransport):
         self._transfer: TransferThread | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
         self._has_barrier = False
+        self._gathering: GatheringBarrier | None = None
         self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
-        self._spans_hosts = False
         self.hosts = self._find_hosts()
-        self._spans_hosts = progress.spans_hosts(self.hosts)
         mine = self.hosts[self.rank]
         self.view = View(self.size)
         self.duties: list[Callable[[], object]] = []
@@ -74,8 +73,12 @@ class MpiTransport(BarrierTransport):
             self._exchange(connections.partners(self.rank, self.size))
             self._take_turns()
         self.may_send_ahead = MPI.Query_thread() == MPI.THREAD_MULTIPLE or self._lock is not None
-        self._barrier_window = self.window(barrier.nbytes(self.size))
-        self._barrier = Barrier(self, self._barrier_window, deadline_s)
+        if progress.spans_hosts(self.hosts):
+            self._barrier_window = self.window(gathering.nbytes(self.size))
+            self._barrier = self._gathering = GatheringBarrier(self, self._barrier_window, deadline_s)
+        else:
+            self._barrier_window = self.window(barrier.nbytes(self.size))
+            self._barrier = Barrier(self, self._barrier_window, deadline_s)
         self._has_barrier = True
         if progress.spans_hosts(self.hosts):
             self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
@@ -106,6 +109,8 @@ class MpiTransport(BarrierTransport):
         level = MPI.Query_thread()
         if level >= MPI.THREAD_SERIALIZED:
             self._helper = progress.Helper(self._poll)
+            if self._gathering is not None:
+                self._gathering.leaves_puts = True
         if level < MPI.THREAD_MULTIPLE and self.rank == 0:
             print(progress.ADVICE[level == MPI.THREAD_SERIALIZED], file=sys.stderr)
 
@@ -134,9 +139,7 @@ class MpiTransport(BarrierTransport):
         MemoryError, on all ranks: the /dev/shm of a host cannot hold the parts of its ranks. Nothing is allocated then.
         """
         wanted = np.array([min(nbytes, _MOST_NBYTES), shm_space.free_nbytes()], np.int64)
-        table = np.empty((self.size, 2), wanted.dtype)
-        with self._last_barrier("MPI_Allgather"):
-            self._comm.Allgather(wanted, table)
+        table = np.frombuffer(b"".join(self.allgather(wanted.tobytes())), wanted.dtype).reshape(-1, 2)
         shm_space.check(self.hosts, table[:, 0].tolist(), table[:, 1].tolist())
         # Inside a host a flush waits for no rank, and needs no watchdog.
         watchdog = self._watchdog if progress.spans_hosts(self.hosts) else None
@@ -158,28 +161,22 @@ class MpiTransport(BarrierTransport):
 
     def allgather(self, data: bytes) -> list[bytes]:
         """As `Transport.allgather`. Collective."""
-        if self._spans_hosts:
-            return self._allgather_across(data)
-        lengths = np.empty(self.size, np.int64)
-        with self._last_barrier("MPI_Allgatherv"):
-            self._comm.Allgather(np.array([len(data)], np.int64), lengths)
-            everything = np.empty(int(lengths.sum()), np.uint8)
-            self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
-        return _parts(everything, lengths)
+        call, lengths = "MPI_Allgatherv", np.empty(self.size, np.int64)
+        if self._gathering is None:
+            with self._last_barrier(call):
+                self._comm.Allgather(np.array([len(data)], np.int64), lengths)
+                return self._allgatherv(data, lengths)
+        self._drain(call)
+        found = self._gathering.gather(call, data)
+        lengths[:] = [one.length for one in found]
+        if lengths.max() <= letters.MOST:
+            return [one.data for one in found]
+        with self._calling(call):
+            return self._allgatherv(data, lengths)
 
-    def _allgather_across(self, data: bytes) -> list[bytes]:
-        """As `allgather`, in one call of MPI where all `data` are short: to other hosts each takes a while."""
-        block, blocks = np.zeros(_BLOCK_NBYTES, np.uint8), np.empty((self.size, _BLOCK_NBYTES), np.uint8)
-        block[:_LENGTH_NBYTES].view(np.int64)[0] = len(data)
-        first = data[: _BLOCK_NBYTES - _LENGTH_NBYTES]
-        block[_LENGTH_NBYTES : _LENGTH_NBYTES + len(first)] = np.frombuffer(first, np.uint8)
-        with self._last_barrier("MPI_Allgather"):
-            self._comm.Allgather(block, blocks)
-            lengths = blocks[:, :_LENGTH_NBYTES].copy().view(np.int64).reshape(-1)
-            if lengths.max() <= _BLOCK_NBYTES - _LENGTH_NBYTES:
-                return [one[_LENGTH_NBYTES:][:length].tobytes() for one, length in zip(blocks, lengths, strict=True)]
-            everything = np.empty(int(lengths.sum()), np.uint8)
-            self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
+    def _allgatherv(self, data: bytes, lengths: NDArray[np.int64]) -> list[bytes]:
+        everything = np.empty(int(lengths.sum()), np.uint8)
+        self._comm.Allgatherv(np.frombuffer(data, np.uint8), (everything, lengths))
         return _parts(everything, lengths)
 
     def alltoall(self, parts: Mapping[int, Bytes]) -> dict[int, Bytes]:
@@ -253,17 +250,24 @@ class MpiTransport(BarrierTransport):
             for start in range(0, data.size, _BROADCAST_NBYTES):
                 self._comm.Bcast(data[start : start + _BROADCAST_NBYTES], root or 0)
 
-    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
+    def barrier(
+        self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
+    ) -> bool:  # fmt: skip
         """As `Transport.barrier`. Collective."""
-        if self.carrier is not None:
-            start = self.clock()
-            self.carrier.drain(what, patience_s)
-            if patience_s is not None:
-                patience_s = max(0.0, patience_s - (self.clock() - start))
-        if self._has_barrier:
-            self._barrier.enter(what, patience_s, final)
-        else:
+        patience_s = self._drain(what, patience_s)
+        if not self._has_barrier:
             self._comm.Barrier()
+            return True
+        self._barrier.enter(what, patience_s, final, mark)
+        return self._barrier.is_marked
+
+    def _drain(self, what: str, patience_s: float | None = None) -> float | None:
+        """Wait until what this rank has scattered has arrived; return what is left of its patience."""
+        if self.carrier is None:
+            return patience_s
+        start = self.clock()
+        self.carrier.drain(what, patience_s)
+        return None if patience_s is None else max(0.0, patience_s - (self.clock() - start))
 
     def poll_failures(self, quietly: bool = False) -> None:
         """As `attend`: the failure of a rank ends the job. One-sided."""

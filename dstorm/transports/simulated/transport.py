@@ -112,6 +112,7 @@ class SimulatedTransport:
         self.local_peers: frozenset[int] = frozenset()
         self.view = _view(self.size)
         self.duties: list[Callable[[], object]] = []
+        self.meetings = 0
         self.library = "in process"
         self._calls = Calls()
         self._rounds = group.carrier(self, deadline_s)
@@ -161,13 +162,16 @@ class SimulatedTransport:
         mine = array.copy() if self.rank == root else None
         array[...] = self._gather("broadcast", mine, "broadcast").things[root]
 
-    def barrier(self, what: str = "barrier", patience_s: float | None = None, final: bool = False) -> None:
+    def barrier(
+        self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
+    ) -> bool:  # fmt: skip
         """As `Transport.barrier`. Collective."""
-        self._gather(what, None, patience_s=patience_s)
+        return any(self._gather(what, mark, patience_s=patience_s).things)
 
     def _gather(self, what: str, thing: Any, kind: str = "", patience_s: float | None = None) -> Collective:
         if self.carrier is not None:
             self.carrier.drain(what, patience_s)
+        self.meetings += 1
         meanwhile = self.attend if self.duties else None
         return self._group.gather(self.rank, self._calls.name(what), thing, meanwhile, kind)
 

@@ -282,6 +282,19 @@ def test_a_model_that_is_worse_than_zeros_is_warned_of(run, two, three, capsys, 
     assert report["final"]["objective"] == pytest.approx(at_zeros) and capsys.readouterr().err == ""
 
 
+def test_sums_of_sharded_gradients_are_in_at_once():
+    """Where nothing else has added what the others have pushed."""
+
+    def live(rank):
+        weights, block = Sharded((9,)), Block(None, np.arange(9))
+        weights.seen(weights.w, block)
+        session.world().transport.duties.clear()
+        gradient, totals = weights.added(np.full(9, rank + 1.0), block, [1.0] * NUMBERS, 0.5)
+        assert weights.local(gradient).tolist() == [6] * 3 and totals.tolist() == [4.5, *[3] * (NUMBERS - 1)]
+
+    malt.simulate(live, 3)
+
+
 @pytest.mark.parametrize("call", ["pull", "push"])
 def test_a_part_that_one_rank_knows_to_be_lost_is_the_same_error_on_all(call):
     def live(rank):

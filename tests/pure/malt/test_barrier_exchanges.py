@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import malt
@@ -43,3 +44,25 @@ def test_a_barrier_is_one_exchange(monkeypatch):
 
     first, last, sharded = malt.simulate(live, 2)[0]
     assert first == ("allgather",) and last == ("barrier", "barrier") and sharded == ["barrier"]
+
+
+def test_a_barrier_is_two_where_a_rank_has_pushed_since_the_ranks_met_last():
+    """To a sharded vector. The owners add that between the two."""
+
+    def live(rank):
+        s, transport = malt.sharded(4), malt.init().transport
+        for _ in range(MOST):
+            malt.barrier()
+
+        def exchanges(pushes, meets):
+            if pushes:
+                s.push(np.ones(4))
+            if meets:
+                malt.allreduce(np.ones(1))
+            before = transport.meetings
+            malt.barrier()
+            return transport.meetings - before
+
+        return [exchanges(*one) for one in ((False, False), (rank == 1, False), (rank == 1, True), (False, False))]
+
+    assert malt.simulate(live, 2) == [[1, 2, 1, 1]] * 2

@@ -189,6 +189,30 @@ def test_after_a_barrier_all_pushes_are_in(seed):
     everywhere(program, 3, seed)
 
 
+@pytest.mark.parametrize("seed", range(20))
+def test_pushes_before_any_exchange_are_in_after_a_barrier(seed):
+    """All of them, where some ranks have pushed since the ranks met last and others have not, or none has."""
+
+    def live(rank):
+        s, random = malt.sharded(7), np.random.default_rng(seed)
+        for _ in range(40):
+            malt.barrier()  # the first ones exchange more
+        total = 0
+        for _ in range(12):
+            early, late, meets = random.random((3, 3)) < 0.5
+            for pushes in (early, late):
+                if pushes[rank]:
+                    s.push(np.ones(7))
+                total += int(pushes.sum())
+                if pushes is early and meets[0]:
+                    malt.allreduce(np.ones(1))
+            malt.barrier()
+            assert s.pull().tolist() == [total] * 7
+            malt.barrier()
+
+    malt.simulate(live, 3, seed=seed)
+
+
 @pytest.mark.parametrize("seed", range(4))
 def test_ranks_that_push_to_each_other_never_wait_in_a_circle(seed):
     """Also to different vectors; and what an owner computes meanwhile keeps what comes."""
@@ -431,6 +455,15 @@ def test_close_is_collective_and_twins_go_on():
     everywhere(program, 3)
 
 
+def test_few_ranks_push_in_longer_messages(monkeypatch):
+    monkeypatch.undo()
+
+    def capacity(size):
+        return push.queue_layout(ShardLayout((1 << 20, 1), tuple(range(size)), np.dtype("float64"))).capacity
+
+    assert [capacity(size) >> 10 for size in (2, 4, 8, 16)] == [256, 128, 64, 64]
+
+
 def test_a_push_that_no_sender_would_make_is_not_read():
     layout = ShardLayout((10, 2), (0, 1), np.dtype("float32"))
     values = np.arange(6, dtype=np.float32).reshape(3, 2)
@@ -525,8 +558,9 @@ def test_scalars_are_refused_when_the_session_is_over():
     everywhere(program, 2)
 
 
-def test_after_a_barrier_pushes_are_in_also_where_a_thread_of_the_owner_is_at_work():
-    """The thread's zip goes on until the owner waits for it in the barrier."""
+@pytest.mark.parametrize("meets", [False, True])
+def test_after_a_barrier_pushes_are_in_also_where_a_thread_of_the_owner_is_at_work(meets):
+    """The thread's zip goes on until the owner waits for it in the barrier. `meets`: all have met after the push."""
     entered, may_end = threading.Event(), threading.Event()
 
     def program():
@@ -536,12 +570,14 @@ def test_after_a_barrier_pushes_are_in_also_where_a_thread_of_the_owner_is_at_wo
             while not entered.is_set():
                 pause(1)
             s.push(np.ones(8))
+            malt.allreduce(np.ones(1)) if meets else None
             malt.barrier()
             return
-        transport.pause = lambda polls: (may_end.set(), pause(polls))
         thread = threading.Thread(target=s.zip, args=[lambda part: (entered.set(), may_end.wait(9), part * 1)[-1]])
         thread.start()
         entered.wait(9)
+        malt.allreduce(np.ones(1)) if meets else None
+        transport.pause = lambda polls: (may_end.set(), pause(polls))
         try:
             malt.barrier()
             assert s.local.tolist() == [1] * 4

@@ -1,0 +1,123 @@
+"""Barriers over MPI: ranks pass on some bytes as they enter, and do not wait for their Puts. No rank can fail alone.
+
+A rank enters a barrier in a cell of its own for that: it has ENTRIES of them in the memory of each rank, taken in turn,
+each with room for a letter behind it (dstorm/membership/letters.py). Puts may overtake each other, so none may go to a
+cell to which another one may be under way. So a rank flushes when it comes to a cell again, once in ENTRIES barriers,
+and not in each. All else is published in one cell, as by `Barrier`, with a flush.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from dstorm.membership import letters
+from dstorm.membership.barriers.barrier import Barrier
+from dstorm.membership.decision import Word
+from dstorm.membership.letters import Letter
+from dstorm.membership.status import Cells
+from dstorm.transport import Bytes, Transport, Window
+
+ENTRIES: Final = 16
+
+
+def nbytes(size: int) -> int:
+    """Bytes that the barrier of `size` ranks takes of each rank's memory."""
+    cell = Cells(size).nbytes
+    return size * (cell + ENTRIES * (cell + letters.ROOM))
+
+
+class GatheringBarrier(Barrier):
+    """As `Barrier`. `window` has nbytes(transport.size) bytes and is used for nothing else."""
+
+    leaves_puts = False
+    """Whether a rank may leave a barrier before its Puts are complete: a thread of it calls MPI until they are."""
+
+    def __init__(self, transport: Transport, window: Window, deadline_s: float, **options: Any) -> None:
+        super().__init__(transport, window, deadline_s, **options)
+        cell = self._cells.nbytes
+        self._entries = Cells(self._size, start=self._size * cell, stride=cell + letters.ROOM)
+        self._left: dict[int, Bytes] = {}
+        """What was put and not waited for, by the number of the barrier: it must not change until then."""
+        self._mine: tuple[int, bytes] | None = None
+        """The number of the barrier at which this rank passes something on, and that; None: it does not."""
+        self._letters: dict[int, Letter] = {}
+        """Those of the other ranks at that barrier."""
+
+    def gather(self, what: str, data: bytes) -> list[Letter]:
+        """Return when all ranks have entered the barrier, as `enter`: the letters of all, by rank. Collective.
+
+        The errors of `enter`. All ranks of the barrier call this.
+        """
+        with self._turn.taken(what):
+            self._mine, self._letters = (self.next_number, data), {}
+            try:
+                self._enter(self.calls.name(what), None, final=False, mark=False)
+            finally:
+                self._mine = None
+        self._letters[self._rank] = Letter(len(data), data[: letters.MOST])
+        return [self._letters[rank] for rank in range(self._size)]
+
+    def _decision(self, generation: int, what: str) -> int | None:
+        decision = super()._decision(generation, what)
+        if decision is None or self._mine is None:
+            return decision
+        for rank in self._others:
+            if rank not in self._letters:
+                at = self._entries.at(_place(rank, generation)) + self._entries.nbytes
+                letter = letters.read(self._window.memory, at, generation)
+                if letter is None:
+                    return None
+                self._letters[rank] = letter
+        return decision
+
+    def _send(self, others: Sequence[int], enters: bool) -> None:
+        if not enters:
+            super()._send(others, enters)
+            return self._left.clear()
+        number = self._membership.own.entered
+        source = self._cell.copy()
+        if self._mine is not None:
+            source = np.concatenate([source, letters.written(*self._mine)])
+        if any((number - before) % ENTRIES == 0 for before in self._left):
+            self._flush(others)
+        for peer in others:
+            self._window.put(source, peer, self._entries.at(_place(self._rank, number)))
+        self._left[number] = source
+        if others and not self.leaves_puts:
+            self._flush(others)
+
+    def _flush(self, others: Sequence[int]) -> None:
+        self._window.flush(others)
+        self._left.clear()
+
+    def _word(self, rank: int) -> Word | None:
+        """The newest word of `rank`: what it has published, or a barrier that it has entered since."""
+        found, known = super()._word(rank), self._membership.words[rank]
+        newest = known if found is None else max(found, known, key=_age)
+        while True:
+            number = newest.entered + 1
+            entered = self._entries.read(self._window.memory, _place(rank, number))
+            if entered is None or entered.entered != number or _age(entered) < _age(newest):
+                return newest
+            newest = entered
+
+    def _name_of(self, rank: int) -> str:
+        word = self._membership.words[rank]
+        place = _place(rank, word.entered)
+        entered = self._entries.read(self._window.memory, place)
+        if entered is not None and entered.name == word.name:
+            return self._entries.name(self._window.memory, place, word.name)
+        return super()._name_of(rank)
+
+
+def _place(rank: int, number: int) -> int:
+    """The number of the cell in which `rank` enters barrier `number`."""
+    return rank * ENTRIES + number % ENTRIES
+
+
+def _age(word: Word) -> tuple[int, int]:
+    """What grows from each word of a rank to the next one in another cell."""
+    return word.steps + word.heartbeats, word.entered

@@ -1,0 +1,230 @@
+"""Barriers over MPI: what ranks pass on as they enter, and Puts that nobody waits for."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport
+from dstorm.membership import letters
+from dstorm.membership.barriers.gathering import ENTRIES, GatheringBarrier, nbytes
+
+pytestmark = pytest.mark.serial
+
+
+def run(size, seed, live, deadline_s=1.0):
+    group = Group(size, seed)
+
+    def start(rank):
+        transport = SimulatedTransport(group, rank)
+        mine = GatheringBarrier(transport, transport.window(nbytes(size)), deadline_s)
+        mine.leaves_puts = True
+        return live(rank, mine, transport)
+
+    return group.run(start)
+
+
+def data_of(rank, number):
+    """Of any length, also longer than a letter."""
+    return bytes([rank]) * (number * (rank + 1) * 37 % (letters.MOST + 40))
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_all_get_the_letters_of_all(seed):
+    """Ranks are up to two barriers apart in time; Puts arrive in pieces, and late."""
+
+    def live(rank, mine, transport):
+        mine.leaves_puts = seed % 4 > 0
+        for number in range(1, 9):
+            transport.pause((rank + seed) * number % 5)
+            if number % 3 == 0:
+                mine.enter("a test")
+            mine.heartbeat()
+            if number % 2:
+                mine._publish()  # as from another thread
+            found = mine.gather("a test", data_of(rank, number))
+            assert [one.length for one in found] == [len(data_of(other, number)) for other in range(3)]
+            assert [one.data for one in found] == [data_of(other, number)[: letters.MOST] for other in range(3)]
+
+    run(3, seed, live)
+
+
+@pytest.mark.parametrize("number", [1, 2])
+def test_a_heartbeat_just_before_a_barrier_leaves_the_last_letter_as_it_is(number):
+    """Rank 1 reads it only then: it is late in the barrier that rank 0 has left."""
+    heard = []
+
+    def live(rank, mine, transport):
+        enter, decision = mine._enter, mine._decision
+
+        def early(*arguments, **options):
+            mine._publish()
+            heard.append(1)
+            return enter(*arguments, **options)
+
+        def late(*arguments):
+            while not heard:
+                transport.pause(1)
+            return decision(*arguments)
+
+        for _ in range(1, number):
+            mine.enter("a test")
+        if rank == 0:
+            mine.gather("a test", b"first")
+            mine._enter = early
+            mine.gather("a test", b"second")
+        else:
+            mine._decision = late
+            assert mine.gather("a test", b"")[0].data == b"first"
+            assert mine.gather("a test", b"")[0].data == b"second"
+
+    run(2, 0, live)
+
+
+def test_a_cell_that_comes_before_its_letter_is_not_enough():
+    """Rank 1 has looked at the cell of rank 0 when the letter comes."""
+    looks = []
+
+    def live(rank, mine, transport):
+        put, rest, decision = mine._window.put, [], mine._decision
+
+        def cell_alone(source, peer, offset):
+            end = mine._cells.nbytes
+            put(source[:end].copy(), peer, offset)
+            rest.append((source[end:].copy(), peer, offset + end))
+
+        def letter(*arguments):
+            mine._window.flush([1])
+            while len(looks) < 9:
+                transport.pause(1)
+            while rest:
+                put(*rest.pop())
+            return decision(*arguments)
+
+        if rank == 0:
+            mine._window.put, mine._decision = cell_alone, letter
+        else:
+            mine._decision = lambda *arguments: (looks.append(1), decision(*arguments))[1]
+        assert [one.data for one in mine.gather("a test", b"ab")] == [b"ab", b"ab"]
+
+    run(2, 0, live)
+
+
+def test_a_letter_that_is_not_whole_is_not_read():
+    memory, data = np.zeros(letters.ROOM + 64, np.uint8), b"some bytes"
+    source = letters.written(7, data)
+    memory[64 : 64 + len(source)] = source
+    assert letters.read(memory, 64, 7) == (len(data), data)
+    assert letters.read(memory, 64, 9) is None
+    for place in range(64, 64 + len(source)):
+        memory[place] ^= 1
+        assert letters.read(memory, 64, 7) is None
+        memory[place] ^= 1
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_all_know_whether_any_has_marked_a_barrier(seed):
+    marks = np.random.default_rng(seed).random((12, 3)) < 0.3
+
+    def live(rank, mine, transport):
+        for mine_marked, all_marked in zip(marks[:, rank], marks.any(1), strict=True):
+            transport.pause((rank * 5 + seed) % 4)
+            mine.enter("a test", mark=mine_marked)
+            for _ in range(rank * seed % 5):  # others may have entered the next one meanwhile
+                transport.pause(3)
+            assert mine.is_marked == all_marked
+
+    run(3, seed, live)
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_a_barrier_that_is_entered_again_keeps_its_mark(first):
+    """The other rank may have left it, and has read the mark."""
+
+    def live(rank, mine, transport):
+        if rank == 1:
+            for _ in range(200):
+                transport.pause(30)
+            mine.enter("a test")
+        else:
+            with pytest.raises(DeadlinePassed):
+                mine.enter("a test", mark=first)
+            mine.enter("a test", mark=not first)
+        assert mine.is_marked == first
+        mine.enter("another", mark=rank == 0)
+        assert mine.is_marked
+
+    run(2, 0, live)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+def test_a_rank_that_withdraws_from_a_barrier_has_not_entered_it(count):
+    """Its older word, in its other cell, says that it has. Then it has no heartbeat, and departs."""
+
+    def live(rank, mine, transport):
+        for _ in range(count):
+            mine.enter("a test")
+        if rank == 0:
+            with pytest.raises(DeadlinePassed):
+                mine.enter("another", patience_s=0.1)
+            mine.depart()
+        else:
+            while transport.clock() < 0.5:
+                transport.pause(30)
+            mine.check()
+            assert mine._membership.words[0].entered == count
+            with pytest.raises(PeerLost, match="departed"):
+                mine.enter("another")
+
+    run(2, 0, live)
+
+
+class Ordered:
+    """A window in which no Put goes to bytes to which another one of this rank is under way."""
+
+    def __init__(self, window, transport):
+        self._window, self._pending, self.flushes = window, lambda: transport._group.pending[transport.rank], 0
+
+    def __getattr__(self, name):
+        return getattr(self._window, name)
+
+    def put(self, source, peer, offset):
+        target = self._window._parts[peer][offset : offset + source.nbytes]
+        assert not any(np.may_share_memory(target, under_way) for _, _, under_way in self._pending())
+        self._window.put(source, peer, offset)
+
+    def flush(self, peers):
+        self._window.flush(peers)
+        self.flushes += 1
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_no_put_overtakes_another(seed):
+    """A rank waits for one only where the receiver may not have seen it, and once in a while for all."""
+
+    def live(rank, mine, transport):
+        window = mine._window = Ordered(mine._window, transport)
+        for number in range(3 * ENTRIES):
+            transport.pause((rank + seed) * number % 4)
+            mine.enter("a test")
+        flushes = window.flushes
+        mine._publish()
+        mine._publish()
+        mine.enter("the end", final=True)
+        assert window.flushes - flushes == 3
+        return flushes
+
+    assert run(3, seed, live) == [2] * 3
+
+
+def test_the_last_barrier_and_ranks_without_help_wait_for_their_puts():
+    def live(rank, mine, transport):
+        window = mine._window = Ordered(mine._window, transport)
+        counts = []
+        for leaves, final in ((True, False), (False, False), (True, True)):
+            mine.leaves_puts = leaves
+            mine.enter("a test", final=final)
+            counts.append(window.flushes)
+        return counts
+
+    assert run(2, 0, live) == [[0, 1, 2]] * 2
