@@ -205,7 +205,10 @@ class Transport(Protocol):
 
     @property
     def meetings(self) -> int:
-        """How many barriers this rank has entered, those of other collective calls too. Local."""
+        """How many barriers this rank has entered, those of other collective calls too. Local.
+
+        One more while it is about to enter one: what another thread sends then may not be there when all have met.
+        """
 
     def barrier(
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False

@@ -231,10 +231,14 @@ class World:
             for vector in vectors:
                 vector.settle()  # all that was pushed before the ranks met last has come
             met = self.transport.meetings
-            if self.transport.barrier(call, mark=any(vector.pushed_at == met for vector in vectors)):
+            fresh = [vector for vector in vectors if vector.pushed_at >= met]
+            if self.transport.barrier(call, mark=bool(fresh)):
                 for vector in vectors:
                     vector.settle()
                 self.ending.meet(self, call)
+            else:
+                for vector in fresh:  # it was entered before that, and has passed its deadline: the next one is marked
+                    vector.pushed_at = self.transport.meetings
             self.grow([vector for vector in vectors if isinstance(vector, SparseShardedVector)])
 
     def grow(self, vectors: Sequence[SparseShardedVector]) -> None:

@@ -66,6 +66,8 @@ class Barrier(WaitMonitor):
         self._others = [rank for rank in range(size) if rank != self._rank]
         self._cells = Cells(size, self._stamped)
         self._cell = np.zeros(self._cells.nbytes, np.uint8)
+        self._reading = threading.RLock()
+        """Held by any thread that notes the word of another rank: an older one must not take the place of a newer."""
         self._publishing = threading.RLock()
         """Held by any thread that changes or publishes this rank's word."""
         self._turn = Turn()
@@ -321,9 +323,10 @@ class Barrier(WaitMonitor):
 
     def _read(self, rank: int) -> int:
         """Read the word of `rank`; return the ranks that it has marked failed and this rank has not, as a mask."""
-        word = self._word(rank)
-        if word is None:
-            return 0
-        if word != self._membership.words[rank]:
-            self._heard_at[rank] = self._transport.clock()
-        return self._membership.note(rank, word)
+        with self._reading:
+            word = self._word(rank)
+            if word is None:
+                return 0
+            if word != self._membership.words[rank]:
+                self._heard_at[rank] = self._transport.clock()
+            return self._membership.note(rank, word)

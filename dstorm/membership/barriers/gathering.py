@@ -1,9 +1,9 @@
 """Barriers over MPI: ranks pass on some bytes as they enter, and do not wait for their Puts. No rank can fail alone.
 
-A rank enters a barrier in a cell of its own for that: it has ENTRIES of them in the memory of each rank, taken in turn,
-each with room for a letter behind it (dstorm/membership/letters.py). Puts may overtake each other, so none may go to a
-cell to which another one may be under way. So a rank flushes when it comes to a cell again, once in ENTRIES barriers,
-and not in each. All else is published in one cell, as by `Barrier`, with a flush.
+A rank enters a barrier in a cell of its own for that: it has some in the memory of each rank (`entries`), taken in
+turn, each with room for a letter behind it (dstorm/membership/letters.py). Puts may overtake each other, so none may go
+to a cell to which another one may be under way. So a rank flushes when it comes to a cell again, and not in each
+barrier. All else is published in one cell, as by `Barrier`, with a flush.
 """
 
 from __future__ import annotations
@@ -20,13 +20,20 @@ from dstorm.membership.letters import Letter
 from dstorm.membership.status import Cells
 from dstorm.transport import Bytes, Transport, Window
 
-ENTRIES: Final = 16
+_MOST_ENTRIES: Final = 16
+_MOST_CELLS: Final = 1024
+"""The most cells in the memory of a rank, where all other ranks can have two each."""
+
+
+def entries(size: int) -> int:
+    """How many cells each of `size` ranks takes in turn to enter barriers: some may be one barrier ahead of others."""
+    return min(max(_MOST_CELLS // size, 2), _MOST_ENTRIES)
 
 
 def nbytes(size: int) -> int:
     """Bytes that the barrier of `size` ranks takes of each rank's memory."""
     cell = Cells(size).nbytes
-    return size * (cell + ENTRIES * (cell + letters.ROOM))
+    return size * (cell + entries(size) * (cell + letters.ROOM))
 
 
 class GatheringBarrier(Barrier):
@@ -37,28 +44,36 @@ class GatheringBarrier(Barrier):
 
     def __init__(self, transport: Transport, window: Window, deadline_s: float, **options: Any) -> None:
         super().__init__(transport, window, deadline_s, **options)
-        cell = self._cells.nbytes
+        cell, self._turns = self._cells.nbytes, entries(self._size)
         self._entries = Cells(self._size, start=self._size * cell, stride=cell + letters.ROOM)
         self._left: dict[int, Bytes] = {}
         """What was put and not waited for, by the number of the barrier: it must not change until then."""
         self._mine: tuple[int, bytes] | None = None
         """The number of the barrier at which this rank passes something on, and that; None: it does not."""
+        self._given: tuple[int, bytes] = (0, b"")
+        """The same, of the last barrier at which it did."""
         self._letters: dict[int, Letter] = {}
         """Those of the other ranks at that barrier."""
 
-    def gather(self, what: str, data: bytes) -> list[Letter]:
+    def gather(self, what: str, data: bytes) -> tuple[list[Letter], bytes]:
         """Return when all ranks have entered the barrier, as `enter`: the letters of all, by rank. Collective.
+
+        And the data of this rank: those of the first call, where it is a second one after DeadlinePassed. Others may
+        have got these, and have left.
 
         The errors of `enter`. All ranks of the barrier call this.
         """
         with self._turn.taken(what):
-            self._mine, self._letters = (self.next_number, data), {}
+            if self._given[0] != self.next_number:
+                self._given = self.next_number, data
+            self._mine, self._letters = self._given, {}
             try:
                 self._enter(self.calls.name(what), None, final=False, mark=False)
             finally:
                 self._mine = None
+        _, data = self._given
         self._letters[self._rank] = Letter(len(data), data[: letters.MOST])
-        return [self._letters[rank] for rank in range(self._size)]
+        return [self._letters[rank] for rank in range(self._size)], data
 
     def _decision(self, generation: int, what: str) -> int | None:
         decision = super()._decision(generation, what)
@@ -66,7 +81,7 @@ class GatheringBarrier(Barrier):
             return decision
         for rank in self._others:
             if rank not in self._letters:
-                at = self._entries.at(_place(rank, generation)) + self._entries.nbytes
+                at = self._entries.at(self._place(rank, generation)) + self._entries.nbytes
                 letter = letters.read(self._window.memory, at, generation)
                 if letter is None:
                     return None
@@ -81,11 +96,11 @@ class GatheringBarrier(Barrier):
         source = self._cell.copy()
         if self._mine is not None:
             source = np.concatenate([source, letters.written(*self._mine)])
-        if any((number - before) % ENTRIES == 0 for before in self._left):
+        if any((number - before) % self._turns == 0 for before in self._left):
             self._flush(others)
-        for peer in others:
-            self._window.put(source, peer, self._entries.at(_place(self._rank, number)))
         self._left[number] = source
+        for peer in others:
+            self._window.put(source, peer, self._entries.at(self._place(self._rank, number)))
         if others and not self.leaves_puts:
             self._flush(others)
 
@@ -97,27 +112,27 @@ class GatheringBarrier(Barrier):
         """The newest word of `rank`: what it has published, or a barrier that it has entered since."""
         found, known = super()._word(rank), self._membership.words[rank]
         newest = known if found is None else max(found, known, key=_age)
-        while True:
-            number = newest.entered + 1
-            entered = self._entries.read(self._window.memory, _place(rank, number))
-            if entered is None or entered.entered != number or _age(entered) < _age(newest):
-                return newest
-            newest = entered
+        number = newest.entered  # where it has withdrawn, it may have entered that once more
+        while number <= newest.entered + 1:
+            entered = self._entries.read(self._window.memory, self._place(rank, number))
+            if entered is not None and _age(entered) > _age(newest):
+                newest = entered
+            number += 1
+        return newest
 
     def _name_of(self, rank: int) -> str:
         word = self._membership.words[rank]
-        place = _place(rank, word.entered)
+        place = self._place(rank, word.entered)
         entered = self._entries.read(self._window.memory, place)
         if entered is not None and entered.name == word.name:
             return self._entries.name(self._window.memory, place, word.name)
         return super()._name_of(rank)
 
-
-def _place(rank: int, number: int) -> int:
-    """The number of the cell in which `rank` enters barrier `number`."""
-    return rank * ENTRIES + number % ENTRIES
+    def _place(self, rank: int, number: int) -> int:
+        """The number of the cell in which `rank` enters barrier `number`."""
+        return rank * self._turns + number % self._turns
 
 
 def _age(word: Word) -> tuple[int, int]:
-    """What grows from each word of a rank to the next one in another cell."""
-    return word.steps + word.heartbeats, word.entered
+    """What grows from each word of a rank to the next one in another cell: to withdraw is a heartbeat, too."""
+    return word.heartbeats, word.entered

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from mpi4py import MPI
@@ -14,6 +15,16 @@ def library() -> str:
     words = MPI.Get_library_version().replace(",", " ").replace("Version:", "").split()
     version = next(place for place, word in enumerate(words) if word.lstrip("v")[:1].isdigit())
     return " ".join([*words[:version], words[version].lstrip("v")])
+
+
+def sends_at_once() -> bool:
+    """Whether a short Put leaves without a flush, while threads call MPI. Local.
+
+    MPI promises no more than that it has arrived after a flush (MPI-4.1, 12.7.3), and older libraries keep it until
+    then, to send several at once.
+    """
+    name, version = MPI.get_vendor()
+    return version >= {"Open MPI": (5,), "MPICH": (4,)}.get(name, (math.inf,))
 
 
 def check_usable() -> None:

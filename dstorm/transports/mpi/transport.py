@@ -24,7 +24,7 @@ from dstorm.membership.barriers.gathering import GatheringBarrier
 from dstorm.queues.waiting import yield_core
 from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space
-from dstorm.transports.mpi.library import library
+from dstorm.transports.mpi.library import library, sends_at_once
 from dstorm.transports.mpi.window import MpiWindow
 from dstorm.transports.transfer import TransferThread
 from dstorm.transports.watchdog import Watchdog
@@ -57,7 +57,7 @@ class MpiTransport(BarrierTransport):
         self._helper: progress.Helper | None = None
         self._transfer: TransferThread | None = None
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
-        self._has_barrier = False
+        self._has_barrier = self._is_entering = False
         self._gathering: GatheringBarrier | None = None
         self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
         self.hosts = self._find_hosts()
@@ -110,7 +110,7 @@ class MpiTransport(BarrierTransport):
         if level >= MPI.THREAD_SERIALIZED:
             self._helper = progress.Helper(self._poll)
             if self._gathering is not None:
-                self._gathering.leaves_puts = True
+                self._gathering.leaves_puts = sends_at_once()
         if level < MPI.THREAD_MULTIPLE and self.rank == 0:
             print(progress.ADVICE[level == MPI.THREAD_SERIALIZED], file=sys.stderr)
 
@@ -166,8 +166,8 @@ class MpiTransport(BarrierTransport):
             with self._last_barrier(call):
                 self._comm.Allgather(np.array([len(data)], np.int64), lengths)
                 return self._allgatherv(data, lengths)
-        self._drain(call)
-        found = self._gathering.gather(call, data)
+        with self._entering(call):
+            found, data = self._gathering.gather(call, data)
         lengths[:] = [one.length for one in found]
         if lengths.max() <= letters.MOST:
             return [one.data for one in found]
@@ -254,20 +254,28 @@ class MpiTransport(BarrierTransport):
         self, what: str = "barrier", patience_s: float | None = None, final: bool = False, mark: bool = False
     ) -> bool:  # fmt: skip
         """As `Transport.barrier`. Collective."""
-        patience_s = self._drain(what, patience_s)
         if not self._has_barrier:
             self._comm.Barrier()
             return True
-        self._barrier.enter(what, patience_s, final, mark)
+        with self._entering(what, patience_s) as patience_s:
+            self._barrier.enter(what, patience_s, final, mark)
         return self._barrier.is_marked
 
-    def _drain(self, what: str, patience_s: float | None = None) -> float | None:
-        """Wait until what this rank has scattered has arrived; return what is left of its patience."""
-        if self.carrier is None:
-            return patience_s
-        start = self.clock()
-        self.carrier.drain(what, patience_s)
-        return None if patience_s is None else max(0.0, patience_s - (self.clock() - start))
+    @property
+    def meetings(self) -> int:
+        """As `Transport.meetings`. Local."""
+        return super().meetings + self._is_entering
+
+    @contextlib.contextmanager
+    def _entering(self, what: str, patience_s: float | None = None) -> Iterator[float | None]:
+        """Wait until what this rank has scattered has arrived; yield what is left of its patience."""
+        self._is_entering, start = True, self.clock()
+        try:
+            if self.carrier is not None:
+                self.carrier.drain(what, patience_s)
+            yield None if patience_s is None else max(0.0, patience_s - (self.clock() - start))
+        finally:
+            self._is_entering = False
 
     def poll_failures(self, quietly: bool = False) -> None:
         """As `attend`: the failure of a rank ends the job. One-sided."""

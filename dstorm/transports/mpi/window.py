@@ -112,9 +112,11 @@ class _FarMemory:
             kind = MPI.BYTE.Create_hindexed((counts * width).tolist(), (offset + starts * width).tolist()).Commit()
             gets.append(((read[rows], read[rows].nbytes, MPI.BYTE), peer, (0, 1, kind)))
             kinds.append(kind)
-        self._read(gets, peer)
-        for kind in kinds:
-            kind.Free()
+        try:
+            self._read(gets, peer)
+        finally:
+            for kind in kinds:
+                kind.Free()
         np.take(read, found.wanted, axis=0, out=destination)
         return read.nbytes
 
@@ -129,11 +131,15 @@ class _FarMemory:
                 self._win.Get(*get)
             return self.flush([peer])
         with self._watching("MPI_Rget", [peer]):
-            requests = [self._win.Rget(*get) for get in gets]
-            polls = 0
-            while not MPI.Request.Testall(requests):
-                yield_core(polls)
-                polls += 1
+            requests, polls = [], 0
+            try:
+                for get in gets:
+                    requests.append(self._win.Rget(*get))
+                while not MPI.Request.Testall(requests):
+                    yield_core(polls)
+                    polls += 1
+            finally:  # a signal may have ended the loop: the memory is MPI's until they have come back
+                MPI.Request.Waitall(requests)
 
 
 class MpiWindow(SpanningWindow):

@@ -7,7 +7,7 @@ import pytest
 
 from dstorm import DeadlinePassed, Group, PeerLost, SimulatedTransport
 from dstorm.membership import letters
-from dstorm.membership.barriers.gathering import ENTRIES, GatheringBarrier, nbytes
+from dstorm.membership.barriers.gathering import GatheringBarrier, entries, nbytes
 
 pytestmark = pytest.mark.serial
 
@@ -42,7 +42,7 @@ def test_all_get_the_letters_of_all(seed):
             mine.heartbeat()
             if number % 2:
                 mine._publish()  # as from another thread
-            found = mine.gather("a test", data_of(rank, number))
+            found, _ = mine.gather("a test", data_of(rank, number))
             assert [one.length for one in found] == [len(data_of(other, number)) for other in range(3)]
             assert [one.data for one in found] == [data_of(other, number)[: letters.MOST] for other in range(3)]
 
@@ -75,8 +75,8 @@ def test_a_heartbeat_just_before_a_barrier_leaves_the_last_letter_as_it_is(numbe
             mine.gather("a test", b"second")
         else:
             mine._decision = late
-            assert mine.gather("a test", b"")[0].data == b"first"
-            assert mine.gather("a test", b"")[0].data == b"second"
+            assert mine.gather("a test", b"")[0][0].data == b"first"
+            assert mine.gather("a test", b"")[0][0].data == b"second"
 
     run(2, 0, live)
 
@@ -105,7 +105,7 @@ def test_a_cell_that_comes_before_its_letter_is_not_enough():
             mine._window.put, mine._decision = cell_alone, letter
         else:
             mine._decision = lambda *arguments: (looks.append(1), decision(*arguments))[1]
-        assert [one.data for one in mine.gather("a test", b"ab")] == [b"ab", b"ab"]
+        assert [one.data for one in mine.gather("a test", b"ab")[0]] == [b"ab", b"ab"]
 
     run(2, 0, live)
 
@@ -179,6 +179,50 @@ def test_a_rank_that_withdraws_from_a_barrier_has_not_entered_it(count):
     run(2, 0, live)
 
 
+@pytest.mark.parametrize("second", [b"second", b"x" * 999])
+def test_what_is_passed_on_once_more_is_what_was_passed_on_first(second):
+    """Rank 1 has got that, and has left."""
+
+    def live(rank, mine, transport):
+        if rank == 0:
+            with pytest.raises(DeadlinePassed):
+                mine.gather("a test", b"first")
+            while transport.clock() < 2.5:
+                transport.pause(30)
+                mine.count_step()
+        else:
+            while transport.clock() < 1.5:
+                transport.pause(30)
+        found, own = mine.gather("a test", second if rank == 0 else b"own")
+        again, _ = mine.gather("a test", second)
+        return [one.data for one in found], own, again[0].length
+
+    found, alike = run(2, 0, live), [b"first", b"own"]
+    assert found == [(alike, b"first", len(second)), (alike, b"own", len(second))]
+
+
+def test_a_rank_that_enters_once_more_under_another_name_is_in_that_call():
+    def live(rank, mine, transport):
+        mine.enter("a test")
+        for number, name in enumerate(("a call", "a second call")):
+            if rank == 0:
+                with pytest.raises(DeadlinePassed):
+                    mine.enter(name, patience_s=0.2)
+                mine._window.flush([1])
+            while transport.clock() < 0.3 + number:
+                transport.pause(30)
+            mine.check()
+            assert rank == 0 or mine._name_of(0) == name
+            while transport.clock() < 1:
+                transport.pause(30)
+
+    run(2, 0, live, deadline_s=300.0)
+
+
+def test_large_worlds_take_fewer_cells():
+    assert [entries(size) for size in (2, 64, 128, 512, 4096)] == [16, 16, 8, 2, 2]
+
+
 class Ordered:
     """A window in which no Put goes to bytes to which another one of this rank is under way."""
 
@@ -203,10 +247,12 @@ def test_no_put_overtakes_another(seed):
     """A rank waits for one only where the receiver may not have seen it, and once in a while for all."""
 
     def live(rank, mine, transport):
+        mine._publish()
         window = mine._window = Ordered(mine._window, transport)
-        for number in range(3 * ENTRIES):
+        for number in range(3 * entries(3)):
             transport.pause((rank + seed) * number % 4)
             mine.enter("a test")
+        assert mine._word(1 - min(rank, 1)).entered >= 3 * entries(3)
         flushes = window.flushes
         mine._publish()
         mine._publish()

@@ -66,3 +66,22 @@ def test_a_barrier_is_two_where_a_rank_has_pushed_since_the_ranks_met_last():
         return [exchanges(*one) for one in ((False, False), (rank == 1, False), (rank == 1, True), (False, False))]
 
     assert malt.simulate(live, 2) == [[1, 2, 1, 1]] * 2
+
+
+def test_a_push_after_a_barrier_was_entered_is_counted_by_the_next_one():
+    """It is entered once more, after its deadline, with the mark that it had."""
+
+    def live(rank):
+        s, transport = malt.sharded(4), malt.init().transport
+        for _ in range(MOST):
+            malt.barrier()
+        s.push(np.ones(4))
+        plain = transport.barrier
+        transport.barrier = lambda what, mark: (plain(what), False)[1]
+        malt.barrier()
+        transport.barrier = plain
+        before = transport.meetings
+        malt.barrier()
+        return transport.meetings - before
+
+    assert malt.simulate(live, 2) == [2, 2]
