@@ -61,8 +61,8 @@ An iteration of L-BFGS on sharded weights moves 1.4 MB of rows, beside which hea
 nothing, or some bytes, in MALT's count.
 
 Under asp the ten epochs of a rank are over in 0.1 s, on its own rows alone where few models have come by then. With
-MPICH a third as many come as with Open MPI. Of five runs in turn each, the objective was 0.1902 to 0.1904 with Open
-MPI, and 0.1914 to 0.1918 with MPICH."""
+MPICH a third as many come as with Open MPI. Of five runs in turn the objective was 0.1902 to 0.1904 with Open MPI; of
+nine, 0.1916 to 0.1929 with MPICH, half of them above 0.1920."""
 
 
 def starts(found: ByMpi) -> str:

@@ -126,8 +126,8 @@ them, with cubic.
 
 {notes}"""
 FAR_NOTES = """\
-Along "hierarchical" asp is there in a fifth of an Allreduce's time; with models that are rounded to int8 between hosts
-in a seventh or less. The hosts send 0.6 to 2 MB/s where 1 % is lost, while their ranks train on."""
+Along "hierarchical" asp is there in a third of an Allreduce's time or less; with models that are rounded to int8 between
+hosts in a twelfth. The hosts send 0.6 to 2 MB/s where 1 % is lost, while their ranks train on."""
 GRAPHS = """## Bytes by graph
 
 The same with no delay and no limit, under bsp, where bytes and objectives are the same in each run: payload bytes that
@@ -155,9 +155,9 @@ rank computes between two exchanges while all four do. Nothing else is fitted.
 {notes}"""
 PLANNED_NOTES = """\
 - Figures are medians of 3 runs, each with a seed of its own, which simulated ranks have, too. Ring at 30 and all at
-  100 Mbit/s are as good as one: 3 % apart as measured, 7 % as predicted.
+  100 Mbit/s are as good as one: 1 and 5 % apart as measured, 7 % as predicted.
 - Along the ring a link carries one message at a time, each way. Along the others two or four share it. A simulated link
-  carries them one after the other, at the rate of a single stream; MPICH takes a fifth longer for four."""
+  carries them one after the other, at the rate of a single stream; MPICH takes a fifth to two fifths longer for four."""
 
 
 def planned(measured: Measured) -> str:

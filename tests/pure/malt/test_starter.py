@@ -76,6 +76,7 @@ def await_end(ranks, rank):
 
 def test_a_rank_that_failed_is_started_again_until_it_is_given_up(started, tmp_path, capfd):
     ranks, now = started(FAILS, "pass"), time.monotonic()
+    await_end(ranks, 1)
     for life in range(FAILURES):
         await_end(ranks, 0)
         assert (tmp_path / "again-0").exists() == (life > 0)
@@ -83,7 +84,6 @@ def test_a_rank_that_failed_is_started_again_until_it_is_given_up(started, tmp_p
         assert ranks.tend(now) == (life < FAILURES - 1)
         now += AGAIN_S
         ranks.tend(now)
-    await_end(ranks, 1)
     assert not ranks.tend(now + 60) and not (tmp_path / "again-1").exists()
     assert capfd.readouterr().err.splitlines() == [
         "malt: rank 0 failed (status 3), started again (1st time)",
