@@ -62,7 +62,7 @@ nothing, or some bytes, in MALT's count.
 
 Under asp the ten epochs of a rank are over in 0.1 s, on its own rows alone where few models have come by then. With
 MPICH a third as many come as with Open MPI. Of five runs in turn the objective was 0.1902 to 0.1904 with Open MPI; of
-nine, 0.1916 to 0.1929 with MPICH, half of them above 0.1920."""
+nine, 0.1916 to 0.1929 with MPICH, half of them at 0.1920 or below."""
 
 
 def starts(found: ByMpi) -> str:
