@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from types import SimpleNamespace
 
 import numpy as np
@@ -65,3 +66,36 @@ def test_what_is_read_has_come_before_a_signal_ends_the_call(monkeypatch):
         window.free()
     finally:
         transport.close()
+
+
+def test_what_another_thread_sends_as_a_rank_enters_a_barrier_counts_as_sent_after_it(monkeypatch):
+    """What the rank has sent has arrived then, but that may not have."""
+    from mpi4py import MPI
+
+    from dstorm.transports import mpi
+
+    monkeypatch.setattr(progress, "spans_hosts", lambda hosts: True)
+    transport = mpi.MpiTransport(MPI.COMM_WORLD)
+    try:
+        before, carrier, seen = transport.meetings, transport.carrier, []
+        transport.carrier = SimpleNamespace(drain=lambda what, patience_s: seen.append(transport.meetings))
+        transport.barrier()
+        transport.allgather(b"x")
+        transport.carrier = carrier
+        assert seen == [before + 1, before + 2] and transport.meetings == before + 2
+        assert transport._gathering.leaves_puts  # the MPI libraries of these tests send at once
+    finally:
+        transport.close()
+
+
+@pytest.mark.parametrize(
+    ("vendor", "sends"),
+    [
+        (("Open MPI", (5, 0, 0)), True), (("Open MPI", (4, 1, 6)), False), (("MPICH", (4, 0, 0)), True),
+        (("MPICH", (3, 4, 3)), False), (("Intel MPI", (2021, 18, 0)), False),
+    ],
+)  # fmt: skip
+def test_which_libraries_send_a_short_put_without_a_flush(monkeypatch, vendor, sends):
+    library = import_module("dstorm.transports.mpi.library")
+    monkeypatch.setattr(library, "MPI", SimpleNamespace(get_vendor=lambda: vendor))
+    assert library.sends_at_once() is sends

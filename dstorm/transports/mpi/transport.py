@@ -76,15 +76,16 @@ class MpiTransport(BarrierTransport):
         if progress.spans_hosts(self.hosts):
             self._barrier_window = self.window(gathering.nbytes(self.size))
             self._barrier = self._gathering = GatheringBarrier(self, self._barrier_window, deadline_s)
+            self._has_barrier = True
+            self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
+            self._help_progress()
+            self._gathering.leaves_puts = self._helper is not None and sends_at_once()
+            if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
+                self.carrier = self._transfer = TransferThread(self, deadline_s)
         else:
             self._barrier_window = self.window(barrier.nbytes(self.size))
             self._barrier = Barrier(self, self._barrier_window, deadline_s)
-        self._has_barrier = True
-        if progress.spans_hosts(self.hosts):
-            self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
-            self._help_progress()
-            if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
-                self.carrier = self._transfer = TransferThread(self, deadline_s)
+            self._has_barrier = True
 
     def _find_hosts(self) -> tuple[str, ...]:
         """The names of the hosts by rank. Ranks that can share memory are on one host, whatever its name is.
@@ -109,8 +110,6 @@ class MpiTransport(BarrierTransport):
         level = MPI.Query_thread()
         if level >= MPI.THREAD_SERIALIZED:
             self._helper = progress.Helper(self._poll)
-            if self._gathering is not None:
-                self._gathering.leaves_puts = sends_at_once()
         if level < MPI.THREAD_MULTIPLE and self.rank == 0:
             print(progress.ADVICE[level == MPI.THREAD_SERIALIZED], file=sys.stderr)
 
@@ -191,8 +190,7 @@ class MpiTransport(BarrierTransport):
             received = np.empty(int(lengths_here.sum()), np.uint8)
             self._comm.Alltoallv((whole, lengths), (received, lengths_here))
         found = dict(enumerate(np.split(received, np.cumsum(lengths_here)[:-1])))
-        found[self.rank] = parts.get(self.rank, none).copy()
-        return found
+        return found | {self.rank: parts.get(self.rank, none).copy()}
 
     def allreduce(
         self, array: NDArray[np.generic], op: str = "mean", weights: Mapping[int, float] | None = None

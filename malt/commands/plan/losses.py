@@ -38,13 +38,14 @@ class Charge:
         self._compute_s = compute_s
 
     def made(self, nbytes: int, every: int) -> None:
-        pass
+        """As `Meter.made`: nothing."""
 
     def begin(self, nbytes: int) -> None:
+        """As `Meter.begin`: the rank has computed. Local."""
         compute(self._compute_s)
 
     def end(self) -> None:
-        pass
+        """As `Meter.end`: nothing."""
 
 
 class Losses:
@@ -95,6 +96,7 @@ class Losses:
             words += ["--exchange-every", str(every), "--json", str(file)]
 
             def live(rank: int) -> None:
+                """Run the program on one of the simulated ranks."""
                 world().meter = Charge(self._measured.compute_s * choice.interval)
                 module.run(words)
 

@@ -111,6 +111,7 @@ class Prediction:
         apart_s = program.compute_s * choice.interval
 
         def live(rank: int) -> float:
+            """The virtual seconds of the measured exchanges of one of the simulated ranks."""
             v, start = vector(np.zeros(nbytes // 4, np.float32), graph=choice.graph, sync=choice.sync), 0.0
             world().transport.barrier()
             for exchange in range(_FIRST + _EXCHANGES):

@@ -36,17 +36,20 @@ class Probe:
         self._since: float | None = None
 
     def made(self, nbytes: int, every: int) -> None:
+        """As `Meter.made`: compute begins. Local."""
         self.replicas.append(nbytes)
         self.every = every
         self._since = time.perf_counter()
 
     def begin(self, nbytes: int) -> None:
+        """As `Meter.begin`: compute has ended. Local."""
         if self._since is not None:
             self.computed_s.append(time.perf_counter() - self._since)
         self.nbytes += nbytes
         self.exchanges += 1
 
     def end(self) -> None:
+        """As `Meter.end`: compute begins again. Local."""
         self._since = time.perf_counter()
 
     def reported(self, numbers: Mapping[str, float]) -> None:
@@ -68,6 +71,7 @@ class Probe:
 
 
 def main() -> None:
+    """Run the program that the command line names, and write what was noted, where it ends well."""
     file, kind, program, *arguments = sys.argv[1:]
     probe = Probe()
     session.init().meter = probe
