@@ -61,8 +61,6 @@ terminated by signals sent by prterun \(as reported here\)\.
 You can avoid this message by specifying -quiet on the prterun command
 line\.
 {_DASHES}""",
-    # Open MPI 5, now and then: its daemon answers a rank that has ended before MPI_Init
-    r"\[\S+:\d+\] PMIX ERROR: PMIX_ERR_UNREACH in file \S+ at line \d+",
     # MPICH
     r"Abort\(\d+\) on node \d+ \(rank \d+ in comm \d+\): application called MPI_Abort\(.*\) - process \d+",
     rf"""
@@ -78,7 +76,14 @@ This typically refers to a problem with your application\.
 Please see the FAQ page for debugging suggestions""",
 )
 
-_BANNERS: Final = tuple([re.compile(line.encode()) for line in text.split("\n")] for text in _TEXTS)
+_NOISE: Final = (
+    # Open MPI 5, now and then: its daemon answers a rank that has ended before or in MPI_Init
+    r"\[\S+:\d+\] PMIX ERROR: PMIX_ERR_UNREACH in file \S+ at line \d+",
+)
+"""Lines that follow from the end of a rank and name no reason."""
+
+_BANNERS: Final = tuple([re.compile(line.encode()) for line in text.split("\n")] for text in (*_TEXTS, *_NOISE))
+_NOISES: Final = _BANNERS[len(_TEXTS) :]
 _FIRST: Final = re.compile(b"|".join(b"(?:" + banner[0].pattern + rb")\r?\n" for banner in _BANNERS))
 
 
@@ -87,7 +92,7 @@ class Banners:
 
     def __init__(self) -> None:
         self.found = b""
-        """The banners that were removed."""
+        """The banners that were removed and may say why the job has ended: the noise is not among them."""
         self._lines: list[bytes] = []
         """The lines held back: they may be the beginning of a banner."""
 
@@ -99,8 +104,8 @@ class Banners:
         passed = b""
         while self._lines:
             matching = [banner for banner in _BANNERS if self._matches(banner)]
-            if any(len(banner) == len(self._lines) for banner in matching):
-                self.found += b"".join(self._lines)
+            if found := [banner for banner in matching if len(banner) == len(self._lines)]:
+                self.found += b"" if found[0] in _NOISES else b"".join(self._lines)
                 self._lines.clear()
             elif matching:
                 break

@@ -27,10 +27,6 @@ thus causing the job to be terminated. The first process to do so was:
    Process name: [prterun-vm-12836@1,0]
    Exit code:    1
 {DASHES}""",
-    "Open MPI 5.0.11, early, its daemon": (
-        "[vm:27903] PMIX ERROR: PMIX_ERR_UNREACH in file /openmpi-5.0.11/3rd-party/openpmix/src/mca/ptl/base/"
-        "ptl_base_connection_hdlr.c at line 121\n"
-    ),
     "Open MPI 5.0.11, os._exit": f"""{DASHES}prterun has exited due to process rank 1 with PID 7912 on node vm exiting
 improperly. There are three reasons this could occur:
 
@@ -69,6 +65,10 @@ This typically refers to a problem with your application.
 Please see the FAQ page for debugging suggestions
 """,
 }
+NOISE = (
+    "[vm:27903] PMIX ERROR: PMIX_ERR_UNREACH in file /openmpi-5.0.11/3rd-party/openpmix/src/mca/ptl/base/"
+    "ptl_base_connection_hdlr.c at line 121\n"
+)
 KILLED = f"""{DASHES}prterun noticed that process rank 1 with PID 12452 on node vm exited on
 signal 9 (Killed).
 {DASHES}"""
@@ -98,6 +98,14 @@ def test_what_is_almost_a_banner_passes(text):
             kept = [line for line in changed if line not in banners.found.decode().splitlines(keepends=True)]
             assert all(line in rest for line in kept)
             assert len(reports) + len(banners.found) == len("".join(changed))
+
+
+def test_noise_is_removed_and_explains_nothing():
+    """A rank that exits before MPI_Init is answered by it alone, now and then: the job then ends without a word."""
+    banners = Banners()
+    aborted = RECORDED["MPICH 5.0.2, an exception"]
+    assert passed(banners, f"before\n{NOISE}{aborted}{NOISE}after\n") == "before\nafter\n"
+    assert banners.found.decode() == aborted and not banners.holds()
 
 
 def test_other_output_of_mpi_passes():
