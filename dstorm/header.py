@@ -8,6 +8,9 @@ A compact message is a header and a payload in one Put. Its pieces may arrive in
 covers the payload, too, and it is whole when the check fits. That check is BLAKE2b, of 64 bits: Python's hash of
 numbers takes -1 for -2, and CRC-32 is too short for something that is looked at while it arrives.
 
+The header of a checked message holds a check of its payload, in the upper bytes of its state. It comes in a Put of its
+own, and can be read before its payload has come. Who has copied the payload knows by the check whether it is whole.
+
 Zeroed memory reads as EMPTY.
 """
 
@@ -16,7 +19,7 @@ from __future__ import annotations
 import struct
 import sys
 from collections.abc import Callable
-from hashlib import blake2b
+from hashlib import blake2b, sha1
 from typing import NamedTuple
 
 import numpy as np
@@ -31,6 +34,8 @@ COMPACT = 4
 """State of the header of a compact message. It reads as WHOLE once all of the message is there, and as torn before."""
 COMPACT_NBYTES = 4096
 """The longest payload of a compact message. Its check takes 6 us, less than a flush saves."""
+_CHECKED = 5
+"""The lowest byte of the state of a checked message, which reads as WHOLE."""
 
 _WORDS = struct.Struct("@qqqqqddq")
 """The byte order is the machine's own, as in the arrays that ranks exchange; it is packed in half the time."""
@@ -56,6 +61,8 @@ class Header(NamedTuple):
     """Weight of the message, as the caller gave it."""
     share: float = 0.0
     """The part of the sender's mass that goes with the message (push-sum)."""
+    check: int | None = None
+    """The check of the payload of a checked message, which is whole where `payload_check` is the same."""
 
 
 BLANK = Header(0, 0, EMPTY, 0, 0, 0.0, 0.0)
@@ -75,16 +82,26 @@ def write(
 
 def write_compact(buffer: memoryview, message: Header) -> None:
     """Write the header of a compact message at the start of `buffer`, which holds its payload behind. Local."""
-    number, step, _, encoding, nbytes, weight, share = message
-    fields = tuple.__new__(Header, (number, step, COMPACT, encoding, nbytes, weight, share))
-    _WORDS.pack_into(buffer, 0, *fields, _compact_check(fields, buffer, 0))
+    number, step, _, encoding, nbytes, weight, share, _ = message
+    fields = tuple.__new__(Header, (number, step, COMPACT, encoding, nbytes, weight, share, None))
+    _WORDS.pack_into(buffer, 0, *fields[:-1], _compact_check(fields, buffer, 0))
 
 
 def _compact_check(fields: Header, buffer: memoryview, offset: int) -> int:
     """The check of the compact message at `offset`. The header in the buffer may be another one by now."""
-    check = blake2b(_FIELDS.pack(*fields), digest_size=NBYTES - _CHECK_AT)
+    check = blake2b(_FIELDS.pack(*fields[:-1]), digest_size=NBYTES - _CHECK_AT)
     check.update(buffer[offset + NBYTES : offset + NBYTES + fields.nbytes])
     return int.from_bytes(check.digest(), sys.byteorder, signed=True)
+
+
+def payload_check(payload: NDArray[np.uint8]) -> int:
+    """The check of a payload: 55 bits of its SHA-1, which processors compute faster than BLAKE2b. Local."""
+    return int.from_bytes(sha1(payload.data, usedforsecurity=False).digest()[:7], "big") >> 1
+
+
+def checked(check: int) -> int:
+    """The state of the header of a message whose payload has this check. Pure."""
+    return check << 8 | _CHECKED
 
 
 Write = Callable[..., None]
@@ -118,12 +135,15 @@ def read(buffer: memoryview, offset: int) -> Header | None:
 
 def _checked(buffer: memoryview, offset: int) -> tuple[int, Header | None]:
     """The hash at the end of a header, and the header, or None where they do not fit."""
-    fields = _WORDS.unpack_from(buffer, offset)
-    found, check = tuple.__new__(Header, fields[:-1]), fields[-1]  # in half the time of Header(...)
+    words = _WORDS.unpack_from(buffer, offset)
+    fields, check = words[:-1], words[-1]
+    found = tuple.__new__(Header, (*fields, None))  # in half the time of Header(...)
     if found.state == COMPACT:
         is_whole = 0 <= found.nbytes <= COMPACT_NBYTES and check == _compact_check(found, buffer, offset)
-        return check, tuple.__new__(Header, (*fields[:2], WHOLE, *fields[3:-1])) if is_whole else None
-    if check == hash(found):
+        return check, tuple.__new__(Header, (*fields[:2], WHOLE, *fields[3:], None)) if is_whole else None
+    if check == hash(fields):
+        if found.state & 0xFF == _CHECKED:
+            return check, found._replace(state=WHOLE, check=found.state >> 8)
         return check, found
     # Memory starts as zeros, so a header that was never written has no hash.
     return check, BLANK if check == 0 and found == BLANK else None

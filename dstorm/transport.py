@@ -76,16 +76,16 @@ class Window(Protocol):
 
 
 class Load(Protocol):
-    """What a carrier carries to other hosts, stage by stage. One thread at a time calls the first three methods."""
+    """What a carrier carries to other hosts. One thread at a time calls the first three methods."""
 
     due_at: float
     """When `start` is to be called, though nobody wakes the carrier; infinity: never."""
 
     def start(self) -> bool:
-        """Start the Puts of the next stage; return whether there are any. One-sided."""
+        """Start the Puts of the next messages; return whether there are any. One-sided."""
 
     def flush(self) -> None:
-        """Return when the Puts of this stage are complete. One-sided."""
+        """Return when the Puts are complete. One-sided."""
 
     def finish(self) -> None:
         """Note that they are. Local."""

@@ -7,6 +7,9 @@ The receiver reads the header, copies the payload, and reads the header again. I
 the same WHOLE m twice. For a payload byte of a later message can only be copied after the WRITING header of that
 message has arrived, and the second read then finds that header or a newer one.
 
+To another host a message may come in one stage, in any order, its header with a check of the payload (`dstorm.header`).
+There the copy is used only where it has that check.
+
 Where a rank has come back, both ends of its edges go on from the same larger number, their base. No message of a former
 incarnation has a larger one. So what that has left in slots, whole or torn, is never taken for a new message.
 """

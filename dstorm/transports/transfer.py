@@ -1,7 +1,7 @@
 """The transfer thread: it sends to ranks of other hosts what scatters have handed over, while this rank computes.
 
-It goes in rounds. In a round each outgoing buffer starts the Puts of its next stage. Then come errands, and one flush
-for each window: the round trips of all vectors and peers overlap. MPI lets threads call it at the same time only at
+It goes in rounds. In a round each outgoing buffer puts a message for each peer. Then come errands, and one flush for
+each window: the round trips of all vectors and peers overlap. MPI lets threads call it at the same time only at
 level MULTIPLE; below that there is no such thread, and scatters wait.
 """
 
@@ -79,7 +79,7 @@ class Rounds:
             raise TransferFailed(self._rank, self._error) from self._error
 
     def round(self) -> bool:
-        """Take every message a stage further; return whether there was anything to do. One-sided.
+        """Send a message of each buffer to each peer; return whether there was anything to do. One-sided.
 
         An error of MPI comes out here, and for good in `check`.
         """

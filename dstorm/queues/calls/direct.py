@@ -186,7 +186,7 @@ class DirectCalls:
                 seen = edge.headers[slot].read()
                 if seen is None or seen[0] <= taken:
                     return edge
-                number, its_step, state, encoding, length, _, _ = seen
+                number, its_step, state, encoding, length = seen[:5]
                 if number != taken + 1 or its_step != step or state != WHOLE or encoding or length != nbytes:
                     return None
                 terms[place] = views[slot]

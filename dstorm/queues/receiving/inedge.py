@@ -38,11 +38,15 @@ class InEdge(Awaited):
         """Whether the peer has published `step` or closed, as far as it has come here. After a sync."""
         if self.step >= step or self.done:
             return True
-        for cell in self.cells:
+        for slot, cell in enumerate(self.cells):
             seen = cell.read()
-            if seen is not None and (seen.step > self.step or seen.state == DONE):
+            if seen is not None and (seen.step > self.step or seen.state == DONE) and self._has_come(slot, seen):
                 self.note(seen, clock)
         return self.step >= step or self.done
+
+    def _has_come(self, slot: int, seen: Header) -> bool:
+        """Whether the payload that a header speaks of is there, too."""
+        return seen.check is None or header.payload_check(self.payload(slot, seen)) == seen.check
 
     def note(self, seen: Header | None, clock: Callable[[], float]) -> None:
         """Note what a header says of the peer's step."""
@@ -52,6 +56,10 @@ class InEdge(Awaited):
         if seen.step > self.step:
             self.step = seen.step
             self.heard_at = clock()
+
+    def holds_newer(self, seen: Header) -> bool:
+        """Whether a slot holds the header of a newer message, whose sender had then flushed the message of `seen`."""
+        return any(one is not None and one.number > seen.number for one in (cell.read() for cell in self.headers))
 
     def payload(self, slot: int, seen: Header) -> Bytes:
         """A view of the payload in `slot`, whose header is `seen`."""

@@ -165,7 +165,7 @@ class Inbox:
         for edge in self.edges.values():
             if (seen := edge.ring.newest([cell.read() for cell in edge.headers])) is None:
                 continue
-            if not edge.ring.is_sound(seen):
+            if not edge.ring.is_sound(seen) or seen.check is not None:
                 return None
             slot = edge.ring.slot(seen.number)
             self._seen.append((edge, slot, seen))
@@ -284,7 +284,7 @@ class Inbox:
     def _take_all(self, edge: InEdge) -> list[Message]:
         """The pending messages of the peer, oldest first; at most as many as there are slots."""
         taken: list[Message] = []
-        tries = 0
+        tries, torn = 0, -1
         while len(taken) < len(edge.slots) and tries < _TORN_RETRIES:
             slot = edge.ring.next_slot
             seen = edge.headers[slot].read()
@@ -296,19 +296,29 @@ class Inbox:
                 message = self._taken(edge, seen, payload)
                 taken += [] if message is None else [message]
                 continue
+            if seen is not None and seen.check is not None and state is SlotState.READY:
+                if torn == seen.number:  # twice, the second time beside a newer message: it is being overwritten
+                    edge.ring.skip(seen.number)
+                    continue
+                if not edge.holds_newer(seen):
+                    break  # its payload comes
+                torn = seen.number
             tries += 1
             self._sync()
         return taken
 
     def _take_newest(self, edge: InEdge) -> list[Message]:
         """The newest pending message of the peer; [] where there is none."""
+        torn: list[Header | None] = []
         for _ in range(_TORN_RETRIES):
-            seen = edge.ring.newest([cell.read() for cell in edge.headers])
+            seen = edge.ring.newest([one for cell in edge.headers if (one := cell.read()) not in torn])
             if seen is None:
                 break
             if (payload := self._settled_payload(edge, edge.ring.slot(seen.number), seen, 0)) is not None:
                 message = self._taken(edge, seen, payload)
                 return [] if message is None else [message]
+            if seen.check is not None:
+                torn.append(seen)
             self._sync()
         return []
 
@@ -337,4 +347,5 @@ class Inbox:
         self._sync()
         self._window.copy(edge.slots[slot] + header.NBYTES, edge.copies[place][: seen.nbytes])
         self._sync()
-        return edge.ring.look_again(seen, edge.headers[slot].read())
+        is_whole = seen.check is None or header.payload_check(edge.copies[place][: seen.nbytes]) == seen.check
+        return edge.ring.look_again(seen, edge.headers[slot].read() if is_whole else None)

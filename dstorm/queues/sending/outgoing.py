@@ -1,13 +1,13 @@
 """The outgoing buffer of a vector: messages to ranks of other hosts, which leave while this rank computes.
 
 A flush takes a round trip there. So under asp and ssp a scatter copies its message into this buffer, and returns. The
-carrier of the transport (dstorm/transports/transfer.py) takes it through the stages of a message, a flush after each:
-the header as a mark, the payload, the header. All peers go through their stages together. Where the next message waits
-already, its mark goes with the header before it, into another slot.
+carrier of the transport (dstorm/transports/transfer.py) sends one message to each peer at a time, in one round trip:
+its payload, its header, and a flush for both. The slot is not marked before. The header holds a check of the payload
+instead (`dstorm.header`), by which a receiver knows whether what it has copied is whole.
 
-A message that waits is the scatter's. Until its payload is put it may be joined with the next one. `leaving` and the
-stages are the carrier's. `waiting`, `sealed` and `tells` change under the lock, which is never held in a call of MPI, a
-copy or a join. So a join goes by what waited when it began, and counts if the same waits when it has ended.
+A message that waits is the scatter's. Until its payload is put it may be joined with the next one. `leaving` is the
+carrier's. `waiting`, `sealed` and `tells` change under the lock, which is never held in a call of MPI, a copy or a
+join. So a join goes by what waited when it began, and counts if the same waits when it has ended.
 
 A collective call seals what waits: it leaves as it is, before all that is handed over later. So the call waits for what
 was handed over before it, however much another thread scatters meanwhile.
@@ -23,9 +23,9 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from dstorm import header
-from dstorm.header import WHOLE, WRITING
+from dstorm.header import WHOLE
 from dstorm.queues.sending.edge import OutEdge
-from dstorm.queues.sending.track import Stage, Track
+from dstorm.queues.sending.track import Track
 from dstorm.queues.sending.unsent import Join, Shortening, Unsent
 from dstorm.queues.waiting import Waiting
 from dstorm.transport import Bytes, Carrier, Put, Window
@@ -49,8 +49,8 @@ class Outgoing:
     shortening: Shortening | None = None
     """What all payloads become as they leave. What waits is whole, so that it can be joined, and is never shortened for
     nothing."""
-    _shortened: tuple[Bytes, Bytes] | None = None
-    """The payload that was shortened last, as peers may share it, and what became of it."""
+    _prepared: tuple[Bytes, Bytes, int] | None = None
+    """The payload that left last, as peers may share it; what it was shortened to, and the check of that."""
     _moving: list[int] = field(default_factory=list)
     """The peers of the flush under way."""
 
@@ -151,24 +151,20 @@ class Outgoing:
         with self._lock:
             for peer, track in self.tracks.items():
                 due = self._due(track)
-                if due:
+                if due is not None:
                     self._moving.append(peer)
-                    puts += due
+                    puts.append(due)
         for put in puts:
             put()
         return bool(puts)
 
-    def _due(self, track: Track) -> list[Put]:
-        """The Puts of the next stage of a track."""
-        if track.stage is Stage.MARKED:
-            return self._payload(track)
-        if track.stage is Stage.WRITTEN:
-            return self._header(track)
-        if track.may_mark:
-            return [self._mark(track, track.edge.ring.sent)]
+    def _due(self, track: Track) -> Put | None:
+        """What puts the next message of a track, or else the step that it is to say."""
+        if track.take():
+            return lambda: self._put(track)
         if track.sealed_tells or track.tells:
-            return [self._progress(track)]
-        return []
+            return self._progress(track)
+        return None
 
     def _progress(self, track: Track) -> Put:
         if track.sealed_tells:
@@ -179,43 +175,24 @@ class Outgoing:
         step, state = track.telling
         return lambda: track.edge.progress(track.edge.ring.sent, step, state)
 
-    def _mark(self, track: Track, sent: int) -> Put:
-        """The Put that marks the slot of the message after `sent` ones."""
-        track.following, edge = Stage.MARKED, track.edge
-        return lambda: edge.headers[sent % edge.ring.depth](sent + 1, 0, WRITING)
+    def _put(self, track: Track) -> None:
+        """Put the message that leaves, shortened where it is to be. The caller does not hold the lock."""
+        edge, whole = track.edge, track.leaving
+        assert whole is not None
+        one, check = self._ready(whole)
+        track.leaving, slot = one, edge.ring.next_slot
+        self.window.put(one.payload, edge.peer, edge.slots[slot] + header.NBYTES)
+        state, nbytes = header.checked(check), one.payload.nbytes
+        edge.headers[slot](edge.ring.sent + 1, one.step, state, one.encoding, nbytes, one.weight, one.share)
 
-    def _payload(self, track: Track) -> list[Put]:
-        if track.sealed:
-            track.leaving, track.sealed = track.sealed[0], track.sealed[1:]
-        else:
-            track.leaving, track.waiting = track.waiting[0], track.waiting[1:]
-        track.following = Stage.WRITTEN
-        offset = track.edge.slots[track.edge.ring.next_slot] + header.NBYTES
-        return [lambda: self._put_payload(track, offset)]
-
-    def _put_payload(self, track: Track, offset: int) -> None:
-        """Put the payload that leaves, shortened where it is to be. The caller does not hold the lock."""
-        assert track.leaving is not None
-        if self.shortening is not None:
-            track.leaving = self._short(track.leaving, self.shortening)
-        self.window.put(track.leaving.payload, track.edge.peer, offset)
-
-    def _short(self, one: Unsent, shortening: Shortening) -> Unsent:
-        if self._shortened is None or self._shortened[0] is not one.payload:
-            self._shortened = one.payload, shortening.function(one.payload)
-        return one._replace(payload=self._shortened[1], encoding=shortening.encoding)
-
-    def _header(self, track: Track) -> list[Put]:
-        one, edge = track.leaving, track.edge
-        assert one is not None
-        track.published, track.following = one, Stage.NONE
-        slot, number = edge.ring.next_slot, edge.ring.sent + 1
-        puts: list[Put] = [
-            lambda: edge.headers[slot](number, one.step, WHOLE, one.encoding, one.payload.nbytes, one.weight, one.share)
-        ]
-        if track.may_mark and edge.ring.depth > 1:
-            puts.append(self._mark(track, number))
-        return puts
+    def _ready(self, one: Unsent) -> tuple[Unsent, int]:
+        """A message as it leaves, and the check of its payload."""
+        if self._prepared is None or self._prepared[0] is not one.payload:
+            payload = one.payload if self.shortening is None else self.shortening.function(one.payload)
+            self._prepared = one.payload, payload, header.payload_check(payload)
+        _, payload, check = self._prepared
+        encoding = one.encoding if self.shortening is None else self.shortening.encoding
+        return one._replace(payload=payload, encoding=encoding), check
 
     def flush(self) -> None:
         """As `Load.flush`. One-sided."""
@@ -227,11 +204,11 @@ class Outgoing:
         with self._lock:
             for peer in self._moving:
                 track = self.tracks[peer]
-                track.stage, track.telling = track.following, None
-                if track.published is not None:
+                track.telling = None
+                if track.leaving is not None:
                     track.edge.ring.sent += 1
-                    track.edge.bytes_sent += track.published.payload.nbytes
-                    track.published = track.leaving = None
+                    track.edge.bytes_sent += track.leaving.payload.nbytes
+                    track.leaving = None
             self._moving.clear()
 
 

@@ -1,21 +1,12 @@
-"""What is on its way to one peer of another host: messages that wait, the one that leaves, and how far it has come."""
+"""What is on its way to one peer of another host: messages that wait, and the one that leaves."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import Enum
 from typing import NamedTuple
 
 from dstorm.queues.sending.edge import OutEdge
 from dstorm.queues.sending.unsent import Unsent
-
-
-class Stage(Enum):
-    """How far the message that leaves has come: what is complete in the peer's memory."""
-
-    NONE = "nothing leaves"
-    MARKED = "its slot is marked"
-    WRITTEN = "its payload is written"
 
 
 class Sealed(NamedTuple):
@@ -37,12 +28,7 @@ class Track:
     waiting: tuple[Unsent, ...] = ()
     """Those behind them, which the next one may be joined with."""
     leaving: Unsent | None = None
-    """The message whose payload is put."""
-    stage: Stage = Stage.NONE
-    following: Stage = Stage.NONE
-    """The stage after the flush under way."""
-    published: Unsent | None = None
-    """The message whose header is put in the flush under way."""
+    """The message that is put in the flush under way."""
     tells: tuple[int, int] | None = None
     """A step and a state that its progress header is to say, after all messages."""
     sealed_tells: tuple[int, int] | None = None
@@ -62,10 +48,13 @@ class Track:
         """How many messages scatters have handed over."""
         return self.edge.ring.sent + self.superseded + len(self.inside)
 
-    @property
-    def may_mark(self) -> bool:
-        """Whether the next message may begin to leave."""
-        return bool(self.sealed or (self.waiting and self.sealed_tells is None))
+    def take(self) -> bool:
+        """Let the oldest message leave; return whether one may. Those behind sealed steps wait for these."""
+        if self.sealed:
+            self.leaving, self.sealed = self.sealed[0], self.sealed[1:]
+        elif self.waiting and self.sealed_tells is None:
+            self.leaving, self.waiting = self.waiting[0], self.waiting[1:]
+        return self.leaving is not None
 
     def seal(self) -> Sealed:
         """Let what waits leave as it is."""

@@ -1,7 +1,7 @@
 """The transfer thread of a simulated rank on a network: rounds in virtual time, while the rank computes.
 
-It has no thread and no turn of its own. A round is two events: its Puts start, and they are there. The stages of a
-message, and what becomes of those that wait, are those of real ranks (dstorm/queues/sending/outgoing.py).
+It has no thread and no turn of its own. A round is two events: its Puts start, and they are there. What is put,
+and what becomes of messages that wait, is that of real ranks (dstorm/queues/sending/outgoing.py).
 """
 
 from __future__ import annotations

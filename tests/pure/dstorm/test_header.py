@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,12 +21,13 @@ headers = st.builds(
     nbytes=st.integers(0, 2**40),
     weight=st.floats(0, 1e300),
     share=st.floats(0, 1),  # no NaN: its hash is that of the object
+    check=st.none(),
 )
 
 
 def laid(one: Header) -> bytearray:
     buffer = bytearray(header.NBYTES)
-    header.write(memoryview(buffer), 0, *one)
+    header.write(memoryview(buffer), 0, *one[:-1])
     return buffer
 
 
@@ -36,6 +38,13 @@ def test_zeroed_memory_is_empty():
 @given(headers)
 def test_reads_what_was_written(one):
     assert header.read(memoryview(laid(one)), 0) == one
+
+
+@given(headers, st.binary(max_size=40))
+def test_the_check_of_a_payload_is_read_as_it_was_written(one, payload):
+    check = header.payload_check(np.frombuffer(payload, np.uint8))
+    laid_so = laid(one._replace(state=header.checked(check)))
+    assert header.read(memoryview(laid_so), 0) == one._replace(state=WHOLE, check=check)
 
 
 @given(headers, headers, st.lists(st.booleans(), min_size=header.NBYTES, max_size=header.NBYTES))

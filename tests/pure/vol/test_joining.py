@@ -138,7 +138,7 @@ def test_no_row_is_lost(capacity, named, seed):
         mine = v.array.copy()
         return mine, settled(v, transport, REPLACE), v.array
 
-    (first, counts, got), (second, _, its) = run(live, kind=SparseVector, capacity=capacity, seed=seed)
+    (first, counts, got), (second, _, its) = run(live, kind=SparseVector, capacity=capacity, seed=seed, depth=8)
     assert (got == second).all() and (its == first).all()
     assert counts.superseded > 0 and counts.overwritten == 0
 
