@@ -29,7 +29,8 @@ NBYTES = 64
 """Length of a header in bytes: one cache line."""
 
 EMPTY, WRITING, WHOLE, DONE = range(4)
-"""States of a cell: never written; payload being written; payload complete; its writer has closed."""
+"""States of a cell: never written; payload being written; payload complete, but for one with a check, of which only
+the header is; its writer has closed."""
 COMPACT = 4
 """State of the header of a compact message. It reads as WHOLE once all of the message is there, and as torn before."""
 COMPACT_NBYTES = 4096

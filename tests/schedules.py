@@ -298,6 +298,8 @@ def play(
     _check_account(receiver, messages, len(steps), quiet=True)
     if steps != sorted(set(steps)):
         raise Violation(f"messages out of order or twice: {steps}")
+    if not newest and receiver.statistics().overwritten > max(0, messages - depth):
+        raise Violation("a message that no other was written over counts as overwritten")
     if last not in steps:
         raise Violation(f"the newest message, {last}, was never gathered: {steps}")
 

@@ -37,8 +37,8 @@ _ROUNDED = 1
 """That of one that holds its values rounded."""
 
 _COPIES = 8
-"""The averages that are made of copies after a sender overwrote a message of an average in place. Senders are then
-faster than this rank."""
+"""The averages that are made of copies after one could not be made in place. A sender that overwrites messages
+meanwhile is faster than this rank, or is on another host."""
 
 
 class DenseVector(Vector):

@@ -120,8 +120,8 @@ class Queues(Closing):
         """Views of the newest message of each sender, in its slot. Local.
 
         The messages are not taken, and may be overwritten while they are used: a result of them is valid only if
-        `look_again` returns True. None: a message has a wrong length; `receive` refuses it. It waits as `receive`. Not
-        for lockstep. DeadlinePassed.
+        `look_again` returns True. None: a message has a wrong length, or a check; `receive` takes it. It waits as
+        `receive`. Not for lockstep. DeadlinePassed.
         """
         self.inbox.wait(sources, self.step, timeout_s)
         return self.inbox.look()

@@ -122,7 +122,7 @@ class ReceiveRing:
         return False
 
     def newest(self, seen: list[Header | None]) -> Header | None:
-        """The newest whole message that is not settled, among the headers of all slots; None where there is none."""
+        """The newest published message that is not settled, by the headers of all slots; None where there is none."""
         newest, number = None, self.taken
         for one in seen:
             if one is not None and one.number > number and one.state == WHOLE:

@@ -59,7 +59,7 @@ class EdgeStatistics:
     pending: int = 0
     """Messages from the peer that wait in this rank's memory."""
     torn_retries: int = 0
-    """Copies that were discarded because the peer overwrote the slot meanwhile."""
+    """Copies that were discarded: the peer has overwritten the slot meanwhile, or not all of the message had come."""
     refused: int = 0
     """Messages from the peer that failed a check: wrong length, encoding or row numbers, or values not finite."""
     bytes_sent: int = 0

@@ -310,6 +310,7 @@ class Inbox:
     def _take_newest(self, edge: InEdge) -> list[Message]:
         """The newest pending message of the peer; [] where there is none."""
         torn: list[Header | None] = []
+        """Headers whose payloads have not come, or whose slots were overwritten."""
         for _ in range(_TORN_RETRIES):
             seen = edge.ring.newest([one for cell in edge.headers if (one := cell.read()) not in torn])
             if seen is None:
@@ -317,8 +318,7 @@ class Inbox:
             if (payload := self._settled_payload(edge, edge.ring.slot(seen.number), seen, 0)) is not None:
                 message = self._taken(edge, seen, payload)
                 return [] if message is None else [message]
-            if seen.check is not None:
-                torn.append(seen)
+            torn.append(seen)
             self._sync()
         return []
 
@@ -347,5 +347,7 @@ class Inbox:
         self._sync()
         self._window.copy(edge.slots[slot] + header.NBYTES, edge.copies[place][: seen.nbytes])
         self._sync()
-        is_whole = seen.check is None or header.payload_check(edge.copies[place][: seen.nbytes]) == seen.check
-        return edge.ring.look_again(seen, edge.headers[slot].read() if is_whole else None)
+        if seen.check is None:
+            return edge.ring.look_again(seen, edge.headers[slot].read())
+        is_whole = header.payload_check(edge.copies[place][: seen.nbytes]) == seen.check  # whatever the slot holds now
+        return edge.ring.look_again(seen, seen if is_whole else None)

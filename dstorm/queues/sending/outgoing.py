@@ -50,7 +50,7 @@ class Outgoing:
     """What all payloads become as they leave. What waits is whole, so that it can be joined, and is never shortened for
     nothing."""
     _prepared: tuple[Bytes, Bytes, int] | None = None
-    """The payload that left last, as peers may share it; what it was shortened to, and the check of that."""
+    """A payload of the flush under way, as peers may share it; what it was shortened to, and the check of that."""
     _moving: list[int] = field(default_factory=list)
     """The peers of the flush under way."""
 
@@ -210,6 +210,7 @@ class Outgoing:
                     track.edge.bytes_sent += track.leaving.payload.nbytes
                     track.leaving = None
             self._moving.clear()
+        self._prepared = None
 
 
 def _copied(body: Bytes, tail: Bytes | None, nbytes: int) -> Bytes:

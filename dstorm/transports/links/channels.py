@@ -172,9 +172,12 @@ class Incoming:
             late, self._late = self._late, b""
             _send_all(self.connection, [late, *parts])
 
-    def try_answer(self, answer: bytes) -> bool:
-        """Send an answer without waiting, all of it or nothing; return whether it was sent, or will be."""
-        if not self._lock.acquire(blocking=False):  # another thread is sending rows
+    def try_answer(self, answer: bytes, patience_s: float = 0.0) -> bool:
+        """Send an answer without waiting, all of it or nothing; return whether it was sent, or will be.
+
+        `patience_s`: how long another thread may be at it: for a moment with a heartbeat, for long with rows.
+        """
+        if not self._lock.acquire(timeout=patience_s):
             return False
         try:
             if self._late:

@@ -42,6 +42,8 @@ _PART_S = 5.0
 """How long to wait until what has arrived is written. It is one socket buffer at most."""
 _CLOSE_S = 0.5
 """How long to try to say that this rank ends. Where that is not heard, the ranks agree on its failure."""
+_MOMENT_S = 0.05
+"""How long to wait for a heartbeat that is being sent."""
 _WRITE_S = 0.4 * GRANT_S
 """How long the answers to a question count for the one who has asked, from the moment at which it asked."""
 _NAP_S = 0.001
@@ -147,14 +149,16 @@ class Links:
     def evict(self, rank: int) -> None:
         """Ask `rank` to end: it holds up the others. Once its connection has ended, the ranks agree on that."""
         if rank in self._into:
-            self._into[rank].try_answer(EVICT)
+            self._into[rank].try_answer(EVICT, _MOMENT_S)
 
     def cut(self, ranks: Iterable[int]) -> None:
         """Cut `ranks` off: what they send does not arrive any more. They are notified where that is possible."""
         for rank in ranks:
             self._cut.add(rank)
             if rank in self._into:
-                self._into[rank].try_answer(CUT)  # another thread may hold the other connection for its flush
+                self._into[rank].try_answer(
+                    CUT, _MOMENT_S
+                )  # another thread may hold the other connection for its flush
                 shut(self._into[rank].connection)
             if rank in self._out:
                 self._out[rank].break_off()

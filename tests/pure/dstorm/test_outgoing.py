@@ -473,9 +473,35 @@ def test_a_message_whose_header_comes_first_is_gathered_once_it_is_whole(newest)
     edge = queues.inbox.edges[0]
     for piece in reversed(stage):
         assert gather(newest) == [] and not edge.is_seen_at(1, lambda: 0.0)
+        assert not queues.look(lambda: [0])  # no view of it is handed out
         arrive([piece])
+    assert queues.look(lambda: [0]) is None
     assert edge.is_seen_at(1, lambda: 0.0) and gather(newest) == [1]
     assert queues.statistics().gathered == 1
+
+
+@pytest.mark.parametrize("newest", [False, True])
+def test_a_whole_copy_counts_though_its_slot_is_overwritten_meanwhile(newest, monkeypatch):
+    _, (first, second), arrive, gather = receiver_of("ss", 1)
+    arrive(first)
+    check = header.payload_check
+
+    def overwritten_then(payload):
+        arrive(second)
+        return check(payload)
+
+    monkeypatch.setattr(header, "payload_check", overwritten_then)
+    assert gather(newest)[0] == 1
+    monkeypatch.undo()
+    assert gather(newest) in ([2], [])
+
+
+def test_a_message_of_a_wrong_length_holds_up_no_step():
+    queues, _, arrive, gather = receiver_of("s", 2)
+    edge, wrong = queues.inbox.edges[0], np.zeros(header.NBYTES, np.uint8)
+    header.write(wrong.data, 0, 1, 1, header.checked(7), 0, edge.ring.capacity + 1)
+    arrive([(edge.slots[0], wrong.tobytes())])
+    assert edge.is_seen_at(1, lambda: 0.0) and gather() == [] and queues.statistics().refused == 1
 
 
 def test_the_newest_whole_message_is_gathered_while_a_newer_one_comes():
@@ -541,13 +567,9 @@ def half_unchecked(monkeypatch):
     plant(monkeypatch, header, "payload_check", ("payload.data,", "payload[:8].data,"))
 
 
-def prepared_once(monkeypatch):
-    plant(monkeypatch, Outgoing, "_ready", ("self._prepared[0] is not one.payload", "False"))
-
-
 def lost_as_it_comes(monkeypatch):
-    """What is not whole passes for overwritten."""
-    plant(monkeypatch, receiving.Inbox, "_take_all", ("if torn == seen.number:", "if True:"))
+    """What is not whole passes for overwritten where a newer message is there, though it may have come meanwhile."""
+    plant(monkeypatch, receiving.Inbox, "_take_all", ("if torn == seen.number:", "if edge.holds_newer(seen):"))
 
 
 def payload_of_the_caller(monkeypatch):
@@ -560,8 +582,7 @@ def writes_into_the_last_slot(monkeypatch):
 
 
 MUTANTS = [
-    payload_unchecked, half_unchecked, prepared_once, lost_as_it_comes, payload_of_the_caller,
-    writes_into_the_last_slot,
+    payload_unchecked, half_unchecked, lost_as_it_comes, payload_of_the_caller, writes_into_the_last_slot,
 ]  # fmt: skip
 
 
