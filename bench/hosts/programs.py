@@ -13,6 +13,8 @@ from bench.svm import task
 _DATA = task.RCV1.parents[1]
 _RANKS = 4
 _LIMIT_S = 300
+_RUNS = 9
+"""The runs of which the median counts, where it is a matter of chance which messages meet."""
 _NAMES = "ab"
 _REPORT, _COUNT = "/tmp/report.json", "/tmp/sent"
 _RIDGE = 0.29922308955
@@ -28,7 +30,12 @@ class Program(NamedTuple):
     least: float
     """The most that it may be."""
     is_even: bool
-    """Whether all its messages arrive before it ends: ranks wait for each other."""
+    """Whether all its messages arrive before it ends: ranks wait for each other. Else two runs differ."""
+
+    @property
+    def runs(self) -> int:
+        """How often it runs, on one host and on two."""
+        return 1 if self.is_even else _RUNS
 
 
 def _svm(sync: str, least: float) -> Program:
@@ -49,6 +56,8 @@ PROGRAMS = {
     "apps.mf, epinions": Program(_MF, "test_rmse", 1.032, True),
     "apps.logistic --sharded, rcv1-ccat": Program(_LOGISTIC, "objective", _RIDGE * (1 + 1e-6), True),
 }
+_Reported = tuple[Any, int]
+"""The report of a run, and the bytes that its hosts have sent to each other in training."""
 QUICK = {"apps.svm, embedded": Program(("apps.svm", "--epochs", 2, "--sync", "bsp"), "objective", 0.4, True)}
 
 
@@ -58,25 +67,37 @@ def programs(python: str, quick: bool) -> dict[str, dict[str, Any]]:
 
     network, chosen = HostNetwork(_NAMES), QUICK if quick else PROGRAMS
     try:
-        alone = {name: _reported(network, python, one, ())[0] for name, one in chosen.items()}
+        alone = {name: _middle(_reports(network, python, one, ())) for name, one in chosen.items()}
         own_cores(network)
         return {name: _run(network, python, one, alone[name]) for name, one in chosen.items()}
     finally:
         network.close()
 
 
-def _run(network: Any, python: str, program: Program, alone: Any) -> dict[str, Any]:
+def _run(network: Any, python: str, program: Program, alone: _Reported) -> dict[str, Any]:
     """What the program reaches on two hosts, beside `alone`, its report on one."""
-    across, sent = _reported(network, python, program, ("--hosts", "a:2,b:2"))
+    reports = _reports(network, python, program, ("--hosts", "a:2,b:2"))
+    reached = [report["final"][program.measure] for report, _ in reports]
+    (across, sent), (alone_report, _) = _middle(reports), alone
     return {
         "measure": program.measure, "least": program.least, "is_even": program.is_even,
-        "alone": alone["final"][program.measure], "across": across["final"][program.measure],
+        "alone": alone_report["final"][program.measure], "across": across["final"][program.measure], "reached": reached,
         "bytes_across": across["epochs"][-1]["bytes_across"], "bytes_wire": sent,
-        "seconds": across["final"]["seconds"], "seconds_alone": alone["final"]["seconds"],
+        "seconds": across["final"]["seconds"], "seconds_alone": alone_report["final"]["seconds"],
     }  # fmt: skip
 
 
-def _reported(network: Any, python: str, program: Program, options: Sequence[str]) -> tuple[Any, int]:
+def _reports(network: Any, python: str, program: Program, options: Sequence[str]) -> list[_Reported]:
+    """The reports of all runs, from the best to the worst."""
+    found = [_reported(network, python, program, options) for _ in range(program.runs)]
+    return sorted(found, key=lambda one: one[0]["final"][program.measure])
+
+
+def _middle(reports: Sequence[_Reported]) -> _Reported:
+    return reports[len(reports) // 2]
+
+
+def _reported(network: Any, python: str, program: Program, options: Sequence[str]) -> _Reported:
     """The report of a run, and the bytes that its hosts have sent to each other in training. RuntimeError: it failed.
 
     They are counted where each host is in a namespace of its own.
