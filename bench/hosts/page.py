@@ -54,8 +54,8 @@ Two ranks on two hosts. One run, medians:
 {table}
 
 A rank, its threads and the network of its host share a core. So a gather that copies 4 MB keeps the network waiting: of
-nine runs messages under notify-ack came at 0.85 to 1.16 of the rate of raw Puts with Open MPI, and at 0.65 to 0.98 with
-MPICH. An exchange of 40 B took 4.5 to 5.8 times an Allreduce with Open MPI in four, and 2.9 to 3.5 times with MPICH.
+ten runs messages under notify-ack came at 0.85 to 1.16 of the rate of raw Puts with Open MPI, and at 0.65 to 0.98 with
+MPICH. An exchange of 40 B took 4.5 to 5.8 times an Allreduce with Open MPI in five, and 2.9 to 3.5 times with MPICH.
 """
 _MESSAGES = (
     ("40 B under bsp, scatter and gather; a blocking Allreduce", "small", "bsp", "Allreduce"),
@@ -127,7 +127,7 @@ them, with cubic.
 {notes}"""
 FAR_NOTES = """\
 Along "hierarchical" asp is there in a third of an Allreduce's time or less; with models that are rounded to int8
-between hosts in a twelfth. The hosts send 0.6 to 2 MB/s where 1 % is lost, while their ranks train on."""
+between hosts in a twelfth. The hosts send 0.5 to 2.6 MB/s where 1 % is lost, while their ranks train on."""
 GRAPHS = """## Bytes by graph
 
 The same with no delay and no limit, under bsp, where bytes and objectives are the same in each run: payload bytes that
