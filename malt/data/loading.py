@@ -136,19 +136,23 @@ class _Writing:
     stored: Store | None = None
 
     def begin(self, _: list[Any]) -> str:
+        """Make the file, on the first rank; return its path, or "". Local."""
         if self.team.index == 0:
             self.path = cache.begin(self.source, self.kind, self.place, self.contents)
         return self.path
 
     def write(self, paths: list[Any]) -> None:
+        """Write the pieces of this rank. Local."""
         self.path = paths[0]
         store.write(self.path, self.contents, self.pieces)
 
     def take_checksums(self, _: list[Any]) -> list[int]:
+        """Map what all have written; return the checksums of this rank's share of the blocks. Local."""
         self.columns = store.map_columns(self.path, self.contents)
         return store.take_checksums(self.columns, self.team.index, self.team.size)
 
     def seal(self, taken: list[Any]) -> None:
+        """Write down the checksums of all ranks, on the first. Local."""
         checksums = [0] * sum(map(len, taken))
         for part, some in enumerate(taken):
             checksums[part :: len(taken)] = some
@@ -157,6 +161,7 @@ class _Writing:
             store.seal(self.path, self.kind, self.source.state, self.contents, checksums)
 
     def end(self, is_done: bool) -> None:
+        """Publish the file, or remove it, on the first rank. Local."""
         if self.team.index == 0 and is_done:
             cache.publish(self.source, self.kind, self.path)
         elif self.team.index == 0 and self.path:

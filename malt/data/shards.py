@@ -88,6 +88,7 @@ def shard(rows: Any, *, shuffle: bool = False, seed: int = 0, by_speed: bool = F
     world.transport.poll_failures()
 
     def check() -> tuple[int, bool, int]:
+        """The rows, whether they are a number, and the seed. Local. TypeError, ValueError: as above."""
         return *_count(rows), _checked_seed(shuffle, seed)
 
     if by_speed:

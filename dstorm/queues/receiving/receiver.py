@@ -106,11 +106,8 @@ class Inbox:
     def has_arrived(self) -> bool:
         """As `Queues.has_arrived`."""
         self._sync()
-        for edge in self.edges.values():
-            seen = edge.headers[edge.ring.next_slot].read()
-            if seen is None or seen.number > edge.ring.taken:
-                return True
-        return False
+        nexts = ((edge.headers[edge.ring.next_slot].read(), edge.ring.taken) for edge in self.edges.values())
+        return any(seen is None or seen.number > taken for seen, taken in nexts)
 
     def take(self, newest: bool) -> list[Message]:
         """As `Queues.receive`, after `wait`."""
@@ -284,33 +281,32 @@ class Inbox:
     def _take_all(self, edge: InEdge) -> list[Message]:
         """The pending messages of the peer, oldest first; at most as many as there are slots."""
         taken: list[Message] = []
-        tries, torn = 0, -1
+        tries = 0
         while len(taken) < len(edge.slots) and tries < _TORN_RETRIES:
             slot = edge.ring.next_slot
             seen = edge.headers[slot].read()
             state = edge.ring.look(seen)
             if state is SlotState.NOTHING:
                 break
-            payload = self._settled_payload(edge, slot, seen, len(taken)) if state is SlotState.READY and seen else None
-            if seen is not None and payload is not None:
-                message = self._taken(edge, seen, payload)
-                taken += [] if message is None else [message]
-                continue
-            if seen is not None and seen.check is not None and state is SlotState.READY:
-                if torn == seen.number:  # twice, the second time beside a newer message: it is being overwritten
+            if state is SlotState.READY and seen is not None:
+                had_come = seen.check is not None and edge.holds_newer(seen)
+                payload = self._settled_payload(edge, slot, seen, len(taken))
+                if payload is not None:
+                    message = self._taken(edge, seen, payload)
+                    taken += [] if message is None else [message]
+                    continue
+                if had_come:  # so it is being overwritten
                     edge.ring.skip(seen.number)
                     continue
-                if not edge.holds_newer(seen):
-                    break  # its payload comes
-                torn = seen.number
+                if seen.check is not None:  # it comes: the next gather finds it
+                    break
             tries += 1
             self._sync()
         return taken
 
     def _take_newest(self, edge: InEdge) -> list[Message]:
         """The newest pending message of the peer; [] where there is none."""
-        torn: list[Header | None] = []
-        """Headers whose payloads have not come, or whose slots were overwritten."""
+        torn: list[Header | None] = []  # an older message may be whole
         for _ in range(_TORN_RETRIES):
             seen = edge.ring.newest([one for cell in edge.headers if (one := cell.read()) not in torn])
             if seen is None:

@@ -569,7 +569,7 @@ def half_unchecked(monkeypatch):
 
 def lost_as_it_comes(monkeypatch):
     """What is not whole passes for overwritten where a newer message is there, though it may have come meanwhile."""
-    plant(monkeypatch, receiving.Inbox, "_take_all", ("if torn == seen.number:", "if edge.holds_newer(seen):"))
+    plant(monkeypatch, receiving.Inbox, "_take_all", ("if had_come:", "if edge.holds_newer(seen):"))
 
 
 def payload_of_the_caller(monkeypatch):
