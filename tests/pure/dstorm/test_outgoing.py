@@ -478,6 +478,7 @@ def test_a_message_whose_header_comes_first_is_gathered_once_it_is_whole(newest)
     assert queues.look(lambda: [0]) is None
     assert edge.is_seen_at(1, lambda: 0.0) and gather(newest) == [1]
     assert queues.statistics().gathered == 1
+    assert queues.statistics().torn_retries == 2  # a gather copies once what has not come
 
 
 @pytest.mark.parametrize("newest", [False, True])
