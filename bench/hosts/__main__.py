@@ -134,6 +134,11 @@ def measured(python: str, parts: Sequence[str], quick: bool) -> dict[str, Any]:
     return found
 
 
+def as_json(found: dict[str, Any]) -> str:
+    """What has been found as the text of a file, in which paths start at the root of the project. Pure."""
+    return json.dumps(found).replace(f"{ROOT}/", "") + "\n"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.hosts", description=str(__doc__).splitlines()[0])
     parser.add_argument("--mpi", nargs="+", default=[sys.executable], metavar="PYTHON")
@@ -155,7 +160,7 @@ def main() -> None:
             found[_family(python)] = found.get(_family(python), {}) | measured(python, options.only, options.quick)
     print(page.text(found))
     if beside:
-        beside.write_text(json.dumps(found) + "\n", encoding="utf-8")
+        beside.write_text(as_json(found), encoding="utf-8")
         options.write.write_text(page.text(found), encoding="utf-8")
 
 

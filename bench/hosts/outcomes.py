@@ -61,8 +61,8 @@ An iteration of L-BFGS on sharded weights moves 1.4 MB of rows, beside which hea
 nothing, or some bytes, in MALT's count.
 
 Under asp the ten epochs of a rank are over in 0.1 s, on its own rows alone where few models have come by then. Which
-come is a matter of chance: these are medians of nine runs, with the least and the most. With MPICH two thirds as much
-comes as with Open MPI."""
+come is a matter of chance: these are medians of nine runs, with the least and the most. With MPICH about three fifths
+as much comes as with Open MPI."""
 
 
 def starts(found: ByMpi) -> str:

@@ -54,8 +54,9 @@ Two ranks on two hosts. One run, medians:
 {table}
 
 A rank, its threads and the network of its host share a core. So a gather that copies 4 MB keeps the network waiting: of
-ten runs messages under notify-ack came at 0.85 to 1.16 of the rate of raw Puts with Open MPI, and at 0.65 to 0.98 with
-MPICH. An exchange of 40 B took 4.5 to 5.8 times an Allreduce with Open MPI in five, and 2.9 to 3.5 times with MPICH.
+eleven runs messages under notify-ack came at 0.85 to 1.16 of the rate of raw Puts with Open MPI, and at 0.65 to 0.98
+with MPICH. An exchange of 40 B took 4.5 to 5.8 times an Allreduce with Open MPI in six, and 2.9 to 3.5 times with
+MPICH.
 """
 _MESSAGES = (
     ("40 B under bsp, scatter and gather; a blocking Allreduce", "small", "bsp", "Allreduce"),
@@ -155,9 +156,10 @@ rank computes between two exchanges while all four do. Nothing else is fitted.
 {notes}"""
 PLANNED_NOTES = """\
 - Figures are medians of 3 runs, each with a seed of its own, which simulated ranks have, too. Ring at 30 and all at
-  100 Mbit/s are as good as one: 1 and 5 % apart as measured, 7 % as predicted.
+  100 Mbit/s come close to each other: which one is sooner differs by run.
 - Along the ring a link carries one message at a time, each way. Along the others two or four share it. A simulated link
-  carries them one after the other, at the rate of a single stream; MPICH takes 15 to 42 % longer for four."""
+  carries them one after the other, at the rate of a single stream. Four took up to a quarter longer with Open MPI, and
+  up to half as long again with MPICH."""
 
 
 def planned(measured: Measured) -> str:

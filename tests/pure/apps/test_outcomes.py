@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
+from bench.hosts import __main__ as program
 from bench.hosts import outcomes, trials
 
 pytestmark = pytest.mark.serial
@@ -28,6 +31,11 @@ def test_what_is_left_is_named():
     page = outcomes.failures(found)
     assert "| a rank is killed | 2 of 2 | 2.0, 2.0 s | on b nothing after 7 s more |" in page
     assert "| a link goes down | 2 of 2 | 2.0, 2.0 s | in 1 runs something stays |" in page
+
+
+def test_what_was_left_is_kept_without_the_place_of_the_project():
+    found = {"MPICH": {"starts": [run(left={"b": [f"python {program.ROOT}/malt/runner/program.py"]})]}}
+    assert json.loads(program.as_json(found))["MPICH"]["starts"][0]["left"] == {"b": ["python malt/runner/program.py"]}
 
 
 def test_pauses_of_runs_that_went_on_are_shown():
