@@ -17,8 +17,11 @@ from processes import wait_for
 from bench.svm.task import RCV1
 
 SVM = ["-m", "apps.svm", *([str(RCV1), "--no-intercept", "--l2", "1e-4"] if RCV1.exists() else [])]
-BOUND = (0.1915 if LONG else 0.205) if RCV1.exists() else 0.357
-"""Of the objective. Where others use the machine, ranks under asp may drift apart: the long form is for one at rest."""
+TOGETHER, APART = (0.1915, 0.22) if RCV1.exists() else (0.357, 0.357)
+"""Of the objective: of ranks that exchange, and of the mean of models each of which has seen its own rows alone. Where
+others use the machine, ranks under asp may drift apart; the long form is for one at rest.
+"""
+BOUND = TOGETHER if LONG else APART
 RATINGS = RCV1.parents[1] / "epinions"
 EPINIONS = (
     ["-m", "apps.mf", str(RATINGS / "train.txt.xz"), "--test", str(RATINGS / "test.txt.xz")] if RATINGS.exists() else []
@@ -66,13 +69,13 @@ CASES = [
 ]
 
 
-def good(program, final):
+def good(case, final):
     """Whether the model is about as good as without a failure."""
-    if "apps.svm" in program:
-        return final["objective"] <= BOUND
-    if "apps.mlp" in program:
+    if case.program is SVM:
+        return final["objective"] <= (TOGETHER if "bsp" in case.options or "dual" in case.options else BOUND)
+    if "apps.mlp" in case.program:
         return final["test_accuracy"] >= 0.95
-    planted = program is not EPINIONS
+    planted = case.program is not EPINIONS
     return 0.3 < final["test_rmse"] < 0.37 if planted else 1.02 < final["test_rmse"] < 1.04
 
 
@@ -94,7 +97,7 @@ def test_the_others_go_on(case, job_environment, tmp_path):
     assert lost.keys() == set(struck), job.output
     assert all(f"rank {rank} is lost" in job.output for rank in lost)
     assert sum("model on rank" in line for line in job.output.splitlines()) == 4 - len(struck)
-    assert good(case.program, reports["final"]), job.output
+    assert good(case, reports["final"]), job.output
     reasons = {one["reason"] for one in reports["lost_ranks"]}
     why = {signal.SIGINT: "it has failed", signal.SIGSTOP: "it was stopped, and was ended"}.get(case.number)
     assert reasons <= {why, "its process has ended"}, reasons
