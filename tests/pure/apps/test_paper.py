@@ -147,16 +147,6 @@ def test_the_page_is_that_of_its_figures():
 
 @pytest.mark.thorough
 @needs_openmpi
-def test_a_rank_is_killed_and_the_others_reach_the_objective(tmp_path):
-    found = failure.curves(9000, tmp_path)
-    assert found["lost"]["rank"] == found["back"]["rank"] == failure.RANKS - 1
-    assert found["back"]["back_at_s"] > found["back"]["at_s"]
-    ends = [found[name][-1][1] for name in failure.RUNS]
-    assert ends == pytest.approx([ends[0]] * 3, rel=0.05) and max(ends) < found["killed"][0][1]
-
-
-@pytest.mark.thorough
-@needs_openmpi
 def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
     file = tmp_path / "malt.md"
     words = [sys.executable, "-m", "bench.paper", "--quick", "--write", str(file)]
@@ -164,3 +154,8 @@ def test_a_quick_run_writes_a_page_and_its_pictures(tmp_path):
     found = json.loads(file.with_suffix(".json").read_text(encoding="utf-8"))
     assert file.read_text(encoding="utf-8") == page.text(found) and page.text(found) in done.stdout
     assert all((tmp_path / f"pictures/{name}.svg").exists() for name in program.CHARTS)
+    failed = found["failure"]
+    assert failed["lost"]["rank"] == failed["back"]["rank"] == failure.RANKS - 1
+    assert failed["back"]["back_at_s"] > failed["back"]["at_s"]
+    ends = [failed[name][-1][1] for name in failure.RUNS]
+    assert ends == pytest.approx([ends[0]] * 3, rel=0.05) and max(ends) < failed["killed"][0][1]
