@@ -22,6 +22,7 @@ from pathlib import Path
 import malt
 from bench import jobs, scale, start
 from bench import rows as table
+from bench.document import new_file
 from bench.mf import comparison as factorization
 from bench.picture import picture
 from bench.rows import Row
@@ -125,8 +126,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="fewer rounds: for a developer in a hurry")
     parser.add_argument("--only", nargs="+", choices=PARTS, metavar="PART", help=", ".join(PARTS))
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the figures there")
-    parser.add_argument("--page", type=Path, metavar="FILE", help="write the page there")
+    parser.add_argument("--json", type=new_file, metavar="FILE", help="write the figures there")
+    parser.add_argument("--page", type=new_file, metavar="FILE", help="write the page there")
     return measure(parser.parse_args())
 
 

@@ -28,12 +28,27 @@ def command(
     parser = ArgumentParser(prog=f"python -m {program}", description=summary, formatter_class=form)
     add_options(parser)
     parser.add_argument("--quick", action="store_true", help="smaller problems; the same mechanism")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there, and JSON and pictures beside")
+    add_write(parser)
     options = parser.parse_args()
     found = json.loads(json.dumps(measured(options)))
     print(text(found))
     if options.write:
         write(options.write, found, text, charts)
+
+
+def add_write(parser: ArgumentParser) -> None:
+    """Add --write."""
+    parser.add_argument(
+        "--write", type=new_file, metavar="FILE", help="write the page there, and JSON and pictures beside"
+    )
+
+
+def new_file(text: str) -> Path:
+    """The file that an option names, to be written in the end: its folder is there. argparse.ArgumentTypeError."""
+    path = Path(text)
+    if not path.parent.is_dir():
+        raise argparse.ArgumentTypeError(f"there is no folder {path.parent}")
+    return path
 
 
 def write(path: Path, found: Measured, text: Callable[[Measured], str], charts: Sequence[str]) -> None:

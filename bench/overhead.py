@@ -23,6 +23,8 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench.document import new_file
+
 RANKS = 2
 OPTIONS: dict[str, list[str]] = {"plain": ["--no-view"], "view": ["--view"], "trace": ["--no-view", "--trace"]}
 """What is compared. The folder of a trace follows its option."""
@@ -109,7 +111,7 @@ def main() -> None:
     parser.add_argument("mnist", help="a folder of idx files")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--only", nargs="+", choices=EPOCHS, default=list(EPOCHS))
-    parser.add_argument("--json", type=Path, help="add what is measured to this file, and show all that it holds")
+    parser.add_argument("--json", type=new_file, help="add what is measured to this file, and show all that it holds")
     options = parser.parse_args()
     stored = json.loads(options.json.read_text()) if options.json and options.json.exists() else {}
     data = {"svm": options.rcv1, "mlp": options.mnist}

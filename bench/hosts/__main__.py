@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from bench.document import new_file
 from bench.hosts import failures, page, planning, programs, starts, training, ways
 from bench.hosts.trials import own_cores, sharing_cores
 from bench.svm import task
@@ -144,7 +145,7 @@ def main() -> None:
     parser.add_argument("--mpi", nargs="+", default=[sys.executable], metavar="PYTHON")
     parser.add_argument("--only", nargs="+", choices=PARTS, default=[*PARTS], metavar="PART", help=", ".join(PARTS))
     parser.add_argument("--quick", action="store_true", help="a few exchanges of some of the ways, to see that it runs")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there, and JSON beside it")
+    parser.add_argument("--write", type=new_file, metavar="FILE", help="write the page there, and JSON beside it")
     options = parser.parse_args()
     sys.path.insert(0, str(ROOT / "tests"))
     from host_network import missing

@@ -135,7 +135,7 @@ def write(found: dict[str, Any], path: Path) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.modes", description=__doc__.splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="rows that the project has or makes, small models")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there, and JSON and pictures beside")
+    document.add_write(parser)
     parser.add_argument("--only", nargs="+", choices=PARTS, help="measure this anew; the rest is beside the page")
     options = parser.parse_args()
     if options.only and not options.write:

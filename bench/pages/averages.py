@@ -8,9 +8,9 @@ It runs apps.svm on rcv1-ccat, or on the embedded data if that is missing. Under
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
 from bench import jobs
+from bench.document import new_file
 from bench.svm.task import L2, RCV1
 
 EPOCHS = (1, 2, 5, 10)
@@ -61,7 +61,7 @@ def table(ranks: int) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pages.averages", description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, default=4, metavar="N")
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")
+    parser.add_argument("--write", type=new_file, metavar="FILE", help="write the page there")
     options = parser.parse_args()
     data = "rcv1-ccat (no intercept)" if RCV1.exists() else "the embedded data, a9a"
     page = PAGE.format(data=data, l2=L2, ranks=options.ranks, table=table(options.ranks))

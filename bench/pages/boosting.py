@@ -20,6 +20,7 @@ import numpy as np
 import malt
 from apps.linear.reading import EMBEDDED
 from bench import jobs
+from bench.document import new_file
 from bench.rest import Others
 
 DEPTH, BINS, RATE, THREADS, ROUNDS, FEATURES = 6, 255, 0.1, 2, 3, 28
@@ -146,7 +147,7 @@ def table(rows: Set) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=str(__doc__).splitlines()[0])
-    parser.add_argument("--write", type=Path)
+    parser.add_argument("--write", type=new_file)
     options = parser.parse_args()
     others = Others()
     with tempfile.TemporaryDirectory() as folder:

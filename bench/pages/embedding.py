@@ -17,6 +17,7 @@ import numpy as np
 import malt
 from apps.embed import graph, kernels, planted
 from bench import jobs
+from bench.document import new_file
 from malt.kernels import compile_first
 
 NODES, COMMUNITIES, DIM, LENGTH, WINDOW, NEGATIVES, WALKS = 10_000, 20, 64, 10, 5, 5, 500
@@ -113,7 +114,7 @@ def table() -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--write", type=Path)
+    parser.add_argument("--write", type=new_file)
     parser.add_argument("--job", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.job:

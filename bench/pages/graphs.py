@@ -14,13 +14,13 @@ import itertools
 from argparse import Namespace
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 
 import malt
 from apps.linear import reading
 from apps.svm import learners
+from bench.document import new_file
 from malt.kernels import linear
 
 GRAPHS = ("all", "exponential", "halton", "auto", "one-peer", "ring")
@@ -158,7 +158,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.pages.graphs", description=__doc__.splitlines()[0])
     parser.add_argument("--ranks", type=int, nargs="+", default=[4, 16, 64], metavar="N")
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--write", type=Path, metavar="FILE", help="write the page there")
+    parser.add_argument("--write", type=new_file, metavar="FILE", help="write the page there")
     options = parser.parse_args()
     training = Training()
     results = []

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from bench import jobs
+from bench.document import new_file
 
 TARGET = 0.98
 Epochs = list[dict[str, float]]
@@ -163,7 +164,7 @@ def main() -> None:
     parser.add_argument("folder")
     parser.add_argument("--torchft", type=Path)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--write", type=Path)
+    parser.add_argument("--write", type=new_file)
     options = parser.parse_args()
     runs: dict[str, list[Epochs]] = {}
     with lighthouse(options.torchft) as more:

@@ -25,6 +25,7 @@ from apps.lda.corpus import Corpus, planted
 from apps.lda.measuring import HeldOut
 from apps.lda.program import run
 from bench import jobs
+from bench.document import new_file
 from bench.rest import Others
 
 TOPICS, ALPHA, BETA, ITERATIONS, SWEEPS, ROUNDS, SEEDS = 50, 0.1, 0.01, 10, 300, 3, 8
@@ -234,7 +235,7 @@ def seconds_to(target: float, runs: list[tuple[Curve, float]]) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser()
-    parser.add_argument("--write", type=Path)
+    parser.add_argument("--write", type=new_file)
     parser.add_argument("--job", type=Path, help=argparse.SUPPRESS)
     options, rest = parser.parse_known_args()
     if options.job:

@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from bench import jobs, timing
+from bench.document import new_file
 from bench.pages import link
 
 RANKS, EPOCHS, TARGETS = 2, 10, (0.97, 0.98)
@@ -162,7 +163,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=0)
     parser.add_argument("--link", type=int, default=0)
     parser.add_argument("--minutes", type=float, default=float("inf"))
-    parser.add_argument("--write", type=Path)
+    parser.add_argument("--write", type=new_file)
     options = parser.parse_args()
     found = {"host": [], "link": [], **(json.loads(options.runs.read_text()) if options.runs.exists() else {})}
     end = time.monotonic() + 60 * options.minutes

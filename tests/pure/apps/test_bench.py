@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from bench import __main__ as program
-from bench import jobs, picture, rows
+from bench import document, jobs, picture, rows
 from bench.pages import network, primitives, torch
 from bench.rows import Row, rated, timed
 from bench.svm import planted
@@ -171,3 +171,10 @@ def test_a_page_has_the_median_seconds_to_the_accuracy():
         [f"| {first}", "2.00", "2.00, 3.00", "0.9810"],
         [f"| {second}", "not reached", "not reached, not reached", "0.9000"],
     ]
+
+
+def test_a_page_without_a_folder_is_refused_before_anything_is_measured(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr("sys.argv", ["bench.x", "--write", str(tmp_path / "none/page.md")])
+    with pytest.raises(SystemExit):
+        document.command("bench.x", "", lambda _: pytest.fail("it measures"), str, [])
+    assert f"there is no folder {tmp_path / 'none'}" in capsys.readouterr().err
