@@ -78,6 +78,8 @@ class Links:
         """The ranks that have said that they end in order."""
         self._cut: set[int] = set()
         """The ranks that it has cut off."""
+        self._evicted: set[int] = set()
+        """The ranks that it asks to end."""
         self._incarnations = dict(incarnations or {})
         """Those of the ranks that were started again, by rank."""
         self.takes_part: Callable[[int, int], bool] = lambda rank, incarnation: False
@@ -147,18 +149,16 @@ class Links:
         return self._arbiter.failed()
 
     def evict(self, rank: int) -> None:
-        """Ask `rank` to end: it holds up the others. Once its connection has ended, the ranks agree on that."""
-        if rank in self._into:
-            self._into[rank].try_answer(EVICT, _MOMENT_S)
+        """Ask `rank` to end, as it holds up the others, with each heartbeat. Once it has, the ranks agree on that."""
+        self._evicted.add(rank)
 
     def cut(self, ranks: Iterable[int]) -> None:
         """Cut `ranks` off: what they send does not arrive any more. They are notified where that is possible."""
         for rank in ranks:
             self._cut.add(rank)
             if rank in self._into:
-                self._into[rank].try_answer(
-                    CUT, _MOMENT_S
-                )  # another thread may hold the other connection for its flush
+                # Another thread may hold the other connection for its flush.
+                self._into[rank].try_answer(CUT, _MOMENT_S)
                 shut(self._into[rank].connection)
             if rank in self._out:
                 self._out[rank].break_off()
@@ -211,7 +211,7 @@ class Links:
         self._heartbeat_timeout.begin(peer, time.monotonic())
         self._out = {**self._out, peer: Outgoing(peer, out, partial(self._note, peer))}
         self._into = {**self._into, peer: Incoming(into)}
-        for some in (self._ended, self._leaving, self._cut):
+        for some in (self._ended, self._leaving, self._cut, self._evicted):
             some.discard(peer)
         receiver = threading.Thread(target=self._receive, args=(peer, self._into[peer]), name="malt link", daemon=True)
         self._receivers = {**self._receivers, peer: receiver}
@@ -319,7 +319,8 @@ class Links:
             for peer, incoming in self._into.items():
                 if peer not in self._ended:
                     news = self._arbiter.news_for(peer)
-                    incoming.try_answer(framed(STATE, news) if news else ALIVE)
+                    sign = framed(STATE, news) if news else ALIVE
+                    incoming.try_answer(EVICT + sign if peer in self._evicted else sign)
 
     def _listen(self, ways: Iterable[Outgoing]) -> None:
         for way in ways:
