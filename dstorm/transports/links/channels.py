@@ -18,11 +18,12 @@ from dstorm.transport import Bytes, Places
 
 HEAD = struct.Struct("<qqq")
 """Kind, offset and length. Kinds: PUT, followed by the bytes; FLUSH; GET, followed by numbers of 64 bits: the length of
-a row, and which rows are asked for, counted from the offset; ASK, whose offset is the number of a question."""
-PUT, FLUSH, GET, ASK = range(4)
-DONE, ALIVE, DATA, CUT, EVICT, END, STATE, VOTE = (bytes([letter]) for letter in b"DAGCXESV")
+a row, and which rows are asked for, counted from the offset; ASK, whose offset is the number of a question; LEAVE: the
+receiver is asked to end."""
+PUT, FLUSH, GET, ASK, LEAVE = range(5)
+DONE, ALIVE, DATA, CUT, END, STATE, VOTE = (bytes([letter]) for letter in b"DAGCESV")
 """Answers of one byte. DATA is followed by rows, STATE and VOTE by a length and so many bytes. CUT: the others go on
-without the receiver. EVICT: they ask it to end. END: the sender ends in order."""
+without the receiver. END: the sender ends in order."""
 _LENGTH = struct.Struct("<I")
 BUFFER_NBYTES = 1 << 16
 _MOST_BUFFERS = 512
@@ -72,6 +73,15 @@ class Outgoing:
         if not self.broken:
             with self._noting_loss():
                 _send_all(self.connection, [HEAD.pack(ASK, number, 0)])
+
+    def try_dismiss(self) -> None:
+        """Ask the peer to end, if that can be sent at once. A thread of the peer's hears it, whatever the others do."""
+        if self.lock.acquire(blocking=False):
+            if not self.broken:
+                with self._noting_loss(), contextlib.suppress(BlockingIOError):
+                    sent = self.connection.send(HEAD.pack(LEAVE, 0, 0), socket.MSG_DONTWAIT)
+                    self.broken = sent < HEAD.size
+            self.lock.release()
 
     def is_done(self) -> bool:
         """Whether the peer has answered all flushes, or the connection is broken."""
@@ -195,10 +205,13 @@ class Incoming:
             return self.connection.send(data, socket.MSG_DONTWAIT)
         return 0
 
-    def serve(self, memory: Bytes, hear: Callable[[], None], confirm: Callable[[int], bytes]) -> None:
+    def serve(
+        self, memory: Bytes, hear: Callable[[], None], confirm: Callable[[int], bytes], leave: Callable[[], object]
+    ) -> None:  # fmt: skip
         """Write Puts into `memory`, and answer flushes and questions, until the connection ends. OSError.
 
-        Calls `hear` whenever bytes have come. confirm(number): the answer to question `number`.
+        Calls `hear` whenever bytes have come, and `leave` where this rank is asked to end. confirm(number): the answer
+        to question `number`.
         """
         arrivals = _Arrivals(self.connection, hear)
         while (head := arrivals.head()) is not None:
@@ -206,6 +219,9 @@ class Incoming:
             if kind in (FLUSH, ASK):
                 with contextlib.suppress(OSError):  # the peer has failed, but what it has sent can still be read
                     self.answer(DONE if kind == FLUSH else framed(VOTE, confirm(offset)))
+                continue
+            if kind == LEAVE:
+                leave()
                 continue
             if not (offset >= 0 and 0 <= nbytes <= memory.nbytes - (offset if kind == PUT else 0)):
                 return

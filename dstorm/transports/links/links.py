@@ -32,7 +32,7 @@ from dstorm.membership.heartbeat import HeartbeatTimeout
 from dstorm.membership.quorum import GRANT_S, LONGEST_S
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports.links.arbiter import Arbiter
-from dstorm.transports.links.channels import ALIVE, CUT, END, EVICT, STATE, VOTE, Incoming, Outgoing, framed, shut
+from dstorm.transports.links.channels import ALIVE, CUT, END, STATE, VOTE, Incoming, Outgoing, framed, shut
 
 HEARTBEAT_S = 0.25
 """Period of the heartbeats, and of the check for those of others."""
@@ -274,8 +274,10 @@ class Links:
 
     def _receive(self, peer: int, incoming: Incoming) -> None:
         """Write what `peer` puts into memory, until its connection ends."""
+        why = f"rank {peer} waits for it no longer: it made no call of malt before the deadline"
         with contextlib.suppress(OSError):
-            incoming.serve(self._memory, partial(self._hear, peer), partial(self._arbiter.answer, peer))
+            answer = partial(self._arbiter.answer, peer)
+            incoming.serve(self._memory, partial(self._hear, peer), answer, partial(self._go, why))
         if self._into[peer] is not incoming:  # it was started again
             return
         self._ended.add(peer)
@@ -296,8 +298,6 @@ class Links:
             self._arbiter.note_answer(peer, body)
         elif kind == CUT:
             self._go(f"rank {peer} has lost it: the others go on without it")
-        elif kind == EVICT:
-            self._go(f"rank {peer} waits for it no longer: it made no call of malt before the deadline")
         elif kind == END:
             self._leaving.add(peer)
             if peer in self._ended:
@@ -319,8 +319,9 @@ class Links:
             for peer, incoming in self._into.items():
                 if peer not in self._ended:
                     news = self._arbiter.news_for(peer)
-                    sign = framed(STATE, news) if news else ALIVE
-                    incoming.try_answer(EVICT + sign if peer in self._evicted else sign)
+                    incoming.try_answer(framed(STATE, news) if news else ALIVE)
+            for peer in self._evicted & self._out.keys() - self._ended:
+                self._out[peer].try_dismiss()
 
     def _listen(self, ways: Iterable[Outgoing]) -> None:
         for way in ways:
