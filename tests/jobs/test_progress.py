@@ -111,19 +111,26 @@ def test_a_library_that_spins():
 # -- the thread -------------------------------------------------------------------------------------------------------
 
 
-def test_the_helper_leaves_polls_to_a_thread_that_makes_them():
-    polls, made = [], []
-    helper = Helper(lambda: polls.append(None))
-    end = time.monotonic() + 0.5
-    while time.monotonic() < end:
-        helper.is_relieved = True
-        made.append(len(polls))
-        time.sleep(1e-3)
-    assert made[-1] - made[0] <= 2  # one may have been under way
-    while len(polls) < made[-1] + 3:
-        assert time.monotonic() < end + 10
-        time.sleep(1e-3)
-    helper.stop()
+def test_the_helper_leaves_polls_to_a_thread_that_makes_them(monkeypatch):
+    polls, naps, made, enough = [], [], [], threading.Event()
+    is_made = threading.Event()
+
+    def sleep(seconds):
+        """Of the helper's thread. In each of 20 naps another thread polls."""
+        is_made.wait(10)
+        naps.append((seconds, len(polls)))
+        made[0].is_relieved = len(naps) <= 20
+        if len(polls) == 3:
+            enough.set()
+        time.sleep(1e-4)
+
+    monkeypatch.setattr(progress, "time", types.SimpleNamespace(sleep=sleep, thread_time=time.thread_time))
+    made.append(Helper(lambda: polls.append(None)))
+    is_made.set()
+    assert enough.wait(10)
+    made[0].stop()
+    assert naps[1:21] == [(progress._RELIEVED_S, 1)] * 20
+    assert naps[21][1] == 2
 
 
 def test_the_helper_polls_until_it_is_stopped():
