@@ -67,6 +67,7 @@ class Team:
         """
 
         def tried() -> list[Any] | None:
+            """The result of `work` in a list; None where there is none, or this folder cannot be written. Local."""
             try:
                 return None if work is None else [work()]
             except OSError:  # no write access, or no space: the caller tries another folder

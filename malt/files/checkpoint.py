@@ -66,6 +66,7 @@ def write(path: str, content: Content) -> None:
 
 def _fill(file: IO[bytes], members: Mapping[str, Member]) -> None:
     def ordered(array: Member) -> Member:
+        """The array with its rows in order in memory: a copy where it is not so. One that is streamed is left. Pure."""
         return array if isinstance(array, Streamed) else np.asarray(array, order="C")
 
     with zipfile.ZipFile(file, "w") as archive:

@@ -52,6 +52,7 @@ def save_npz(path: str | os.PathLike[str], /, **arrays: ArrayLike) -> None:
     members = {name: np.asarray(array, order="C") for name, array in arrays.items()}
 
     def fill(file: Any) -> None:
+        """Write the archive to an open file. Local. OSError."""
         with zipfile.ZipFile(file, "w") as archive:
             write_arrays(archive, members)
 
@@ -111,6 +112,7 @@ def streamed(archive: zipfile.ZipFile, name: str, path: str, nbytes: int) -> Str
     row_nbytes = max(math.prod(shape[1:]) * dtype.itemsize, 1)
 
     def pieces() -> Iterator[NDArray[Any]]:
+        """The rows, some at a time, as views that cannot be written to. Local. ValueError: the file was replaced."""
         with open(path, "rb") as again:
             if _identity(again) != identity:
                 raise ValueError(f"{path}: it was replaced while it was read")

@@ -88,12 +88,14 @@ def parted(message: Bytes, *, writable: bool = False) -> list[Any]:
     message.flags.writeable = writable
 
     def taken(nbytes: int) -> Bytes:
+        """The next bytes of the message, as a view. Local."""
         nonlocal place
         found = message[place : place + nbytes]
         place += _padded(nbytes)
         return found
 
     def view(dtype: str, shape: Sequence[int]) -> Array:
+        """The next array of the message, as a view. Local."""
         kind = np.dtype(dtype)
         return taken(math.prod(shape) * kind.itemsize).view(kind).reshape(shape)
 
@@ -108,6 +110,7 @@ def layout(text: str) -> list[tuple[str, list[int]]]:
     found: list[tuple[str, list[int]]] = []
 
     def note(dtype: str, shape: list[int]) -> Array:
+        """Note an array's dtype and shape; return one that stands for it. Local."""
         found.append((dtype, shape))
         return np.zeros(())
 

@@ -80,7 +80,7 @@ class Outgoing:
             if not self.broken:
                 with self._noting_loss(), contextlib.suppress(BlockingIOError):
                     sent = self.connection.send(HEAD.pack(LEAVE, 0, 0), socket.MSG_DONTWAIT)
-                    self.broken = sent < HEAD.size
+                    self.broken = sent < HEAD.size  # nothing can follow half a head
             self.lock.release()
 
     def is_done(self) -> bool:

@@ -320,7 +320,7 @@ class Links:
                 if peer not in self._ended:
                     news = self._arbiter.news_for(peer)
                     incoming.try_answer(framed(STATE, news) if news else ALIVE)
-            for peer in self._evicted & self._out.keys() - self._ended:
+            for peer in self._evicted & (self._out.keys() - self._ended):
                 self._out[peer].try_dismiss()
 
     def _listen(self, ways: Iterable[Outgoing]) -> None:
