@@ -5,6 +5,7 @@ from __future__ import annotations
 import socket
 import threading
 import time
+import types
 
 import numpy as np
 import pytest
@@ -276,6 +277,31 @@ def test_an_evicted_rank_ends_whatever_threads_hold(make, held):
             time.sleep(0.2)
     wait_for(lambda: pair.left)
     assert "rank 0 waits for it no longer" in pair.left[0]
+
+
+def test_to_evict_waits_for_nobody():
+    here, there = socket.socketpair()
+    way = channels.Outgoing(1, here, lambda *_: None)
+    with here, there:
+        here.setblocking(False)
+        with pytest.raises(BlockingIOError):
+            while True:
+                here.send(bytes(1 << 16))
+        here.settimeout(None)
+        asking = threading.Thread(target=way.try_dismiss, daemon=True)
+        asking.start()  # it takes no more
+        asking.join(5)
+        assert not asking.is_alive() and not way.broken
+        while there.recv(1 << 20, socket.MSG_DONTWAIT | socket.MSG_PEEK)[:1] == b"\0":
+            there.recv(1 << 20)
+            way.try_dismiss()
+        assert channels.HEAD.unpack(there.recv(channels.HEAD.size))[0] == channels.LEAVE
+
+
+def test_nothing_follows_half_a_request():
+    way = channels.Outgoing(1, types.SimpleNamespace(send=lambda data, flags: len(data) // 2), lambda *_: None)
+    way.try_dismiss()
+    assert way.broken and way.is_done()
 
 
 def test_a_rank_is_confirmed_by_those_that_keep_it(make):
