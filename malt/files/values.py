@@ -11,6 +11,7 @@ import hashlib
 import json
 import math
 import sys
+from collections import Counter
 from collections.abc import Callable, Sequence
 from importlib import import_module
 from typing import Any, Final, NamedTuple
@@ -57,8 +58,8 @@ def pack(value: Any) -> Packed:
     """`value`, ready to be sent.
 
     None, a truth value, a number, a string, an array of numbers, text or dates, a sparse matrix in CSR form, a
-    malt.Dataset or malt.Ratings, a slice; a list, a tuple or a dict with strings as keys of these. TypeError: it is
-    something else.
+    malt.Dataset or malt.Ratings, a slice; a list, a tuple, a Counter, or a dict with strings as keys of these.
+    TypeError: it is something else.
     """
     arrays: list[Array] = []
     return Packed(json.dumps(_described(value, arrays)), arrays)
@@ -130,6 +131,10 @@ def _described(value: Any, arrays: list[Array]) -> Any:
         return [_described(one, arrays) for one in value]
     if isinstance(value, tuple):
         return {"tuple": [_described(one, arrays) for one in value]}
+    if isinstance(value, complex):
+        return {"complex": [value.real, value.imag]}
+    if isinstance(value, Counter):
+        return {"counter": [_described(one, arrays) for one in value.items()]}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {key: _described(one, arrays) for key, one in value.items()}}
     if getattr(value, "format", None) == "csr":
@@ -170,6 +175,10 @@ def _made(described: Any, take: Take) -> Any:
         return np.dtype(inner[0]).type(inner[1])
     if kind == "tuple":
         return tuple(_made(one, take) for one in inner)
+    if kind == "complex":
+        return complex(*inner)
+    if kind == "counter":
+        return Counter(dict(_made(one, take) for one in inner))
     if kind == "csr":
         from scipy.sparse import csr_array
 

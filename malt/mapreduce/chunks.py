@@ -92,8 +92,9 @@ def _chunked(dataset: Any) -> tuple[Chunks, list[Any], bool]:
         return dataset, [type(dataset).__name__], True
     if isinstance(dataset, np.ndarray) and not isinstance(dataset, np.ma.MaskedArray) and dataset.ndim:
         return _cut(len(dataset), [dataset], f"an array of shape {dataset.shape} of {dataset.dtype}", dataset)
-    if isinstance(dataset, (list, tuple)):
-        return Rows(len(dataset), 0, partial(_sliced, dataset)), [f"a list of {len(dataset):,}"], False
+    if isinstance(dataset, (list, tuple, range)):
+        cut = partial(_listed if isinstance(dataset, range) else _sliced, dataset)
+        return Rows(len(dataset), 0, cut), [f"a list of {len(dataset):,}"], False
     if (name := kind_of(dataset)) == "Dataset":
         kind = f"rows {dataset.rows.start:,} to {dataset.rows.stop:,} of a file"
         return _cut(len(dataset.y), [dataset.X.data, dataset.X.indices], kind, dataset, _rows)
@@ -104,13 +105,18 @@ def _chunked(dataset: Any) -> tuple[Chunks, list[Any], bool]:
         kind = f"a sparse matrix of shape {dataset.shape} of {dataset.dtype}"
         return _cut(dataset.shape[0], [dataset.data, dataset.indices, dataset.indptr], kind, dataset)
     raise TypeError(
-        "dataset must be an array, a list, a sparse matrix in CSR form, a malt.Dataset or malt.Ratings, an object with "
+        "dataset must be an array, a list, a range, a sparse matrix in CSR form, a malt.Dataset or malt.Ratings, an object with "
         f"chunks() and slice(i), or None, got {type(dataset).__name__}"
     )
 
 
 def _sliced(dataset: Any, first: int, last: int) -> Any:
     return dataset[first:last]
+
+
+def _listed(dataset: Any, first: int, last: int) -> Any:
+    """As it comes to ranks to which it travels."""
+    return list(dataset[first:last])
 
 
 def _cut(

@@ -38,13 +38,13 @@ def map_reduce(
     Each chunk is done by one rank. Results are reduced along a tree over chunk numbers, which does not depend on the
     number of ranks, nor on who has failed: where function() has the same bits on all of them, so has the result.
 
-    `function`: makes no collective call. Its result: a number, an array, or lists and tuples of these, which are added
-    element by element; with `reduce` also None, strings and dicts. What may take longer than the deadline of the
+    `function`: makes no collective call. Its result: a number, an array, a string or a Counter, or lists and tuples of
+    these, which are added element by element; with `reduce` also None and dicts. What may take longer than the deadline of the
     session calls malt.heartbeat(). `theta`: the same on all ranks; compared, if it consists of arrays, numbers,
     strings, lists, tuples and dicts. `reduce`: reduce(left, right) of two results, which it may change; left is that of
     chunks before those of right.
 
-    `dataset`: an array, which may be mapped into memory; a list; a sparse matrix in CSR form; a malt.Dataset or
+    `dataset`: an array, which may be mapped into memory; a list or range; a sparse matrix in CSR form; a malt.Dataset or
     malt.Ratings; an object with chunks(), how many there are, and slice(i), which returns the same each time. The whole
     dataset on each rank that has it, and None on the others. Rows are cut into chunks of up to 1 MiB, 32 at least. A
     rank that has the dataset reads its chunks there. To other ranks they travel once, as arrays, and are kept by
