@@ -13,7 +13,7 @@ from typing import Any, Protocol
 import numpy as np
 
 import malt
-from apps.harness import common_mean
+from apps.harness import common_mean, graph_of
 from malt.kernels import linear
 from malt.kernels.linear import Examples, Order, Params, Problem
 
@@ -89,7 +89,7 @@ class ModelLearner:
         self._alone = options.average == "none" or malt.size() == 1
         average = "model" if options.average == "none" else options.average
         self._replica = malt.Replica(
-            self._params, average=average, graph=options.graph, sync=options.sync, check_finite=True
+            self._params, average=average, graph=graph_of(options), sync=options.sync, check_finite=True
         )
         self.vectors = self._replica.vectors
 
@@ -151,7 +151,7 @@ class SparseModelLearner(ModelLearner):
             carried,
             kind="sparse",
             track=False,
-            graph=options.graph,
+            graph=graph_of(options),
             sync=options.sync,
             depth=DEPTH,
             check_finite=True,
@@ -220,7 +220,7 @@ class GradientLearner:
         if state:
             self.model[:], self._trained = state["model"], int(state["trained"])
         self._vector = malt.vector(
-            n_features + 1, kind=self.kind, graph=options.graph, sync=options.sync, check_finite=True
+            n_features + 1, kind=self.kind, graph=graph_of(options), sync=options.sync, check_finite=True
         )
         self.vectors = [self._vector]
 

@@ -105,8 +105,8 @@ def _chunked(dataset: Any) -> tuple[Chunks, list[Any], bool]:
         kind = f"a sparse matrix of shape {dataset.shape} of {dataset.dtype}"
         return _cut(dataset.shape[0], [dataset.data, dataset.indices, dataset.indptr], kind, dataset)
     raise TypeError(
-        "dataset must be an array, a list, a range, a sparse matrix in CSR form, a malt.Dataset or malt.Ratings, an object with "
-        f"chunks() and slice(i), or None, got {type(dataset).__name__}"
+        "dataset must be an array, a list, a range, a sparse matrix in CSR form, a malt.Dataset or malt.Ratings, an "
+        f"object with chunks() and slice(i), or None, got {type(dataset).__name__}"
     )
 
 

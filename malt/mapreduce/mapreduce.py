@@ -39,17 +39,17 @@ def map_reduce(
     number of ranks, nor on who has failed: where function() has the same bits on all of them, so has the result.
 
     `function`: makes no collective call. Its result: a number, an array, a string or a Counter, or lists and tuples of
-    these, which are added element by element; with `reduce` also None and dicts. What may take longer than the deadline of the
-    session calls malt.heartbeat(). `theta`: the same on all ranks; compared, if it consists of arrays, numbers,
+    these, which are added element by element; with `reduce` also None and dicts. What may take longer than the deadline
+    of the session calls malt.heartbeat(). `theta`: the same on all ranks; compared, if it consists of arrays, numbers,
     strings, lists, tuples and dicts. `reduce`: reduce(left, right) of two results, which it may change; left is that of
     chunks before those of right.
 
-    `dataset`: an array, which may be mapped into memory; a list or range; a sparse matrix in CSR form; a malt.Dataset or
-    malt.Ratings; an object with chunks(), how many there are, and slice(i), which returns the same each time. The whole
-    dataset on each rank that has it, and None on the others. Rows are cut into chunks of up to 1 MiB, 32 at least. A
-    rank that has the dataset reads its chunks there. To other ranks they travel once, as arrays, and are kept by
-    content hash, in up to a quarter of the free memory of the host; malt.init().chunk_statistics() counts their bytes.
-    Where chunks travel, an array that can be written to is hashed in each call, one that cannot be once.
+    `dataset`: an array, which may be mapped into memory; a list or a range; a sparse matrix in CSR form; a malt.Dataset
+    or malt.Ratings; an object with chunks(), how many there are, and slice(i), which returns the same each time. The
+    whole dataset on each rank that has it, and None on the others. Rows are cut into chunks of up to 1 MiB, 32 at
+    least. A rank that has the dataset reads its chunks there. To other ranks they travel once, as arrays, and are kept
+    by content hash, in up to a quarter of the free memory of the host; malt.init().chunk_statistics() counts their
+    bytes. Where chunks travel, an array that can be written to is hashed in each call, one that cannot be once.
 
     Chunks of ranks that fail are done by others.
 

@@ -19,7 +19,7 @@ from malt.mapreduce.tree import Node, insert
 Reduce = Callable[[Any, Any], Any]
 Values = dict[Node, Any]
 
-_NUMBERS: Final = (int, float, complex, np.number)
+_ADDABLE: Final = ((int, float, complex, np.number), str, Counter)
 WHOLE_NBYTES: Final = 1 << 16
 """Arrays up to so many bytes are sent whole to all ranks. Of larger ones each rank adds up a part for all."""
 
@@ -74,9 +74,7 @@ def added(left: Any, right: Any) -> Any:
     elif isinstance(left, (list, tuple)) and type(left) is type(right):
         if len(left) == len(right):
             return type(left)(added(one, other) for one, other in zip(left, right, strict=True))
-    elif isinstance(left, _NUMBERS) and isinstance(right, _NUMBERS):
-        return left + right
-    elif isinstance(left, (str, Counter)) and type(left) is type(right):
+    elif any(isinstance(left, kind) and isinstance(right, kind) for kind in _ADDABLE):
         return left + right
     elif not isinstance(left, (np.ndarray, list, tuple)) and type(left) is type(right):
         raise TypeError(f"results of type {type(left).__name__} cannot be added: pass reduce=")

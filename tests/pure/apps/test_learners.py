@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.serial, pytest.mark.single]
 def test_an_epoch_that_comes_again_has_the_same_step_sizes(average):
     X, y = some_rows(np.random.default_rng(0))
     data, order = linear.examples(X, y), np.arange(len(y), dtype=np.int32)
-    options = Namespace(average=average, vector="dense", graph="all", sync="asp")
+    options = Namespace(average=average, vector="dense", graph="all", degree=None, sync="asp")
     made = learner(Problem(), data, 20, 0.1, options)
 
     def counts():
