@@ -68,6 +68,9 @@ class ModelLearner:
     """Every rank trains on its own, and ranks average their models or the changes of their models.
 
     The result is a weighted mean of the models so far (`linear.blend`), which has less noise than the last of them.
+
+    "reweighted": an example counts as many times as there are ranks, so each rank goes as far as one that has all rows
+    (Zhang and Jordan, "Splash", 2015). With Bottou's step sizes, that is a first step as many times as large.
     """
 
     def __init__(
@@ -75,6 +78,7 @@ class ModelLearner:
         state: State | None = None,
     ) -> None:  # fmt: skip
         self._problem, self._data, self._eta0 = problem, data, eta0
+        self._weight = malt.size() if options.average == "reweighted" else 1
         self._params: Params = np.zeros(n_features + 1, np.float32)
         self.model: Params = np.zeros_like(self._params)
         self._trained, self._blended = 0.0, 0
@@ -87,14 +91,15 @@ class ModelLearner:
 
     def _connect(self, options: Namespace) -> None:
         self._alone = options.average == "none" or malt.size() == 1
-        average = "model" if options.average == "none" else options.average
+        average = "delta" if options.average == "delta" else "model"
         self._replica = malt.Replica(
             self._params, average=average, graph=graph_of(options), sync=options.sync, check_finite=True
         )
         self.vectors = self._replica.vectors
 
     def learn(self, order: Order, due: bool) -> None:
-        self._trained = linear.train(self._problem, self._data, order, self._params, self._eta0, self._trained)
+        eta0 = self._weight * self._eta0
+        self._trained = linear.train(self._problem, self._data, order, self._params, eta0, self._trained)
         self._note(order)
         if due:
             self._exchange()

@@ -9,7 +9,7 @@ from apps import harness
 from apps.harness import Parser
 from malt.kernels import linear
 
-AVERAGES: Final = ("model", "delta", "gradient", "none")
+AVERAGES: Final = ("model", "reweighted", "delta", "gradient", "none")
 _SGD: Final[dict[str, Any]] = {
     "epochs": 10, "exchange_every": 1000, "average": "model", "vector": "dense", "step": None, "graph": "all",
     "degree": None, "sync": "asp", "tolerance": 0.0,
@@ -39,7 +39,8 @@ def add_options(parser: Parser) -> None:
          help=f"stop when the duality gap is this part of the objective ({_DUAL['gap']}; 0: never)")  # fmt: skip
     group = parser.add_argument_group("for --optimizer sgd")
     sgd = group.add_argument
-    sgd("--average", choices=AVERAGES, help=f"what ranks exchange ({_SGD['average']})")
+    sgd("--average", choices=AVERAGES, help=f"what ranks exchange; reweighted: models, "
+        f"and an example counts as many times as there are ranks ({_SGD['average']})")  # fmt: skip
     sgd("--vector", choices=("dense", "sparse"),
         help=f"send all weights, or those of features that were in the rows ({_SGD['vector']})")  # fmt: skip
     sgd("--step", type=harness.positive_number, metavar="X", help="the first step size (chosen on a sample)")
