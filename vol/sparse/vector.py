@@ -63,17 +63,19 @@ class SparseVector(Vector):
         named = None if rows is None else self._named(rows)
         if self._top_k is not None:
             return self._send_largest(tuple(peers), named, step, weight)
-        if named is not None:
-            sent = self._send_parts([(named, peers)], self._table, step, weight)
-            if self._dirty is not None:
-                self._dirty.mark_rows_sent(peers, named)
-            return sent
         if self._dirty is None:
-            raise ValueError(f"{self.name}: with track=False the rows to send are named: scatter(rows=...)")
+            if named is None:
+                raise ValueError(f"{self.name}: with track=False the rows to send are named: scatter(rows=...)")
+            return self._send_parts([(named, peers)], self._table, step, weight)
+        if named is not None:
+            self._dirty.check(named)
+            sent = self._send_parts([(named, peers)], self._dirty.checked, step, weight)
+            self._dirty.mark_rows_sent(peers, named)
+            return sent
         self._dirty.find_changed()
         changed = self._dirty.changed()
         pending = self._dirty.pending(peers, changed, self._format.capacity)
-        sent = self._send_parts(pending, self._table, step, weight)
+        sent = self._send_parts(pending, self._dirty.checked, step, weight)
         self._dirty.mark_sent(pending, changed)
         return sent
 
@@ -186,30 +188,36 @@ class SparseVector(Vector):
     def _merge(
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[RowValues]
     ) -> None:  # fmt: skip
+        rows = np.arange(self._format.n)  # a user's function may change any row
         if isinstance(function, GatherFunction):
             rows = union([content.rows for content in contents], self._format.n)
-            if self._dirty is not None:
-                self._dirty.check(rows)
-            own = Own(self._rank, self._weight, self._mass, self._table)
-            updates = list(map(_row_update, messages, contents))
-            if weights := self._weights(function):
-                function, own = WEIGHTED, own._replace(weight=weights[self._rank])
-                updates = [replace(one, weight=weights.get(one.sender, 0.0)) for one in updates]
-            ROW_MERGES[function](own, updates, rows)
-        else:
-            rows = np.arange(self._format.n)  # a user's function may have changed any row
-            if self._dirty is not None:
-                self._dirty.find_changed()
-            copies = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
-            apply_user_function(function, self._array, copies)
         if self._dirty is None:
-            return
-        if not self._travels_on:
+            return self._merge_into(self._table, rows, function, messages, contents)
+        self._dirty.check(rows)
+        try:
+            self._merge_into(self._dirty.checked, rows, function, messages, contents)
+            if self._travels_on:
+                self._dirty.pass_on(rows, self._defers)
+            else:
+                self._dirty.write_back(rows)
+        except BaseException:
             self._dirty.skip(rows)
-        elif self._defers:
-            self._dirty.pass_on(rows)
-        else:
-            self._dirty.check(rows)
+            raise
+
+    def _merge_into(
+        self, table: Array, rows: Rows, function: GatherFunction | UserFunction, messages: Sequence[Message],
+        contents: Sequence[RowValues],
+    ) -> None:  # fmt: skip
+        """Merge the messages into `rows` of `table`, which holds those of the array."""
+        if not isinstance(function, GatherFunction):
+            copies = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
+            return apply_user_function(function, table.reshape(self._array.shape), copies)
+        own = Own(self._rank, self._weight, self._mass, table)
+        updates = list(map(_row_update, messages, contents))
+        if weights := self._weights(function):
+            function, own = WEIGHTED, own._replace(weight=weights[self._rank])
+            updates = [replace(one, weight=weights.get(one.sender, 0.0)) for one in updates]
+        ROW_MERGES[function](own, updates, rows)
 
     def _update(self, message: Message, content: RowValues) -> Update:
         values = content.part(0, len(content.rows)).astype(self._array.dtype)  # a copy
