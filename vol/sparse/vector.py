@@ -12,7 +12,7 @@ from dstorm import DeadlinePassed, Message, OutgoingMessage, PeerLost, Transport
 from dstorm.queues.consistency import Consistency
 from dstorm.queues.sending.unsent import Join, supersede
 from vol.graphs.graph import Graph
-from vol.merging.merge import SUM, WEIGHTED, GatherFunction, Own, UserFunction, apply_user_function
+from vol.merging.merge import REPLACE, SUM, WEIGHTED, GatherFunction, Own, UserFunction, apply_user_function
 from vol.returns.packing import Values
 from vol.sparse.dirty import DirtyRows
 from vol.sparse.error_feedback import Residual, nonzero_rows
@@ -154,8 +154,10 @@ class SparseVector(Vector):
             return supersede
         if self._largest is not None:
             return self._largest.join
-        is_known = isinstance(self._function, GatherFunction) and self._function in ROW_MERGES
-        return row_join(self._format, self._function is SUM, 0 if is_known else self._queues.layout.depth)
+        function = self._function
+        if not isinstance(function, GatherFunction):
+            return row_join(self._format, False, keeps=self._queues.layout.depth, dates=True)
+        return row_join(self._format, function is SUM, dates=function is REPLACE)
 
     def _encode(self, rows: Rows, values: Array) -> Encoded:
         try:
@@ -210,10 +212,11 @@ class SparseVector(Vector):
     ) -> None:  # fmt: skip
         """Merge the messages into `rows` of `table`, which holds those of the array."""
         if not isinstance(function, GatherFunction):
-            copies = [self._update(one, content) for one, content in zip(messages, contents, strict=True)]
+            copies = [self._update(one, content) for one, content in _by_step(messages, contents)]
             return apply_user_function(function, table.reshape(self._array.shape), copies)
         own = Own(self._rank, self._weight, self._mass, table)
-        updates = list(map(_row_update, messages, contents))
+        parts = _by_step(messages, contents)
+        updates = [RowUpdate(one.sender, one.step, one.weight, content) for one, content in parts]
         if weights := self._weights(function):
             function, own = WEIGHTED, own._replace(weight=weights[self._rank])
             updates = [replace(one, weight=weights.get(one.sender, 0.0)) for one in updates]
@@ -226,8 +229,12 @@ class SparseVector(Vector):
         return Update(message.sender, message.step, lag, message.weight, message.share, content.rows, values)
 
 
-def _row_update(message: Message, content: RowValues) -> RowUpdate:
-    return RowUpdate(message.sender, message.step, message.weight, content)
+def _by_step(messages: Sequence[Message], contents: Sequence[RowValues]) -> list[tuple[Message, RowValues]]:
+    """Return what the messages hold, the rows of each step by themselves, the older ones of a message first."""
+    return [
+        (one._replace(step=one.step - age), part) if age else (one, part)
+        for one, content in zip(messages, contents, strict=True) for age, part in content.by_age()
+    ]  # fmt: skip
 
 
 def _is_finite(content: RowValues) -> bool:

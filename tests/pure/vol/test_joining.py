@@ -127,9 +127,10 @@ def test_of_what_a_users_function_merges_as_many_wait_as_a_queue_holds():
 @pytest.mark.parametrize("seed", range(3))
 @pytest.mark.parametrize("capacity", [None, 5])
 @pytest.mark.parametrize("named", [False, True])
-def test_no_row_is_lost(capacity, named, seed):
+@pytest.mark.parametrize("function", [AVG, REPLACE], ids=repr)
+def test_no_row_is_lost(function, capacity, named, seed):
     def live(rank, v, transport):
-        v.gather(AVG)
+        v.gather(function)
         for step in range(1, 9):
             rows = [(step * 3 + place) % N for place in range(4)]
             v.array[rows] = 100 * rank + step
@@ -141,6 +142,36 @@ def test_no_row_is_lost(capacity, named, seed):
     (first, counts, got), (second, _, its) = run(live, kind=SparseVector, capacity=capacity, seed=seed, depth=8)
     assert (got == second).all() and (its == first).all()
     assert counts.superseded > 0 and counts.overwritten == 0
+
+
+@pytest.mark.parametrize("wire", [None, "int8"])
+@pytest.mark.parametrize("depth", [1, 4])
+def test_a_row_that_goes_along_with_newer_ones_keeps_its_step(depth, wire):
+    """Rank 1, on another host, sends row 5 at step 3 and row 9 at step 8, in one message; rank 2 row 5 at step 6."""
+
+    def live(rank, v, transport):
+        seen = []
+
+        def newest(own, updates):
+            for one in sorted(updates, key=lambda one: one.step):
+                own[one.rows] = one.values
+            seen.extend((one.sender, one.step, one.lag, one.rows.tolist()) for one in updates)
+
+        function = newest if depth == 1 else REPLACE  # of messages for a user's as many wait as a queue holds
+        v.gather(function)
+        transport.barrier()
+        for step in range(1, 9):
+            rows = {(1, 2): [0, 1], (1, 3): [1, 5], (1, 8): [9], (2, 6): [5]}.get((rank, step), [])
+            v.array[rows] = 10 * step + rank
+            v.scatter(rows=rows)
+        transport.barrier()
+        v.gather(function)
+        return v.array.round(3), seen, v.statistics().peers.get(1)
+
+    array, seen, edge = run(live, "aba", kind=SparseVector, wire=wire, depth=depth)[0]
+    assert array[[0, 1, 5, 9]].tolist() == [21, 31, 62, 81] and edge.gathered == 1
+    if depth == 1:
+        assert seen == [(1, 2, 6, [0]), (1, 3, 5, [1, 5]), (1, 8, 0, [9]), (2, 6, 2, [5])]
 
 
 @pytest.mark.parametrize("seed", range(3))
