@@ -47,9 +47,9 @@ def vector(
     under "asp" and "ssp:S" it rounds what leaves for other hosts, "int8" with a scale for each 64 elements. Inside a
     host all is whole. Each message is rounded by itself: a dense wire is for models, which the next one replaces.
 
-    `top_k`: the array holds increments, for malt.SUM. A scatter adds the rows named, by default those that are not
-    zero, to the rows pending for these peers, and sends the `top_k` pending rows of largest norm. The rest, and the
-    rounding errors, wait for later scatters. Scatters of a zeroed array send them, until one returns 0.
+    `top_k`: the array holds increments, for malt.MEAN or malt.SUM. A scatter adds the rows named, by default those that
+    are not zero, to the rows pending for these peers, and sends the `top_k` pending rows of largest norm. The rest, and
+    the rounding errors, wait for later scatters. Scatters of a zeroed array send them, until one returns 0.
 
     `track=False`: changed rows are not detected, which saves a copy of the array and some time. Every scatter names its
     rows, and rows that a gather merges are not sent on by themselves.

@@ -66,6 +66,11 @@ class Returning:
         """The live ranks that have come back, and have not opened the vector."""
         return frozenset(rank for rank in self._newcomers() if self._returns.opening(rank, self._place) is None)
 
+    def begins_after(self, rank: int, step: int) -> bool:
+        """Whether `rank` has come back, and scatters only after `step`, under lockstep."""
+        opening = self._returns.opening(rank, self._place) if self.is_lockstep and rank in self._taken else None
+        return opening is not None and not 0 <= opening.asked < step
+
     def _newcomers(self) -> list[int]:
         return self._view.newcomers(self._born, self._rank)
 

@@ -39,7 +39,7 @@ class DirtyRows:
     """
 
     def __init__(self, array: Array, peers: Iterable[int]) -> None:
-        self._words = _as_words(array)
+        self._words = as_words(array)
         self._shadow = self._words.copy()
         self.checked: Array = self._shadow.view(array.dtype)
         """The rows as they were at their last check, in the shape of the array: the shadow."""
@@ -54,9 +54,15 @@ class DirtyRows:
         """By peer, the deferred row that goes next: rows that change all the time do not hold up the others."""
         self._behind: set[int] = set()
         """The peers that may have a backlog or deferred rows."""
+        self._is_blank = False
+        """Whether the shadow is zeros, as nothing was checked since `clear`."""
 
     def find_changed(self) -> None:
-        """Find all rows that changed since their last check. Where few have, it reads the array and its shadow once."""
+        """Find all rows that changed since their last check. Where few have, it reads the array and its shadow once.
+
+        In the first check after `clear` rows of zeros count as unchanged, whatever their signs: products with a
+        negative number make -0.0.
+        """
         words, shadow, width = self._words.reshape(-1), self._shadow.reshape(-1), self._words.shape[1]
         for start in range(0, len(self._words), self._rows_at_once):
             block = slice(start * width, (start + self._rows_at_once) * width)
@@ -71,12 +77,16 @@ class DirtyRows:
                 at = np.flatnonzero(differs)  # their rows count as changed, whatever these words are now
                 self._changed[start + at // width] = True
                 shadow[start * width + at] = words[start * width + at]
+        if self._is_blank:
+            self._is_blank, found = False, self.changed()
+            self._changed[found] = self.checked[found].any(axis=1)
 
     def check(self, rows: Rows) -> None:
         """Find those of `rows` that changed since their last check."""
         if len(rows) == len(self._words):
             self.find_changed()
             return
+        self._is_blank = False
         for some in self._blocks(rows):
             words = self._words[some]
             self._changed[some] |= _any_by_row(np.not_equal(words, self._shadow[some]), words.shape[1])
@@ -108,6 +118,14 @@ class DirtyRows:
             for peer in self._peers:
                 self._marks(self._deferred, peer)[fresh] = True
         self.write_back(rows)
+
+    def clear(self) -> None:
+        """Make all rows clean, as if the array had been zeros at their last check: those that are not are dirty."""
+        self._shadow.fill(0)
+        self._changed.fill(False)
+        self._is_blank = True
+        for marks in (self._backlog, self._deferred, self._next_row, self._behind):
+            marks.clear()
 
     def defer(self, peers: Iterable[int]) -> None:
         """Defer the backlog of `peers`."""
@@ -202,7 +220,7 @@ def _any_by_row(differs: Marks, width: int) -> Marks:
     return some
 
 
-def _as_words(array: Array) -> NDArray[np.unsignedinteger]:
+def as_words(array: Array) -> NDArray[np.unsignedinteger]:
     """Return a view of the same memory as unsigned integers, the longest that divide a row."""
     return array.view(np.dtype(f"u{_longest(array.shape[1] * array.itemsize, array.ctypes.data)}"))
 

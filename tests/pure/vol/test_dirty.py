@@ -44,6 +44,11 @@ class Twin:
                     if row not in self.changed:
                         self.late[peer].add(row)
 
+    def clear(self):
+        self.seen[:] = 0
+        for rows in (self.changed, *self.pending.values(), *self.late.values()):
+            rows.clear()
+
     def defer(self, peers):
         for peer in peers:
             self.late[peer] |= self.pending[peer] - self.changed
@@ -83,7 +88,7 @@ def scatter_all(rows, twin, peers, capacity):
 @settings(max_examples=500)
 @given(
     st.lists(
-        st.sampled_from(["write", "all", "some", "named", "gather", "gather all", "pass on", "defer"]),
+        st.sampled_from(["write", "all", "some", "named", "gather", "gather all", "pass on", "defer", "clear"]),
         max_size=25,
     ),
     st.integers(0, 30), st.integers(1, 3), st.sampled_from(["f2", "f4", "f8", "i1"]), st.integers(0, 2**31),
@@ -108,6 +113,9 @@ def test_dirty_rows_are_those_of_the_twin(acts, n, width, dtype, seed):
         elif act == "defer":
             rows.defer(peers)
             twin.defer(peers)
+        elif act == "clear":
+            rows.clear()
+            twin.clear()
         else:
             rows.check(chosen)
             twin.find_changed(chosen.tolist())

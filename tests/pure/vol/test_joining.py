@@ -16,7 +16,7 @@ from dstorm.queues.sending.edge import OutEdge, OutgoingMessage
 from dstorm.queues.sending.outgoing import Outgoing
 from dstorm.queues.sending.unsent import Unsent
 from vol.dense import DenseVector
-from vol.merging.merge import AVG, PUSH_SUM, REPLACE, SUM, WEIGHTED
+from vol.merging.merge import AVG, MEAN, PUSH_SUM, REPLACE, SUM, WEIGHTED
 from vol.sparse.joining import LargestRows, row_join
 from vol.sparse.vector import SparseVector
 from vol.sparse.wire import RowFormat, RowValues, decode, encode_rows
@@ -46,19 +46,19 @@ def settled(v, transport, function):
     return v.statistics()
 
 
-def exchanged(v, transport, changes, polls):
+def exchanged(v, transport, changes, polls, function=SUM):
     """Scatter one of `changes` after the other; the sum of what arrives, and what became of this rank's messages."""
-    v.gather(SUM)
+    v.gather(function)
     got = np.zeros_like(v.array)
     for change in changes:
         v.array[:] = change
         v.scatter()
         v.array[:] = 0
-        v.gather(SUM)
+        v.gather(function)
         got += v.array
         transport.pause(polls)
     v.array[:] = 0
-    counts = settled(v, transport, SUM)
+    counts = settled(v, transport, function)
     return got + v.array, counts
 
 
@@ -80,13 +80,18 @@ def test_of_models_the_newest_arrives(seed):
 
 
 @pytest.mark.parametrize("seed", range(3))
-@pytest.mark.parametrize("dtype", [np.float64, np.float16, np.int32])
-def test_changes_are_added_up(dtype, seed):
+@pytest.mark.parametrize(
+    ("dtype", "function", "kind"),
+    [(np.float64, SUM, DenseVector), (np.float16, SUM, DenseVector), (np.int32, SUM, DenseVector),
+     (np.float64, MEAN, DenseVector), (np.float64, MEAN, SparseVector)],
+)  # fmt: skip
+def test_changes_are_added_up(dtype, function, kind, seed):
     def live(rank, v, transport):
-        return exchanged(v, transport, [step * (1 + rank) for step in range(1, 13)], 9)
+        return exchanged(v, transport, [step * (1 + rank) for step in range(1, 13)], 9, function)
 
-    (first, counts), (second, _) = run(live, dtype=dtype, seed=seed)
-    assert (first == 2 * 78).all() and (second == 78).all()
+    (first, counts), (second, _) = run(live, dtype=dtype, seed=seed, kind=kind)
+    total = 78 if function is SUM else 39  # half of it, as two ranks count
+    assert (first == 2 * total).all() and (second == total).all()
     assert counts.superseded > 0
 
 
