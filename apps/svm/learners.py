@@ -246,7 +246,7 @@ class GradientLearner:
 
     def _average(self, order: Order, gradient: Params) -> None:
         self._vector.scatter()
-        self._vector.gather(malt.AVG)
+        self._vector.gather(malt.MEAN)
 
     def finish(self) -> None:
         self._vector.close()
@@ -282,9 +282,7 @@ class SparseGradientLearner(GradientLearner):
         penalty = np.float32(self._problem.l2) * self.model
         penalty[-1] = 0  # the intercept is not shrunk
         own = gradient[rows] - penalty[rows]
-        gradient[:] = 0
+        self._vector.clear()
         gradient[rows] = own
-        self._vector.scatter(rows)
-        merged = self._vector.gather(malt.SUM)
-        gradient /= np.float32(1 + merged.count)
+        super()._average(order, gradient)
         gradient += penalty
