@@ -243,6 +243,22 @@ def test_rows_of_other_weights_stay_apart_and_newer_rows_win(capacity, scaled):
     assert shown(join(1, waiting, unsent(4, 1.0, both)))[-1][2:] in (([0, *both], [1, 4, 4, 4]), (both, [4, 4, 4]))
 
 
+def test_ages_of_rows_are_dropped_where_another_function_merges_from_now_on():
+    """A whole array has no room for them."""
+    form = RowFormat(N, 1, np.dtype(np.float32), N)
+
+    def unsent(step, rows):
+        encoding, payload = encode_rows(form, RowValues(np.array(rows), np.ones((len(rows), 1), np.float32)))
+        return Unsent(step, encoding, 1.0, 0.5, payload)
+
+    waiting = row_join(form, adds=False, dates=True).function(1, [unsent(1, [0, 1])], unsent(3, [2, 3]))
+    assert [decode(form, one.encoding, one.payload).ages.tolist() for one in waiting] == [[2, 2, 0, 0]]
+    for adds in (False, True):
+        [one] = row_join(form, adds).function(1, waiting, unsent(4, [3, *range(4, N)]))
+        content = decode(form, one.encoding, one.payload)
+        assert one.payload.nbytes <= form.slot_nbytes and len(content.rows) == N and content.ages is None
+
+
 def test_rows_that_several_waiting_messages_share_are_added_where_there_is_room():
     form = RowFormat(N, 1, np.dtype(np.float16), 3, scaled=False)
 

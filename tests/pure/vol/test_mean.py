@@ -151,6 +151,30 @@ def test_along_a_graph_of_steps_those_count_that_scatter_to_this_rank():
     assert sum(map(sum, malt.simulate(live, 8))) == 6.0
 
 
+def test_a_message_that_is_on_its_way_counts_when_it_is_merged():
+    """The scatter behind it, which has no row, does not say that all has come."""
+
+    def live(rank):
+        g = malt.vector(np.zeros(2), kind="sparse")
+        if rank == 1:
+            g.array[0] = 2.0
+            g.scatter()
+            g.clear()
+            g.scatter()
+        malt.barrier()
+        if rank == 0:
+            header = g._queues.window.memory[g._queues.inbox.edges[1].slots[0] :][:64]
+            whole = header.copy()
+            header[8] ^= 1
+            g.array[:] = 6.0
+            assert not g.gather(malt.MEAN) and g.array.tolist() == [6, 6]
+            header[:] = whole
+            assert g.gather(malt.MEAN) and g.array.tolist() == [4, 3]
+            assert not g.gather(malt.MEAN) and g.array.tolist() == [4, 3]
+
+    malt.simulate(live, 2)
+
+
 @pytest.mark.parametrize("wire", [None, "int8"])
 def test_with_top_k_what_is_not_sent_is_merged_later_on_all_ranks(wire):
     def live(rank):
