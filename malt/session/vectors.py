@@ -38,7 +38,8 @@ def vector(
 
     `kind`: "dense" sends the whole array. "sparse", of shape (n,) or (n, k), sends rows: those named in
     `v.scatter(rows=...)`; by default those that have changed, bit by bit, since the vector was made and have not been
-    sent to that peer. `capacity`, `top_k` and `track` are for sparse vectors alone.
+    sent to that peer. After `v.clear()`, or a gather by malt.MEAN, those are that are not zero. `capacity`, `top_k` and
+    `track` are for sparse vectors alone.
 
     `capacity`: the most rows of a message, all if None. Memory is allocated for so many. It is an error to change or
     name more. With survive=True, rows that a gather changed, and rows pending for a rank that became a neighbour when
