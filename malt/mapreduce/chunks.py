@@ -13,8 +13,8 @@ from typing import Any, Final, Protocol
 import numpy as np
 
 from malt.data.shards import bounds
+from malt.files.checksum import checksum
 from malt.files.values import Array, kind_of, pack
-from malt.world.shardnotes import checksum
 from vol import arguments
 
 _CHUNK_NBYTES: Final = 1 << 20

@@ -233,8 +233,9 @@ class Optimizer(Finishing, torch.optim.Optimizer):
         tensors.write()
 
     def _mean(self, some: Mapping[str, Tensor]) -> None:
-        tensors, transport = Tensors(some), session.world().transport
-        with transport.calling(f"{self._name}.finish"):
+        tensors, transport, call = Tensors(some), session.world().transport, f"{self._name}.finish"
+        with transport.calling(call):
+            session.world().notes.agree(transport, call, lambda: (True, {}))  # of the rows of all epochs
             consensus.mean(
                 transport, list(tensors.arrays().values()), counts=self._has_stepped, check_finite=False, else_all=True
             )
