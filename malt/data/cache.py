@@ -1,15 +1,15 @@
 """The cache of a file: the folder of its stores, beside the file, or in the cache of the user.
 
 The cache of DIR/NAME is the folder DIR/.NAME.malt-cache; if DIR is not writable, ~/.cache/malt/NAME-(hash of the path).
-Each state of the file, which is its size and modification time, has a store of its own name. A new store is written
-under a unique name. It gets its final name once all ranks that need it have mapped it. So:
+Each state of the file has a store of its own name: its size, its times and its inode. Anybody can set the modification
+time, as archives do; the change time (st_ctime) is set by the kernel where a file is written, replaced or touched, so
+another file in its place has another state. A new store is written under a unique name. It gets its final name once all
+ranks that need it have mapped it. So:
 
 - A store with its final name is complete, on the disk too.
 - If two jobs make the same store, the first to give the name wins. The ranks of the other job have mapped
   theirs by then. So no rank has to open a file that may be deleted, and the maps stay valid without a name.
 - No store that a running job has mapped is written to or replaced.
-
-The cache does not notice a new file of the same size and modification time.
 """
 
 from __future__ import annotations
@@ -42,6 +42,8 @@ class Source:
     path: str
     size: int
     mtime_ns: int
+    ctime_ns: int
+    inode: int
 
     @classmethod
     def of(cls, path: str) -> Source:
@@ -57,16 +59,16 @@ class Source:
         if status.st_size == 0:
             raise ValueError(f"{path}: the file is empty")
         with open(path, "rb"):
-            return cls(path, status.st_size, status.st_mtime_ns)
+            return cls(path, status.st_size, status.st_mtime_ns, status.st_ctime_ns, status.st_ino)
 
     def key(self, kind: str) -> str:
         """Return the name of the store of this state. Local."""
-        return f"{kind}-{store.VERSION}-{self.size}-{self.mtime_ns}"
+        return "-".join(map(str, (kind, store.VERSION, *self.state.values())))
 
     @property
     def state(self) -> dict[str, int]:
         """The state, as the description of a store holds it."""
-        return {"size": self.size, "mtime_ns": self.mtime_ns}
+        return {name: value for name, value in vars(self).items() if name != "path"}
 
 
 def places(path: str) -> list[str]:

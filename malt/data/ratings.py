@@ -52,7 +52,8 @@ def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
     Names of users and items may hold anything but the separator. A rating has a decimal point: a decimal comma is an
     error.
     `path`: plain text, or .gz, .bz2 or .xz. It is parsed once, and the result is kept beside the file, or else in
-    ~/.cache/malt, or else in memory. Later loads map that into memory, until the size or the time of the file changes.
+    ~/.cache/malt, or else in memory. Later loads map that into memory, until the file changes or another one takes its
+    place.
 
     All ranks raise the same error. OSError: the file cannot be read. ValueError: a line is not a rating or its rating
     is not finite (the message starts with FILE:LINE), or the file is empty or differs between hosts.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -137,12 +138,12 @@ def test_a_published_store_is_synced_with_its_name(source, monkeypatch):
 
 def test_another_state_is_not_found(source):
     publish(source, making(source))
-    for other in (Source(source.path, source.size + 1, source.mtime_ns), Source(source.path, source.size, 1)):
-        assert find(other) is None
+    for name in ("size", "mtime_ns", "ctime_ns", "inode"):
+        assert find(replace(source, **{name: getattr(source, name) + 1})) is None
 
 
 def test_abandoned_stores_are_deleted_later(source):
-    old = Source(source.path, source.size + 1, source.mtime_ns)
+    old = replace(source, size=source.size + 1)
     publish(old, making(old))
     unfinished = making(source)
     place = Path(places(source.path)[0])
