@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import Transport
-from malt.data import loading, ratingtext
+from malt.data import loading, ratingdoubts, ratingtext
 from malt.data.dealing import deal, inherit
 from malt.data.loading import Format
 from malt.data.ratingtext import Ids, Lines
@@ -48,15 +48,20 @@ def load_ratings(path: str | os.PathLike[str], *, transport: Transport | None = 
     live ones.
 
     A line is `user item rating`, separated by white space, tabs, commas or `::`. A file has one separator, found from
-    its first lines. A fourth word, the timestamp, is ignored, and so is a first line whose third word is not a number.
-    Names of users and items may hold anything but the separator. A rating has a decimal point: a decimal comma is an
-    error.
+    its first lines. A fourth word, the timestamp, is a whole number, and is ignored. Titles in the first line decide
+    where they name the columns of user, item and rating, as userId, movieId and rating do: in any order, among others,
+    which are ignored. Names of users and items may hold anything but the separator, and between commas stand in quotes,
+    as in CSV. A rating has a decimal point: a decimal comma is an error.
+
+    What is not clear is an error: titles that do not name the columns; comments, and a Matrix Market file; without
+    titles a rating that seems to be a timestamp, users that seem to be ratings, and a first line that counts the rest.
+
     `path`: plain text, or .gz, .bz2 or .xz. It is parsed once, and the result is kept beside the file, or else in
     ~/.cache/malt, or else in memory. Later loads map that into memory, until the file changes or another one takes its
     place.
 
     All ranks raise the same error. OSError: the file cannot be read. ValueError: a line is not a rating or its rating
-    is not finite (the message starts with FILE:LINE), or the file is empty or differs between hosts.
+    is not finite (the message starts with FILE:LINE); the file is empty, is not clear, or differs between hosts.
     """
     transport = transport or session.world().reading
     with transport.calling("malt.load_ratings"):
@@ -119,7 +124,16 @@ def _read(path: str, part: int, parts: int) -> Ratings | None:
 
     The number of a user depends on all ids of the file.
     """
-    return _numbered(ratingtext.read(path)) if part == 0 else None
+    if part > 0:
+        return None
+    lines, form = ratingtext.read(path)
+    found = _numbered(lines)
+    for name, ids in (("user", found.user_ids), ("item", found.item_ids)):
+        if mark := ratingdoubts.missing_among(ids):
+            raise ValueError(f"{path}: {name} {mark!r} among numbers seems to be a missing value: leave out such lines")
+    if not form.titles and (doubt := ratingdoubts.doubt(found.user_ids, found.item_ids, lines)):
+        raise ValueError(f"{path}: {doubt}")
+    return found
 
 
 def _report(part: Ratings | None) -> dict[str, list[Any]]:
