@@ -10,7 +10,7 @@ import importlib
 import os
 import zlib
 from collections.abc import Iterator
-from typing import IO, Final
+from typing import IO, Any, Final
 
 CHUNK_NBYTES = 1 << 18
 """The bytes that are read at once. A parser takes some 15 times as much memory for them."""
@@ -55,14 +55,36 @@ def _read_compressed(path: str) -> Iterator[bytes]:
     module = importlib.import_module(_MODULES[os.path.splitext(path)[1].lower()])
     damages = (EOFError, zlib.error, getattr(module, "LZMAError", EOFError))
     try:
-        with module.open(path, "rb") as file:
-            yield from _unmarked(_whole_lines(_blocks(file), path))
+        with module.open(path, "rb") if module.__name__ == "gzip" else open(path, "rb") as file:
+            blocks = _blocks(file) if module.__name__ == "gzip" else _decompressed(file, module)
+            yield from _unmarked(_whole_lines(blocks, path))
     except damages as error:
         raise ValueError(_damaged(path, error)) from error
     except OSError as error:
         if error.errno is None:  # gzip and bz2 report damaged data like this
             raise ValueError(_damaged(path, error)) from error
         raise
+
+
+def _decompressed(file: IO[bytes], module: Any) -> Iterator[bytes]:
+    """Yield the contents of a file of bz2 or xz, CHUNK_NBYTES at a time. EOFError, OSError, LZMAError: it is damaged.
+
+    It may have several streams. To the file objects of bz2 and lzma all ends where a stream does not begin as one.
+    """
+    new = getattr(module, "BZ2Decompressor", None) or module.LZMADecompressor
+    stream, block = new(), b""
+    while True:
+        if stream.eof:
+            block = stream.unused_data.lstrip(b"\0")
+            while not block and (more := file.read(CHUNK_NBYTES)):
+                block = more.lstrip(b"\0")
+            if not block:
+                return
+            stream = new()
+        elif stream.needs_input and not (block := file.read(CHUNK_NBYTES)):
+            raise EOFError("it ends within a stream")
+        yield stream.decompress(block, CHUNK_NBYTES)
+        block = b""
 
 
 def _damaged(path: str, error: Exception) -> str:

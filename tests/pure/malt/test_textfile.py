@@ -71,13 +71,25 @@ def test_the_byte_order_mark_is_left_out(tmp_path, suffix):
 
 @pytest.mark.parametrize("suffix", SQUEEZE)
 @pytest.mark.parametrize(
-    "damage", [lambda good: good[:-9], lambda good: b"no such thing", lambda good: good[:40] + b"\xff" * 40]
-)
+    "damage",
+    [
+        lambda good: good[:-9], lambda good: b"no such thing", lambda good: good[:40] + b"\xff" * 40,
+        lambda good: good + b"x" + good[1:], lambda good: good + good[:-9],
+    ],
+)  # fmt: skip
 def test_damaged_compressed_files_are_named(tmp_path, suffix, damage):
     path = tmp_path / f"text{suffix}"
     path.write_bytes(damage(SQUEEZE[suffix](bytes(range(256)) * 50)))
     with pytest.raises(ValueError, match=r"text\.\w+: a damaged or cut-off \w+ file \("):
         list(read_chunks(str(path)))
+
+
+@pytest.mark.usefixtures("chunk_nbytes")
+@pytest.mark.parametrize("suffix", SQUEEZE)
+def test_a_compressed_file_may_have_several_streams(tmp_path, suffix):
+    path = tmp_path / f"text{suffix}"
+    path.write_bytes(SQUEEZE[suffix](b"one\nt") + SQUEEZE[suffix](b"") + SQUEEZE[suffix](b"wo\n") + bytes(8))
+    assert b"".join(read_chunks(str(path))) == b"one\ntwo\n"
 
 
 @pytest.mark.parametrize("suffix", SQUEEZE)
