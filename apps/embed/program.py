@@ -164,8 +164,8 @@ class Program(harness.Program):
 
     def add_options(self, parser: Parser) -> None:
         add, whole = parser.add_argument, harness.whole_number
-        add("edges", nargs="?", metavar="EDGES", help="lines with the names of two nodes, also .gz .bz2 .xz; # begins "
-            "a comment (a graph of 5 communities made of the seed)")  # fmt: skip
+        add("edges", nargs="?", metavar="EDGES", help="lines with the names of two nodes, also .gz .bz2 .xz; lines "
+            "that begin with # are comments (a graph of 5 communities made of the seed)")  # fmt: skip
         add("--labels", metavar="FILE", help="lines with a node and its community: measure the NMI of clusters")
         add("--dim", type=whole(1), default=64, metavar="K", help="numbers of a vector (%(default)s)")
         add("--walks", dest="epochs", type=whole(0), default=10, metavar="N", help="walks from each node (%(default)s)")

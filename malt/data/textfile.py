@@ -28,11 +28,11 @@ def is_compressed(path: str) -> bool:
 
 
 def read_chunks(path: str, part: int = 0, parts: int = 1) -> Iterator[bytes]:
-    """Yield the lines of part `part` of `parts`, several whole lines at a time. Local.
+    """Yield the lines of part `part` of `parts` of a text file, several whole lines at a time. Local.
 
-    Each line ends in a newline: one is added to the last line if it has none. A byte order mark at the start of the
-    file is left out. OSError: the file cannot be read. ValueError: it is damaged, its name does not fit its
-    compression, or a line is longer than MAX_LINE_NBYTES.
+    `path`: plain text, or .gz, .bz2 or .xz. Each line ends in a newline: one is added to the last line if it has none.
+    A byte order mark at the start of the file is left out. OSError: the file cannot be read. ValueError: it is damaged,
+    its name does not fit its compression, or a line is longer than 64 MiB.
     """
     if is_compressed(path):
         return _read_compressed(path) if part == 0 else iter(())

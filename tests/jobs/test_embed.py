@@ -124,7 +124,12 @@ def test_edges_and_labels_of_files(simulated, tmp_path):
 
 
 WRONG = {
-    "three": (["a b\n", "a b c\n"], "", [], "the number of columns changed from 2 to 3 at row 2"),
+    "three": (["a b\n", "a b c\n"], "", [], "edges:2: expected two names a line, found 3"),
+    "cut": (["C# F#\n", "C# G # more\n"], "", [], "edges:2: expected two names a line, found 4"),
+    "comment": (["#from to\n", "a b\n"], "", [], "the first names, #from and to, seem to be titles: remove their line"),
+    "titles": (["source target\n", "1 2\n"], "", [], "the first names, source and target, seem to be titles"),
+    "labels": (["a b\n"], "a 1\nb 2\na 2\n", [], "node a has two labels, 1 and 2"),
+    "bytes": (["a b\n", "a \udce9\n"], "", [], "edges:2: not UTF-8"),
     "empty": (["# nothing\n"], "", [], "expected two names a line, found"),
     "unlabelled": (["a b\n"], "a 1\n", [], "there is no label of node b"),
     "missing": (None, "", [], "No such file or directory"),
@@ -138,7 +143,7 @@ def test_bad_input_is_one_line(tmp_path, capsys, name):
     lines, labels, options, message = WRONG[name]
     words = [str(tmp_path / "edges"), *options]
     if lines is not None:
-        (tmp_path / "edges").write_text("".join(lines))
+        (tmp_path / "edges").write_text("".join(lines), errors="surrogateescape")
     if labels:
         (tmp_path / "labels").write_text(labels)
         words += ["--labels", str(tmp_path / "labels")]

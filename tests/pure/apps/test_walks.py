@@ -17,6 +17,23 @@ EDGES = np.array([[0, 1], [0, 2], [1, 2], [2, 3], [3, 4], [4, 0], [3, 4], [1, 1]
 SMALL = graph.graph(np.arange(5), EDGES)
 
 
+FILES = {
+    "names with # and %": "C# F#\n#a C#\nF# 100%\n",
+    "comments of SNAP": "# Nodes: 4 Edges: 3\n#\nC# F#\n# note\n#a C#\nF# 100%\n",
+    "comments of KONECT": "% sym unweighted\n% 3 4\nC# F#\n#a\tC#\nF# 100%",
+    "a byte order mark": "\ufeffC# F#\r\n\r\n #a   C#\r\nF# 100%\r\n",
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_names_of_nodes_are_whole(tmp_path, name):
+    (tmp_path / "edges").write_bytes(FILES[name].encode())
+    (tmp_path / "labels").write_text("# labels\n#a x\n100% y\nC# x\nF# y\n")
+    found = graph.read(str(tmp_path / "edges"), str(tmp_path / "labels"))
+    assert found.names.tolist() == ["#a", "100%", "C#", "F#"] and found.communities.tolist() == [0, 1, 0, 1]
+    assert found.links.neighbours.tolist() == [2, 3, 0, 3, 1, 2]
+
+
 def drawn(starts, length, window, p=1.0, q=1.0, negatives=2, seed=0):
     """The pairs of walks from `starts`."""
     starts = np.array(starts, np.int32)
