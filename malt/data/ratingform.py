@@ -115,7 +115,7 @@ def columns_of(titles: Sequence[bytes]) -> Columns | None:
 
     One of the three may have any title, where all other columns have known ones.
     """
-    roles = [_role(title) for title in titles]
+    roles = [role_of(title) for title in titles]
     missing = [role for role in ("user", "item", "rating") if role not in roles]
     if len(missing) == roles.count("") == 1 and len(titles) > 1:
         roles[roles.index("")] = missing[0]
@@ -124,6 +124,7 @@ def columns_of(titles: Sequence[bytes]) -> Columns | None:
     return roles.index("user"), roles.index("item"), roles.index("rating")
 
 
-def _role(title: bytes) -> str:
+def role_of(title: bytes) -> str:
+    """The column that has this title: user, item, rating or time; "": it is not known. Pure."""
     name = re.sub(rb"[^a-z0-9]", b"", title.lower().partition(b":")[0])  # user_id:token, as RecBole writes it
     return _ROLES.get(name) or _ROLES.get(re.sub(rb"ids?$", b"", name), "")

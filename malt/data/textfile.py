@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import zlib
 from collections.abc import Iterator
 from typing import IO, Any, Final
@@ -20,6 +21,8 @@ MAX_LINE_NBYTES = 1 << 26
 BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 _MODULES: Final = {".gz": "gzip", ".bz2": "bz2", ".xz": "lzma"}
 _MAGICS: Final = {b"\x1f\x8b": ".gz", b"BZh": ".bz2", b"\xfd7zXZ\x00": ".xz"}
+_UTF_16: Final = (b"\xff\xfe", b"\xfe\xff")
+_LONE_RETURN: Final = re.compile(rb"\r(?!\r*\n)")
 
 
 def is_compressed(path: str) -> bool:
@@ -32,7 +35,8 @@ def read_chunks(path: str, part: int = 0, parts: int = 1) -> Iterator[bytes]:
 
     `path`: plain text, or .gz, .bz2 or .xz. Each line ends in a newline: one is added to the last line if it has none.
     A byte order mark at the start of the file is left out. OSError: the file cannot be read. ValueError: it is damaged,
-    its name does not fit its compression, or a line is longer than 64 MiB.
+    its name does not fit its compression, it is UTF-16, its lines end in carriage returns alone, or one is longer than
+    64 MiB.
     """
     if is_compressed(path):
         return _read_compressed(path) if part == 0 else iter(())
@@ -47,7 +51,7 @@ def _read_plain(path: str, part: int, parts: int) -> Iterator[bytes]:
         last = _line_start(file, nbytes * (part + 1) // parts)
         file.seek(first)
         chunks = _whole_lines(_blocks(file, last - first), path)
-        yield from _unmarked(chunks) if first == 0 else chunks
+        yield from _unmarked(chunks, path) if first == 0 else chunks
 
 
 def _read_compressed(path: str) -> Iterator[bytes]:
@@ -57,7 +61,7 @@ def _read_compressed(path: str) -> Iterator[bytes]:
     try:
         with module.open(path, "rb") if module.__name__ == "gzip" else open(path, "rb") as file:
             blocks = _blocks(file) if module.__name__ == "gzip" else _decompressed(file, module)
-            yield from _unmarked(_whole_lines(blocks, path))
+            yield from _unmarked(_whole_lines(blocks, path), path)
     except damages as error:
         raise ValueError(_damaged(path, error)) from error
     except OSError as error:
@@ -124,9 +128,12 @@ def _blocks(file: IO[bytes], nbytes: int | None = None) -> Iterator[bytes]:
         yield block
 
 
-def _unmarked(chunks: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the chunks of a file, read from its start, without its byte order mark."""
-    yield next(chunks, b"").removeprefix(BYTE_ORDER_MARK)
+def _unmarked(chunks: Iterator[bytes], path: str) -> Iterator[bytes]:
+    """Yield the chunks of a file, read from its start, without its byte order mark. ValueError: it is UTF-16."""
+    first = next(chunks, b"")
+    if first.startswith(_UTF_16):
+        raise ValueError(f"{path}: UTF-16 text: write it as UTF-8, as by iconv -f UTF-16 -t UTF-8")
+    yield first.removeprefix(BYTE_ORDER_MARK)
     yield from chunks
 
 
@@ -136,11 +143,18 @@ def _whole_lines(blocks: Iterator[bytes], path: str) -> Iterator[bytes]:
     for block in blocks:
         cut = block.rfind(b"\n") + 1
         if cut:
-            yield b"".join([*pending, block[:cut]])
+            yield _checked(b"".join([*pending, block[:cut]]), path)
             pending = []
         pending.append(block[cut:])
         if sum(map(len, pending)) > MAX_LINE_NBYTES:
             raise ValueError(f"{path}: a line is longer than {MAX_LINE_NBYTES >> 20} MiB: this is no text in lines")
     rest = b"".join(pending)
     if rest:
-        yield rest + b"\n"
+        yield _checked(rest + b"\n", path)
+
+
+def _checked(lines: bytes, path: str) -> bytes:
+    """Return `lines`. ValueError: they end in other ways, and would be one line: a comment would hide all the rest."""
+    if b"\r" in lines and _LONE_RETURN.search(lines):
+        raise ValueError(f"{path}: lines end in a carriage return alone: write a newline, as by tr '\\r' '\\n'")
+    return lines
