@@ -50,8 +50,8 @@ def map_reduce(
     least. A rank that has the dataset reads its chunks there. To other ranks they travel once, as arrays, and are kept
     by content hash, in up to a quarter of the free memory of the host; malt.init().chunk_statistics() counts their
     bytes. Where chunks travel, a dataset is hashed in each call, but for one whose arrays cannot be written to: once.
-    Where several ranks have it, they compare it in each call, as malt.shard does; of an object the number of chunks
-    alone.
+    Where several ranks have it, they compare it in each call, as malt.shard does. Not compared: slices of an object,
+    and what lies in a list of objects of unknown classes.
 
     Chunks of ranks that fail are done by others.
 
