@@ -275,17 +275,6 @@ def content(file):
         return b""
 
 
-def test_a_library_that_hangs(monkeypatch, capsys):
-    """The report names in one line whatever goes wrong before the job."""
-
-    def probe():
-        raise subprocess.TimeoutExpired("python", 60)
-
-    monkeypatch.setattr(command, "bound_library", probe)
-    assert command.main(2) == 1
-    assert re.search("^fail  MPI library:  mpi4py cannot be imported within 60 s — ", capsys.readouterr().out, re.M)
-
-
 def test_relative_folders_are_still_found(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     path = os.pathsep.join(["lib", "/opt/lib"])

@@ -131,6 +131,11 @@ def test_openmpi_as_root(library):
     assert settings(library, machine=Machine(8, fabrics=["infiniband"], root=True)) == dict.fromkeys(ROOT, "1")
 
 
+def test_openmpi_has_a_home():
+    machine = Machine(8, fabrics=["infiniband"], home={"HOME": "/root"})
+    assert settings(machine=machine) == {"HOME": "/root"} and settings(MPICH, machine=machine) == {}
+
+
 @pytest.mark.parametrize("library", [OPENMPI5, OPENMPI4], ids=str)
 def test_openmpi_without_infiniband(library):
     assert settings(library, machine=Machine(8)) == {"OMPI_MCA_osc": "^ucx", "OMPI_MCA_btl": "^ofi"}
