@@ -155,7 +155,7 @@ def placement(named: tuple[Host, ...], file: str | None, ranks: int, environ: Ma
 
 def _of_file(path: str) -> allocation.Allocation:
     try:
-        where = allocation.of_hostfile(Path(path).read_text(encoding="utf-8"))
+        where = allocation.of_hostfile(Path(path).read_text(encoding="utf-8-sig"))
     except OSError as error:
         raise LaunchError(f"--hostfile {path}: {error.strerror}") from None
     except ValueError as error:

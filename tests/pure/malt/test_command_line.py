@@ -116,7 +116,7 @@ def test_hosts_of_the_option_of_a_file_and_of_the_batch_system(tmp_path, monkeyp
 
     monkeypatch.setenv("SLURM_JOB_NODELIST", "n[1-2]")
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    (tmp_path / "f").write_text("b slots=3\nc slots=1\n")
+    (tmp_path / "f").write_text("\N{BOM}b slots=3\nc slots=1\n")  # as editors of other systems begin a file
     assert composed("--hosts", "a:4", "--hostfile", "f") == ("a:4", "")
     assert composed("--hostfile", "f") == ("b:3,c:1", "malt run: 4 ranks on b:3,c:1, from f\n")
     assert composed() == ("n1:2,n2:2", "malt run: 4 ranks on n1,n2, from the Slurm allocation 17\n")
