@@ -75,6 +75,15 @@ def is_stopped(process: Process) -> bool:
     return seen is not None and not _is_over(process, seen) and seen[0] in _STOPPED
 
 
+def handles(process: Process, number: int) -> bool:
+    """Whether `process` has a handler for signal `number`. False where the system does not say so (not Linux)."""
+    with contextlib.suppress(OSError, ValueError, StopIteration):
+        with open(f"/proc/{process.number}/status", encoding="ascii", errors="replace") as file:
+            caught = next(line for line in file if line.startswith("SigCgt:")).split()[1]
+        return bool(int(caught, 16) >> (number - 1) & 1)
+    return False
+
+
 class ProcessMonitor:
     """A monitor of the processes of some ranks, by rank. Processes that this one cannot see are never reported."""
 

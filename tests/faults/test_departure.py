@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 from programs import ROOT
@@ -87,6 +88,34 @@ def test_each_rank_leaves_as_plain_python_does(how, options, start, tmp_path):
         assert "PeerLost: rank " in reports
 
 
+WARNED = """
+import signal, sys, time, malt
+got = []
+for name in sys.argv[1:]:
+    signal.signal(getattr(signal, name), lambda number, frame: got.append(signal.Signals(number).name))
+malt.barrier()
+print("ready", flush=True)
+for _ in sys.argv[1:]:
+    end = time.monotonic() + 60
+    while not got and time.monotonic() < end:
+        time.sleep(0.01)
+    print(got.pop(), flush=True)
+malt.barrier()
+"""
+
+
+def test_a_signal_for_the_program_reaches_all_ranks_and_ends_nothing(start, job_environment):
+    """As Slurm warns by SIGUSR1. The launcher leaves nothing."""
+    names = ["SIGUSR1", "SIGUSR2", "SIGHUP", "SIGCONT"]
+    job = start(WARNED, *names, ranks=2)
+    assert [job.stdout.readline() for _ in range(2)] == ["ready\n"] * 2
+    for name in names:
+        job.send_signal(getattr(signal, name))
+        assert [job.stdout.readline() for _ in range(2)] == [f"{name}\n"] * 2
+    assert job.communicate(timeout=200) == ("", None) and job.returncode == 0
+    assert not list(Path(job_environment["TMPDIR"]).glob("malt-*"))
+
+
 READING = """
 import sys, malt
 print(f"rank {malt.rank()}: {sys.stdin.read()!r}")
@@ -139,6 +168,23 @@ def test_one_that_waits_in_mpi_finalize_has_left(folder):
     assert not job.is_over()  # its interpreter may still close files
     os.utime(folder / "finished-0", (0, time.time() - 2))
     assert job.is_over() and not Departure(folder, 1, is_fault_tolerant=True).is_over()
+
+
+def test_a_signal_is_passed_on_to_programs_that_run(folder, monkeypatch):
+    """SIGHUP only where each of them has a handler: else it ends the job, as where a terminal is closed."""
+    sent = []
+    monkeypatch.setattr(os, "kill", lambda process, number: sent.append(number))
+    job = Departure(folder, 1)
+    before = signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    try:
+        assert job.pass_on(signal.SIGUSR1) and not job.pass_on(signal.SIGHUP) and sent == [signal.SIGUSR1]
+        signal.signal(signal.SIGHUP, print)
+        assert job.pass_on(signal.SIGHUP) and sent[1:] == [signal.SIGHUP]
+        (folder / "finished-0").touch()
+        assert job.pass_on(signal.SIGUSR1) and not job.pass_on(signal.SIGHUP) and len(sent) == 2
+        assert not Departure(folder / "none", 1).pass_on(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
 
 
 def test_each_rank_is_notified_once(folder, monkeypatch):

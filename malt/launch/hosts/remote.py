@@ -195,6 +195,17 @@ class RemoteHosts:
 
         return pause_and_suspend
 
+    def passing(self, pass_on: Callable[[int], bool]) -> Callable[[int], bool]:
+        """Return pass_on(number), after which ranks on these hosts get the signal, too, where it returns True."""
+
+        def pass_to_all(number: int) -> bool:
+            is_taken = pass_on(number)
+            if is_taken:
+                self._ask("signal", number)
+            return is_taken
+
+        return pass_to_all
+
     def _pause(self) -> None:
         """Ask the agents to wait, and wait for their answers: this process stops right after it."""
         for one in self._connections:

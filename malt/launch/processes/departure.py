@@ -18,11 +18,12 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
 import time
 from collections.abc import Iterable
 from pathlib import Path
 
-from dstorm.membership.processes import Process, has_ended
+from dstorm.membership.processes import Process, handles, has_ended
 from dstorm.transports import shm_space
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.control import ControlServer
@@ -61,6 +62,21 @@ class Departure:
             self._control_server.notify(number)
         self._notified |= fresh | elsewhere
         (self.folder / leaving.NOTIFIED).touch()
+
+    def pass_on(self, number: int) -> bool:
+        """Send signal `number` to all ranks whose programs run, for handlers of their own. Local.
+
+        SIGHUP, which a terminal sends that is closed, only where all ranks of this host have one. Returns whether it
+        was sent: there are none, or SIGHUP is to end the job.
+        """
+        here = started(self.folder)
+        running = [here[rank] for rank in here.keys() - ranks_with(self.folder, "finished")]
+        if number == signal.SIGHUP and not (running and all(handles(process, number) for process in running)):
+            return False
+        self._send(number, running)
+        if self._control_server is not None:
+            self._control_server.pass_signal(number)
+        return True
 
     def send(self, number: int) -> None:
         """Send a signal to all ranks on this host. Local."""

@@ -119,7 +119,8 @@ class Supervised:
         return -signal.SIGKILL  # mpiexec waits for a disk or a file server
 
     def _is_time_to_kill(self) -> bool:
-        """Whether a signal ends the job, and its ranks have left or had the time to. Notifies the ranks."""
+        """Whether a signal ends the job, and its ranks have left or had the time to. Ranks get all signals."""
+        self._signals.deliver()
         number = self._signals.first
         if number is None:
             return False

@@ -14,6 +14,7 @@ import time
 import pytest
 from processes import is_alive, wait_for
 
+from dstorm.membership.processes import this_process
 from malt.commands import command_line
 from malt.commands.doctor.hosts import examine
 from malt.launch.bootstrap import copying
@@ -24,6 +25,7 @@ from malt.launch.hosts.agent import agent
 from malt.launch.hosts.agent.closing import LOCK, has_closed
 from malt.launch.hosts.agent.stopwatch import Stopwatch
 from malt.launch.hosts.agent.traces import Traces
+from malt.launch.hosts.agent.watch import Watch
 from malt.launch.hosts.allocation import Host, is_of_mpijob
 from malt.launch.hosts.connection import program
 from malt.launch.hosts.ending import Ending
@@ -109,6 +111,23 @@ def test_an_agent_that_was_busy_or_stopped_listens_on(monkeypatch):
     seconds = iter([0.0, 0.5, 1.0, 90.0, 91.0])
     watch = Stopwatch(lambda: next(seconds))
     assert [watch.seconds() for _ in range(4)] == [0.5, 1.0, 2.0, 3.0]
+
+
+def test_a_signal_is_passed_on_to_ranks_there(hosts, monkeypatch, tmp_path):
+    asked, sent = [], []
+    monkeypatch.setattr(hosts, "_ask", lambda *words: asked.append(words))
+    for is_taken in (False, True):
+        assert hosts.passing(lambda number, is_taken=is_taken: is_taken)(10) == is_taken
+    assert asked == [("signal", 10)]
+    monkeypatch.undo()
+    watch = Watch(str(tmp_path / "malt-x"), ELSEWHERE, print)
+    own = this_process()
+    for rank, began in enumerate([own.started, own.started + 1, own.started]):  # rank 1 has ended
+        (tmp_path / "malt-x" / f"started-{rank}").write_text(f"{own.number} {began}")
+    (tmp_path / "malt-x" / "finished-2").touch()
+    monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
+    watch.signal(10)
+    assert sent == [(own.number, 10)]
 
 
 def test_an_agent_needs_no_malt_on_its_host():

@@ -8,6 +8,7 @@ reach   endpoints of hosts, by name; answers the names of those to which no conn
 reached all hosts have tried: from now on nothing listens here
 watch   the folder of the job, and the identity of the launcher's host; makes it, and sends each report that a rank
         writes there (malt/runner/reporting.py); answers whose it is, or why it cannot be made
+signal  a number: ranks here get that signal
 pause   the launcher is stopped (Ctrl-Z), and will say nothing until the next line; answers
 clean   kills what is left of the job, removes its files, and answers how many processes it has killed
 end     does the same without an answer, and ends
@@ -199,6 +200,8 @@ class Agent:
                 self.send([command, self._begin_watch(*value)])
             elif command == "pause":
                 self.send([command, None])
+            elif command == "signal" and self._watch is not None:
+                self._watch.signal(value)
             elif command == "clean":
                 killed = self._watch.end() if self._watch is not None else 0
                 self.send([command, killed])
