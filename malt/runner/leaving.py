@@ -19,9 +19,6 @@ from collections.abc import Callable
 from types import FrameType
 from typing import NoReturn
 
-INPUT = "input"
-"""The file in the folder of the job that is the standard input of rank 0."""
-
 NOTIFIED = "notified"
 """The file in the folder of the job that exists once all ranks have been sent the launcher's signal."""
 

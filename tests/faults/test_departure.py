@@ -48,13 +48,13 @@ def start(job_environment, tmp_path):
     """start(source, *arguments, ranks, options): the `malt run` of a program, with stderr in its stdout."""
     pytest.importorskip("mpi4py.MPI")
 
-    def job(source, *arguments, ranks=3, options=()):
+    def job(source, *arguments, ranks=3, options=(), stdin=subprocess.PIPE):
         program = tmp_path / "program.py"
         program.write_text(source)
         command = [sys.executable, "-m", "malt", "run", "-n", str(ranks), *options, program, *map(str, arguments)]
         environment = job_environment | {"PYTHONPATH": str(ROOT)}
         return subprocess.Popen(
-            command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+            command, env=environment, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
         )
 
     return job
@@ -117,15 +117,21 @@ def test_a_signal_for_the_program_reaches_all_ranks_and_ends_nothing(start, job_
 
 
 READING = """
-import sys, malt
-print(f"rank {malt.rank()}: {sys.stdin.read()!r}")
+import os, malt
+print(f"rank {malt.rank()}: {os.read(0, 2)}")
 malt.barrier()
 """
 
 
-def test_rank_0_alone_reads_what_the_launcher_is_given(start):
-    reports, _ = start(READING).communicate("a\nb\n", timeout=200)
-    assert sorted(reports.splitlines()) == ["rank 0: 'a\\nb\\n'", "rank 1: ''", "rank 2: ''"]
+def test_rank_0_alone_reads_what_the_launcher_is_given_and_no_more_than_it_asks_for(start):
+    """So a job leaves a shell its script, or a loop its list. The other ranks read nothing."""
+    given, into = os.pipe()
+    os.write(into, b"a\nb\n")
+    reports, _ = start(READING, stdin=given).communicate(timeout=200)
+    assert sorted(reports.splitlines()) == ["rank 0: b'a\\n'", "rank 1: b''", "rank 2: b''"]
+    os.close(into)
+    assert os.read(given, 9) == b"b\n"
+    os.close(given)
 
 
 KILLED = """

@@ -70,6 +70,13 @@ def is_screen(number: int) -> bool:
     return os.isatty(number) and os.environ.get("TERM", "dumb") not in ("dumb", "unknown")
 
 
+def is_in_background(number: int) -> bool:
+    """Whether the file descriptor `number` is a terminal that is that of other processes now (Ctrl-Z, bg)."""
+    with contextlib.suppress(OSError):  # no terminal, or one without processes of its own
+        return os.tcgetpgrp(number) != os.getpgrp()
+    return False
+
+
 def ranks_of(text: str, ranks: int) -> frozenset[int]:
     """The ranks that `0,2-3` names, of so many. ValueError: the text has another form, or there is no such rank."""
     found: set[int] = set()
