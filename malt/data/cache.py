@@ -78,12 +78,15 @@ def places(path: str) -> list[str]:
     caches = os.environ.get("XDG_CACHE_HOME", "")
     if not os.path.isabs(caches):  # such a path is to be ignored (XDG Base Directory Specification)
         caches = os.path.join(os.path.expanduser("~"), ".cache")
-    return [os.path.join(folder, f".{name}.malt-cache"), os.path.join(caches, "malt", f"{name}-{tag}")]
+    beside, own = os.path.join(folder, f".{name}.malt-cache"), os.path.join(caches, "malt", f"{name}-{tag}")
+    return [beside, own if os.path.isabs(own) else beside]  # a user without a home has none of its own
 
 
 def find(source: Source, kind: str, part: int = 0, parts: int = 1) -> Store | None:
     """Return the store of this state of the file, or None without one. Local. Verifies share `part` of `parts`."""
     for place in places(source.path):
+        if not _is_safe(place, source.path):
+            continue
         found = store.read(os.path.join(place, source.key(kind)), kind, source.state, part, parts)
         if found is not None:
             return found
@@ -95,6 +98,8 @@ def begin(source: Source, kind: str, place: str, contents: Contents) -> str:
     os.makedirs(os.path.dirname(place), exist_ok=True)
     with suppress(FileExistsError):
         os.mkdir(place, _folder_mode(source.path))
+    if not _is_safe(place, source.path):
+        raise FileExistsError(errno.EEXIST, "it was made by another user", place)
     unfinished = atomic.unfinished(os.path.join(place, source.key(kind)))
     try:
         store.create(unfinished, contents)
@@ -102,6 +107,19 @@ def begin(source: Source, kind: str, place: str, contents: Contents) -> str:
         discard(unfinished)
         raise
     return unfinished
+
+
+def _is_safe(place: str, path: str) -> bool:
+    """Whether the folder `place` is there, and of someone whom this user believes: the owner of the file `path`, say.
+
+    Where all may make files, as in /tmp, others could hand over other rows by it, or read those of a private file.
+    """
+    with suppress(OSError):
+        found, above = os.lstat(place), os.stat(os.path.dirname(place))
+        if stat.S_ISDIR(found.st_mode) and found.st_uid in (os.geteuid(), 0, os.stat(path).st_uid):
+            return True
+        return not above.st_mode & stat.S_IWOTH
+    return False
 
 
 def _folder_mode(path: str) -> int:
