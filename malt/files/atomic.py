@@ -2,11 +2,13 @@
 
 A file is written under a unique name beside `path`, synced to the disk, and renamed. At any moment, also after a kill
 or a loss of power, `path` is either unchanged or complete. A writer that is killed leaves its unfinished file behind.
+While it writes it has locked it (flock(2)): so another job, which cleans up there, leaves it alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import os
 import re
 import uuid
@@ -31,14 +33,15 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
     `path`: the file cannot be written. After that, and if fill raises, `path` is unchanged and no other file is left.
     """
     final = os.path.realpath(path)
-    partial = unfinished(final)
     try:
-        with open(partial, "x+b") as file:
+        while (file := _begun(partial := unfinished(final))) is None:
+            pass
+        with file:
             fill(file)
             file.flush()
             os.fsync(file.fileno())
-        _confirm()
-        os.replace(partial, final)
+            _confirm()
+            os.replace(partial, final)  # while it is locked: another job would remove it
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(partial)
@@ -47,6 +50,25 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
         raise
     with contextlib.suppress(OSError):  # some file systems cannot sync a folder
         sync_folder(os.path.dirname(final))
+
+
+def _begun(partial: str) -> IO[bytes] | None:
+    """A new file `partial`, locked as far as the file system has locks. OSError.
+
+    None: before it was locked another job took it for that of a killed writer, and removes it.
+    """
+    file = open(partial, "x+b")  # noqa: SIM115
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        file.close()
+        return None
+    except OSError:  # no locks
+        return file
+    if os.fstat(file.fileno()).st_nlink:
+        return file
+    file.close()
+    return None
 
 
 def unfinished(path: str) -> str:
@@ -71,13 +93,15 @@ def publish(partial: str, path: str, is_wanting: Callable[[], bool]) -> None:
 def remove_unfinished(path: str) -> None:
     """Delete the unfinished files of `path`, which killed writers have left. Local.
 
-    A writer that is still at work fails with an OSError.
+    Those of writers that are at work stay, and all where the file system has no locks.
     """
     folder, name = os.path.split(os.path.realpath(path))
     with contextlib.suppress(OSError):
         for entry in list(os.scandir(folder)):
             if entry.name.startswith(name) and _UNFINISHED.fullmatch(entry.name, len(name)):
-                os.unlink(entry.path)
+                with contextlib.suppress(OSError), open(entry.path, "r+b") as file:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    os.unlink(entry.path)
 
 
 def sync_folder(folder: str) -> None:

@@ -14,6 +14,8 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
+from malt.files import folders
+
 
 @dataclass(frozen=True)
 class Display:
@@ -91,8 +93,12 @@ def ranks_of(text: str, ranks: int) -> frozenset[int]:
 
 
 def make_files(folder: str, ranks: int) -> None:
-    """Make an empty file in `folder` for each rank, and remove those of an earlier job. OSError. Local."""
+    """Make an empty file in `folder` for each rank, and remove those of an earlier job. Local.
+
+    OSError: another job writes there, say.
+    """
     os.makedirs(folder, exist_ok=True)
+    folders.hold(folder)
     for path in Path(folder).glob("rank-*.txt"):
         if path.stem.removeprefix("rank-").isdecimal():
             path.unlink()

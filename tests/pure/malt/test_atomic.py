@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 
 import pytest
@@ -58,6 +59,42 @@ def test_a_link_stays_a_link(path):
     link.symlink_to("file")
     atomic.write(str(link), lambda file: file.write(b"after"))
     assert link.is_symlink() and path.read_text() == "after"
+
+
+@pytest.mark.parametrize("at", ["before the lock", "while it is locked", "in between", "before it is renamed"])
+def test_another_job_that_cleans_up_leaves_a_writer_alone(at, path, monkeypatch):
+    """Two jobs write one checkpoint: each save of either is written."""
+    flock, cleans = fcntl.flock, [lambda: atomic.remove_unfinished(path)]
+
+    def clean_before(file, how):
+        monkeypatch.setattr(fcntl, "flock", flock)
+        cleans.pop()()
+        flock(file, how)
+
+    def refuse(file, how):
+        """The other job has the lock, and is about to remove the file."""
+        monkeypatch.setattr(fcntl, "flock", flock)
+        os.unlink(file.name)
+        raise BlockingIOError
+
+    if at in ("before the lock", "in between"):
+        monkeypatch.setattr(fcntl, "flock", clean_before if at == "before the lock" else refuse)
+    elif at == "before it is renamed":
+        monkeypatch.setattr(atomic, "_confirm", cleans.pop())
+    atomic.write(path, lambda file: (file.write(b"after"), at == "while it is locked" and cleans.pop()()))
+    assert path.read_text() == "after" and os.listdir(path.parent) == ["file"]
+
+
+def test_without_locks_files_are_written_and_none_is_removed(path, monkeypatch):
+    def refuse(file, how):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    left = path.with_name(f"file.{'0a' * 16}.partial")
+    left.touch()
+    atomic.write(path, lambda file: file.write(b"after"))
+    atomic.remove_unfinished(path)
+    assert path.read_text() == "after" and left.exists()
 
 
 def test_only_files_of_killed_writers_are_removed(path):

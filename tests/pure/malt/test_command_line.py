@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import re
 import shlex
@@ -12,6 +13,7 @@ import pytest
 import malt
 from dstorm.membership.children import RANK_PROCESS, RANKS
 from malt.commands import command_line
+from malt.files import folders
 from malt.launch.command import RUNNER, Line
 from malt.launch.hosts.allocation import MPIJOB_FILES, Host
 from malt.launch.job import End
@@ -122,6 +124,21 @@ def test_hosts_of_the_option_of_a_file_and_of_the_batch_system(tmp_path, monkeyp
     assert composed() == ("n1:2,n2:2", "malt run: 4 ranks on n1,n2, from the Slurm allocation 17\n")
     monkeypatch.setenv("SLURM_JOB_NODELIST", os.uname().nodename)
     assert composed() == ("", "")
+
+
+@pytest.mark.parametrize("option", ["--output", "--trace"])
+def test_a_folder_into_which_another_job_writes_is_refused(option, tmp_path, capsys):
+    """It would remove what that one has written."""
+    (tmp_path / "kept").mkdir()
+    (tmp_path / "kept" / "rank-0.txt").touch()
+    holder = os.open(tmp_path / "kept", os.O_RDONLY)
+    fcntl.flock(holder, fcntl.LOCK_EX)
+    assert status(["run", "-n", "2", option, "kept", "x.py"]) == 2
+    assert capsys.readouterr().err == f"malt run: {option} kept: another job that runs writes there\n"
+    os.close(holder)
+    folders.hold(tmp_path / "kept")
+    folders.hold(tmp_path / "kept")  # by the same job, for its other option
+    assert os.listdir(tmp_path / "kept") == ["rank-0.txt"]
 
 
 def test_version(capsys):
