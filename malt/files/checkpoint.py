@@ -112,15 +112,21 @@ def read(path: str) -> Content:
 
 def _members(archive: zipfile.ZipFile, path: str, about: Mapping[str, Any]) -> dict[str, Member]:
     """The arrays of the state. Raises one of npz.DAMAGES."""
-    streamed, lengths = frozenset(about.get("streamed", ())), about.get("lengths", {})
+    streamed, lengths = frozenset(about.get("streamed", ())), dict(about.get("lengths", {}))
     names = [name.removesuffix(".npy") for name in archive.namelist()]
     return {
-        name: npz.streamed(archive, name, path, _PIECE_NBYTES)._replace(length=lengths.get(name))
-        if name in streamed
-        else npz.read_array(archive, name)
+        name: _streamed(archive, name, path, lengths.get(name)) if name in streamed else npz.read_array(archive, name)
         for name in names
         if name != _ABOUT
     }
+
+
+def _streamed(archive: zipfile.ZipFile, name: str, path: str, length: Any) -> Streamed:
+    """An array that is streamed. `length`: as of `Streamed`, as the file says. Raises one of npz.DAMAGES."""
+    found = npz.streamed(archive, name, path, _PIECE_NBYTES)
+    if (length is None) != (found.dtype.names is None) or not isinstance(length, (int, type(None))):
+        raise TypeError(f"{name} is of {found.dtype}, with length {length!r}")
+    return found._replace(length=length)
 
 
 def _check_whole(file: IO[bytes], path: str) -> None:

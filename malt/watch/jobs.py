@@ -82,6 +82,8 @@ def _job(folder: Path) -> RunningJob | None:
     """The job of a folder. None: it has none, or it has ended."""
     try:
         number, started, ranks, program, began = json.loads((folder / _FILE).read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, TypeError):
         return None
+    if not (all(isinstance(one, int) for one in (number, started, ranks)) and isinstance(program, str)):
+        return None  # it is another program's
     return None if has_ended(process(number, started)) else RunningJob(folder, number, ranks, program, began)

@@ -126,7 +126,7 @@ def test_a_signal_is_passed_on_to_ranks_there(hosts, monkeypatch, tmp_path):
         (tmp_path / "malt-x" / f"started-{rank}").write_text(f"{own.number} {began}")
     (tmp_path / "malt-x" / "finished-2").touch()
     monkeypatch.setattr(os, "kill", lambda *words: sent.append(words))
-    watch.signal(10)
+    watch.send_ranks(10)
     assert sent == [(own.number, 10)]
 
 

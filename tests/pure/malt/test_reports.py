@@ -60,6 +60,15 @@ def test_what_is_no_record_is_none(text):
     assert parsed(text) is None
 
 
+@pytest.mark.parametrize(
+    "field", ['"numbers": {"loss": "x"}', '"numbers": 3', '"call": null', '"merged": "1"', '"progress": "0.5"',
+              '"done": null', '"waits_for": ["x"]', '"sent": {"1": 1e999}'],
+)  # fmt: skip
+def test_a_record_with_values_of_other_types_is_none(field):
+    assert parsed('{"sent": {}, "waits_for": [], "left_s": null, "done": 1}') is not None
+    assert parsed('{"sent": {}, "waits_for": [], ' + field + "}") is None
+
+
 def test_a_loop_within_another_counts_for_one_of_its_items():
     parts, done = [], []
     for _ in malt.progress(range(2)):

@@ -201,7 +201,7 @@ class Agent:
             elif command == "pause":
                 self.send([command, None])
             elif command == "signal" and self._watch is not None:
-                self._watch.signal(value)
+                self._watch.send_ranks(value)
             elif command == "clean":
                 killed = self._watch.end() if self._watch is not None else 0
                 self.send([command, killed])
