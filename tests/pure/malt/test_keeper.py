@@ -230,9 +230,13 @@ def test_a_launcher_that_has_ended_before_is_no_error(folder):
 
 
 def test_where_the_connection_ends_what_ranks_print_stays(folder):
+    """But not the memory that they have shared."""
+    memory = Path(f"/dev/shm/{folder.name}-{os.getpid()}")
+    memory.touch()
     kept = Kept(folder, f"open('{folder}/printed-0-1', 'w').write('said')")
     kept.heard("done")
     assert kept.ended() == 0 and (folder / "printed-0-1").read_text() == "said" and not (folder / "key").exists()
+    assert not memory.exists()
     kept = Kept(folder.parent / "malt-y", f"import os\nos.kill(os.getpid(), {int(signal.SIGTERM)})")
     kept.heard("done")
     assert kept.ended() == 0 and not (folder.parent / "malt-y").exists()

@@ -111,6 +111,7 @@ class Keeper:
         self._tell(ADRIFT, True)
         status = self._starter.wait()
         self._tell(ADRIFT, False)
+        self._remove_memory()
         if status != 0:
             self.end()
         elif self._is_ours:  # what the ranks have printed stays
@@ -177,6 +178,10 @@ class Keeper:
                 time.sleep(_POLL_S)
         if self._is_ours:
             shutil.rmtree(self._folder, ignore_errors=True)
+        self._remove_memory()
+
+    def _remove_memory(self) -> None:
+        """Remove the memory that the ranks have shared: none of them runs any more."""
         for path in glob.glob(f"/dev/shm/{os.path.basename(self._folder)}-*"):
             with contextlib.suppress(OSError):
                 os.unlink(path)
