@@ -7,6 +7,7 @@ import os
 import re
 import shlex
 import sys
+import tempfile
 
 import pytest
 
@@ -139,6 +140,19 @@ def test_a_folder_into_which_another_job_writes_is_refused(option, tmp_path, cap
     folders.hold(tmp_path / "kept")
     folders.hold(tmp_path / "kept")  # by the same job, for its other option
     assert os.listdir(tmp_path / "kept") == ["rank-0.txt"]
+
+
+@pytest.mark.parametrize("words", ["run -n 2 x.py", "status"])
+def test_no_folder_for_temporary_files(words, monkeypatch, capsys):
+    """As in a container whose file systems are read-only."""
+
+    def refuse():
+        raise FileNotFoundError(2, "No usable temporary directory found in ['/tmp']")
+
+    monkeypatch.setattr(tempfile, "gettempdir", refuse)
+    assert status(words.split()) == 2
+    reports = capsys.readouterr().err
+    assert reports.endswith(": no folder for temporary files can be written to, as /tmp: set TMPDIR to one\n")
 
 
 def test_version(capsys):
