@@ -17,7 +17,7 @@ from pathlib import Path
 
 import numpy as np
 
-from dstorm.queues.waiting import yield_core
+from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
 from dstorm.transports.mapped import MappedMemory
 
 
@@ -94,6 +94,7 @@ class OneHost:
         self.local_peers = frozenset(range(size)) - {rank}
 
     clock = staticmethod(time.perf_counter)
+    longest_poll_s = LONGEST_POLL_S
     pause = staticmethod(yield_core)
 
     def set_deadline(self, deadline_s: float) -> None:

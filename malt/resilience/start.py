@@ -17,6 +17,7 @@ from typing import Any
 from dstorm.errors import DeadlinePassed
 from dstorm.membership.processes import Process, ProcessMonitor, this_process
 from dstorm.membership.resilient import SurvivingTransport
+from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
 from dstorm.transports.shm import OneHost, SharedMemory
 from dstorm.view import Change, View
@@ -210,9 +211,9 @@ def _of_one_host(
     It makes no collective call of MPI, as ranks may have failed already.
     """
     place = OneHost(ranks.rank, ranks.size, ranks.library)
-    end = time.monotonic() + deadline_s
+    waited = Stopwatch()
     while missing := set(ranks.members) - (processes := started(folder)).keys():
-        if time.monotonic() > end:
+        if waited.seconds() > deadline_s:
             raise DeadlinePassed("malt.init", dict.fromkeys(missing, 0), dict.fromkeys(missing, deadline_s))
         time.sleep(_POLL_S)  # plain processes have not met in MPI_Init
     others = {rank: processes[member] for rank, member in enumerate(ranks.members) if rank != place.rank}

@@ -44,8 +44,9 @@ def init(
 
     `comm`: an mpi4py intracommunicator, by default MPI.COMM_WORLD. A program without an MPI library, or started alone,
     is a world of one. `deadline_s`: how long a wait lasts, in seconds, after the last heartbeat of the rank that is
-    waited for: a step, a step counted in a Replica, or malt.heartbeat(). A later call with another deadline changes it
-    for this rank's collective calls, and for vectors that are made from then on.
+    waited for: a step, a step counted in a Replica, or malt.heartbeat(). Time in which this process was itself stopped,
+    as a suspended job is, does not count. A later call with another deadline changes it for this rank's collective
+    calls, and for vectors that are made from then on.
 
     `survive`: a rank that fails, for whatever reason, ends alone, and the others go on. MALT_SURVIVE=1, which
     `malt run --survive` sets, asks for the same. A rank is killed if it makes no call of malt for `deadline_s` while

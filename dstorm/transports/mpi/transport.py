@@ -22,7 +22,8 @@ from dstorm.membership.barriers.barrier_transport import BarrierTransport
 from dstorm.membership.barriers.gathering import GatheringBarrier
 from dstorm.membership.letters import Letter
 from dstorm.membership.mapped_collectives import MappedCollectives
-from dstorm.queues.waiting import yield_core
+from dstorm.queues.waiting import LONGEST_POLL_S, yield_core
+from dstorm.stopwatch import Stopwatch
 from dstorm.transport import Bytes
 from dstorm.transports import connections, progress, shm_space
 from dstorm.transports.mpi.collectives import MpiCollectives
@@ -116,7 +117,7 @@ class MpiTransport(BarrierTransport):
         """Connect to the ranks of `peers` that this rank is not connected to yet."""
         fresh = [peer for peer in peers if peer not in self._connected]
         deadline_s = self._watchdog.deadline_s
-        connections.exchange(self._comm, self.rank, fresh, deadline_s, self.clock, yield_core)
+        connections.exchange(self._comm, self.rank, fresh, deadline_s, Stopwatch(), yield_core)
         self._connected.update(fresh)
 
     def connect(self, peers: Sequence[int]) -> None:
@@ -250,6 +251,7 @@ class MpiTransport(BarrierTransport):
             yield
 
     clock = staticmethod(time.perf_counter)
+    longest_poll_s = LONGEST_POLL_S
 
     def pause(self, polls: int, until: float = math.inf) -> None:
         """As `Transport.pause`. Local."""

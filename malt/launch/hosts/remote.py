@@ -14,10 +14,10 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from dstorm.stopwatch import Stopwatch
 from malt import __version__
 from malt.launch.hosts import findings
 from malt.launch.hosts.agent import agent
-from malt.launch.hosts.agent.stopwatch import Stopwatch
 from malt.launch.hosts.agent.watch import REPORT, SHARED, identity
 from malt.launch.hosts.connection import Connection, Silent
 from malt.launch.hosts.findings import Need
@@ -189,9 +189,7 @@ class RemoteHosts:
                 self._pause()
             suspend(number)
             if number == signal.SIGCONT:
-                for one in self._connections:
-                    one.silence.restart()
-                    one.ask("alive")
+                self._ask("alive")
 
         return pause_and_suspend
 

@@ -27,8 +27,6 @@ class Signals:
     def __init__(self) -> None:
         self.first: int | None = None
         """The first signal that ends the job. None: none has come."""
-        self.forwarded_at = 0.0
-        """When it came, by time.monotonic."""
         self.times = 0
         """How many such signals have come."""
         self.suspend: Callable[[int], None] = lambda number: None
@@ -78,7 +76,7 @@ class Signals:
             return
         self.times += 1
         if self.first is None:
-            self.first, self.forwarded_at = number, now
+            self.first = number
         if self.times >= _OFTEN:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
