@@ -18,8 +18,8 @@ is stopped, but not for how long it was. So each loop that waits finds out for i
 - A loop that gets its core less often than every `longest_step_s`, on a machine with far too many processes, counts
   slower than the clock. Each poll counts, so no wait is without end.
 - CLOCK_MONOTONIC, which Python's time.monotonic and time.perf_counter read, stands still while the whole machine is
-  suspended (a laptop's lid): nothing is to be left out then. What is not a deadline but a promise to others needs
-  CLOCK_BOOTTIME, which goes on (dstorm/transports/links/links.py).
+  suspended (a laptop's lid): nothing is to be left out then. What others have promised for some time needs
+  CLOCK_BOOTTIME, which goes on (`uptime_s`, dstorm/stopwatch.py).
 - Time in which others are suspended, and this one is not, counts: the hosts of a job may be suspended some seconds
   apart.
 

@@ -5,11 +5,14 @@ The agents on other hosts are sent this module (malt/launch/hosts/connection.py)
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Callable
+from typing import Final
 
 from dstorm.running_time import RunningTime
 
+_NEVER_STOPS: Final = time.CLOCK_BOOTTIME if sys.platform == "linux" else time.CLOCK_MONOTONIC
 LONGEST_STEP_S = 1.0
 """The longest time between two readings in a loop that runs. A thread that is to read every quarter of a second may be
 late."""
@@ -34,3 +37,11 @@ class Stopwatch:
         running = self._running  # another thread may start it anew
         running.poll(self._clock())
         return running.seconds
+
+
+def uptime_s() -> float:
+    """Return the seconds since this machine was started. Nobody sets that clock, and it goes on while it is suspended.
+
+    For ages, and for what others have promised: both grow old also while no process runs.
+    """
+    return time.clock_gettime(_NEVER_STOPS)

@@ -30,7 +30,7 @@ import numpy as np
 from dstorm.errors import PeerLost
 from dstorm.membership.heartbeat import HeartbeatTimeout
 from dstorm.membership.quorum import GRANT_S, LONGEST_S
-from dstorm.stopwatch import Stopwatch
+from dstorm.stopwatch import Stopwatch, uptime_s
 from dstorm.transport import Bytes, Places, Put
 from dstorm.transports.links.arbiter import Arbiter
 from dstorm.transports.links.channels import ALIVE, CUT, END, STATE, VOTE, Incoming, Outgoing, framed, shut
@@ -258,15 +258,14 @@ class Links:
     def _is_confirmed(self) -> bool:
         """Ask all members; return whether a quorum has confirmed this rank within _WRITE_S."""
         self._questions += 1
-        now = partial(time.clock_gettime, time.CLOCK_BOOTTIME)  # what others promise ends while this host is suspended
-        number, end = self._questions, now() + _WRITE_S
+        number, end = self._questions, uptime_s() + _WRITE_S
         members = self._arbiter.begin(number)
         ways = [self._out[peer] for peer in members if peer in self._out]
         for way in ways:
-            if way.lock.acquire(timeout=max(0.0, end - now())):
+            if way.lock.acquire(timeout=max(0.0, end - uptime_s())):
                 way.question(number)
                 way.lock.release()
-        while now() < end:
+        while uptime_s() < end:
             if self._arbiter.is_confirmed(number):
                 return True
             self._listen(ways)
