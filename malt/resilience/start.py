@@ -286,7 +286,7 @@ def report(world: World, transport: SurvivingTransport, change: Change, monitor:
     came = sorted(member.rank for member in change.joined)
     reporter = min(set(world.alive).difference(came), default=-1)  # a newcomer does not report itself
     for rank in came:
-        world.failures.back[rank] = time.time()
+        world.failures.back[rank] = world.moment()
         if world.rank == reporter and not is_leaving():
             on = f"{len(world.alive)} of {world.size} ranks go on"
             print(f"malt: rank {rank} is back; {on}", file=sys.stderr, flush=True)
@@ -301,7 +301,7 @@ def _report_failed(
     before = set(world.failures.lost)
     for rank in fresh:
         stopped_s = monitor.stopped_s(rank)
-        world.failures.lost[rank] = time.time() - stopped_s
+        world.failures.lost[rank] = world.moment(stopped_s)
         world.failures.back.pop(rank, None)
         world.failures.reasons[rank] = "it was stopped, and was ended" if stopped_s else _reason(world, rank)
         if transport.was_cut_off(rank):

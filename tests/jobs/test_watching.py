@@ -119,7 +119,7 @@ def test_one_of_several_jobs_must_be_named(folder, monkeypatch):
     (folder / "malt-b").chmod(0o755)  # others could have written it
     assert jobs.chosen(os.getpid()).folder == folder / "malt-a"
     own = this_process()
-    (folder / "malt-a" / "job").write_text(json.dumps([own.number, own.started - 1, 2, "x", 0]))
+    (folder / "malt-a" / "job").write_text(json.dumps([own.number, own.started - 1, 2, "x"]))
     with pytest.raises(LookupError, match="no job of this user runs"):  # a later process has its number
         jobs.chosen(None)
 

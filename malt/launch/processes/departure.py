@@ -19,11 +19,11 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
-import time
 from collections.abc import Iterable
 from pathlib import Path
 
 from dstorm.membership.processes import Process, handles, has_ended
+from dstorm.stopwatch import Stopwatch
 from dstorm.transports import shm_space
 from malt.launch.hosts.plain.starter import ENDING
 from malt.launch.reports.control import ControlServer
@@ -31,7 +31,7 @@ from malt.runner import leaving
 from malt.watch.ranks import ranks_with, started
 
 _FINALIZES_S = 1.0
-"""A rank that finished longer ago than this waits in MPI_Finalize, where no signal handler runs."""
+"""A rank that has been seen to have finished for longer waits in MPI_Finalize, where no signal handler runs."""
 
 
 class Departure:
@@ -47,6 +47,8 @@ class Departure:
         self.folder, self._all, self._control_server = folder, set(range(ranks)), control_server
         self.is_spread, self._is_fault_tolerant = is_spread, is_fault_tolerant
         self._notified: set[int] = set()
+        self._finished: dict[int, Stopwatch] = {}
+        """Since the ranks were seen to have finished."""
 
     def notify(self, number: int) -> None:
         """Send signal `number` to all ranks that run Python by now and were not notified yet. Local."""
@@ -113,9 +115,7 @@ class Departure:
 
     def _finalizes(self, rank: int) -> bool:
         """Whether `rank`, which has finished, waits in MPI_Finalize."""
-        with contextlib.suppress(OSError):
-            return time.time() - (self.folder / f"finished-{rank}").stat().st_mtime > _FINALIZES_S
-        return True
+        return self._finished.setdefault(rank, Stopwatch()).seconds() > _FINALIZES_S
 
     def _send(self, number: int, processes: Iterable[Process]) -> None:
         for process in processes:

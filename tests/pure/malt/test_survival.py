@@ -400,7 +400,8 @@ def test_failed_ranks_are_reported_with_the_reason(monkeypatch):
             transport.pause(1)
         [lost] = malt.lost_ranks()
         known = malt.init().failures
-        assert lost.at == known.lost[1] and lost.reason == known.reasons[1] != ""
+        assert (lost.at, lost.at_s) == known.lost[1] and lost.reason == known.reasons[1] != ""
+        assert lost.at_s <= malt.clock()
         return lost.rank
 
     lists, failed = run(3, 0, {1: 60}, live)
