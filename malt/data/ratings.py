@@ -17,8 +17,12 @@ from malt.data.loading import Format
 from malt.data.ratingtext import Ids, Lines
 from malt.data.store import Contents, Piece, Store
 from malt.data.team import readers
+from malt.files import heartbeats
 from malt.session import session
 from malt.world.agreement import agree
+
+_PIECE: Final = 1 << 20
+"""The words that are numbered at once."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -112,11 +116,32 @@ def of_users(ratings: Ratings, chosen: NDArray[np.bool_]) -> Ratings:
 
 def _numbered(lines: Lines) -> Ratings:
     """Return all ratings of a file, with users and items numbered by their ids in ascending order. Local."""
-    user_ids, users = np.unique(lines.users, return_inverse=True)
-    item_ids, items = np.unique(lines.items, return_inverse=True)
-    order = np.argsort(users.reshape(-1), kind="stable")
-    numbers = [each.reshape(-1)[order].astype(np.int32) for each in (users, items)]
-    return Ratings(numbers[0], numbers[1], lines.ratings[order], user_ids, item_ids)
+    (user_ids, users), (item_ids, items) = _ids(lines.users), _ids(lines.items)
+    order = _order(users)
+    return Ratings(users[order], items[order], lines.ratings[order], user_ids, item_ids)
+
+
+def _ids(words: Ids) -> tuple[Ids, NDArray[np.int32]]:
+    """Return the different words, ascending, and the number of each word among them. Local.
+
+    It works in pieces, as the other ranks wait: each of them gives a heartbeat.
+    """
+    found = []
+    for start in range(0, words.size, _PIECE):
+        found.append(np.unique(words[start : start + _PIECE], return_inverse=True))
+        heartbeats.give()
+    ids = np.unique(np.concatenate([some for some, _ in found]))
+    heartbeats.give()
+    numbers = [np.searchsorted(ids, some).astype(np.int32)[place.reshape(-1)] for some, place in found]
+    heartbeats.give()
+    return ids, np.concatenate(numbers)
+
+
+def _order(users: NDArray[np.int32]) -> NDArray[np.intp]:
+    """Return np.argsort(users, kind="stable"), in half the time: NumPy compares no numbers of 16 bits. Local."""
+    order = np.argsort(users.astype(np.uint16), kind="stable")
+    heartbeats.give()
+    return order[np.argsort((users >> 16).astype(np.uint16)[order], kind="stable")]
 
 
 def _read(path: str, part: int, parts: int) -> Ratings | None:

@@ -13,6 +13,8 @@ import zlib
 from collections.abc import Iterator
 from typing import IO, Any, Final
 
+from malt.files import heartbeats
+
 CHUNK_NBYTES = 1 << 18
 """The bytes that are read at once. A parser takes some 15 times as much memory for them."""
 MAX_LINE_NBYTES = 1 << 26
@@ -44,7 +46,7 @@ def read_chunks(path: str, part: int = 0, parts: int = 1) -> Iterator[bytes]:
 
 
 def _read_plain(path: str, part: int, parts: int) -> Iterator[bytes]:
-    with open(path, "rb") as file:
+    with heartbeats.opened(path, "rb") as file:
         _refuse_misnamed(file, path)
         nbytes = os.fstat(file.fileno()).st_size
         first = _line_start(file, nbytes * part // parts)
@@ -59,8 +61,8 @@ def _read_compressed(path: str) -> Iterator[bytes]:
     module = importlib.import_module(_MODULES[os.path.splitext(path)[1].lower()])
     damages = (EOFError, zlib.error, getattr(module, "LZMAError", EOFError))
     try:
-        with module.open(path, "rb") if module.__name__ == "gzip" else open(path, "rb") as file:
-            blocks = _blocks(file) if module.__name__ == "gzip" else _decompressed(file, module)
+        with heartbeats.opened(path, "rb") as file:
+            blocks = _blocks(module.open(file, "rb")) if module.__name__ == "gzip" else _decompressed(file, module)
             yield from _unmarked(_whole_lines(blocks, path), path)
     except damages as error:
         raise ValueError(_damaged(path, error)) from error

@@ -11,10 +11,14 @@ import contextlib
 import fcntl
 import os
 import re
+import threading
 import uuid
 from collections.abc import Callable
 from typing import IO, Final
 
+from malt.files import heartbeats
+
+_LARGE_NBYTES: Final = 1 << 28
 _UNFINISHED: Final = re.compile(r"\.[0-9a-f]{32}\.partial")
 
 _confirm: Callable[[], object] = bool
@@ -29,8 +33,9 @@ def confirm_by(confirm: Callable[[], object]) -> None:
 def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> None:
     """Write the file `path`: its content is what fill(file) writes. Local.
 
-    `file` is open for writing and reading. If `path` is a symbolic link, its target is written. OSError, with the name
-    `path`: the file cannot be written. After that, and if fill raises, `path` is unchanged and no other file is left.
+    `file` is open for writing and reading. All that is written is a sign of life for ranks that wait for this one. If
+    `path` is a symbolic link, its target is written. OSError, with the name `path`: the file cannot be written. After
+    that, and if fill raises, `path` is unchanged and no other file is left.
     """
     final = os.path.realpath(path)
     try:
@@ -40,8 +45,9 @@ def write(path: str | os.PathLike[str], fill: Callable[[IO[bytes]], object]) -> 
             fill(file)
             file.flush()
             os.fsync(file.fileno())
+            heartbeats.give()
             _confirm()
-            os.replace(partial, final)  # while it is locked: another job would remove it
+            _rename(partial, final)  # while it is locked: another job would remove it
     except BaseException as error:
         with contextlib.suppress(OSError):
             os.unlink(partial)
@@ -57,7 +63,7 @@ def _begun(partial: str) -> IO[bytes] | None:
 
     None: before it was locked another job took it for that of a killed writer, and removes it.
     """
-    file = open(partial, "x+b")  # noqa: SIM115
+    file = heartbeats.opened(partial, "x+b")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
@@ -69,6 +75,20 @@ def _begun(partial: str) -> IO[bytes] | None:
         return file
     file.close()
     return None
+
+
+def _rename(partial: str, final: str) -> None:
+    """Give the file `partial` the name `final`, also of a large file, whose room the system takes seconds to free."""
+    former = -1
+    with contextlib.suppress(OSError):  # there is none, or it cannot be read
+        if os.path.getsize(final) >= _LARGE_NBYTES:
+            former = os.open(final, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.replace(partial, final)
+    finally:
+        if former >= 0:
+            with contextlib.suppress(RuntimeError):  # the interpreter ends, and all files with it
+                threading.Thread(target=os.close, args=[former], name="malt file", daemon=True).start()
 
 
 def unfinished(path: str) -> str:

@@ -21,7 +21,7 @@ from typing import IO, Any, Final, NamedTuple
 
 import numpy as np
 
-from malt.files import atomic, npz
+from malt.files import atomic, heartbeats, npz
 from malt.files.npz import Member, Streamed
 
 FORMAT: Final = 1
@@ -94,7 +94,7 @@ def read(path: str) -> Content:
     """
     if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):  # open() would wait for a pipe
         raise OSError(errno.EINVAL, "not a regular file", path)
-    with open(path, "rb") as file:
+    with heartbeats.opened(path, "rb") as file:
         _check_whole(file, path)
         try:
             with zipfile.ZipFile(file) as archive:

@@ -15,6 +15,7 @@ import numpy as np
 from dstorm import ClosedError, DeadlinePassed, MismatchedCalls
 from dstorm.errors import OverlappingCalls
 from dstorm.membership import children
+from malt.files import heartbeats
 from malt.resilience import start
 from malt.runner import exits
 from malt.runner.leaving import is_leaving
@@ -116,10 +117,11 @@ def is_lowest() -> bool:
 def heartbeat() -> None:
     """Publish a heartbeat: ranks that wait for this one go on waiting. One-sided.
 
-    For work that may take longer than the session's deadline without another call of malt. It may be called from any
-    thread, and often: a call costs next to nothing. Without a session it does nothing.
+    For work that may take longer than the session's deadline without another call of malt. What malt itself does for
+    long, as it reads, writes and hashes files, gives heartbeats without it. It may be called from any thread, and
+    often: a call costs next to nothing. Without a session it does nothing.
     """
-    current = present_world()
+    current = _simulated.get() or _world
     if current is not None and not current.closed:
         current.transport.heartbeat()
 
@@ -320,5 +322,6 @@ def _close_or_end_job() -> None:
 
 
 children.claim(os.environ)
+heartbeats.give_by(heartbeat)
 os.register_at_fork(after_in_child=_leave_to_parent)
 atexit.register(_finalize_at_exit)

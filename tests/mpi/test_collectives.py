@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 import malt
+from dstorm.transports.watchdog import Watchdog
 from malt.session import collectives
 
 DTYPES = ["?", "i1", "i8", "u4", "f2", "f4", "f8", ">f4", "c8"]
@@ -227,10 +228,14 @@ class TestBroadcast:
             assert array.tobytes() == filled(shape, "i4", root).astype(dtype).tobytes()
 
     def test_in_many_pieces(self, monkeypatch):
+        """For each of them MPI has the whole deadline."""
+        watched, watching = [], Watchdog.watching
         monkeypatch.setattr("dstorm.transports.mpi.collectives._BROADCAST_NBYTES", 1000)
-        array = filled((5_001,), "f8", malt.rank())
-        malt.broadcast(array, np.int64(malt.size() - 1))
+        monkeypatch.setattr(Watchdog, "watching", lambda self, what: watched.append(what) or watching(self, what))
+        array, transport = filled((5_001,), "f8", malt.rank()), malt.init().transport
+        getattr(transport, "_by_mpi", transport).broadcast(array, np.int64(malt.size() - 1))  # as between hosts
         assert array.tobytes() == filled((5_001,), "f8", malt.size() - 1).tobytes()
+        assert watched.count("MPI_Bcast") == (42 if malt.size() > 1 else 0)
 
     def test_views(self):
         whole = np.full((4, 6), malt.rank(), np.int16)

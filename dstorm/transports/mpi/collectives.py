@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -16,8 +16,8 @@ from dstorm.membership import letters
 from dstorm.membership.letters import Letter
 from dstorm.transport import Bytes
 
-_BROADCAST_NBYTES = 1 << 30
-"""Bytes that are broadcast at once. Not every MPI counts beyond 2^31 - 1."""
+_BROADCAST_NBYTES = 1 << 24
+"""Bytes that are broadcast at once. They must get through within the deadline."""
 _REDUCE_NBYTES = 1 << 23
 """Bytes that are reduced at once, so that buffers stay small."""
 _COMBINE = {"mean": MPI.SUM, "sum": MPI.SUM, "max": MPI.MAX, "min": MPI.MIN}
@@ -81,10 +81,8 @@ class MpiCollectives:
         # MPI_Allreduce may combine in any order, and round differently on each rank.
         flat = array.reshape(-1)
         ranks = reduction.counting(weights, range(self._size))
-        length = _REDUCE_NBYTES // array.itemsize
-        with self._after_barrier("MPI_Alltoallv"):
-            for start in range(0, flat.size, length):
-                self._reduce(flat[start : start + length], ranks, op, weights)
+        for piece in self._in_pieces("MPI_Alltoallv", flat, _REDUCE_NBYTES):
+            self._reduce(piece, ranks, op, weights)
 
     def _reduce(
         self, piece: NDArray[Any], ranks: Sequence[int], op: str, weights: Mapping[int, float] | None
@@ -111,24 +109,27 @@ class MpiCollectives:
         given: NDArray[Any] = array.reshape(-1).astype(reduction.accumulator(array.dtype).newbyteorder("="))
         if op == "mean":
             given = given * by_weight.get(self._rank, 1.0) if self._rank in ranks else np.zeros_like(given)
-        length = _BROADCAST_NBYTES // given.itemsize
-        with self._after_barrier("MPI_Reduce"):
-            for start in range(0, given.size, length):
-                piece = given[start : start + length]
-                whole = np.empty_like(piece)
-                self._comm.Reduce(piece, whole, _COMBINE[op], 0)
-                self._comm.Bcast(whole, 0)
-                piece[:] = whole
+        for piece in self._in_pieces("MPI_Reduce", given, _BROADCAST_NBYTES):
+            whole = np.empty_like(piece)
+            self._comm.Reduce(piece, whole, _COMBINE[op], 0)
+            self._comm.Bcast(whole, 0)
+            piece[:] = whole
         if op == "mean":
             given /= math.fsum(by_weight.values()) if by_weight else len(ranks)
         array[...] = given.reshape(array.shape)
 
     def broadcast(self, array: NDArray[np.generic], root: int | None = None) -> None:
         """As `Transport.broadcast`. Collective."""
-        data = array.reshape(-1).view(np.uint8)
-        with self._after_barrier("MPI_Bcast"):
-            for start in range(0, data.size, _BROADCAST_NBYTES):
-                self._comm.Bcast(data[start : start + _BROADCAST_NBYTES], root or 0)
+        for piece in self._in_pieces("MPI_Bcast", array.reshape(-1).view(np.uint8), _BROADCAST_NBYTES):
+            self._comm.Bcast(piece, root or 0)
+
+    def _in_pieces(self, call: str, array: NDArray[Any], nbytes: int) -> Iterator[NDArray[Any]]:
+        """Enter a barrier; yield pieces of a flat array, with each of which MPI's `call` is watched."""
+        with self._after_barrier(call):
+            pass
+        for start in range(0, array.size, length := nbytes // array.itemsize):
+            with self._calling(call):
+                yield array[start : start + length]
 
 
 def _parts(everything: Bytes, lengths: NDArray[np.int64]) -> list[bytes]:

@@ -116,8 +116,7 @@ class MpiTransport(BarrierTransport):
     def _exchange(self, peers: Sequence[int]) -> None:
         """Connect to the ranks of `peers` that this rank is not connected to yet."""
         fresh = [peer for peer in peers if peer not in self._connected]
-        deadline_s = self._watchdog.deadline_s
-        connections.exchange(self._comm, self.rank, fresh, deadline_s, Stopwatch(), yield_core)
+        connections.exchange(self._comm, self.rank, fresh, self._watchdog.deadline_s, Stopwatch(), yield_core)
         self._connected.update(fresh)
 
     def connect(self, peers: Sequence[int]) -> None:
@@ -236,10 +235,7 @@ class MpiTransport(BarrierTransport):
 
     @contextlib.contextmanager
     def _last_barrier(self, call: str) -> Iterator[None]:
-        """Enter a barrier, then MPI's collective `call`.
-
-        The wait in the barrier has a deadline, and yields the core to ranks that still train. MPI's own does neither.
-        """
+        """Enter a barrier, whose wait has a deadline and yields the core, as MPI's own does not; then its `call`."""
         self.barrier(call)
         with self._calling(call):
             yield
