@@ -21,7 +21,7 @@ from malt.files import heartbeats
 from malt.session import session
 from malt.world.agreement import agree
 
-_PIECE: Final = 1 << 20
+_PIECE: Final = 1 << 18
 """The words that are numbered at once."""
 
 
@@ -116,6 +116,7 @@ def of_users(ratings: Ratings, chosen: NDArray[np.bool_]) -> Ratings:
 
 def _numbered(lines: Lines) -> Ratings:
     """Return all ratings of a file, with users and items numbered by their ids in ascending order. Local."""
+    heartbeats.give()
     (user_ids, users), (item_ids, items) = _ids(lines.users), _ids(lines.items)
     order = _order(users)
     return Ratings(users[order], items[order], lines.ratings[order], user_ids, item_ids)
