@@ -72,8 +72,9 @@ class Clock:
     def stop(self, what: str) -> None:
         """Have nobody wait for this rank from here on, once all that it has pushed was added. One-sided."""
         if not self._queues.closed:
-            for _, sent in list(self._under_way)[-1:]:
-                self._pushes.waiting.until_none(what, partial(self._owing, sent), even_closed=True)
+            if self._under_way:
+                owing = partial(self._owing, self._under_way[-1][1])
+                self._pushes.waiting.until_sent(what, owing, lambda: self._heard_at(owing()))
             self.leave()
 
     def leave(self) -> None:
@@ -96,6 +97,10 @@ class Clock:
         if not self._under_way or self._under_way[0][0] > step:
             return []
         return self._owing(self._under_way[0][1])
+
+    def _heard_at(self, edges: Sequence[OutEdge]) -> float:
+        """When the most silent of these peers was last heard of."""
+        return min((self._transport.heard_at(edge.peer) for edge in edges), default=0.0)
 
     def _owing(self, sent: Mapping[int, int]) -> list[OutEdge]:
         """The owners that have not added all of the messages that were `sent`, by the number of the last one."""
