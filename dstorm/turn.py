@@ -18,17 +18,20 @@ class Turn:
 
     def __init__(self) -> None:
         self.lock = threading.RLock()
-        self._lends: list[None] = []  # one for each thread, and each nested call, that lends: appends are atomic
+        self._lending = threading.RLock()
+        """Held by who lends the turn, for longer than `lock`. So who holds it and does not get `lock` overlaps a call:
+        no thread lends the turn then, nor begins to."""
 
     def insist(self, what: str) -> None:
         """Take `lock`; wait for it only while it is lent. Local. OverlappingCalls: another thread holds it."""
-        if self._lends:
-            self.lock.acquire()
-        elif not self.lock.acquire(blocking=False):
-            raise OverlappingCalls(
-                f"{what}: another thread of this rank is in such a call: they may come from any thread, but one after "
-                "the other"
-            )
+        if self.lock.acquire(blocking=False):
+            return
+        with self._lending:
+            if not self.lock.acquire(blocking=False):
+                raise OverlappingCalls(
+                    f"{what}: another thread of this rank is in such a call: they may come from any thread, but one "
+                    "after the other"
+                )
 
     @contextlib.contextmanager
     def taken(self, what: str) -> Iterator[None]:
@@ -45,11 +48,12 @@ class Turn:
 
         Yields whether the turn was free. Where it was not, another thread is at work, and the block must do nothing.
         """
-        self._lends.append(None)
-        is_free = self.lock.acquire(blocking=False)
+        is_lending = self._lending.acquire(blocking=False)
+        is_free = is_lending and self.lock.acquire(blocking=False)
         try:
             yield is_free
         finally:
-            self._lends.pop()
             if is_free:
                 self.lock.release()
+            if is_lending:
+                self._lending.release()
