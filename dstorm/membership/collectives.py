@@ -192,7 +192,6 @@ class Collectives:
             living = self._enter(what)
         finally:
             self._under_way = None
-        self._window.sync()
         return living
 
 

@@ -119,6 +119,7 @@ class Slots(Closing):
 
     def take(self, block: int, giver: int, destination: Bytes) -> None:
         """Copy the block that `giver` has passed on, and whose header is WHOLE, into `destination`. Local."""
+        self.sync()  # the header was read before the block
         self._window.copy(self._starts[block], destination)
         edge = self._edges[giver]
         edge.step += 1

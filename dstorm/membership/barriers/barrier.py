@@ -160,6 +160,7 @@ class Barrier(WaitMonitor):
         decision = self._decision(generation, what)
         if decision is None:
             decision = self._wait(generation, what, patience_s, final)
+        self._window.sync()  # the entries of others were read before what they had put until then
         self._is_inside = False
         self._check_names(what, generation)
         words = self._membership.words

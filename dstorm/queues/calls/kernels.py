@@ -8,8 +8,9 @@ A kernel gets the address of a table of 64-bit words: what is the same in each c
 numbers below are places in it. Words of mapped memory are loaded and stored one by one, by atomic instructions, each
 once; fences stand where the code in Python calls `Window.sync`. So neither the compiler nor the processor moves the
 stores of a stage before those of an earlier one, or a load of a payload before the header that says that it is whole
-(the fences of C11, 7.17.4, acquire and release; on x86-64 they bind the compiler alone). Stores past the caches have
-full fences around them.
+(the fences of C11, 7.17.4, acquire and release; on x86-64 they bind the compiler alone). A payload has fences around it
+that order stores past the caches, too. Its copy may make such stores, as may memcpy from a few hundred KB on, and they
+overtake a mark that was stored before them.
 
 numba's cache looks at the time of one file: all that is compiled is in this one.
 """
@@ -98,12 +99,15 @@ def _fence(_context: Any) -> Any:
 
 
 @intrinsic
-def _full_fence(_context: Any) -> Any:
-    """Order all that comes before it with all that comes after it, stores past the caches too."""
+def _store_fence(_context: Any) -> Any:
+    """As `_fence`, also with stores past the caches."""
 
     def generate(context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
         """Its instructions."""
-        builder.fence("seq_cst")
+        builder.fence("acq_rel")
+        if builder.module.triple.startswith("x86_64"):
+            kind = cgutils.ir.FunctionType(cgutils.ir.VoidType(), ())
+            builder.call(builder.module.declare_intrinsic("llvm.x86.sse.sfence", (), kind), ())
         return context.get_dummy_value()
 
     return types.void(), generate
@@ -149,7 +153,7 @@ def _stream(_context: Any, target: Any, source: Any, vectors: Any) -> Any:
 
 @_inlined
 def _copy_past_caches(target: Any, source: Any, nbytes: Any) -> None:
-    """As `_copy`, by stores that only a full fence orders, with those before them and after them."""
+    """As `_copy`, by stores that only `_store_fence` orders, with those before them and after them."""
     vectors = nbytes // _VECTOR if target % _VECTOR == _0 else _0
     _stream(target, source, vectors)
     done = vectors * _VECTOR
@@ -272,17 +276,15 @@ def scatter(table: Any, step: Any, weight: float, share: float) -> bool:
     _fence()
     if in_flight == _0:
         _mark(table, step, _WRITING, _0, _ONE, _0)
-        _fence()
+    _store_fence()
     for k in range(_load(table, EDGES)):
         edge = _edge(table, OUT_EDGES, k)
         payload = _slot(edge, _load(edge, SETTLED) + _1, depth) + _HEADER
         if _load(table, NBYTES) < _LONG_MESSAGE:
             _copy(payload, _load(table, ARRAY), _load(table, NBYTES))
         else:
-            _full_fence()
             _copy_past_caches(payload, _load(table, ARRAY), _load(table, NBYTES))
-            _full_fence()
-    _fence()
+    _store_fence()
     _mark(table, step, _WHOLE, _load(table, NBYTES), weight_bits, share_bits)
     _fence()
     return True

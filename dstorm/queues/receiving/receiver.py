@@ -126,6 +126,8 @@ class Inbox:
                 taken += self._take_newest(edge) if newest else self._take_all(edge)
             if not taken and deferred is not None:
                 self._let_come_in()
+        if taken and self._consistency.acknowledges:
+            self._sync()  # the headers were read before the payloads, which are used in place
         self._handed = taken
         return taken
 
@@ -167,6 +169,8 @@ class Inbox:
             slot = edge.ring.slot(seen.number)
             self._seen.append((edge, slot, seen))
             found.append(made(edge.peer, seen, edge.payload(slot, seen)))
+        if found:
+            self._sync()  # the headers were read before the payloads
         return found
 
     def look_again(self) -> bool:

@@ -46,20 +46,32 @@ class Pointer:
 
 
 class Machine:
-    """What the kernels do to memory, in Python. `window`: of the rank that runs."""
+    """What the kernels do to memory, in Python. `window`: of the rank that runs.
+
+    Copies are stores past the caches: a plain fence orders stores of words alone.
+    """
 
     window = None
+    _is_due = _is_past_caches = False
+    """Whether a stage ends before the next word is stored; whether a copy was made that no fence has ordered."""
 
     def load(self, address, place):
         return np.uint64(ctypes.c_uint64.from_address(int(address) + 8 * int(place)).value)
 
     def store(self, address, place, word):
+        if self._is_due:
+            self.store_fence()
         ctypes.c_uint64.from_address(int(address) + 8 * int(place)).value = int(word)
 
     def fence(self):
+        self._is_due = not self._is_past_caches
+
+    def store_fence(self):
+        self._is_due = self._is_past_caches = False
         self.window.sync()
 
     def copy(self, target, source, nbytes):
+        self._is_due, self._is_past_caches = False, True
         ctypes.memmove(int(target), int(source), int(nbytes))
 
     def pointer(self, address, like):
@@ -96,7 +108,7 @@ def machine(monkeypatch):
     for name, one in list(vars(kernels).items()):
         if hasattr(one, "py_func"):
             monkeypatch.setattr(kernels, name, one.py_func)
-    for name in ("load", "store", "fence", "copy", "pointer"):
+    for name in ("load", "store", "fence", "store_fence", "copy", "pointer"):
         monkeypatch.setattr(kernels, f"_{name}", getattr(machine, name))
     machine.read_header = kernels._read
     monkeypatch.setattr(kernels, "_read", machine.read)
@@ -122,6 +134,7 @@ def recorded(machine, messages, depth, cut_headers):
     for number in range(1, messages + 1):
         array[:] = number
         assert calls.send(number, 1.0, 1.0) == (CAPACITY, 0.5)
+    machine.store_fence()
     return [stage for stage in window.stages if stage]
 
 
@@ -180,8 +193,9 @@ def test_every_schedule_keeps_the_promises(scenario, machine):
 
 MUTANTS = {
     "no mark": ("scatter", "if in_flight == _0:", "if False:"),
-    "no fence after the payload": ("scatter", "_fence()\n    _mark(table, step, _WHOLE,",
-                                   "_mark(table, step, _WHOLE,"),
+    "no store fence before the payload": ("scatter", "_store_fence()\n    for", "_fence()\n    for"),
+    "no store fence after it": ("scatter", "_store_fence()\n    _mark(table, step, _WHOLE,",
+                               "_fence()\n    _mark(table, step, _WHOLE,"),
     "no second look": ("_gather", "if not is_sound or again != number or state != _WHOLE:", "if False:"),
     "no undo": ("_gather", "_copy(_load(table, ARRAY), _load(table, BEFORE), _load(table, NBYTES))", "pass"),
     "a second look at the state alone": ("_gather", "again != number or ", ""),

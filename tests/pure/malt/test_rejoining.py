@@ -168,7 +168,7 @@ def test_two_ranks_come_back_at_once(seed):
     check(job.run(trained))
 
 
-@pytest.mark.parametrize("turns", [(150, 30, 80), (200, 30, 110)])
+@pytest.mark.parametrize("turns", [(150, 30, 80), (220, 30, 120)])
 def test_all_ranks_come_back_one_after_the_other(turns, monkeypatch):
     """The last one to ranks of which each has come back itself."""
     monkeypatch.setattr(sys.modules[__name__], "STEPS", 60)
