@@ -9,7 +9,6 @@ from typing import TypeVar
 from dstorm import ClosedError, Statistics
 from dstorm.membership import children
 from dstorm.queues.closing import Closing
-from dstorm.turn import Turn
 
 _AnyShared = TypeVar("_AnyShared", bound="Shared")
 
@@ -32,8 +31,8 @@ class Shared(ABC):
 
     @property
     def can_free(self) -> bool:
-        """Whether this rank has closed it, and keeps no view of memory that `free` frees. Local."""
-        return self.closed
+        """Whether this rank has closed it, and needs no memory that `free` frees. Local."""
+        return self._final is not None
 
     def statistics(self) -> Statistics:
         """Return the totals of this rank's traffic; after close, those at the close. Local.
@@ -41,9 +40,12 @@ class Shared(ABC):
         `peers` holds the neighbours of this rank, and the former neighbours with which it exchanged a message. Any
         thread may call it at any time.
         """
-        if self.disowned and self._final is None:
-            self._check_open()
-        return self._final if self._final is not None else self._statistics()
+        if self._final is None:
+            with self._memory.reading:  # from here on it is not freed, or was closed before
+                if self.disowned:
+                    self._check_open()
+                return self._final or self._statistics()
+        return self._final
 
     def close(self) -> None:
         """Close it on this rank. One-sided. A second call does nothing.
@@ -58,20 +60,22 @@ class Shared(ABC):
         """Close it on this rank, whatever the others do. One-sided. A second call does nothing."""
         if self._final is None and not self.disowned:
             self._memory.close()
-            with self._memory.turn.lock:
-                self._final = self._final or self._statistics()
+            with self._memory.reading:
+                self._final = self._final or self._at_close()
 
     def disown(self, disowned: bool) -> None:
-        """Set, after a fork, whether it belongs to the parent process, and is closed here. Local.
-
-        The forked process has no other thread, so it makes a new lock.
-        """
-        self._memory.turn = Turn()
+        """Set, after a fork, whether it belongs to the parent process, and is closed here. Local."""
+        self._memory.renew_locks()
         self.disowned = disowned
         self._memory.closed |= disowned
 
     def free(self) -> None:
         """Free the memory. Collective. All ranks have closed it before."""
+        with self._memory.turn.lock, self._memory.reading:
+            self._free()
+
+    def _free(self) -> None:
+        """As `free`: what this class keeps of the memory, then the memory."""
         self._memory.free()
 
     def __enter__(self: _AnyShared) -> _AnyShared:
@@ -81,6 +85,10 @@ class Shared(ABC):
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
         self.close()
+
+    def _at_close(self) -> Statistics:
+        """The totals at the close. It is called once."""
+        return self._statistics()
 
     @abstractmethod
     def _statistics(self) -> Statistics:

@@ -9,7 +9,7 @@ import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from dstorm import EdgeStatistics
+from dstorm import EdgeStatistics, Statistics
 from dstorm.trace import EdgeTotals, Trace
 from dstorm.transport import Transport
 from vol.blocks.blocks import Blocks
@@ -37,12 +37,10 @@ class Traced(Shared):
         self._trace, self._clock = self._transport.trace, self._transport.clock
         self._number = self._trace.name(repr(self).strip("<>").partition(", step")[0])
 
-    def leave(self) -> None:
-        """As `Shared.leave`. One-sided."""
-        is_last = self._final is None and not self.disowned
-        super().leave()
-        if is_last:
-            self._trace.settle(self._unnoted(self.statistics().peers))
+    def _at_close(self) -> Statistics:
+        final = super()._at_close()
+        self._trace.settle(self._unnoted(final.peers))
+        return final
 
     def _unnoted(self, edges: Mapping[int, EdgeStatistics]) -> Mapping[int, EdgeTotals]:
         """What no event has noted, by peer; `edges`: the totals at the end."""

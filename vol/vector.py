@@ -240,13 +240,12 @@ class Vector(ComesBack, Shared):
     def leave(self) -> None:
         """As `Shared.leave`. One-sided."""
         super().leave()
-        if self._returning is not None:
-            self._returning.close()
+        if (returning := self._returning) is not None:  # from here on another thread may free it
+            returning.close()
 
-    def free(self) -> None:
-        """As `Shared.free`. Collective."""
+    def _free(self) -> None:
         self._end_returning()
-        super().free()
+        super()._free()
 
     def disown(self, disowned: bool) -> None:
         """As `Shared.disown`. Local."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from abc import ABC, abstractmethod
 
 from dstorm.errors import ClosedError
@@ -13,8 +14,20 @@ class Closing(ABC):
 
     def __init__(self) -> None:
         self.closed = self._is_closing = False
+        self.renew_locks()
+
+    def renew_locks(self) -> None:
+        """Make its locks anew, in a process that was forked: it has no other thread. Local."""
         self.turn = Turn()
         """The caller holds it while it sends or receives. `close` takes it."""
+        self.reading = threading.RLock()
+        """Held by who reads the memory without the turn, such as for statistics, and by who frees it. Who holds both
+        has taken the turn first."""
+
+    def check_open(self, what: str) -> None:
+        """Check that it is open, after a call of the user's code, which may have closed it. Local. ClosedError."""
+        if self.closed:
+            raise ClosedError(f"{what}: the vector was closed meanwhile")
 
     def notice(self) -> None:
         """Check, between two polls of a wait, whether another thread closes it. ClosedError."""
@@ -39,4 +52,5 @@ class Closing(ABC):
 
     @abstractmethod
     def free(self) -> None:
-        """Free the memory; views of it become invalid. Collective, once all ranks have closed."""
+        """Free the memory; views of it become invalid. Collective, once all ranks have closed. The caller holds `turn`
+        and `reading`."""

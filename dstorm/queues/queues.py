@@ -88,8 +88,9 @@ class Queues(Closing):
         messages to the same peer that have not begun to leave. It is in their memory when a collective call of the
         transport returns.
         Peers that have closed are skipped. It waits only where the consistency requires acknowledgements.
-        DeadlinePassed; PeerLost: an awaited rank has failed. Nothing was sent then.
+        DeadlinePassed; PeerLost: an awaited rank has failed; ClosedError. Nothing was sent then.
         """
+        self.check_open(what)
         try:
             sent = self.outbox.send(outgoing, step, weight, mass, what, join)
             self.step = step
@@ -99,8 +100,10 @@ class Queues(Closing):
                 interruption.raise_pending()
 
     def has_arrived(self) -> bool:
-        """Whether `receive` may find a message. Local. It is cheap, and any thread may call it."""
-        return self.inbox.has_arrived()
+        """Whether `receive` may find a message; not where it is closed. Local. It is cheap, and any thread may call
+        it."""
+        with self.reading:
+            return not self.closed and self.inbox.has_arrived()
 
     def receive(
         self, sources: Callable[[], Iterable[int]], *, newest: bool, timeout_s: float | None = None
@@ -110,9 +113,11 @@ class Queues(Closing):
         Their contents are not checked: the caller calls `refuse` for wrong ones, and `acknowledge` after the merge.
         It waits as the consistency requires for `sources()`, the in-neighbours of this step, which is called at each
         poll. Messages come from all in-neighbours; under lockstep, of this step and from its in-neighbours alone.
-        `newest`: only the newest message of each sender; earlier ones count as overwritten. DeadlinePassed: nothing was
-        taken.
+        `newest`: only the newest message of each sender; earlier ones count as overwritten.
+
+        DeadlinePassed, ClosedError: nothing was taken.
         """
+        self.check_open("gather")
         self.inbox.wait(sources, self.step, timeout_s)
         return self.inbox.take(newest)
 
@@ -121,8 +126,9 @@ class Queues(Closing):
 
         The messages are not taken, and may be overwritten while they are used: a result of them is valid only if
         `look_again` returns True. None: a message has a wrong length, or a check; `receive` takes it. It waits as
-        `receive`. Not for lockstep. DeadlinePassed.
+        `receive`. Not for lockstep. DeadlinePassed, ClosedError.
         """
+        self.check_open("gather")
         self.inbox.wait(sources, self.step, timeout_s)
         return self.inbox.look()
 
@@ -146,10 +152,11 @@ class Queues(Closing):
     def acknowledge(self) -> None:
         """End the merge: the payloads of `receive` may be overwritten from now on. One-sided.
 
-        Acknowledges the messages to their senders where the consistency requires it.
+        Acknowledges the messages to their senders where the consistency requires it; not once it is closed, as that
+        would take the place of what says so.
         """
         self.inbox.merged()
-        if self.consistency.acknowledges:
+        if self.consistency.acknowledges and not self.closed:
             self.inbox.acknowledge()
 
     def have_closed(self, peers: Iterable[int]) -> list[int]:
@@ -174,7 +181,7 @@ class Queues(Closing):
         """As `Inbox.make_way`, where a graph was mended; nothing while another thread sends or receives here."""
         if self.transport.view.version:
             with self.turn.lent() as is_free:
-                if is_free:
+                if is_free and not self.closed:  # another thread may have closed it since it was asked to
                     self.inbox.make_way()
 
     def renew(self, peer: int, base: int) -> None:
@@ -271,11 +278,10 @@ class Queues(Closing):
         return {peer for peer in peers if hosts[peer] != hosts[here]}
 
     def free(self) -> None:
-        """Free the memory; views of it become invalid. Collective, once all ranks have closed. ClosedError: not yet."""
+        """As `Closing.free`. Collective. ClosedError: not all ranks have closed."""
         if not self.closed:
             raise ClosedError("queues are freed only after all ranks have closed them")
-        with self.turn.lock:
-            for load in (self.outbox.outgoing, self.deferred):
-                if load is not None and self.transport.carrier is not None:
-                    self.transport.carrier.remove(load)
-            self._window.free()
+        for load in (self.outbox.outgoing, self.deferred):
+            if load is not None and self.transport.carrier is not None:
+                self.transport.carrier.remove(load)
+        self._window.free()

@@ -89,8 +89,10 @@ class ComesBack:
         returning.before_exchange()
 
     def _end_returning(self) -> None:
+        """Take up no rank any more: the memory is about to be freed. Local."""
         if self._attend in self._transport.duties:
             self._transport.duties.remove(self._attend)
+        self._returning = None  # another thread may be about to attend
 
     def _absent(self) -> frozenset[int]:
         """The live ranks that have come back, and not opened this vector yet."""

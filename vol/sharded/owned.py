@@ -189,7 +189,7 @@ class OwnedVector(Operand, Shared):
 
     def _absorb(self) -> None:
         """Add what others have pushed, unless another thread, or a zip, is at work here. One of the duties."""
-        if not self._is_held and not self.closed and self._queues.has_arrived():
+        if not self._is_held and self._queues.has_arrived():
             self._absorb_in_turn()
 
     def _absorb_in_turn(self) -> bool:

@@ -59,20 +59,19 @@ class ShardedVector(Arithmetic, OwnedVector):
     def leave(self) -> None:
         """As `Shared.leave`. One-sided."""
         super().leave()
-        if self.closed and self._parts is not None:
-            self._parts.let_go()
+        if (parts := self._parts) is not None and self.closed:
+            parts.let_go()
 
     @property
     def can_free(self) -> bool:
         """As `Shared.can_free`: also, no view of `local` is kept on this rank. Local."""
-        return self.closed and (self._parts is None or not self._parts.are_kept)
-
-    def free(self) -> None:
-        """As `Shared.free`. Collective."""
-        self._parts = None
-        super().free()
+        return super().can_free and (self._parts is None or not self._parts.are_kept)
 
     # -- private -------------------------------------------------------------------------------------------------
+
+    def _free(self) -> None:
+        self._parts = None
+        super()._free()
 
     def _open_parts(self) -> Parts:
         self._check_open()

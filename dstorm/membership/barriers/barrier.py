@@ -76,7 +76,7 @@ class Barrier(WaitMonitor):
         """The collective calls that its barriers are part of."""
         self._flags = self._steps = self._heartbeats = self._open = self._awaited = self._marked = 0
         self._evicted_at = {}
-        self._is_inside = False
+        self._is_inside = self._is_over = False
         now = transport.clock()
         self._heard_at = dict.fromkeys(self._others, now)
         self._published_at = now
@@ -240,6 +240,12 @@ class Barrier(WaitMonitor):
         self._flags |= DEPARTED
         self._publish()
 
+    def close(self) -> None:
+        """Free the memory, once no thread publishes a heartbeat, and none will. Collective."""
+        with self._publishing:
+            self._is_over = True
+        self._window.free()
+
     def _withdraw(self) -> None:
         with self._publishing:
             self._membership.withdraw()
@@ -307,6 +313,8 @@ class Barrier(WaitMonitor):
     def _publish_to(self, others: Sequence[int], enters: bool = False) -> None:
         """Publish the word of this rank to `others`. `enters`: they look for it until they have seen it."""
         with self._publishing:  # a heartbeat may come from another thread
+            if self._is_over:
+                return
             word = self._membership.own._replace(
                 steps=self._steps, heartbeats=self._heartbeats, flags=self._flags, awaited=self._awaited,
                 evicted=mask(self._evicted_at),

@@ -55,6 +55,7 @@ class MpiTransport(BarrierTransport):
         self._watchdog = Watchdog(self.rank, deadline_s, lambda: MPI.COMM_WORLD.Abort(1))
         self._has_barrier = self._is_entering = False
         self._gathering: GatheringBarrier | None = None
+        self._cells: MpiWindow | None = None
         self._by_mpi = MpiCollectives(self._comm, self._last_barrier, self._calling)
         self._collectives: MpiCollectives | MappedCollectives = self._by_mpi
         self._host = cast("MPI.Intracomm", self._comm.Split_type(MPI.COMM_TYPE_SHARED))
@@ -72,8 +73,8 @@ class MpiTransport(BarrierTransport):
             self._take_turns()
         self.may_send_ahead = MPI.Query_thread() == MPI.THREAD_MULTIPLE or self._lock is not None
         if progress.spans_hosts(self.hosts):
-            self._windows = [self.window(gathering.nbytes(self.size))]
-            self._barrier = self._gathering = GatheringBarrier(self, self._windows[0], deadline_s)
+            window = self.window(gathering.nbytes(self.size))
+            self._barrier = self._gathering = GatheringBarrier(self, window, deadline_s)
             self._has_barrier, self._by_mpi.gather = True, self._gather
             self.barrier(call)  # here each rank writes to all others, while none of their threads runs yet
             self._help_progress()
@@ -81,11 +82,11 @@ class MpiTransport(BarrierTransport):
             if MPI.Query_thread() == MPI.THREAD_MULTIPLE:
                 self.carrier = self._transfer = TransferThread(self, deadline_s)
         else:
-            self._windows = [self.window(barrier.nbytes(self.size)), self.window(mapped_collectives.NBYTES)]
-            self._barrier = Barrier(self, self._windows[0], deadline_s)
+            self._cells = self.window(mapped_collectives.NBYTES)
+            self._barrier = Barrier(self, self.window(barrier.nbytes(self.size)), deadline_s)
             self._has_barrier = True
-            parts, fence = self._windows[1].parts, self._windows[1].sync
-            self._collectives = MappedCollectives(self.rank, parts, fence, self._barrier, self.barrier)
+            cells, fence = self._cells.parts, self._cells.sync
+            self._collectives = MappedCollectives(self.rank, cells, fence, self._barrier, self.barrier)
 
     def _find_hosts(self) -> tuple[str, ...]:
         """The names of the hosts by rank. Ranks that can share memory are on one host, whatever its name is.
@@ -271,8 +272,9 @@ class MpiTransport(BarrierTransport):
     def close(self) -> None:
         """Free the communicator. Collective, after all windows are freed."""
         with self._watchdog.watching("MPI_Win_free"):
-            for window in self._windows:
-                window.free()
+            self._barrier.close()
+            if self._cells is not None:
+                self._cells.free()
         for thread in (self._transfer, self._helper):
             if thread is not None:
                 thread.stop()

@@ -52,6 +52,18 @@ def test_the_missing_are_named():
     run(3, 0, live)
 
 
+def test_no_heartbeat_is_published_in_memory_that_is_freed():
+    """Another thread has looked whether the session is over before it was."""
+
+    def live(rank, mine, transport):
+        mine.close()
+        for beat in (mine.heartbeat, mine.count_step):
+            mine._published_at = -1e9
+            beat()
+
+    run(2, 0, live)
+
+
 def test_a_wait_can_be_seen_while_it_lasts():
     seen = []
 

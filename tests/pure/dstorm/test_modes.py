@@ -153,7 +153,7 @@ MUTANTS = {
         (Consistency, "unacknowledged", ("self.in_flight or depth", "(self.in_flight or depth) + 1")),
     ),
     "never_acknowledges": (
-        ACKNOWLEDGED, (Queues, "acknowledge", ("if self.consistency.acknowledges:", "if False:"))
+        ACKNOWLEDGED, (Queues, "acknowledge", ("if self.consistency.acknowledges and not self.closed:", "if False:"))
     ),
 }  # fmt: skip
 """The modes in which some schedule catches the mutant; the changes that make it: a function, old and new text."""

@@ -83,10 +83,11 @@ class SparseShardedVector(InPlace, OwnedVector):
         parts = Parts(window, layout, self._rank, [0] * self._transport.size)
         table = self._table.copied(parts.local)
         self._transport.barrier(self.name)
-        old, self._window = self._window, window
-        self._table, self._parts, self._puller.parts = table, parts, parts
-        if old is not None:
-            old.free()
+        with self._queues.reading:
+            old, self._window = self._window, window
+            self._table, self._parts, self._puller.parts = table, parts, parts
+            if old is not None:
+                old.free()
 
     def touched(self) -> int:
         """The number of entries of all ranks. Collective. Errors: as `dot`."""
@@ -98,13 +99,6 @@ class SparseShardedVector(InPlace, OwnedVector):
         count = self._parts.layout.shape[0]
         return (self._piece(slice(start, min(start + rows, count))) for start in range(0, count, rows))
 
-    def free(self) -> None:
-        """As `Shared.free`. Collective."""
-        del self._table, self._puller, self._parts  # views of windows
-        if self._window is not None:
-            self._window.free()
-        super().free()
-
     # -- private -------------------------------------------------------------------------------------------------
 
     @property
@@ -113,8 +107,15 @@ class SparseShardedVector(InPlace, OwnedVector):
         return self._table.values
 
     def _entries(self) -> tuple[Numbers, Array]:
-        self._check_open()
-        return self._table.entries()
+        with self._queues.reading:
+            self._check_open()
+            return self._table.entries()
+
+    def _free(self) -> None:
+        del self._table, self._puller, self._parts  # views of windows
+        if self._window is not None:
+            self._window.free()
+        super()._free()
 
     def _blocks(self) -> Iterator[slice]:
         size, capacity = self._parts.layout.block_rows, self._table.capacity
