@@ -145,6 +145,7 @@ class DenseVector(Vector):
         refused, `array` gets its former values back. Return None: no message has been taken.
         """
         messages = self._queues.look(self._sources, timeout_s)
+        self._gathered_at = self._step
         if not messages:
             return messages
         contents = [content for one in messages if (content := self._whole(one)) is not None]
@@ -171,13 +172,13 @@ class DenseVector(Vector):
         return all(np.isfinite(one.sum(dtype=wide)) for one in checked)
 
     def _merge(
-        self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Array]
+        self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Any]
     ) -> None:  # fmt: skip
         if isinstance(function, GatherFunction):
             own, terms = self._terms(function, messages, contents)
             function.merge(own._replace(counted=self._counted(function, messages)), terms)
         else:
-            apply_user_function(function, self._array, list(map(self._update, messages, contents)))
+            apply_user_function(function, self._array, list(contents))
 
     def _terms(
         self, function: GatherFunction, messages: Sequence[Message], contents: Sequence[Array]
@@ -195,9 +196,9 @@ class DenseVector(Vector):
         terms = [term._replace(weight=weigh(since(term.sender, term.weight))) for term in terms]
         return own._replace(weight=weigh(since(own.rank, own.weight))), terms
 
-    def _update(self, message: Message, content: Array) -> Update:
+    def _updates(self, message: Message, content: Array) -> list[Update]:
         lag, values = self._step - message.step, content.copy().reshape(self._array.shape)
-        return Update(message.sender, message.step, lag, message.weight, message.share, None, values)
+        return [Update(message.sender, message.step, lag, message.weight, message.share, None, values)]
 
     def _decode(self, message: Message) -> Array | None:
         content = self._whole(message)

@@ -25,7 +25,7 @@ from vol.returns.comeback import ComesBack
 from vol.returns.returning import Returning
 from vol.shared import Shared
 from vol.topology import Neighbours, Topology
-from vol.update import Array, Gathered
+from vol.update import Array, Gathered, Update
 
 
 class Vector(ComesBack, Shared):
@@ -140,6 +140,8 @@ class Vector(ComesBack, Shared):
             if type(weight) is not float or not 0 <= weight < math.inf:
                 weight = arguments.weight(self.name, weight)
             self._topology.follow()
+            if self._queues.closed:  # by a callback
+                self._check_open()
             if self._at_once is not None and rows is None and to is None:
                 done = self._at_once.send(step, weight, self._mass)
                 if done is not None:
@@ -171,9 +173,10 @@ class Vector(ComesBack, Shared):
 
         `function`: malt.AVG, MEAN, SUM, REPLACE, WEIGHTED, TRAINED, PUSH_SUM, or a function f(own, updates). It
         returns the new array, or None if it changed `own` in place. f gets private copies, and is not called without
-        updates. The built-in functions merge a sparse vector row by row. `timeout_s`: the longest wait, in seconds; by
-        default the deadline of the vector. Other threads and signal handlers may see `array` half merged meanwhile.
-        Under "bsp" AVG and MEAN take the weights of the graph, equal but in the graph "base" (malt.Graph.weight).
+        updates. It may call malt: its result takes the place of what that has changed in `array`. The built-in
+        functions merge a sparse vector row by row. `timeout_s`: the longest wait, in seconds; by default the deadline
+        of the vector. Other threads and signal handlers may see `array` half merged meanwhile. Under "bsp" AVG and MEAN
+        take the weights of the graph, equal but in the graph "base" (malt.Graph.weight).
 
         An overwritten message biases PUSH_SUM. Under "notify-ack" no message is overwritten; under "bsp" none is if a
         gather follows every scatter; under "asp" and "ssp:S" statistics().overwritten counts them.
@@ -195,6 +198,8 @@ class Vector(ComesBack, Shared):
                 self._function = function
             if timeout_s is not None:
                 timeout_s = arguments.timeout(self.name, timeout_s)
+            if self._queues.closed:  # by a callback
+                self._check_open()
             lockstep = self._consistency.lockstep
             if lockstep and self._gathered_at == self._step:
                 return Gathered()
@@ -297,8 +302,8 @@ class Vector(ComesBack, Shared):
 
     def _gather(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Gathered:
         """As `gather`, after its checks."""
+        step = self._step  # `function` may scatter
         messages = self._collect(function, timeout_s)
-        self._gathered_at = self._step
         if counts_examples(function):
             self._trained.merged([(self._rank, self._weight), *((one.sender, one.weight) for one in messages)])
         # Every message carries mass. It has a meaning only if PUSH_SUM merges all messages.
@@ -307,10 +312,14 @@ class Vector(ComesBack, Shared):
             return Gathered()
         senders = tuple([message.sender for message in messages])
         steps = tuple([message.step for message in messages])
-        return Gathered(senders, steps, self._step - min(steps))
+        return Gathered(senders, steps, step - min(steps))
 
     def _collect(self, function: GatherFunction | UserFunction, timeout_s: float | None) -> Sequence[Message]:
-        """Wait if the consistency asks for it, take the messages that have arrived, merge them and return them."""
+        """Wait if the consistency asks for it, take the messages that have arrived, merge them and return them.
+
+        A user's function is called last: it may scatter, gather and close.
+        """
+        is_built_in = isinstance(function, GatherFunction)
         received = self._queues.receive(self._sources, newest=self._wants_newest(function), timeout_s=timeout_s)
         self._gathered_at = self._step
         messages, contents = [], []
@@ -321,11 +330,13 @@ class Vector(ComesBack, Shared):
                     self._queues.refuse(message)
                 else:
                     messages.append(message)
-                    contents.append(content)
-            if messages or function is MEAN:
+                    contents += [content] if is_built_in else self._updates(message, content)
+            if is_built_in and (messages or function is MEAN):
                 self._merge(function, messages, contents)
         finally:
             self._queues.acknowledge()
+        if messages and not is_built_in:
+            self._merge(function, messages, contents)
         return messages
 
     @abstractmethod
@@ -333,10 +344,14 @@ class Vector(ComesBack, Shared):
         """Return what a message holds; None if it is invalid. Its sizes, encoding and row numbers are unchecked."""
 
     @abstractmethod
+    def _updates(self, message: Message, content: Any) -> list[Update]:
+        """Return copies of `content`, what `_decode` returned for the message, as a user's function gets them."""
+
+    @abstractmethod
     def _merge(
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Any]
     ) -> None:  # fmt: skip
-        """Merge the messages, at least one but for MEAN. `contents` holds what `_decode` returned for each."""
+        """Merge the messages, at least one but for MEAN. `contents`: what `_decode` or `_updates` returned for them."""
 
     def _wants_newest(self, function: GatherFunction | UserFunction) -> bool:
         """Whether to merge only the newest waiting message of each sender."""

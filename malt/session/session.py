@@ -128,8 +128,9 @@ def heartbeat() -> None:
 
 def alive() -> tuple[int, ...]:
     """The live ranks, ascending, as far as this rank knows. Without survive=True: all. Local, once initialized."""
-    world().transport.poll_failures()
-    return world().alive
+    current = world()
+    current.transport.poll_failures()  # a callback may end the session
+    return current.alive
 
 
 def hosts() -> tuple[str, ...]:
@@ -141,8 +142,8 @@ def on_death(callback: Callable[[int], None]) -> None:
     """Call callback(rank) on this rank for each rank that fails from now on. Local, once initialized.
 
     The next scatter, gather, malt.shard or malt.alive calls it, in its own thread, before it does anything else. A
-    collective call never does. Once all callbacks were called, that call raises the first error of theirs. Without
-    survive=True no callback is ever called.
+    collective call never does. Once all callbacks were called, that call raises the first error of theirs; or
+    ClosedError, where they have closed its vector. Without survive=True no callback is ever called.
 
     TypeError: `callback` is not callable.
     """

@@ -163,6 +163,7 @@ class Blocks(Shared):
         with self._slots.turn.taken(f"{self.name}.round"):
             self._check_open()
             self._transport.poll_failures()
+            self._check_open()  # a callback may have closed it
             if self._visited is not None:
                 self._end_visit(self._visited)
             while self._due:

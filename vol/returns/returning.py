@@ -173,6 +173,8 @@ class Returning:
 
     def _copy(self, rank: int, step: int) -> None:
         values = joined(self.values(), self.beside())
+        if rank not in self._copied_at:  # the user's function has closed the vector
+            return
         nbytes = packed_nbytes(values)
         if rank not in self._memory:
             found = self._returns.arena.lend(nbytes)
@@ -184,7 +186,7 @@ class Returning:
 
     def _hand_over(self, rank: int, opening: Opening) -> None:
         """Tell `rank` where its values are, if they are of the step that it begins at, or of a later one."""
-        if opening.asked >= 0 and self._copied_at[rank] >= opening.asked and rank in self._memory:
+        if self._copied_at.get(rank, -1) >= opening.asked >= 0 and rank in self._memory:
             offset, memory = self._memory[rank]
             self._returns.answer(rank, self._place, Answer(self._copied_at[rank], values=(offset, memory.nbytes)))
             del self._copied_at[rank]

@@ -198,12 +198,11 @@ class SparseVector(Vector):
         return None if content is None or (self._check_finite and not _is_finite(content)) else content
 
     def _merge(
-        self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[RowValues]
+        self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Any]
     ) -> None:  # fmt: skip
         if not isinstance(function, GatherFunction):
-            copies = [self._update(one, content) for one, content in _by_step(messages, contents)]
-            shape, every_row = self._array.shape, np.arange(self._format.n)
-            return self._change(every_row, lambda table: apply_user_function(function, table.reshape(shape), copies))
+            shape, every_row, updates = self._array.shape, np.arange(self._format.n), list(contents)
+            return self._change(every_row, lambda table: apply_user_function(function, table.reshape(shape), updates))
         parts, rows_of_all = _by_step(messages, contents), [content.rows for content in contents]
         counted = self._counted(function, messages)
         if function is MEAN:
@@ -250,6 +249,9 @@ class SparseVector(Vector):
     def _used(self) -> Rows:
         """Return the rows that are not zeros, bit by bit."""
         return nonzero_rows(self._words)
+
+    def _updates(self, message: Message, content: RowValues) -> list[Update]:
+        return [self._update(one, part) for one, part in _by_step([message], [content])]
 
     def _update(self, message: Message, content: RowValues) -> Update:
         values = content.part(0, len(content.rows)).astype(self._array.dtype)  # a copy
