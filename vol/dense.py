@@ -58,6 +58,7 @@ class DenseVector(Vector):
         self._averages_to_copy = 0
         self.adopt(array)
         self._compile()
+        self._begin_returning()
 
     def _compile(self) -> None:
         """Make the compiled calls for the present neighbours, if there are any. Local."""

@@ -77,7 +77,6 @@ class Vector(ComesBack, Shared):
         self._queues = Queues(transport, layout, consistency, deadline_s)
         self._turn = self._queues.turn.lock
         super().__init__(name, self._queues)
-        self._begin_returning()
 
     @property
     def array(self) -> Array:

@@ -88,7 +88,9 @@ class SurvivingTransport(BarrierTransport):
         self._allocator = Allocator(arena.memory.nbytes)
         self._calls: list[Callable[[], object]] = []
         self._reporting = threading.RLock()
-        """Held while changes are reported, as any thread may find them."""
+        """Held while changes are reported, or taken to be, as any thread may find them."""
+        self._lending = threading.Lock()
+        """Held while memory is lent or taken back: threads may take up ranks, each in another vector."""
         self._attached: list[Window] = []
         memory = self._slice(barrier.nbytes(self.size, readmit is not None))
         options = deadline_s, self.view, find_failed, leave, evict
@@ -127,12 +129,14 @@ class SurvivingTransport(BarrierTransport):
 
     def lend(self, nbytes: int) -> tuple[int, Bytes] | None:
         """As `Arena.lend` of dstorm/membership/returns/returns.py. Local."""
-        found = self._allocator.lend(nbytes)
+        with self._lending:
+            found = self._allocator.lend(nbytes)
         return None if found is None else (found, self._arena.memory[found : found + nbytes])
 
     def take_back(self, offset: int) -> None:
         """As `Arena.take_back` there. Local."""
-        self._allocator.take_back(offset)
+        with self._lending:
+            self._allocator.take_back(offset)
 
     def read(self, peer: int, offset: int, nbytes: int) -> Bytes:
         """As `Arena.read` there. One-sided."""
@@ -265,7 +269,8 @@ class SurvivingTransport(BarrierTransport):
         self._report()
         self.attend()
         if self._calls and not quietly:
-            calls, self._calls = self._calls, []
+            with self._reporting:  # another thread may be about to make the same calls
+                calls, self._calls = self._calls, []
             _make_all(calls)
 
     def settle(self) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 from dstorm import ClosedError, parse
@@ -110,7 +111,7 @@ class Replica(Finishing):
             self._way = Way(world.transport.rank, average == "delta", by_host, outer, wire, top, overlaps, gossips)
             self._fragments, self._turns = fragments, 0
             self._count, self._due_at = 0, -(-self._every // fragments)
-            self._turn = Turn()
+            self._turn, self._is_exchanging = Turn(), False
             self._cadence, self._steps_to_reading = Cadence(self._transport.clock()), 1
             self._finished = False
             self._check_finite = check_finite
@@ -133,7 +134,8 @@ class Replica(Finishing):
 
         TypeError, ValueError: `n` is not a whole number from 0 up; or entries, shapes or dtypes of the parameters
         differ from those at the start. Nothing is sent. ClosedError: the call follows finish, close or malt.finalize.
-        RuntimeError: an exchange is due, and another thread is in one. `n` is counted, nothing is sent.
+        RuntimeError: an exchange is due, and another thread is in one, or the call is made by a function that an
+        exchange calls. `n` is counted, nothing is sent.
         """
         if type(n) is not int or n < 0:
             n = arguments.whole("n", n, 0)
@@ -167,7 +169,7 @@ class Replica(Finishing):
         if self._world.closed:
             raise self._closed_error("finish", "malt.finalize was called before, and ended the session of this replica")
         self.close()
-        with self._transport.calling("Replica.finish"):
+        with self._turn.lock, self._transport.calling("Replica.finish"):  # once an exchange of another thread has ended
             self._transport.barrier("Replica.finish")
             self._take_mean()
         self._deliver()
@@ -177,7 +179,7 @@ class Replica(Finishing):
         """Close the vectors without a common model: peers no longer wait for this rank. One-sided."""
         for part in self._parts:
             part.vector.close()
-        if self in self._world.replicas:
+        with suppress(ValueError):  # a second call, perhaps of another thread
             self._world.replicas.remove(self)
 
     def trust(self) -> None:
@@ -271,9 +273,13 @@ class Replica(Finishing):
     def _exchange(self) -> None:
         if not self._turn.lock.acquire(False):
             self._turn.insist(f"{self.name}.step")
+        is_within, self._is_exchanging = self._is_exchanging, True
         try:
+            if is_within:  # it would send what is half done
+                raise RuntimeError(f"{self.name}.step: it is called within an exchange of this Replica, by a callback")
             self._exchange_all()
         finally:
+            self._is_exchanging = is_within
             self._turn.lock.release()
 
     def _exchange_all(self) -> None:

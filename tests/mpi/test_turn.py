@@ -118,6 +118,25 @@ def test_an_exchange_over_another_is_refused(monkeypatch):
     replica.close()
 
 
+def test_an_exchange_of_another_thread_ends_before_the_mean_is_taken(monkeypatch):
+    entered, going_on, order = threading.Event(), threading.Event(), []
+    replica = malt.Replica(np.zeros(3))
+    merge, mean = replica._parts[0].merge, replica._take_mean
+
+    def slow(*arguments):
+        entered.set()
+        going_on.wait(0.05)  # time to take the mean here
+        order.append("merged")
+        return merge(*arguments)
+
+    monkeypatch.setattr(replica._parts[0], "merge", slow)
+    monkeypatch.setattr(replica, "_take_mean", lambda: (order.append("mean"), going_on.set(), mean()))
+    stepping = in_thread(replica.step)
+    assert entered.wait(5)
+    replica.finish()
+    assert isinstance(stepping.join(), malt.ClosedError) and order == ["merged", "mean"]
+
+
 def test_a_close_ends_the_wait_of_another_thread(vector, monkeypatch):
     entered, edge = threading.Event(), Awaited(0, heard_at=0.0)
 

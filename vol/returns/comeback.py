@@ -63,7 +63,7 @@ class ComesBack:
             self._topology.renew()
 
     def _begin_returning(self) -> None:
-        """Take up ranks that come back from now on, where they may. Local."""
+        """Take up ranks that come back from now on, where they may; the vector is made. Local."""
         transport, view = self._transport, self._transport.view
         if transport.returns is not None:
             born = [view.incarnation(rank) for rank in range(view.size)]

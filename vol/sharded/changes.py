@@ -52,17 +52,24 @@ class InPlace(Operand):
         written back when it has returned. Of sparse vectors they are the values of all keys of this rank that any of
         them has, keys ascending.
 
-        ValueError, TypeError: another layout; another shape is returned. The errors of the function. No vector has
-        changed then.
+        ValueError, TypeError: another layout; a vector that is given twice; another shape is returned. RuntimeError: it
+        is called in a zip of one of these vectors, as is what else changes them. The errors of the function. No vector
+        has changed then.
         """
         vectors: Sequence[InPlace] = (self, *others)
+        if len(set(map(id, vectors))) < len(vectors):
+            raise ValueError(f"{self.name}.zip: a vector is given twice")
         with contextlib.ExitStack() as calls:
             for vector in vectors:
                 self._checked("zip", vector)
+                calls.enter_context(vector._begin("zip"))
+                vector._check_not_held("zip")
                 calls.enter_context(vector._begin("zip", holds=True))
             rows = self._rows_of(vectors)
             parts = [vector._copied(rows) for vector in vectors]
             returned = function(*parts)
+            for vector in vectors:
+                calls.enter_context(vector._begin("zip"))  # it may have closed them
             results = returned if isinstance(returned, tuple) else () if returned is None else (returned,)
             if len(results) > len(vectors):
                 raise ValueError(f"{self.name}.zip: {len(results)} arrays were returned for {len(vectors)} vectors")
@@ -84,7 +91,7 @@ class InPlace(Operand):
 
     def _set(self, values: Array, rows: Any) -> None:
         """Set `rows` of this rank, as `_rows_of` returns them, to `values`."""
-        self._change("zip", lambda mine, some: np.copyto(mine, values[some], casting="same_kind"))
+        self._change_blocks(lambda mine, some: np.copyto(mine, values[some], casting="same_kind"))
 
     def _take(self, other: Operand) -> None:
         """Take the values of `other`. Errors: as `axpy`."""
@@ -93,6 +100,7 @@ class InPlace(Operand):
     def _change(self, call: str, change: Callable[[Array, slice], object]) -> None:
         """Call change(values, rows) for each block of this rank: a view, and where it lies in the part."""
         with self._begin(call):
+            self._check_not_held(call)
             self._change_blocks(change)
 
     @interruption.message
@@ -108,6 +116,7 @@ class InPlace(Operand):
     def _update(self, call: str, function: Callable[..., Any], other: Any) -> None:
         """Take function(values, theirs), a ufunc, for the values. `other`: a vector of this layout, or a number."""
         with self._begin(call):
+            self._check_not_held(call)
             theirs = self._met(other) if isinstance(other, Operand) else other
 
             def change(mine: Array, rows: slice) -> None:

@@ -27,6 +27,9 @@ class Operand(ABC):
     _create: Create
     """Makes a sharded vector."""
 
+    _is_held = False
+    """Whether what others push waits, as a zip or a collective call is at work here."""
+
     __array_ufunc__: Any = None  # numbers of NumPy leave operators to this class
 
     @property
@@ -94,6 +97,11 @@ class Operand(ABC):
         raise TypeError(f"{self.name} is no array: its method pull gathers one, and local is this rank's part")
 
     # -- private -------------------------------------------------------------------------------------------------
+
+    def _check_not_held(self, call: str) -> None:
+        """RuntimeError: `call` is made by the function of a zip of this vector, whose result would take its place."""
+        if self._is_held:
+            raise RuntimeError(f"{self.name}.{call}: the function of zip may not change the vectors that zip changes")
 
     def _blocks(self) -> Iterator[slice]:
         return self._layout.blocks(self._scalars.transport.rank)

@@ -46,11 +46,13 @@ class OwnedVector(Operand, Shared):
         Shared.__init__(self, name, self._queues)
         self._pushes = PushQueues(transport, layout, self._queues, self._add, name)
         self._waiting = Waiting(transport, deadline_s, self._queues.notice)
-        self._is_held = False
         self.pushed_at = -1
         """How many barriers this rank had entered when it pushed last; -1: it has not pushed."""
-        transport.duties.append(self._absorb)
         self._pace = None if sync.staleness is None else Clock(transport, layout.ranks, self._queues, sync, deadline_s)
+
+    def _begin_absorbing(self) -> None:
+        """Add what others push from now on: the parts are there. Local."""
+        self._transport.duties.append(self._absorb)
 
     def pull(self, index: Any = None, out: Array | None = None) -> Array:
         """Read rows of any ranks, without their help; return them as an array of this rank's own. One-sided.
@@ -90,8 +92,7 @@ class OwnedVector(Operand, Shared):
         may have been sent then. RuntimeError: it is called in a zip of this vector.
         """
         with self._begin("push"):
-            if self._is_held:
-                raise RuntimeError(f"{self.name}.push: the function of zip may not push to the vectors that it changes")
+            self._check_not_held("push")
             rows, shape = self._rows("push", index)
             array = self._checked_values(values, shape)
             self.check_owners("push")
@@ -136,7 +137,7 @@ class OwnedVector(Operand, Shared):
 
     def leave(self) -> None:
         """As `Shared.leave`. One-sided."""
-        if self._absorb in self._transport.duties:
+        with contextlib.suppress(ValueError):  # a second call, perhaps of another thread
             self._transport.duties.remove(self._absorb)
         if self._pace is not None:
             self._pace.leave()

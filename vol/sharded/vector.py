@@ -32,6 +32,7 @@ class ShardedVector(Arithmetic, OwnedVector):
         at = [self._queues.layout.behind(rank) for rank in range(transport.size)]
         self._parts: Parts | None = Parts(self._queues.window, layout, self._rank, at)
         self._puller = Puller(transport, self._parts, self._waiting)
+        self._begin_absorbing()
 
     @property
     def local(self) -> Array:

@@ -186,15 +186,17 @@ class Barrier(WaitMonitor):
 
     def opened(self) -> None:
         """As `Transport.opened`. Local."""
-        self._open += 1
-        self._flags |= OPEN
+        with self._publishing:
+            self._open += 1
+            self._flags |= OPEN
 
     def closed(self) -> None:
         """As `Transport.closed`. One-sided."""
-        self._open -= 1
-        if not self._open:
-            self._flags &= ~OPEN
-            self._publish_soon()
+        with self._publishing:  # several threads may close vectors
+            self._open -= 1
+            if not self._open:
+                self._flags &= ~OPEN
+                self._publish_soon()
 
     def has_closed(self, rank: int) -> bool:
         """As `Transport.has_closed`. Local."""

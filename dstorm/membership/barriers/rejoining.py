@@ -80,11 +80,13 @@ class RejoiningBarrier(TolerantBarrier):
             return 0
         if word.flags & JOINING:
             return 1 << rank if its > mine else 0  # the present incarnation has failed, as the next one asks
-        self._admitted.update(self._membership.admitted_by(word))
+        with self._reading:
+            self._admitted.update(self._membership.admitted_by(word))
         return super()._read(rank)
 
     def _mark_failed(self, found: int) -> None:
-        admitted, self._admitted = self._admitted, {}
+        with self._reading:  # another thread may read, or mark, too
+            admitted, self._admitted = self._admitted, {}
         for rank, one in admitted.items():
             self._follow(rank, one)
         super()._mark_failed(found & ~mask(admitted))  # it was found of a former incarnation, or is found again

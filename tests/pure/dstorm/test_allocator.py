@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+from types import SimpleNamespace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from interleaved import interleaved
 
 from dstorm.membership.arena.allocator import Allocator
+from dstorm.membership.resilient import SurvivingTransport
 
 pytestmark = pytest.mark.serial
 PAGE = 4096
@@ -62,3 +67,17 @@ def test_what_is_given_back_is_not_given_back_twice():
     room.give_back(start)
     with pytest.raises(KeyError):
         room.give_back(start)
+
+
+def test_two_threads_are_lent_different_parts():
+    lent = []
+
+    def prepare():
+        lent.append([])
+        arena = SimpleNamespace(memory=bytes(8 * PAGE))
+        transport = SimpleNamespace(_allocator=Allocator(8 * PAGE), _lending=threading.Lock(), _arena=arena)
+        mine = lent[-1]
+        return (lambda: mine.append(SurvivingTransport.lend(transport, PAGE)[0]),) * 2
+
+    places = list(interleaved(Allocator.lend.__code__, prepare))
+    assert len(places) > 10 and all(len(set(parts)) == len(parts) for parts in lent)

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import threading
 from functools import partial
+from types import SimpleNamespace
 
 import pytest
+from interleaved import interleaved
 
 from dstorm import ClosedError, DeadlinePassed, Group, MismatchedCalls, PeerLost, SimulatedTransport
 from dstorm.membership.barriers.barrier import Barrier, nbytes
+from dstorm.membership.barriers.rejoining import RejoiningBarrier
 from dstorm.membership.barriers.tolerant import TolerantBarrier
-from dstorm.membership.decision import DEPARTED
+from dstorm.membership.decision import DEPARTED, OPEN, Word
 from dstorm.view import FaultTolerantView, View
 
 pytestmark = pytest.mark.serial
@@ -62,6 +66,43 @@ def test_no_heartbeat_is_published_in_memory_that_is_freed():
             beat()
 
     run(2, 0, live)
+
+
+def test_two_threads_close_the_last_vectors():
+    """Else the rank would count as one with an open vector, which the others do not wait for without a deadline."""
+    made = []
+
+    def live(rank, mine, transport):
+        mine.opened()
+        mine.opened()
+        made.append(mine)
+
+    def prepare():
+        run(1, 0, live)
+        return (made[-1].closed,) * 2
+
+    for _ in interleaved(Barrier.closed.__code__, prepare):
+        assert not made[-1]._open and not made[-1]._flags & OPEN
+    assert len(made) > 10
+
+
+def test_an_admission_that_is_read_while_another_thread_follows_others_is_followed_next():
+    followed = []
+
+    def prepare():
+        followed.append([])
+        barrier, word = RejoiningBarrier.__new__(RejoiningBarrier), Word()
+        membership = SimpleNamespace(own=word, words=[word] * 2, admitted_by=lambda word: {1: 7}, note=lambda *_: 0)
+        barrier._cells, barrier._window = SimpleNamespace(read=lambda *_: word), SimpleNamespace(memory=None)
+        barrier._membership, barrier._view = membership, SimpleNamespace(failed=frozenset())
+        barrier._reading, barrier._rank, barrier._leave = threading.RLock(), 0, None
+        barrier._admitted, barrier._follow = {2: 5}, lambda *admitted: followed[-1].append(admitted)
+        mark = partial(barrier._mark_failed, 0)
+        return lambda: (barrier._read(1), mark()), mark
+
+    for _ in interleaved(RejoiningBarrier._read.__code__, prepare):
+        assert sorted(followed[-1]) == [(1, 7), (2, 5)]
+    assert len(followed) > 10
 
 
 def test_a_wait_can_be_seen_while_it_lasts():

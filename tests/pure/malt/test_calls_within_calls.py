@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from functools import partial
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
+from interleaved import interleaved
 from ranks import run_failing
 
 import malt
 from dstorm import ClosedError
 from dstorm.membership.processes import ProcessMonitor
+from dstorm.membership.resilient import SurvivingTransport
 from malt.resilience import start
 
 pytestmark = pytest.mark.serial
@@ -205,3 +211,81 @@ def test_a_gather_function_gathers():
         return inner, outer.count, v.array.tolist(), edge.gathered, edge.pending, edge.lag.count
 
     assert malt.simulate(live, 2) == [([(1, [30.0])], 1, [31.0], 2, 0, 2)] * 2
+
+
+def test_an_exchange_within_an_exchange_is_refused():
+    def live(rank):
+        w, refused = np.full(2, float(rank)), []
+
+        def params():
+            if rank == 0 and replica:
+                with pytest.raises(RuntimeError, match=r"Replica 1.step: it is called within an exchange of this Repl"):
+                    replica[0].step()
+                refused.append(1)
+            return {"w": w}
+
+        replica = []
+        replica.append(malt.Replica(params, average="delta", sync="bsp"))
+        for _ in range(3):
+            w += 1 + rank
+            assert replica[0].step()
+        return w.tolist(), len(refused)
+
+    assert malt.simulate(live, 2) == [([4.5, 4.5], 3), ([4.5, 4.5], 0)]
+
+
+def test_the_function_of_zip_closes_a_vector():
+    """None of them is changed."""
+
+    def live(rank):
+        s, t = malt.sharded(6), malt.sharded(6)
+        local = s.local
+
+        def function(a, b):
+            t.close()
+            return a + 1, b + 1
+
+        with pytest.raises(ClosedError, match="sharded 2 is closed"):
+            s.zip(function, t)
+        return local.tolist()
+
+    assert malt.simulate(live, 2) == [[0.0] * 3] * 2
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_the_function_of_zip_may_not_change_what_zip_changes(kind):
+    def live(rank):
+        s, t = malt.sharded(6, kind=kind), malt.sharded(6, kind=kind)
+        changes = [lambda: s.scale(2.0), lambda: t.axpy(1.0, s), lambda: s.fill(0), lambda: t.zip(max, s)]
+
+        def function(a, b):
+            for change in changes:
+                with pytest.raises(RuntimeError, match="the function of zip may not change the vectors that zip chan"):
+                    change()
+            return a + 1, b + 2
+
+        for vector in (s, t):
+            vector.push(np.ones(6), np.arange(6))
+            malt.barrier()
+        s.zip(function, t)
+        with pytest.raises(ValueError, match="sharded 1.zip: a vector is given twice"):
+            s.zip(lambda a, same: a + same, s)
+        return s.sum(), t.sum()
+
+    assert malt.simulate(live, 2) == [(18.0, 24.0)] * 2
+
+
+def test_a_callback_is_called_once_though_another_thread_polls():
+    calls = []
+
+    def prepare():
+        calls.append([])
+        quiet = SimpleNamespace(heartbeat=int, check_now_and_then=int)
+        transport = SimpleNamespace(
+            returns=None, _barrier=quiet, settle=int, _report=int, attend=int,
+            _calls=[partial(calls[-1].append, 1)], _reporting=threading.RLock(),
+        )  # fmt: skip
+        return (partial(SurvivingTransport.poll_failures, transport),) * 2
+
+    places = list(interleaved(SurvivingTransport.poll_failures.__code__, prepare))
+    assert len(places) > 10 and calls == [[1]] * len(calls)

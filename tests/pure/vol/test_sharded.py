@@ -15,6 +15,7 @@ import malt
 from dstorm import ClosedError, PeerLost, interruption
 from vol.sharded import ShardedVector, Temporary, dots, push
 from vol.sharded.layout import ShardLayout
+from vol.sharded.part import Parts
 
 pytestmark = pytest.mark.serial
 
@@ -512,13 +513,37 @@ def test_a_rank_that_has_left_a_vector_alone_still_meets_the_others_in_barriers(
     assert everywhere(program, 3) == [0, 1, 2]
 
 
+@pytest.mark.parametrize("kind", ["dense", "sparse"])
+def test_what_is_pushed_while_a_vector_is_made_is_added_once_it_is(kind, monkeypatch):
+    """Another rank has it already; another thread of this one calls malt."""
+    module = f"vol.sharded.{'vector' if kind == 'dense' else 'sparse.vector'}"
+
+    def parts(window, *arguments):
+        if malt.rank() == 0:
+            for _ in range(200):  # until it has come
+                window.sync()
+            malt.init().transport.attend()  # as another thread does in a wait
+        return Parts(window, *arguments)
+
+    monkeypatch.setattr(f"{module}.Parts", parts)
+
+    def program():
+        s = malt.sharded(2, kind=kind)
+        if malt.rank() == 1:
+            s.push(np.ones(2), np.arange(2))
+        malt.barrier()
+        return s.sum()
+
+    assert everywhere(program, 2) == 2
+
+
 def test_the_function_of_zip_may_not_push_to_what_it_changes():
     def program():
         s, x, other = (malt.sharded(8) for _ in range(3))
 
         def function(part, theirs):
             for vector in (s, x):
-                with pytest.raises(RuntimeError, match="the function of zip may not push"):
+                with pytest.raises(RuntimeError, match="the function of zip may not change"):
                     vector.push(np.ones(8))
             other.push(np.ones(8))
             return part + 1

@@ -43,6 +43,7 @@ class SparseShardedVector(InPlace, OwnedVector):
         self._table = Table(self._parts.local)
         self._window: Window | None = None
         """The window of the tables, once they have outgrown the one behind the queues."""
+        self._begin_absorbing()
 
     @property
     def local(self) -> tuple[Numbers, Array]:
@@ -60,6 +61,7 @@ class SparseShardedVector(InPlace, OwnedVector):
         if number("value", value) != 0:
             raise ValueError(f"{self.name}.fill: a sparse vector can be filled with 0 alone, got {value!r}")
         with self._begin("fill"):
+            self._check_not_held("fill")
             self._empty()
 
     @property
