@@ -176,9 +176,13 @@ def test_files_that_modules_name_are_there():
     assert [(file, name) for file, name in sorted(named) if not (ROOT / name).exists()] == []
 
 
-def test_the_session_begins_without_scipy():
-    """To import scipy.sparse takes longer than to begin a session, and each rank of a job would do so at once."""
-    program = "import sys, malt; malt.graph('auto', 4); print(*{name.split('.')[0] for name in sys.modules})"
+def test_sessions_begin_and_graphs_are_mended_without_scipy():
+    """To import scipy.sparse takes longer than to begin a session, and each rank of a job would do so at once. A graph
+    is mended within the scatter that finds a failure."""
+    program = (
+        "import sys, malt; malt.graph('auto', 4); malt.graph('ring', 4).without([1]);"
+        "malt.Graph.from_dict({0: [1], 1: [0]}, 2); print(*{name.split('.')[0] for name in sys.modules})"
+    )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
     assert not {"scipy", "numba", "sklearn", "unittest", "asyncio", "email"} & set(done.stdout.split())
 

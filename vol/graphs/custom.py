@@ -7,7 +7,7 @@ from typing import Any
 
 from vol import arguments
 from vol.graphs.builders import Table, reverse
-from vol.graphs.spectrum import uniform
+from vol.graphs.connectivity import reached
 
 
 def checked_table(peers: Mapping[Any, Iterable[Any]], size: int) -> Table:
@@ -20,14 +20,10 @@ def checked_table(peers: Mapping[Any, Iterable[Any]], size: int) -> Table:
         for rank in range(size):
             if not by_rank.get(rank):
                 raise ValueError(f"rank {rank} has no out-peers: every one of the {size} ranks must send to some other")
-    from scipy.sparse import csgraph
-
     table = tuple(by_rank.get(rank, ()) for rank in range(size))
     for way, between in ((table, "from rank 0 to rank {}"), (reverse(table), "from rank {} to rank 0")):
-        reached = csgraph.breadth_first_order(uniform(way), 0, return_predecessors=False)
-        if len(reached) < size:
-            missed = min(set(range(size)) - set(reached.tolist()))
-            raise ValueError(f"the graph is not strongly connected: there is no way {between.format(missed)}")
+        if missed := set(range(size)) - set(reached(way, 0, set())):
+            raise ValueError(f"the graph is not strongly connected: there is no way {between.format(min(missed))}")
     return table
 
 

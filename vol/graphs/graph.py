@@ -15,9 +15,10 @@ from operator import or_
 from typing import Any
 
 from vol.graphs.builders import Circulant, Peers, Phases, Rule, Table, joined, reverse, star, union
+from vol.graphs.connectivity import components
 from vol.graphs.consensus import Shares
 from vol.graphs.custom import checked_rank, checked_table, integer
-from vol.graphs.mending import components, mended, renumbered, reshared
+from vol.graphs.mending import mended, renumbered, reshared
 from vol.graphs.spectrum import second_by_fft, second_by_matrix
 
 ZERO_EIGENVALUE = 1e-12  # below is rounding error, which the root over a period would magnify: 1e-17 ** (1/6) = 0.001

@@ -2,29 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from itertools import chain
 
-from vol.graphs.builders import Peers, Phases, Table, union
+from vol.graphs.builders import Peers, Phases, union
+from vol.graphs.connectivity import components
 from vol.graphs.consensus import Shares
-from vol.graphs.spectrum import uniform
 
 
 def renumbered(phases: Phases, remaining: Sequence[int]) -> Phases:
     """Return `phases` with the remaining ranks numbered from 0: a mended ring is then a ring."""
     number = {r: k for k, r in enumerate(remaining)}
     return tuple(tuple(tuple(number[p] for p in table[r]) for r in remaining) for table in phases)
-
-
-def components(table: Table, remaining: Iterable[int]) -> list[list[int]]:
-    """Return the strongly connected parts of the remaining ranks, ordered by their lowest rank; each ascending."""
-    from scipy.sparse import csgraph  # imported here: it takes longer to load than all of MALT
-
-    labels = csgraph.connected_components(uniform(table), directed=True, connection="strong")[1]
-    parts: dict[int, list[int]] = {}
-    for r in remaining:
-        parts.setdefault(int(labels[r]), []).append(r)
-    return list(parts.values())
 
 
 def mended(phases: Phases, remaining: Sequence[int]) -> Phases:

@@ -22,7 +22,7 @@ DENSE_RANKS = 64  # above this, dense eigenvalues are slower than ARPACK: 0.9 s 
 ARPACK: Any = {"k": 6, "ncv": 40, "tol": 1e-8, "maxiter": 100}
 
 
-def uniform(table: Table) -> csr_array[np.float64, tuple[int, int]]:
+def _uniform(table: Table) -> csr_array[np.float64, tuple[int, int]]:
     """Return the sparse matrix with 1 / len(table[r]) at (r, p) for p in table[r]. Local."""
     return _matrix(table, np.repeat(1.0 / np.maximum(_lengths(table), 1), _lengths(table)))
 
@@ -64,7 +64,7 @@ def second_by_matrix(phases: Phases, shares: Shares | None = None) -> float:
     `shares`: by phase and rank, its own and those of its in-peers. None: averages are plain means.
     """
     terms = [tuple((r, *peers) for r, peers in enumerate(reverse(table))) for table in phases]
-    matrices = list(map(uniform, terms) if shares is None else map(_weighted, terms, shares))
+    matrices = list(map(_uniform, terms) if shares is None else map(_weighted, terms, shares))
     product = reduce(lambda earlier, later: later @ earlier, matrices)
     size = len(phases[0])
     if size > DENSE_RANKS:

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from vol.graphs.builtin import NAMES, _built, as_graph, graph
+from vol.graphs.connectivity import components
 from vol.graphs.graph import Graph
 
 pytestmark = pytest.mark.serial
@@ -269,6 +270,16 @@ def test_a_graph_in_two_parts_has_no_rounds() -> None:
 
 def test_edges_in_one_direction_are_not_strongly_connected() -> None:
     assert not Graph("one way", 3, (((1,), (2,), (1,)),)).is_strongly_connected()
+
+
+def test_strongly_connected_parts() -> None:
+    choose = random.Random(0)
+    for _ in range(100):
+        size = choose.randint(1, 12)
+        table = tuple(tuple(sorted(choose.sample(range(size), choose.randint(0, min(2, size))))) for _ in range(size))
+        ways = [reach(Graph("any", size, (table,)), r) for r in range(size)]
+        parts = {tuple(p for p in range(size) if p in ways[r] and r in ways[p]) for r in range(size)}
+        assert components(table, range(size)) == [list(part) for part in sorted(parts)]
 
 
 # Failed ranks
