@@ -321,7 +321,8 @@ class Vector(ComesBack, Shared):
         is_built_in = isinstance(function, GatherFunction)
         received = self._queues.receive(self._sources, newest=self._wants_newest(function), timeout_s=timeout_s)
         self._gathered_at = self._step
-        messages, contents = [], []
+        messages: list[Message] = []
+        contents: list[Any] = []
         try:
             for message in received:
                 content = self._decode(message)

@@ -6,13 +6,12 @@ row of memory.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
-from malt.kernels import Kernels
+from malt.kernels import Kernels, types
 
 Floats = NDArray[np.float64]
 
@@ -31,7 +30,7 @@ class Points(NamedTuple):
     squares: Floats
 
 
-_POINTS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F8), Points)
+_POINTS: Final[Any] = types.NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F8), Points)
 kernel = Kernels()
 compile_kernels = kernel.compile
 

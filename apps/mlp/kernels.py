@@ -8,12 +8,11 @@ only changes in the file of the kernel itself.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
-from numba import types
 
-from malt.kernels import Kernels
+from malt.kernels import Kernels, types
 from malt.kernels.linear import Examples
 
 EPSILON: Final = np.float32(1e-10)
@@ -21,7 +20,7 @@ EPSILON: Final = np.float32(1e-10)
 _F4_2, _READ_F4_2 = (types.Array(types.f4, 2, "C", readonly) for readonly in (False, True))
 _I4, _U1 = (types.Array(kind, 1, "C") for kind in (types.i4, types.u1))
 _READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", True) for kind in (types.f4, types.i4, types.i8))
-_ROWS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
+_ROWS: Final[Any] = types.NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
 kernel = Kernels(fast=True)
 compile_kernels = kernel.compile
 

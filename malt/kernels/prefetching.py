@@ -1,12 +1,11 @@
-"""What generates a prefetch, for the intrinsics of a file of kernels. It needs numba."""
+"""What generates a prefetch, for the intrinsics of a file of kernels."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
 
-from numba import types
-from numba.core import cgutils
+from malt.kernels.compiler import cgutils, types
 
 
 def prefetched(to_write: int) -> Callable[..., Any]:

@@ -7,13 +7,12 @@ from functools import cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from malt.kernels import compiling
+from malt.kernels.compiler import cgutils, intrinsic, types
 from malt.kernels.compiling import FAST
+from malt.kernels.factors import interpreted
 from malt.kernels.factors.problem import Numbers, Rows, Shard
 from malt.kernels.prefetching import prefetched
 
@@ -26,12 +25,13 @@ _LANES: Final = 16
 """The number of floats in a vector. LLVM splits it for processors with shorter vectors."""
 
 _FLAGS: Final = tuple(sorted(FAST))
-_compiled: Final = compiling.Kernels(fast=True)()
+kernel = compiling.Kernels(fast=True, slower=200)
 _TABLE: Final = types.Array(types.f4, 2, "C")
 _READ_TABLE: Final = types.Array(types.f4, 2, "C", readonly=True)
 _MARKS: Final = types.Array(types.b1, 1, "C")
 _READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", readonly=True) for kind in (types.f4, types.i4, types.i8))
 _SHARD: Final[Any] = types.NamedTuple((_READ_I8, _READ_I4, _READ_F4), Shard)
+_PREDICTION: Final = (_READ_TABLE, _READ_TABLE, _READ_I4, _READ_I4)
 
 
 class Kernels(NamedTuple):
@@ -51,10 +51,10 @@ def kernels(rank: int) -> Kernels:
     kernel, as loops of known length are faster. A kernel may close over numbers only: numba does not cache one that
     closes over another kernel.
     """
-    train = _made(
-        _train_kernel(rank), _SHARD, _READ_I4, _TABLE, _TABLE, _READ_F4, _READ_F4, types.f4, types.b1, _MARKS
-    )  # fmt: skip
-    return Kernels(train, *_prediction_kernels())
+    signature = (_SHARD, _READ_I4, _TABLE, _TABLE, _READ_F4, _READ_F4, types.f4, types.b1, _MARKS)
+    train = kernel(*signature, interpreted=interpreted.train)(_train_kernel(rank))
+    kernel.compile()
+    return Kernels(train, _squares, _predict)
 
 
 def train(
@@ -180,7 +180,7 @@ def _spread(builder: Any, value: Any, width: int) -> Any:
 
 
 def _train_kernel(rank: int) -> Any:
-    """The kernel `train`, for rows of `rank` + 1. With unsigned indices numba does not test for negative ones."""
+    """The function `train`, for rows of `rank` + 1. With unsigned indices numba does not test for negative ones."""
 
     def train(
         data: Shard, order: Numbers, users: Rows, items: Rows, keep_users: Rows, keep_items: Rows, step: Any,
@@ -219,10 +219,10 @@ def _train_kernel(rank: int) -> Any:
                 check += mine[f] * np.float32(0)
         return bool(check == 0)
 
-    return _compiled(train)
+    return train
 
 
-@_compiled
+@kernel()
 def _one(users: Any, items: Any, user: Any, item: Any) -> Any:
     rank = items.shape[1] - 1
     value = np.float32(0)
@@ -236,7 +236,7 @@ def _one(users: Any, items: Any, user: Any, item: Any) -> Any:
     return value
 
 
-@_compiled
+@kernel(*_PREDICTION, _READ_F4, types.f4, types.f4, interpreted=interpreted.squares)
 def _squares(users: Any, items: Any, whose: Any, which: Any, ratings: Any, low: Any, high: Any) -> float:
     total = 0.0
     for n in range(ratings.size):
@@ -245,22 +245,7 @@ def _squares(users: Any, items: Any, whose: Any, which: Any, ratings: Any, low: 
     return total
 
 
-@_compiled
+@kernel(*_PREDICTION, types.Array(types.f4, 1, "C"), interpreted=interpreted.predict)
 def _predict(users: Any, items: Any, whose: Any, which: Any, out: Any) -> None:
     for n in range(out.size):
         out[n] = _one(users, items, whose[n], which[n])
-
-
-@cache
-def _prediction_kernels() -> tuple[Any, Any]:
-    """The compiled kernels `squares` and `predict`. They take rows of any length, as they need little time."""
-    shared = (_READ_TABLE, _READ_TABLE, _READ_I4, _READ_I4)
-    _made(_squares, *shared, _READ_F4, types.f4, types.f4)
-    _made(_predict, *shared, types.Array(types.f4, 1, "C"))
-    return _squares, _predict
-
-
-def _made(function: Any, *signature: Any) -> Any:
-    function.compile(signature)
-    function.disable_compile()
-    return function

@@ -7,13 +7,14 @@ of one file: all are in this one.
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
+from malt.kernels.compiler import types
 from malt.kernels.compiling import Kernels
+from malt.kernels.linear import interpreted
 
 HINGE, SQUARED_HINGE, LOGISTIC, SQUARED = 0, 1, 2, 3
 LOSSES: Final = {"hinge": HINGE, "squared-hinge": SQUARED_HINGE, "logistic": LOGISTIC, "squared": SQUARED}
@@ -31,7 +32,7 @@ _READ_F8_2 = types.Array(types.f8, 2, "C", readonly=True)
 _MOST_NEWTON, _NEWTON_ERROR = 50, 1e-12
 """The most steps of Newton's method, and the change of a margin at which it ends."""
 
-kernel = Kernels(fast=True)
+kernel = Kernels(fast=True, slower=300)
 compile_kernels = kernel.compile
 
 
@@ -44,7 +45,7 @@ class Examples(NamedTuple):
     labels: NDArray[np.float32]
 
 
-_ROWS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
+_ROWS: Final[Any] = types.NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
 
 
 # Losses of the margin z = y (x . w + b), and their derivatives with respect to z
@@ -89,7 +90,7 @@ def _softmax_slopes(scores: Any, label: Any) -> Any:
 # Training
 
 
-@kernel()
+@kernel(interpreted=interpreted.dot)
 def _dot(values: Any, columns: Any, start: Any, stop: Any, weights: Any) -> Any:
     """x . w, in four sums at once, which take a fifth less time than the single loop that LLVM vectorizes by itself.
 
@@ -107,6 +108,13 @@ def _dot(values: Any, columns: Any, start: Any, stop: Any, weights: Any) -> Any:
     for k in range(last, stop):
         sum0 += values[k] * weights[np.uint32(columns[k])]
     return (sum0 + sum1) + (sum2 + sum3)
+
+
+@kernel(interpreted=interpreted.add)
+def _add(values: Any, columns: Any, start: Any, stop: Any, step: Any, weights: Any) -> None:
+    """w <- w + step x"""
+    for j in range(start, stop):
+        weights[np.uint32(columns[j])] += step * values[j]
 
 
 @kernel(_ROWS, _READ_I4, _F4, types.i8, types.f8, types.f8, types.f8, types.f8)
@@ -132,9 +140,7 @@ def train(
         z = y * (np.float32(scale) * _dot(values, columns, start, stop, params) + params[n_features])
         slope = dloss_of(loss, z) * y
         if slope != 0:
-            step = np.float32(-eta_first * slope)
-            for j in range(start, stop):
-                params[np.uint32(columns[j])] += step * values[j]
+            _add(values, columns, start, stop, np.float32(-eta_first * slope), params)
             params[n_features] -= np.float32(intercept_rate * eta_first * scale * slope)
     return rescale(params, 1 / (1 + rate * order.size))
 
@@ -156,8 +162,7 @@ def train_classes(
         _softmax_slopes(scores, np.int64(labels[row]))
         for c in range(scores.size):
             step = np.float32(-eta_first * scores[c])
-            for j in range(start, stop):
-                params[c, np.uint32(columns[j])] += step * values[j]
+            _add(values, columns, start, stop, step, params[c])
             params[c, n_features] += np.float32(intercept_rate * scale) * step
     finite = 0
     for c in range(scores.size):
@@ -165,7 +170,7 @@ def train_classes(
     return bool(finite == scores.size)
 
 
-@kernel()
+@kernel(interpreted=interpreted.rescale)
 def rescale(params: Any, scale: float) -> bool:
     """u <- scale u, which makes it w again. Returns whether all of params is finite."""
     factor = np.float32(scale)
@@ -176,7 +181,7 @@ def rescale(params: Any, scale: float) -> bool:
     return bool(check == 0)
 
 
-@kernel(_F4, _READ_F4, types.f8)
+@kernel(_F4, _READ_F4, types.f8, interpreted=interpreted.blend)
 def blend(average: Any, params: Any, weight: float) -> None:
     """average <- (1 - weight) average + weight params"""
     part = np.float32(weight)
@@ -184,29 +189,25 @@ def blend(average: Any, params: Any, weight: float) -> None:
         average[j] += part * (params[j] - average[j])
 
 
-@kernel(_ROWS, _READ_I4, _READ_F4, _F4, types.i8, types.f8, types.f8)
-def subgradient(data: Examples, order: Order, params: Any, out: Any, loss: int, l2: float, intercept: float) -> None:
-    """out <- the mean subgradient over the rows in `order`, with that of the penalty."""
+@kernel(_ROWS, _READ_I4, _READ_F4, _F4, types.i8, types.f8)
+def add_subgradient(data: Examples, order: Order, params: Any, out: Any, loss: int, intercept: float) -> None:
+    """out += the mean subgradient of the losses of the rows in `order`."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels
     n_features = params.size - 1
-    for j in range(n_features):
-        out[j] = np.float32(l2) * params[j]
-    out[n_features] = 0
     for k in range(order.size):
         row = np.uint32(order[k])
         start, stop = np.uint64(starts[row]), np.uint64(starts[row + 1])
         y = labels[row]
         slope = y * dloss_of(loss, y * (_dot(values, columns, start, stop, params) + params[n_features])) / order.size
         if slope != 0:
-            for j in range(start, stop):
-                out[np.uint32(columns[j])] += np.float32(slope) * values[j]
+            _add(values, columns, start, stop, np.float32(slope), out)
             out[n_features] += np.float32(intercept * slope)
 
 
 # Gradients over whole passes, in float64
 
 
-@kernel(_ROWS, _READ_F8, _F8, types.i8)
+@kernel(_ROWS, _READ_F8, _F8, types.i8, interpreted=interpreted.add_gradient)
 def add_gradient(data: Examples, params: Any, out: Any, loss: int) -> tuple[float, int]:
     """out += the gradient of the sum of the losses. Returns that sum, and the number of correct rows.
 
@@ -223,8 +224,7 @@ def add_gradient(data: Examples, params: Any, out: Any, loss: int) -> tuple[floa
         right += z > 0
         slope = y * dloss_of(loss, z)
         if slope != 0:
-            for j in range(start, stop):
-                out[np.uint32(columns[j])] += slope * values[j]
+            _add(values, columns, start, stop, slope, out)
             out[n_features] += slope
     return losses, right
 
@@ -281,14 +281,14 @@ def best_alpha(loss: int, alpha: float, z: float, q: float) -> float:
     low, high = z - q * alpha, z + q * (1.0 - alpha)
     u = min(high, max(low, 0.0))
     for _ in range(_MOST_NEWTON):
-        a = 1.0 / (1.0 + math.exp(u))
+        a = 1.0 / (1.0 + np.exp(u))
         excess = u - z - q * (a - alpha)
         low, high = (low, u) if excess > 0 else (u, high)
         step = excess / (1.0 + q * a * (1.0 - a))
         u = u - step if low <= u - step <= high else (low + high) / 2
         if abs(step) <= _NEWTON_ERROR * (1.0 + abs(u)):
             break
-    return 1.0 / (1.0 + math.exp(u))
+    return float(1.0 / (1.0 + np.exp(u)))
 
 
 @kernel(_ROWS, _READ_I4, _F8, _F8, types.i8, types.f8, types.f8)
@@ -308,8 +308,7 @@ def ascend(data: Examples, order: Order, alphas: Any, params: Any, loss: int, sh
         change = share * y * (best - alphas[row])
         if change != 0:
             alphas[row] = best
-            for j in range(start, stop):
-                params[np.uint32(columns[j])] += change * values[j]
+            _add(values, columns, start, stop, change, params)
             params[n_features] += change * bias
 
 
@@ -320,8 +319,8 @@ def weigh(data: Examples, alphas: Any, out: Any, share: float) -> None:
     for row in range(alphas.size):
         weight = share * alphas[row] * data.labels[row]
         if weight != 0:
-            for j in range(np.uint64(data.starts[row]), np.uint64(data.starts[row + 1])):
-                out[np.uint32(data.columns[j])] += weight * data.values[j]
+            start, stop = np.uint64(data.starts[row]), np.uint64(data.starts[row + 1])
+            _add(data.values, data.columns, start, stop, weight, out)
             out[out.size - 1] += weight
 
 
@@ -337,7 +336,7 @@ def mark(data: Examples, order: Order, marks: Any) -> None:
             marks[np.uint32(data.columns[j])] = 1
 
 
-@kernel(_ROWS, _READ_F4, types.i8, types.i8, types.i8)
+@kernel(_ROWS, _READ_F4, types.i8, types.i8, types.i8, interpreted=interpreted.totals)
 def totals(data: Examples, params: Params, loss: int, first: int, last: int) -> tuple[float, int]:
     """The sum of the losses and the number of correct rows, of rows first:last."""
     values, columns, starts, labels = data.values, data.columns, data.starts, data.labels

@@ -75,4 +75,6 @@ def gradient_step(eta0: float, l2: float, t: float, count: int) -> float:
 
 def subgradient(problem: Problem, data: Examples, order: Order, params: Params, out: Params) -> None:
     """out <- the mean over the rows in `order` of the subgradients of the objective at `params`."""
-    compiled.subgradient(data, order, params, out, problem.code, problem.l2, float(problem.intercept))
+    np.multiply(params, np.float32(problem.l2), out=out)
+    out[-1] = 0  # the intercept is not shrunk
+    compiled.add_subgradient(data, order, params, out, problem.code, float(problem.intercept))

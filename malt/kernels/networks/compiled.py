@@ -6,18 +6,18 @@ of one file: all are in this one.
 
 from __future__ import annotations
 
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import numpy as np
-from numba import types
 
+from malt.kernels.compiler import types
 from malt.kernels.compiling import Kernels
 from malt.kernels.linear import Examples
 
 _F4, _F4_2, _READ_F4_2 = types.Array(types.f4, 1, "C"), *(types.Array(types.f4, 2, "C", read) for read in (False, True))
 _READ_F4, _READ_I4, _READ_I8 = (types.Array(kind, 1, "C", True) for kind in (types.f4, types.i4, types.i8))
-_ROWS: Final[Any] = cast(Any, types).NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
-_FOUR: Final[Any] = cast(Any, types).UniTuple(types.f4, 4)
+_ROWS: Final[Any] = types.NamedTuple((_READ_F4, _READ_I4, _READ_I8, _READ_F4), Examples)
+_FOUR: Final[Any] = types.UniTuple(types.f4, 4)
 kernel, exact = Kernels(fast=True), Kernels()
 
 

@@ -6,10 +6,10 @@ from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from malt.kernels import Kernels
+from malt.kernels.compiler import types
 from malt.kernels.linear import examples
 from malt.kernels.trees.losses import array_of
 from malt.session import session

@@ -7,13 +7,13 @@ those of the feature's other bins.
 
 from __future__ import annotations
 
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import types
 from numpy.typing import NDArray
 
 from malt.kernels import Kernels
+from malt.kernels.compiler import types
 from malt.kernels.trees.binning import Binning
 from malt.kernels.trees.losses import array_of
 from malt.session.collectives import allgather
@@ -44,7 +44,7 @@ class Layout(NamedTuple):
     """Column c has the bins starts[c]:starts[c + 1] of a histogram."""
 
 
-LAYOUT: Final[Any] = cast(Any, types).NamedUniTuple(array_of(types.i8), len(Layout._fields), Layout)
+LAYOUT: Final[Any] = types.NamedUniTuple(array_of(types.i8), len(Layout._fields), Layout)
 """The type of a Layout."""
 
 

@@ -11,11 +11,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import types
-from numba.core import cgutils
-from numba.extending import intrinsic
 
 from malt.kernels import Kernels
+from malt.kernels.compiler import cgutils, intrinsic, types
 from malt.kernels.prefetching import prefetched
 from malt.kernels.trees.losses import array_of
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import types
 
 from malt.kernels import Kernels
+from malt.kernels.compiler import types
 
 LOGISTIC, SQUARED, SOFTMAX = 0, 1, 2
 LOSSES: Final = {"logistic": LOGISTIC, "squared": SQUARED, "softmax": SOFTMAX}
@@ -32,7 +32,7 @@ class Scale(NamedTuple):
     """The bits below the count."""
 
 
-SCALE: Final[Any] = cast(Any, types).NamedTuple((types.f8, types.f8, types.i8), Scale)
+SCALE: Final[Any] = types.NamedTuple((types.f8, types.f8, types.i8), Scale)
 """The type of a Scale."""
 
 kernel = Kernels()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import from_dtype, types
 
 from malt.kernels import Kernels
+from malt.kernels.compiler import from_dtype, types
 from malt.kernels.trees.bundles import LAYOUT
 from malt.kernels.trees.losses import SCALE, array_of
 
