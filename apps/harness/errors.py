@@ -4,6 +4,11 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import Final
+
+_EXTRAS: Final = {"numba": "numba", "sklearn": "scikit-learn"}
+"""Modules that programs may need beside those of malt, and the distributions that have them."""
 
 
 class BadInput(Exception):
@@ -20,7 +25,8 @@ class HelpGiven(Exception):
 
 @contextlib.contextmanager
 def user_errors() -> Iterator[None]:
-    """A context that raises BadInput for OSError, ValueError, TypeError, MemoryError and FloatingPointError. Local.
+    """A context that raises BadInput for OSError, ValueError, TypeError, MemoryError, FloatingPointError and, where an
+    extra is not installed, ImportError. Local.
 
     It is for code that checks the user's options and files, and that raises the same error on all ranks.
     """
@@ -32,3 +38,15 @@ def user_errors() -> Iterator[None]:
         ) from None
     except (ValueError, TypeError, MemoryError, FloatingPointError) as error:
         raise BadInput(str(error)) from None
+    except ImportError as error:
+        if error.name not in _EXTRAS:
+            raise
+        raise BadInput(_lack(error.name) or str(error)) from None
+
+
+def _lack(module: str) -> str:
+    """What is not installed, and how to get it; empty if it is installed. Who lacks one extra may lack the other."""
+    missing = [name for one, name in _EXTRAS.items() if find_spec(one) is None]
+    if _EXTRAS[module] not in missing:
+        return ""
+    return f"it needs {_EXTRAS[module]}, which is not installed: pip install {' '.join(missing)}"

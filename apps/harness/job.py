@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from typing import Any, Final
 
 import malt
 from apps.harness import memory, newcomers
-from apps.harness.agreement import common_hash, on_lowest_rank, print_once
+from apps.harness.agreement import by_rank, common_hash, on_lowest_rank, print_once
 from apps.harness.checkpoints import Checkpoints, check_checkpoint
 from apps.harness.errors import BadInput, HelpGiven, StaysOut, user_errors
 from apps.harness.marks import Mark, over_ranks
@@ -156,13 +157,23 @@ def _report_measured(program: Program, options: Namespace, measured: Measured) -
     on_lowest_rank(announce)
 
 
-def main(program: str, work: Callable[[Sequence[str]], None]) -> None:
+def main(program: str, work: Callable[[Sequence[str]], None] | None = None) -> None:
     """Call work(arguments) on all ranks, and end the process: with status 0, or with one line of error and status 2.
 
-    Status 1 where a rank has failed with what the others cannot do without.
+    Status 1 where a rank has failed with what the others cannot do without. `work`: `run` of the program's own module,
+    unless it is given.
     """
+    lack = ""
+    try:
+        with user_errors():
+            work = work or import_module(f"{program}.program").run
+    except BadInput as error:
+        lack = str(error)
     malt.init()
     try:
+        if lacks := [one for one in by_rank(lack).values() if one]:
+            raise BadInput(lacks[0])
+        assert work is not None
         work(sys.argv[1:])
     except BadInput as error:
         if malt.lowest() or malt.init().is_outside:

@@ -1,6 +1,5 @@
 """python -m apps.mf"""
 
 from apps.harness import main
-from apps.mf.program import run
 
-main("apps.mf", run)
+main("apps.mf")

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import sys
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 
 import malt
 from apps import harness
-from apps.harness import BadInput, Column, Measured, Need
+from apps.harness import BadInput, Column, Measured, Need, job
 
 pytestmark = [pytest.mark.serial, pytest.mark.single]
 
@@ -313,3 +315,29 @@ def test_each_epoch_is_shown_with_the_loss_that_training_has(run, monkeypatch, o
     errors = [(100 - MEAN) / 2**epoch for epoch in (1, 2, 3)]
     assert [(one["epoch"], one["epochs"], one["examples"]) for one in seen] == [(1, 3, 12), (2, 3, 24), (3, 3, 36)]
     assert [one["loss"] for one in seen] == pytest.approx(errors)
+
+
+@pytest.mark.parametrize("lacking", [{0, 1, 2}, {2}])
+@pytest.mark.parametrize("module, line", [
+    ("numba", "it needs numba, which is not installed: pip install numba"),
+    ("sklearn", "it needs scikit-learn, which is not installed: pip install numba scikit-learn"),
+])  # fmt: skip
+def test_what_a_program_lacks_is_one_line(monkeypatch, capsys, module, line, lacking):
+    hidden = {"numba", module}
+    for name in hidden:
+        monkeypatch.setitem(sys.modules, name, None)
+
+    def imported(name):
+        if malt.rank() in lacking:
+            __import__(module)
+        return SimpleNamespace(run=lambda arguments: malt.barrier())
+
+    monkeypatch.setattr(job, "import_module", imported)
+
+    def live(rank):
+        with pytest.raises(SystemExit) as ended:
+            harness.main("apps.lacking")
+        return ended.value.code
+
+    assert malt.simulate(live, 3) == [2, 2, 2]
+    assert capsys.readouterr().err == f"apps.lacking: error: {line}\n"
