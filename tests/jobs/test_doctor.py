@@ -10,12 +10,14 @@ import sys
 import time
 from dataclasses import asdict, fields, replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from malt.commands.doctor import command, hosts
+from malt.commands.doctor import command, extras, hosts
 from malt.commands.doctor.findings import FAIL, OK, WARN, Facts, Finding, Outcome, can_run, judge, record, text
 from malt.commands.doctor.probe import MARK, Examination, read
+from malt.kernels import compiler
 from malt.launch.hosts.allocation import Host
 from malt.launch.mpi_library import INSTALL, Library
 
@@ -29,10 +31,10 @@ FOUND = Examination(
 GOOD = Facts(
     malt="0.1.0", python="3.11.2", numpy="2.4.6", ranks=2, cores=4, processors=4, mpi4py="4.1.2",
     shm_nbytes=8 * 10**9, shm_free_nbytes=7 * 10**9, library=Library("openmpi", (5, 0)), mpiexec="/opt/bin/mpiexec",
-    line="mpiexec -n 2", job=Outcome(0, 2.5, ""), examination=FOUND,
+    kernels=("compiled by numba 0.68.1", ""), line="mpiexec -n 2", job=Outcome(0, 2.5, ""), examination=FOUND,
 )  # fmt: skip
 WHATS = [
-    "versions", "MPI library", "mpiexec", "/dev/shm", "cores", "ranks", "job", "binding", "thread level",
+    "versions", "kernels", "MPI library", "mpiexec", "/dev/shm", "cores", "ranks", "job", "binding", "thread level",
     "memory model", "latency", "bandwidth", "one-sided", "a rank dies",
 ]  # fmt: skip
 """The findings, in the order of the report."""
@@ -50,6 +52,7 @@ LATE = {"landed_ms": 449.0, "hosts": ["a/0", "b/1"]}
 MPICH = {"library": Library("mpich", (5, 0))}
 FALLS_SHORT = [
     ({"mpi4py": "3.1.6"}, WARN, "versions", "mpi4py 3.1.6 — pip install 'mpi4py>=4'"),
+    ({"kernels": ("numba is not installed: interpreted", "pip install numba")}, WARN, "kernels", "d — pip install"),
     ({"library": Library("openmpi", (4, 1))}, WARN, "MPI library", "use Open MPI 5"),
     ({"other_mpiexec": "/usr/bin/mpiexec"}, WARN, "mpiexec", "plain mpiexec is /usr/bin/mpiexec — start jobs with"),
     ({"shm_free_nbytes": 64_000_000}, WARN, "/dev/shm", "64 MB free of 8,000 MB — .*docker run --shm-size"),
@@ -141,6 +144,30 @@ def test_a_single_rank_has_no_peer():
 NOTHING = replace(GOOD, mpi4py=None, library=None, mpiexec=None, job=None, examination=None)
 
 
+def test_what_is_missing_is_listed_with_what_it_is_for(monkeypatch):
+    for name in extras.PURPOSES:
+        monkeypatch.setitem(sys.modules, "sklearn" if name == "scikit-learn" else name, None)
+    monkeypatch.setitem(sys.modules, "tensorboard", None)
+    assert extras.missing() == tuple(extras.PURPOSES)
+    findings = judge(replace(GOOD, missing=("torch",)))
+    assert findings[-1] == Finding(OK, "torch", "not installed, for malt.torch", "pip install torch")
+    monkeypatch.setitem(sys.modules, "greenlet", SimpleNamespace(__spec__=True))
+    monkeypatch.setitem(sys.modules, "tensorboard", SimpleNamespace(__spec__=True))
+    assert not {"greenlet", "tensorboardX"} & {*extras.missing()}
+
+
+def test_whether_kernels_are_compiled(monkeypatch):
+    monkeypatch.setattr(compiler, "TROUBLE", "")
+    monkeypatch.setattr(compiler, "has_cache", lambda: True)
+    assert extras.kernels()[0].startswith("compiled by numba ") and not extras.kernels()[1]
+    monkeypatch.setattr(compiler, "has_cache", lambda: False)
+    assert extras.kernels()[0].startswith("numba can write its cache nowhere: ")
+    assert extras.kernels()[1] == "set NUMBA_CACHE_DIR to a folder of your own"
+    monkeypatch.setattr(compiler, "TROUBLE", "numba is hidden")
+    monkeypatch.setattr(compiler, "REMEDY", "show it")
+    assert extras.kernels()[0].startswith("numba is hidden: ") and extras.kernels()[1] == "show it"
+
+
 def test_no_library():
     findings = judge(replace(NOTHING, trouble=f"no MPI in python: mpi4py is not installed; {INSTALL}"))
     assert [one.what for one in findings if one.level != OK] == ["MPI library"] and not can_run(findings)
@@ -163,8 +190,8 @@ def test_hosts_are_reported_one_by_one(monkeypatch):
     facts = replace(GOOD, job=None, examination=None)
     findings, found = hosts.report(facts, list(map(Host, "abcd")), {}, ends.__getitem__)
     lines = [str(one) for one in findings]
-    assert lines[6:8] == ["a job can start on a, b, d", str(bad)]
-    assert [one.what for one in findings[8:]] == [
+    assert lines[7:9] == ["a job can start on a, b, d", str(bad)]
+    assert [one.what for one in findings[9:]] == [
         *(f"a, b: {what}" for what in ("job", "thread level", "latency", "bandwidth", "one-sided")), "a, d: job",
     ]  # fmt: skip
     assert lines[-1] == "host d cannot connect to a: a firewall" and findings[-1].level == FAIL
@@ -175,7 +202,7 @@ def test_the_text_is_aligned():
     crowded = replace(GOOD, cores=1)
     lines = text("a job of 2 ranks", judge(crowded)).splitlines()
     assert lines[0] == "ok    versions:      MALT 0.1.0, Python 3.11.2, NumPy 2.4.6, mpi4py 4.1.2"
-    assert lines[5] == "warn  ranks:         2 ranks take turns on 1 core — -n 1 at most, to train at full speed"
+    assert lines[6] == "warn  ranks:         2 ranks take turns on 1 core — -n 1 at most, to train at full speed"
     assert lines[-2:] == ["", "a job of 2 ranks can run here"]
     assert text("a job of 2 ranks", judge(NOTHING)).endswith("\na job of 2 ranks cannot run here")
 
@@ -186,7 +213,7 @@ def test_the_record_has_every_fact():
     assert [*reports["facts"]] == [field.name for field in fields(Facts)]
     assert [*reports["facts"]["examination"]] == [field.name for field in fields(Examination)]
     assert reports["facts"]["library"] == {"family": "openmpi", "version": [5, 0], "path": ""}
-    assert reports["findings"][3] == {
+    assert reports["findings"][4] == {
         "level": OK,
         "what": "/dev/shm",
         "value": "7,000 MB free of 8,000 MB",
@@ -227,7 +254,7 @@ def test_a_real_job(malt_doctor):
     assert seen["memory_model"] in ("unified", "separate") and seen["thread_level"] == "serialized"
     assert min(seen["latency_us"], seen["bandwidth_gb_s"], seen["landed_ms"]) > 0
     assert seen["bandwidth_nbytes"] >= 2**23 and seen["bandwidth_nbytes"] % 2**23 == 0
-    assert [one["what"] for one in reports["findings"] if one["what"] != "messages"] == WHATS
+    assert [one["what"] for one in reports["findings"] if one["what"] not in ("messages", *extras.PURPOSES)] == WHATS
     assert of([Finding(**one) for one in reports["findings"]], "thread level").level == WARN
 
 

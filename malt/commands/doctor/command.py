@@ -24,7 +24,7 @@ from typing import IO
 import numpy as np
 
 from malt import __version__
-from malt.commands.doctor import hosts
+from malt.commands.doctor import extras, hosts
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.findings import can_run, count, judge, record, text
 from malt.commands.doctor.probe import DEADLINE_S, MARK, PROGRAM, Examination, read
@@ -88,6 +88,8 @@ def _of_machine(ranks: int) -> Facts:
         shm_nbytes=size,
         shm_free_nbytes=free,
         shm_is_writable=os.access("/dev/shm", os.W_OK | os.X_OK),
+        missing=extras.missing(),
+        kernels=extras.kernels(),
     )
 
 
@@ -156,7 +158,7 @@ def _supervise(
     process = subprocess.Popen(
         [sys.executable, "-m", "malt", "run", "-n", str(ranks), *(["--hosts", where] if where else []), *PROGRAM],
         # Python searches this folder first, so that it finds this malt, not a malt.py in the user's folder.
-        cwd=Path(__file__).parents[2],
+        cwd=Path(__file__).parents[3],
         env=_with_absolute_path(environ),
         stdin=subprocess.DEVNULL,
         stdout=output,

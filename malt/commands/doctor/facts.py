@@ -51,6 +51,10 @@ class Facts:
     """The command line of the job."""
     where: str = ""
     """The hosts of the job, as for --hosts. Empty: this machine."""
+    missing: tuple[str, ...] = ()
+    """What is not installed of what MALT can do without."""
+    kernels: tuple[str, str] = ("", "")
+    """How kernels are compiled; what helps if they are not, or not once for all."""
     trouble: str = ""
     """The reason why no job could be started."""
     job: Outcome | None = None

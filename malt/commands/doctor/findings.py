@@ -6,6 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
 
+from malt.commands.doctor.extras import PURPOSES
 from malt.commands.doctor.facts import Facts, Outcome
 from malt.commands.doctor.probe import COMPUTE_S, DEADLINE_S, Examination
 from malt.launch.mpi_library import INSTALL
@@ -59,6 +60,8 @@ def judge(facts: Facts) -> list[Finding]:
     findings = [check(facts) for check in _ON_MACHINE]
     if facts.examination is not None:
         findings += [check(facts, facts.examination) for check in _ON_JOB]
+    findings += [Finding(OK, name, f"not installed, for {PURPOSES[name]}", f"pip install {name}")
+                 for name in facts.missing]  # fmt: skip
     return [finding for finding in findings if finding is not None]
 
 
@@ -304,6 +307,11 @@ def _progress(facts: Facts, found: Examination) -> str:
     return _PROGRESS[facts.library.family] if facts.library is not None else ""
 
 
+def _kernels(facts: Facts) -> Finding:
+    value, remedy = facts.kernels
+    return Finding(WARN if remedy else OK, "kernels", value, remedy)
+
+
 def _failure_of_a_rank(facts: Facts, found: Examination) -> Finding:
     if not facts.shm_is_writable:
         return Finding(WARN, "a rank dies", "the whole job ends: survivors share memory in /dev/shm", _WRITABLE)
@@ -318,5 +326,5 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-_ON_MACHINE = (_versions, _library, _mpiexec, _shared_memory, _cores, _ranks, _job, _messages)
+_ON_MACHINE = (_versions, _kernels, _library, _mpiexec, _shared_memory, _cores, _ranks, _job, _messages)
 _ON_JOB = (_binding, _thread_level, _memory_model, _latency, _bandwidth, _one_sided, _failure_of_a_rank)
