@@ -18,12 +18,13 @@ import os
 import signal
 import sys
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
 import pytest
 from _pytest.runner import runtestprotocol
-from hypothesis import settings
+from drawn import settings
 
 from malt.launch.machine import network
 
@@ -258,6 +259,15 @@ def compiled_calls(request, monkeypatch):
 
     kernels = compiled.load if request.config.getoption("--compiled") else lambda kind: None
     monkeypatch.setattr(compiled, "kernels", kernels)
+
+
+@pytest.fixture(autouse=True)
+def simulated_ranks(monkeypatch):
+    """Skip a test once it simulates several ranks, where that cannot be."""
+    if find_spec("greenlet") is None:
+        from dstorm import Group
+
+        monkeypatch.setattr(Group, "_start", lambda *_: pytest.skip("needs greenlet"))
 
 
 @pytest.fixture(autouse=True)

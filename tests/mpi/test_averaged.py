@@ -11,11 +11,12 @@ from importlib import import_module
 import numpy as np
 import pytest
 
+pytest.importorskip("sklearn")
+
 import malt
 from dstorm import ClosedError
 from malt.sklearn import average
 
-pytest.importorskip("sklearn")
 pytestmark = pytest.mark.filterwarnings("ignore:Class PassiveAggressive:FutureWarning")
 
 KINDS = {

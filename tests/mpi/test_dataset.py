@@ -11,8 +11,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import scipy.sparse
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from drawn import given, settings, st
 from ranks import run_alone, run_ranks, same_error
 
 from malt.data import cache, dataset, svmlight, textfile

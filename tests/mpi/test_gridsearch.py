@@ -7,11 +7,12 @@ from contextlib import nullcontext
 import numpy as np
 import pytest
 
+pytest.importorskip("sklearn")
+
+from sklearn import base, model_selection
+
 import malt
 from malt.sklearn import GridSearchCV
-
-model_selection = pytest.importorskip("sklearn.model_selection")
-base = pytest.importorskip("sklearn.base")
 
 
 class Ridge(base.RegressorMixin, base.BaseEstimator):

@@ -8,12 +8,12 @@ import pytest
 import malt
 from dstorm.queues.calls import compiled
 
+pytest.importorskip("numba")
 pytestmark = pytest.mark.parallel
 
 
 @pytest.mark.parametrize("function", [malt.AVG, malt.SUM], ids=repr)
 def test_all_end_with_the_same_bits(function, monkeypatch):
-    pytest.importorskip("numba")
     monkeypatch.setattr(compiled, "kernels", compiled.load if malt.rank() % 2 else lambda kind: None)
     results = []
     for _ in range(2):

@@ -6,9 +6,8 @@ import json
 
 import numpy as np
 import pytest
+from drawn import given, settings, st
 from graphnames import GRAPHS
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from schedules import send
 
 import malt
