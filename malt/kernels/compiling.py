@@ -33,7 +33,7 @@ class Kernels:
 
     `fast`: with the flags of fast arithmetic that keep NaN and infinity.
 
-    `slower`: about how many times longer the kernels take interpreted, as they are where numba cannot be used. Without
+    `slower`: about how many times longer the slowest of them takes interpreted, as where numba cannot be used. Without
     it they need numba. ImportError: they do, and it cannot be used.
     """
 
@@ -135,6 +135,6 @@ def _note() -> str:
     from malt.kernels import compiler
 
     if Kernels.slowest:
-        how = f"kernels run interpreted, about {Kernels.slowest:.0f} times slower"
+        how = f"kernels run interpreted, up to {Kernels.slowest:.0f} times slower"
         return f"{compiler.TROUBLE}: {how}: {compiler.REMEDY}"
     return f"{compiler.NO_CACHE}: each rank compiles its kernels anew: {compiler.CACHE_REMEDY}"

@@ -17,7 +17,7 @@ pytestmark = [
     pytest.mark.serial,
     pytest.mark.skipif(find_spec("numba") is not None, reason="needs an environment without numba: make test-plain"),
 ]
-NOTE = r"malt: numba is not installed: kernels run interpreted, about \d+ times slower: pip install numba"
+NOTE = r"malt: numba is not installed: kernels run interpreted, up to \d+ times slower: pip install numba"
 ROOT_MAY = {"OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "PRTE_MCA_rmaps_default_mapping_policy": ":oversubscribe"}  # fmt: skip
 

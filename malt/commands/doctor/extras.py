@@ -28,7 +28,7 @@ def kernels() -> tuple[str, str]:
     from malt.kernels import compiler
 
     if compiler.TROUBLE:
-        how = "apps.svm, .mf and .logistic run interpreted, some 300 times slower, and most other programs not at all"
+        how = "apps.svm, .mf and .logistic run interpreted, up to 300 times slower, and most others not at all"
         return f"{compiler.TROUBLE}: {how}", compiler.REMEDY
     if not compiler.has_cache():
         return f"{compiler.NO_CACHE}: each rank compiles its kernels anew", compiler.CACHE_REMEDY

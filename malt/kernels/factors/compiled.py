@@ -25,7 +25,7 @@ _LANES: Final = 16
 """The number of floats in a vector. LLVM splits it for processors with shorter vectors."""
 
 _FLAGS: Final = tuple(sorted(FAST))
-kernel = compiling.Kernels(fast=True, slower=200)
+kernel = compiling.Kernels(fast=True, slower=150)
 _TABLE: Final = types.Array(types.f4, 2, "C")
 _READ_TABLE: Final = types.Array(types.f4, 2, "C", readonly=True)
 _MARKS: Final = types.Array(types.b1, 1, "C")

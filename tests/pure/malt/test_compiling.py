@@ -55,7 +55,7 @@ def test_the_lowest_rank_says_once_how_much_slower_they_are(hidden, capsys):
 
     malt.simulate(live, 3)
     lines = capsys.readouterr().err.splitlines()
-    assert lines[-1] == "malt: numba is hidden: kernels run interpreted, about 200 times slower: show it"
+    assert lines[-1] == "malt: numba is hidden: kernels run interpreted, up to 200 times slower: show it"
     malt.simulate(live, 3)
     assert not capsys.readouterr().err
 
