@@ -159,5 +159,6 @@ $(PLAIN)/ready:
 	@touch $@
 
 clean:
-	@rm -rf .venv-openmpi .venv-mpich .venv-plain-openmpi .venv-plain-mpich build dist *.egg-info .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	@rm -rf .venv-openmpi .venv-mpich .venv-plain-openmpi .venv-plain-mpich build dist *.egg-info
+	@rm -rf .mypy_cache .pytest_cache .ruff_cache .hypothesis
 	@find . -name __pycache__ -type d -prune -exec rm -rf {} +
