@@ -143,12 +143,6 @@ class OwnedVector(Operand, Shared):
             self._pace.leave()
         super().leave()
 
-    def free(self) -> None:
-        """As `Shared.free`. Collective."""
-        if self._pace is not None:
-            self._pace.free()
-        super().free()
-
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
@@ -162,6 +156,11 @@ class OwnedVector(Operand, Shared):
         return f"<{self.name}: {self.dtype} of {self._layout}{', closed' if self.closed else ''}>"
 
     # -- private -------------------------------------------------------------------------------------------------
+
+    def _free(self) -> None:
+        if self._pace is not None:
+            self._pace.free()
+        super()._free()
 
     @abstractmethod
     def _add(self, rows: slice | Numbers, values: Array) -> None:

@@ -202,8 +202,10 @@ class SparseVector(Vector):
         self, function: GatherFunction | UserFunction, messages: Sequence[Message], contents: Sequence[Any]
     ) -> None:  # fmt: skip
         if not isinstance(function, GatherFunction):
-            shape, every_row, updates = self._array.shape, np.arange(self._format.n), list(contents)
-            return self._change(every_row, lambda table: apply_user_function(function, table.reshape(shape), updates))
+            merged = self._array.copy()  # it may change the array itself, and raise then: those rows are dirty
+            apply_user_function(function, merged, list(contents))
+            every_row, result = np.arange(self._format.n), merged.reshape(self._table.shape)
+            return self._change(every_row, lambda table: np.copyto(table, result))
         parts, rows_of_all = _by_step(messages, contents), [content.rows for content in contents]
         counted = self._counted(function, messages)
         if function is MEAN:

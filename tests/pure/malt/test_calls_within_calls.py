@@ -213,6 +213,28 @@ def test_a_gather_function_gathers():
     assert malt.simulate(live, 2) == [([(1, [30.0])], 1, [31.0], 2, 0, 2)] * 2
 
 
+def test_what_a_gather_function_changed_before_it_raised_is_sent():
+    def live(rank):
+        v = malt.vector(np.zeros(3), kind="sparse", sync="bsp")
+
+        def function(own, updates):
+            v.array[2] = 7
+            raise KeyError
+
+        v.array[rank] = 1
+        v.scatter()
+        if rank == 0:
+            with pytest.raises(KeyError):
+                v.gather(function)
+        else:
+            v.gather(malt.REPLACE)
+        v.scatter()
+        v.gather(malt.REPLACE)
+        return v.array.tolist()
+
+    assert malt.simulate(live, 2) == [[1.0, 0.0, 7.0], [1.0, 1.0, 7.0]]
+
+
 def test_an_exchange_within_an_exchange_is_refused():
     def live(rank):
         w, refused = np.full(2, float(rank)), []
