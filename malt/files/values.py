@@ -57,8 +57,8 @@ def pack(value: Any) -> Packed:
     """`value`, ready to be sent.
 
     None, a truth value, a number, a string, an array of numbers, text or dates, a sparse matrix in CSR form, a
-    malt.Dataset or malt.Ratings, a slice; a list, a tuple or a dict with strings as keys of these. TypeError: it is
-    something else.
+    malt.Dataset or malt.Ratings, a slice; a list, a tuple or a dict with strings and integers as keys of these.
+    TypeError: it is something else.
     """
     arrays: list[Array] = []
     return Packed(json.dumps(_described(value, arrays)), arrays)
@@ -132,6 +132,8 @@ def _described(value: Any, arrays: list[Array]) -> Any:
         return {"tuple": [_described(one, arrays) for one in value]}
     if isinstance(value, dict) and all(isinstance(key, str) for key in value):
         return {"dict": {key: _described(one, arrays) for key, one in value.items()}}
+    if isinstance(value, dict) and all(isinstance(key, (str, int)) for key in value):
+        return {"items": [[key, _described(one, arrays)] for key, one in value.items()]}
     if getattr(value, "format", None) == "csr":
         return {"csr": [value.shape, *(_noted(one, arrays) for one in (value.data, value.indices, value.indptr))]}
     if isinstance(value, slice):
@@ -170,6 +172,8 @@ def _made(described: Any, take: Take) -> Any:
         return np.dtype(inner[0]).type(inner[1])
     if kind == "tuple":
         return tuple(_made(one, take) for one in inner)
+    if kind == "items":
+        return {key: _made(one, take) for key, one in inner}
     if kind == "csr":
         from scipy.sparse import csr_array
 

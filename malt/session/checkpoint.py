@@ -13,23 +13,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from dstorm import PeerLost
-from malt.files import checkpoint
+from malt.files import checkpoint, values
 from malt.files.checkpoint import RESERVED, Content
 from malt.files.npz import Member, Streamed
+from malt.files.values import Packed
 from malt.session import session
 from malt.session.collectives import allgather, lowest
 from malt.session.sharded_state import dealt, head, incomplete, open_places, rested, streamed
+from malt.session.state import member
 from malt.world.agreement import exchange, succeed
 from malt.world.world import World
 from vol import OwnedVector, arguments
 
 State = dict[str, Any]
-"""Arrays and sharded vectors by name."""
-Members = dict[str, Member]
+"""Arrays, other values and sharded vectors by name."""
+Members = dict[str, Member | Packed]
 """They, as a file has them."""
 
-_KINDS: Final = "biufcSUmM"
-"""Kinds of dtypes that a checkpoint can hold: truth values, numbers, text, dates and durations."""
 _LONGEST_NAME: Final = 255
 
 
@@ -153,7 +153,9 @@ class Checkpoint:
         world = session.world()
         if world.is_outside:  # it comes back, and the others are at work
             found = self._read()
-            return None if found is None else {name: one for name, one in found.items() if isinstance(one, np.ndarray)}
+            return None if found is None else {
+                name: values.unpack(_packed(one)) for name, one in found.items() if not isinstance(one, Streamed)
+            }  # fmt: skip
         root, state = None, None
         with world.transport.calling("Checkpoint.load"):
             while True:
@@ -181,14 +183,17 @@ class Checkpoint:
             return None
         for vector in partial:
             vector.leave()
-        empty = succeed(transport, lambda: {name: np.empty(*one) for name, is_whole, one in heads if is_whole})
+        whole = succeed(transport, lambda: {name: _room(one) for name, is_whole, one in heads if is_whole})
+        if found is not None:
+            whole = {name: _packed(one) for name, one in found.items() if not isinstance(one, Streamed)}
         state: State = {}
         with suppress(PeerLost):  # it has failed since: `load` finds that
             for name, is_whole, described in heads:
                 mine = None if found is None else found[name]
                 if is_whole:
-                    state[name] = empty[name] if mine is None else mine
-                    transport.broadcast(state[name])
+                    for array in whole[name].arrays:
+                        transport.broadcast(array)
+                    state[name] = values.unpack(whole[name])
                 else:
                     state[name] = dealt(world, name, described, mine if isinstance(mine, Streamed) else None)
         return state
@@ -240,18 +245,27 @@ def _members(state: Mapping[str, Any], touched: Mapping[str, int] | None = None)
     """
     return {
         _checked_name(name): (
-            streamed(value, (touched or {}).get(name, 0)) if isinstance(value, OwnedVector) else _checked(name, value)
+            streamed(value, (touched or {}).get(name, 0)) if isinstance(value, OwnedVector) else member(name, value)
         )
         for name, value in state.items()
     }
 
 
 def _heads(members: Members) -> list[Any]:
-    """The name of each member, whether all ranks get it whole, and its dtype and shape, or the `head` of a vector."""
+    """The name of each member, whether all ranks get it whole, and its text, or the `head` of a vector."""
     return [
-        [name, False, head(one)] if isinstance(one, Streamed) else [name, True, (one.shape, one.dtype.str)]
+        [name, False, head(one)] if isinstance(one, Streamed) else [name, True, _packed(one).text]
         for name, one in members.items()
     ]
+
+
+def _packed(whole: NDArray[Any] | Packed) -> Packed:
+    return whole if isinstance(whole, Packed) else values.pack(whole)
+
+
+def _room(text: str) -> Packed:
+    """A value of this text, whose arrays are to be filled."""
+    return Packed(text, [np.empty(shape, dtype) for dtype, shape in values.layout(text)])
 
 
 def _checked_name(name: Any) -> str:
@@ -261,18 +275,6 @@ def _checked_name(name: Any) -> str:
         raise ValueError(f"state: a name must be 1 to {_LONGEST_NAME} characters that can be printed, and not begin "
                          f"with {RESERVED!r}, got {name!r}")  # fmt: skip
     return name
-
-
-def _checked(name: str, value: Any) -> NDArray[Any]:
-    """`value` as an array; not a copy if it is one. TypeError, ValueError: the file cannot hold it."""
-    array = np.asarray(value)
-    if array.dtype.kind not in _KINDS or isinstance(value, np.ma.MaskedArray):
-        kind = f"an array of {array.dtype}" if type(value) is np.ndarray else type(value).__name__
-        hint = ": give each of its entries a name in state" if isinstance(value, (Mapping, list, tuple)) else ""
-        raise TypeError(f"state[{name!r}] must be an array of numbers or text, a number or a string, got {kind}{hint}")
-    if isinstance(value, (str, bytes)) and array.item() != value:
-        raise ValueError(f"state[{name!r}] ends in NUL, which an array would lose")
-    return array
 
 
 def _check_same(path: str, theirs: Mapping[str, Any], ours: Mapping[str, Any]) -> None:
