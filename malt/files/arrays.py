@@ -18,10 +18,19 @@ def array_of(value: Any) -> NDArray[Any]:
 
     It raises what NumPy and torch do, of any type: `value` is no array.
     """
-    if hasattr(value, "detach") and hasattr(value, "numpy"):
+    if _is_tensor(value):
         value = _near(value)
     array = np.asarray(value)
     return array.astype(np.float32) if array.dtype.isbuiltin == _OF_OTHERS else array
+
+
+def checked(value: Any) -> NDArray[Any]:
+    """As `array_of`, without a copy: a tensor becomes an array of its kind that holds nothing. Local."""
+    return array_of(value.detach().new_empty(0) if _is_tensor(value) else value)
+
+
+def _is_tensor(value: Any) -> bool:
+    return hasattr(value, "detach") and hasattr(value, "numpy")
 
 
 def _near(tensor: Any) -> NDArray[Any]:

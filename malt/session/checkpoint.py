@@ -14,13 +14,14 @@ from numpy.typing import NDArray
 
 from dstorm import PeerLost
 from malt.files import checkpoint, values
+from malt.files.arrays import array_of, checked
 from malt.files.checkpoint import RESERVED, Content
 from malt.files.npz import Member, Streamed
 from malt.files.values import Packed
 from malt.session import session
 from malt.session.collectives import allgather, lowest
 from malt.session.sharded_state import dealt, head, incomplete, open_places, rested, streamed
-from malt.session.state import member
+from malt.session.state import AsArray, member
 from malt.world.agreement import exchange, succeed
 from malt.world.world import World
 from vol import OwnedVector, arguments
@@ -93,8 +94,9 @@ class Checkpoint:
     def save(self, state: Mapping[str, Any], force: bool = False) -> bool:
         """Write `state` to the file if a save is due, or at once with `force`. Return whether it was written. Local.
 
-        `state`: arrays, numbers and strings by name. Only the lowest rank writes. The others return False; their time
-        until the next save starts anew as well. Where the file cannot be written, as on a full disk, the training goes
+        `state`: by name, arrays, tensors of torch, numbers, strings and None, and lists, tuples and dicts of these, as
+        the state of a generator. Only the lowest rank writes. The others return False; their time until the next save
+        starts anew as well. Where the file cannot be written, as on a full disk, the training goes
         on: one line on stderr gives the reason, the file is left unchanged, and the next save that is due tries again.
 
         It is Collective where the session has sharded vectors. `state` may hold those, the same on all ranks, with all
@@ -109,17 +111,17 @@ class Checkpoint:
         if world.sharded:
             with world.transport.calling("Checkpoint.save"):
                 return self._save_together(world, state, force)
-        members = _members(state)
+        _check(state)
         if not (force or self.due()):
             return False
-        is_written = lowest() and self._write(members)
+        is_written = lowest() and self._write(_members(state))
         self._since_s = world.transport.clock()
         return is_written
 
     def _save_together(self, world: World, state: Mapping[str, Any], force: bool) -> bool:
         """Save a state that may hold sharded vectors. Collective."""
         transport = world.transport
-        succeed(transport, lambda: _members(state))
+        succeed(transport, lambda: _check(state))
         vectors = sorted(f"{name!r}: {value}" for name, value in state.items() if isinstance(value, OwnedVector))
         reports = exchange(transport, [vectors, force or self.due()])
         writer = min(reports)
@@ -141,9 +143,11 @@ class Checkpoint:
         """The state in the file, the same on all ranks, or None if there is no file. Collective.
 
         The lowest rank reads and checks the file, and sends the state to the others. A rank that has come back, and not
-        made a vector or Replica yet, reads it alone: Local. The arrays are copies of this
-        rank's own, C-contiguous and writable. A number or a string is an array of no dimensions: int(state["epoch"]).
-        Sharded vectors are new ones; open ones of which a rank has failed with its part are closed.
+        made a vector or Replica yet, reads it alone: Local. The arrays are copies of this rank's own, C-contiguous and
+        writable. Tensors are arrays, too; those of bfloat16 and of 8 bits have become float32, which has all their
+        numbers. A number or a string is an array of no dimensions: int(state["epoch"]). So is a list of numbers an
+        array. None, an integer of more than 64 bits, a dict and any other list or tuple are what they were. Sharded
+        vectors are new ones; open ones of which a rank has failed with its part are closed.
 
         Errors are the same on all ranks, and leave the file unchanged. ValueError: it is damaged, is no checkpoint of
         malt, has another format, or has another `program` or `match`. OSError: it cannot be read, or the folder does
@@ -238,14 +242,20 @@ def _seconds(every_s: Any) -> float:
     return number
 
 
-def _members(state: Mapping[str, Any], touched: Mapping[str, int] | None = None) -> Members:
-    """What a file holds of `state`. TypeError, ValueError: it cannot hold it. ClosedError.
+def _check(state: Mapping[str, Any]) -> None:
+    """Check, without copies, that a file can hold `state`. TypeError, ValueError: it cannot. ClosedError."""
+    _members(state, as_array=checked)
 
-    `touched`: the numbers of entries of its sparse vectors.
-    """
+
+def _members(
+    state: Mapping[str, Any], touched: Mapping[str, int] | None = None, as_array: AsArray = array_of
+) -> Members:  # fmt: skip
+    """What a file holds of `state`, which `_check` has checked. `touched`: the numbers of entries of sparse vectors."""
     return {
         _checked_name(name): (
-            streamed(value, (touched or {}).get(name, 0)) if isinstance(value, OwnedVector) else member(name, value)
+            streamed(value, (touched or {}).get(name, 0))
+            if isinstance(value, OwnedVector)
+            else member(name, value, as_array)
         )
         for name, value in state.items()
     }

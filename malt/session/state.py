@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
 from malt.files import values
-from malt.files.arrays import array_of
 from malt.files.values import Packed
 
 _KINDS: Final = "biufcSUmM"
@@ -18,24 +17,29 @@ _STATES: Final = {"bit_generator": "bit_generator.state", "state_dict": "state_d
 """How to get what a checkpoint holds of an object that has the attribute."""
 
 
-def member(name: str, value: Any) -> NDArray[Any] | Packed:
+AsArray = Callable[[Any], NDArray[Any]]
+
+
+def member(name: str, value: Any, as_array: AsArray) -> NDArray[Any] | Packed:
     """What a file holds of the entry `name` of a state: an array where that has all of it, not a copy; else a value.
+
+    `as_array`: makes arrays of values, or only checks whether it could.
 
     TypeError, ValueError, of one line that names the entry: the file cannot hold it.
     """
     place = f"state[{name!r}]"
     if not isinstance(value, (Mapping, list, tuple, int, type(None))):
-        return _array(place, value)
-    exact = _exact(value)
-    return values.pack(_plain(place, value)) if exact is None else exact
+        return _array(place, value, as_array)
+    exact = _exact(value, as_array)
+    return values.pack(_plain(place, value, as_array)) if exact is None else exact
 
 
-def _exact(value: Any) -> NDArray[Any] | None:
+def _exact(value: Any, as_array: AsArray) -> NDArray[Any] | None:
     """A list, a tuple or an integer as an array of the same numbers or text. None: it would not be the same."""
     if value is None or isinstance(value, Mapping):
         return None
     try:
-        array, theirs = array_of(value), np.asarray(value, object)
+        array, theirs = as_array(value), np.asarray(value, object)
     except (TypeError, ValueError, RuntimeError):  # lists of unequal lengths, say
         return None
     if array.dtype.kind in "fUS":  # where numbers may be text now, or rounded; or text has lost NULs at its end
@@ -45,24 +49,24 @@ def _exact(value: Any) -> NDArray[Any] | None:
     return array if array.dtype.kind in _KINDS else None
 
 
-def _plain(place: str, value: Any) -> Any:
+def _plain(place: str, value: Any, as_array: AsArray) -> Any:
     """`value`, of which all that is not list, tuple, dict, number, text or None is an array."""
     if isinstance(value, Mapping):
         for key in value:
             if not isinstance(key, (str, int)):
                 raise TypeError(f"{place}: keys must be strings or integers, got {key!r}")
-        return {key: _plain(f"{place}[{key!r}]", one) for key, one in value.items()}
+        return {key: _plain(f"{place}[{key!r}]", one, as_array) for key, one in value.items()}
     if isinstance(value, (list, tuple)):
-        plain = [_plain(f"{place}[{number}]", one) for number, one in enumerate(value)]
+        plain = [_plain(f"{place}[{number}]", one, as_array) for number, one in enumerate(value)]
         return plain if isinstance(value, list) else tuple(plain)
     if value is None or isinstance(value, (bool, int, float, str)):
         return value
-    return _array(place, value)
+    return _array(place, value, as_array)
 
 
-def _array(place: str, value: Any) -> NDArray[Any]:
+def _array(place: str, value: Any, as_array: AsArray) -> NDArray[Any]:
     try:
-        array = array_of(value)
+        array = as_array(value)
     except (TypeError, ValueError, RuntimeError) as error:
         raise TypeError(f"{place} is no array that a file can hold: {str(error).partition(chr(10))[0]}") from error
     if array.dtype.kind not in _KINDS or isinstance(value, np.ma.MaskedArray):
