@@ -73,8 +73,9 @@ def test_chunks_are_dealt_evenly_and_stay_where_they_are(ranks, count):
 
 
 VALUES = [
-    None, True, 3, 10**30, 0.1, float("inf"), "text\0", [], (), [1, (2.5, "x")], {"a": np.arange(3)}, {1: "b"}, np.float32(0.1),
-    np.zeros(()), np.zeros((0, 2), ">f4"), np.array(["ab", "c"]), np.arange(6).reshape(2, 3).T, slice(2, 5),
+    None, True, 3, 10**30, 0.1, float("inf"), "text\0", [], (), [1, (2.5, "x")], {"a": np.arange(3)},
+    {1: "b"}, np.float32(0.1), np.zeros(()), np.zeros((0, 2), ">f4"), np.array(["ab", "c"]),
+    np.arange(6).reshape(2, 3).T, slice(2, 5),
 ]  # fmt: skip
 
 
