@@ -90,7 +90,7 @@ def test_all_ranks_end_with_one_model(options, dtype):
     kind = None if dtype is None else getattr(torch, dtype)
 
     def train(rank):
-        outer = {"outer": malt.optim.nesterov(0.7, 0.9)} if "outer" in options else {}
+        outer = {"outer": malt.optim.nesterov(0.7, 0.9, warmup=1)} if "outer" in options else {}
         model, optimizer = trained(rank, dtype=kind, **{**options, **outer})
         memory = [one.data_ptr() for one in model.parameters()]
         with pytest.raises(TypeError, match="is not copied or pickled: state_dict"):
@@ -223,9 +223,9 @@ def test_a_state_dict_goes_on_where_it_was_taken(tmp_path):
 
     def train(rank):
         options = dict(average="delta", every=2, sync="bsp", kind="Adam")
-        model, optimizer = trained(rank, 4, outer=malt.optim.nesterov(0.7, 0.9), **options)
+        model, optimizer = trained(rank, 4, outer=malt.optim.nesterov(0.7, 0.9, warmup=2), **options)
         torch.save([model.state_dict(), optimizer.state_dict()], tmp_path / str(rank))
-        again, resumed = trained(rank, 0, outer=malt.optim.nesterov(0.7, 0.9), **options)
+        again, resumed = trained(rank, 0, outer=malt.optim.nesterov(0.7, 0.9, warmup=2), **options)
         saved = torch.load(tmp_path / str(rank), weights_only=True)
         again.load_state_dict(saved[0])
         torch.optim.Adam(network(0).parameters()).load_state_dict(saved[1])
