@@ -96,8 +96,8 @@ class Checkpoint:
 
         `state`: by name, arrays, tensors of torch, numbers, strings and None, and lists, tuples and dicts of these, as
         the state of a generator. Only the lowest rank writes. The others return False; their time until the next save
-        starts anew as well. Where the file cannot be written, as on a full disk, the training goes
-        on: one line on stderr gives the reason, the file is left unchanged, and the next save that is due tries again.
+        starts anew as well. Where the file cannot be written, as on a full disk, the training goes on: one line on
+        stderr gives the reason, the file is left unchanged, and the next save that is due tries again.
 
         It is Collective where the session has sharded vectors. `state` may hold those, the same on all ranks, with all
         that was pushed before the call. The lowest rank says whether a save is due, or forced. It reads and writes the

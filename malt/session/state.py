@@ -31,7 +31,10 @@ def member(name: str, value: Any, as_array: AsArray) -> NDArray[Any] | Packed:
     if not isinstance(value, (Mapping, list, tuple, int, type(None))):
         return _array(place, value, as_array)
     exact = _exact(value, as_array)
-    return values.pack(_plain(place, value, as_array)) if exact is None else exact
+    try:
+        return values.pack(_plain(place, value, as_array)) if exact is None else exact
+    except RecursionError:
+        raise ValueError(f"{place} holds itself, or is nested too deeply") from None
 
 
 def _exact(value: Any, as_array: AsArray) -> NDArray[Any] | None:

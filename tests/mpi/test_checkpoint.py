@@ -166,6 +166,8 @@ def test_when_a_save_is_due(tmp_path):
     assert int(checkpoint.read(str(tmp_path / "train.ckpt")).arrays["n"]) == 3
 
 
+ENDLESS: list = []
+ENDLESS.append(ENDLESS)
 BAD_STATES = {
     "an object": ({"w": object()}, TypeError, r"state\['w'\] must be an array of numbers or text, a number, a"),
     "an array of objects": ({"w": np.array([{}])}, TypeError, "got an array of object"),
@@ -175,6 +177,7 @@ BAD_STATES = {
         TypeError,
         r"state\['w'\]: keys must be strings or integers, got \(1, 2",
     ),
+    "a list in itself": ({"w": ENDLESS}, ValueError, r"state\['w'\] holds itself, or is nested too"),
     "a generator": ({"w": np.random.default_rng()}, TypeError, "got Generator: give its bit_generator.state"),
     "a record": ({"w": np.zeros(2, "i4,f4")}, TypeError, "got an array of"),
     "a mask": ({"w": np.ma.masked_array([1], [True])}, TypeError, "got MaskedArray"),
